@@ -1,0 +1,53 @@
+# Everything a person needs, one word each: `make help`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help demo run test check bench lock clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+# The locks carry hashes of every wheel; the package itself is installed editable, without touching them.
+$(VENV)/runtime: requirements.lock pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(INSTALL) --require-hashes -r requirements.lock
+	$(INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/development: requirements-dev.lock pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(INSTALL) --require-hashes -r requirements-dev.lock
+	$(INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(VENV)/runtime ## The main job end to end, narrated: publish, handshake, report, vote, consensus, attacks
+	$(BIN)/python demo
+
+run: $(VENV)/runtime ## A registry on 127.0.0.1:8080 that stays up, with the first-party catalogue published
+	$(BIN)/python demo/run.py
+
+test: $(VENV)/development ## Every test
+	$(BIN)/python -m pytest
+
+check: $(VENV)/development ## Lint, types, import directions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/development ## The table of ratios that the docs quote
+	$(BIN)/python -m bench
+
+LOCK := $(BIN)/uv pip compile --quiet pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+
+lock: ## Renew both lock files
+	@test -x $(BIN)/uv || { test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); $(INSTALL) uv; }
+	$(LOCK) --group dev -o requirements-dev.lock
+	$(LOCK) --group build --constraint requirements-dev.lock -o requirements.lock
+
+clean: ## Remove what make built here
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
