@@ -127,8 +127,10 @@ def parse_version(text: str) -> str:
 
 def parse_namespace(text: str) -> str:
     """Check a namespace: a host, a host and path joined by ':', or a did:key. Raises `Malformed`."""
-    did = parse_did(text if text.startswith("did:key:") else f"did:wba:{text}")
-    return did.namespace
+    did = parse_did(text if text.startswith("did:") else f"did:wba:{text}")
+    if did.port is not None or did.namespace != text:
+        raise Malformed("protocol.namespace", f"A namespace is a domain, a domain and path, or a did:key, not {text[:80]!r}.")
+    return text
 
 
 def parse_protocol_uri(text: str) -> ProtocolUri:

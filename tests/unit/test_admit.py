@@ -1,0 +1,244 @@
+"""Admission: every rule, and that a refusal changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from signers import NOW, ORIGIN, Signer, domain_signer, identity_body, key_signer, signed
+
+from treaty_consensus import admit, facts, kinds, statement
+from treaty_consensus.errors import TreatyError
+
+OPERATOR, ALICE, BOB = key_signer("operator"), domain_signer("alice.example"), domain_signer("bob.example")
+BLOB, OTHER = kinds.Blob("ab" * 32, 10), kinds.Blob("cd" * 32, 10)
+GENESIS = kinds.Genesis(ORIGIN, "log-key", "clock-key", OPERATOR.did, "00" * 32)
+DAY = 24 * 3600
+
+
+@dataclass
+class Log:
+    """A log's facts and length, moved only by `admit`."""
+
+    facts: dict[str, facts.Fact] = field(default_factory=dict)
+    size: int = 0
+
+    def add(self, body: kinds.Body, *signers: Signer, issued: int = NOW, log: str = ORIGIN) -> statement.Statement:
+        made = signed(body, *signers, issued=issued, log=log)
+        keys = {signer.key_id: signer.public_key for signer in signers}
+        looked_at = {key: self.facts[key] for key in admit.reads(made) if key in self.facts}
+        self.facts |= admit.admit(looked_at, statement.verify(made, keys), self.size)
+        self.size += 1
+        return made
+
+    def refuses(self, body: kinds.Body, *signers: Signer, issued: int = NOW, log: str = ORIGIN) -> str:
+        before = dict(self.facts)
+        with pytest.raises(TreatyError) as refusal:
+            self.add(body, *signers, issued=issued, log=log)
+        assert self.facts == before
+        return refusal.value.code
+
+
+@pytest.fixture
+def log() -> Log:
+    log = Log()
+    log.add(GENESIS, OPERATOR)
+    log.add(identity_body(ALICE), OPERATOR)
+    log.add(identity_body(BOB), OPERATOR)
+    return log
+
+
+def publish(version: str = "1.0", namespace: str = "alice.example", base: kinds.Base | None = None) -> kinds.Publish:
+    uri = f"https://{ORIGIN}/protocols/{namespace}/product-info/{version}"
+    return kinds.Publish(uri, "commerce/product-info", BLOB, BLOB, "negotiated", base=base)
+
+
+def handler(document: str = BLOB.sha256, wheel: kinds.Blob = BLOB) -> kinds.Handler:
+    return kinds.Handler(publish().uri, document, "treaty_handler_x-1.0-py3-none-any.whl", wheel, "x:handler", BLOB)
+
+
+def report(epoch: int = 0, document: str = BLOB.sha256, nid: str = "ef" * 32) -> kinds.Report:
+    return kinds.Report("commerce/product-info", nid, document, "agreed", epoch, "note")
+
+
+def ballot(seq: int) -> kinds.Ballot:
+    return kinds.Ballot("commerce/product-info", seq, ((BLOB.sha256,),), "note")
+
+
+def test_reads_are_all_that_admit_looks_at(log: Log) -> None:
+    """`Log.add` gives `admit` nothing but `reads(statement)`; these would be refused if a key were missing from it."""
+    log.add(publish(), ALICE)
+    log.add(handler(), BOB)
+    log.add(kinds.Status(publish().uri, "deprecated", wheel=BLOB.sha256), BOB)
+    log.add(report(), ALICE, BOB)
+    log.add(ballot(0), ALICE)
+    assert log.size == 8
+
+
+def test_nothing_comes_before_the_genesis() -> None:
+    assert Log().refuses(publish(), ALICE) == "log.no-genesis"
+
+
+def test_a_log_has_one_genesis_signed_by_its_operator(log: Log) -> None:
+    assert log.refuses(GENESIS, OPERATOR) == "genesis.exists"
+    assert Log().refuses(GENESIS, key_signer("somebody")) == "genesis.operator"
+    assert Log().refuses(GENESIS, OPERATOR, log="other.example") == "genesis.operator"
+    late = Log(size=1)
+    assert late.refuses(GENESIS, OPERATOR) == "genesis.exists"
+
+
+def test_a_statement_for_another_log_does_not_replay_here(log: Log) -> None:
+    assert log.refuses(publish(), ALICE, log="other.example") == "statement.other-log"
+
+
+def test_keys_are_judged_under_the_newest_identity(log: Log) -> None:
+    stranger = domain_signer("stranger.example")
+    assert log.refuses(publish(namespace="stranger.example"), stranger) == "statement.unknown-key"
+    impostor = Signer(ALICE.did, ALICE.key_id, BOB.private_key)
+    assert log.refuses(publish(), impostor) == "statement.unknown-key"
+
+
+def test_only_the_operator_testifies(log: Log) -> None:
+    body = identity_body(domain_signer("carol.example"))
+    assert log.refuses(body, ALICE) == "statement.not-operator"
+    assert log.refuses(kinds.Withdrawal(BLOB.sha256, "illegal"), ALICE) == "statement.not-operator"
+    log.add(kinds.Withdrawal(BLOB.sha256, "illegal"), OPERATOR)
+
+
+def test_an_identity_follows_the_newest_one(log: Log) -> None:
+    first = log.facts["identity/did:wba:alice.example"]
+    assert isinstance(first, facts.IdentityFact)
+    changed = identity_body(ALICE, tenure=2, previous=first.statement, document="new")
+    assert log.refuses(identity_body(ALICE, tenure=2, document="new"), OPERATOR) == "identity.previous"
+    assert log.refuses(identity_body(ALICE, tenure=2, previous=first.statement), OPERATOR) == "identity.unchanged"
+    assert log.refuses(changed, OPERATOR, BOB) == "statement.by"
+    assert log.refuses(identity_body(ALICE, previous=first.statement, document="new"), OPERATOR) == "identity.tenure"
+    log.add(changed, OPERATOR)
+    second = log.facts["identity/did:wba:alice.example"]
+    assert isinstance(second, facts.IdentityFact)
+    assert (first.tenure, second.tenure) == (1, 2)
+
+
+def test_a_cosigned_rotation_keeps_the_tenure(log: Log) -> None:
+    first = log.facts["identity/did:wba:alice.example"]
+    assert isinstance(first, facts.IdentityFact)
+    rotated = identity_body(ALICE, tenure=1, previous=first.statement, document="new")
+    log.add(rotated, OPERATOR, ALICE, issued=NOW + 5)
+    second = log.facts["identity/did:wba:alice.example"]
+    assert isinstance(second, facts.IdentityFact)
+    assert (second.tenure, second.since) == (1, first.since)
+
+
+def test_a_domain_that_changed_hands_waits_thirty_days_of_the_logs_clock(log: Log) -> None:
+    first = log.facts["identity/did:wba:alice.example"]
+    assert isinstance(first, facts.IdentityFact)
+    log.add(identity_body(ALICE, tenure=2, previous=first.statement, document="new"), OPERATOR)
+    assert log.refuses(publish(), ALICE, issued=NOW + 60 * DAY) == "publish.new-tenure"
+    log.add(kinds.Withdrawal(OTHER.sha256, "illegal"), OPERATOR, issued=NOW + 30 * DAY - 1)
+    assert log.refuses(publish(), ALICE) == "publish.new-tenure"
+    log.add(kinds.Withdrawal(OTHER.sha256, "illegal"), OPERATOR, issued=NOW + 30 * DAY)
+    log.add(publish(), ALICE)
+
+
+def test_only_the_operator_moves_the_logs_clock(log: Log) -> None:
+    log.add(publish(), ALICE, issued=NOW + 10**6)
+    assert facts.log_of(log.facts).time == NOW
+    log.add(kinds.Withdrawal(OTHER.sha256, "illegal"), OPERATOR, issued=NOW + 1)
+    log.add(kinds.Withdrawal(OTHER.sha256, "illegal"), OPERATOR, issued=NOW - 1)
+    assert (facts.log_of(log.facts).time, facts.log_of(log.facts).time_index) == (NOW + 1, 4)
+
+
+def test_a_namespace_is_its_owners(log: Log) -> None:
+    assert log.refuses(publish(), BOB) == "publish.not-entitled"
+    assert log.refuses(kinds.Grant("alice.example", BOB.did), BOB) == "grant.not-owner"
+    log.add(kinds.Grant("alice.example", BOB.did), ALICE)
+    assert log.refuses(kinds.Grant("alice.example", BOB.did), ALICE) == "grant.exists"
+    log.add(publish(), BOB)
+
+
+def test_did_web_and_did_wba_of_a_domain_own_the_same_namespace(log: Log) -> None:
+    web = domain_signer("alice.example", "web")
+    log.add(identity_body(web), OPERATOR)
+    log.add(publish(), web)
+
+
+def test_paths_and_ports_do_not_own_the_domain(log: Log) -> None:
+    for text in ("alice.example:users:alice", "alice.example%3A8443"):
+        signer = domain_signer(text)
+        log.add(identity_body(signer), OPERATOR)
+        assert log.refuses(publish(), signer) == "publish.not-entitled"
+
+
+def test_a_did_key_owns_itself(log: Log) -> None:
+    key = key_signer("anyone")
+    log.add(publish(namespace=key.did), key)
+    assert log.refuses(publish(), key) == "publish.not-entitled"
+
+
+def test_a_version_is_immutable(log: Log) -> None:
+    log.add(publish(), ALICE)
+    assert log.refuses(publish(), ALICE, issued=NOW + 1) == "publish.version-exists"
+    log.add(publish("1.1"), ALICE)
+
+
+def test_a_protocol_is_published_below_this_logs_origin(log: Log) -> None:
+    foreign = kinds.Publish("https://other.example/protocols/alice.example/x/1.0", "a/b", BLOB, BLOB, "negotiated")
+    assert log.refuses(foreign, ALICE) == "publish.other-host"
+
+
+def test_a_base_is_pinned(log: Log) -> None:
+    base = kinds.Base(publish().uri, BLOB.sha256)
+    assert log.refuses(publish("1.1", base=base), ALICE) == "protocol.unknown"
+    log.add(publish(), ALICE)
+    assert log.refuses(publish("1.1", base=kinds.Base(publish().uri, OTHER.sha256)), ALICE) == "publish.base"
+    log.add(publish("1.1", base=base), ALICE)
+
+
+def test_anyone_attaches_a_handler_to_the_document_it_is_for(log: Log) -> None:
+    assert log.refuses(handler(), BOB) == "protocol.unknown"
+    log.add(publish(), ALICE)
+    assert log.refuses(handler(document=OTHER.sha256), BOB) == "handler.other-document"
+    log.add(handler(), BOB)
+    assert log.refuses(handler(), BOB, issued=NOW + 1) == "handler.exists"
+    log.add(handler(), ALICE)
+
+
+def test_a_status_is_its_publishers(log: Log) -> None:
+    assert log.refuses(kinds.Status(publish().uri, "yanked"), ALICE) == "protocol.unknown"
+    log.add(publish(), ALICE)
+    log.add(handler(), BOB)
+    assert log.refuses(kinds.Status(publish().uri, "yanked"), BOB) == "status.not-publisher"
+    assert log.refuses(kinds.Status(publish().uri, "revoked", wheel=BLOB.sha256), ALICE) == "status.no-handler"
+    log.add(kinds.Status(publish().uri, "deprecated", successor=publish("2.0").uri), ALICE)
+    log.add(kinds.Status(publish().uri, "revoked", wheel=BLOB.sha256), BOB)
+
+
+def test_a_report_has_two_parties_in_the_open_epoch(log: Log) -> None:
+    assert log.refuses(report(), ALICE) == "report.parties"
+    second_key = Signer(ALICE.did, f"{ALICE.did}#key-2", ALICE.private_key)
+    assert log.refuses(report(), ALICE, second_key) in ("report.parties", "statement.unknown-key")
+    assert log.refuses(report(epoch=1), ALICE, BOB) == "report.epoch"
+    log.add(report(), ALICE, BOB)
+
+
+def test_a_negotiation_is_reported_once_and_another_hash_is_equivocation(log: Log) -> None:
+    log.add(report(), ALICE, BOB)
+    assert log.refuses(report(), ALICE, BOB, issued=NOW + 1) == "report.exists"
+    log.add(report(document=OTHER.sha256), ALICE, BOB)
+    fact = log.facts[admit.report_key(signed(report(), ALICE, BOB).authors, "ef" * 32)]
+    assert isinstance(fact, facts.ReportFact)
+    assert fact.equivocated
+    assert log.refuses(report(document="11" * 32), ALICE, BOB) == "report.exists"
+
+
+def test_only_a_report_or_an_identity_has_two_authors(log: Log) -> None:
+    assert log.refuses(publish(), ALICE, BOB) == "statement.by"
+
+
+def test_ballots_are_numbered_without_gaps(log: Log) -> None:
+    assert log.refuses(ballot(1), ALICE) == "ballot.seq"
+    log.add(ballot(0), ALICE)
+    assert log.refuses(ballot(0), ALICE, issued=NOW + 1) == "ballot.seq"
+    assert log.refuses(ballot(2), ALICE) == "ballot.seq"
+    log.add(ballot(1), ALICE)
+    log.add(ballot(0), BOB)

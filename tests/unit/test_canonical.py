@@ -1,0 +1,88 @@
+"""Canonical JSON, digests, base64: one value, one spelling."""
+
+from __future__ import annotations
+
+import pytest
+
+from treaty_consensus import canonical
+from treaty_consensus.errors import Malformed, TooLarge
+
+
+def test_rfc8785_orders_names_by_utf16_and_escapes_minimally() -> None:
+    value = {"\u20ac": 1, "\r": 2, "\ufb33": 3, "1": 4, "\U0001f600": 5, "\x80": 6, "\u00f6": 7}
+    expected = '{"\\r":2,"1":4,"\x80":6,"\u00f6":7,"\u20ac":1,"\U0001f600":5,"\ufb33":3}'
+    assert canonical.dumps(value) == expected.encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b'{"b":1,"a":2}', "canonical.form"),
+        (b'{"a": 1}', "canonical.form"),
+        (b'{"a":1}\n', "canonical.form"),
+        (b'"\\u00e9"', "canonical.form"),
+        (b'{"a":1,"a":1}', "canonical.json"),
+        (b"1.0", "canonical.json"),
+        (b"1e3", "canonical.json"),
+        (b"NaN", "canonical.json"),
+        (b"-Infinity", "canonical.json"),
+        (b"\xff", "canonical.json"),
+        (b"", "canonical.json"),
+        (b"\xef\xbb\xbf1", "canonical.json"),
+        (b"9007199254740992", "canonical.integer"),
+        (b"-9007199254740992", "canonical.integer"),
+        (b"9" * 5000, "canonical.json"),
+        (b'"\\ud800"', "canonical.string"),
+        (b"-0", "canonical.form"),
+        (b"[" * 40 + b"]" * 40, "canonical.depth"),
+    ],
+)
+def test_loads_refuses_second_spellings(data: bytes, code: str) -> None:
+    with pytest.raises(Malformed) as refusal:
+        canonical.loads(data, limit=10_000)
+    assert refusal.value.code == code
+
+
+def test_loads_refuses_before_parsing_what_is_too_large() -> None:
+    with pytest.raises(TooLarge) as refusal:
+        canonical.loads(b"x" * 11, limit=10)
+    assert refusal.value.code == "canonical.too-large"
+
+
+def test_integers_up_to_the_limit_round_trip() -> None:
+    for value in (0, -1, canonical.MAX_INTEGER, -canonical.MAX_INTEGER):
+        assert canonical.loads(canonical.dumps(value), limit=100) == value
+
+
+@pytest.mark.parametrize("value", [1.5, b"x", {1: 2}, {"a": {1, 2}}, 2**53, "\ud800"])
+def test_dumps_refuses_what_not_every_language_reads_alike(value: object) -> None:
+    with pytest.raises(Malformed):
+        canonical.dumps(value)
+
+
+@pytest.mark.parametrize("text", ["AA", "AA=", "AA==\n", "AB==", "A A=", "AA==AA==", "-_==", "é", "AAAA="])
+def test_base64_has_one_spelling(text: str) -> None:
+    with pytest.raises(Malformed):
+        canonical.b64decode(text, limit=100)
+
+
+def test_base64_is_capped_before_it_is_decoded() -> None:
+    assert canonical.b64decode(canonical.b64encode(b"x" * 64), limit=64) == b"x" * 64
+    with pytest.raises(TooLarge):
+        canonical.b64decode(canonical.b64encode(b"x" * 67), limit=64)
+
+
+@pytest.mark.parametrize("text", ["", "00", "+1", "-1", "1_000", " 1", "1 ", "٣", "101", "1000", "0x1"])
+def test_decimals_have_one_spelling(text: str) -> None:
+    with pytest.raises(Malformed):
+        canonical.parse_decimal(text, limit=100)
+
+
+def test_decimals_read() -> None:
+    assert [canonical.parse_decimal(text, limit=100) for text in ("0", "7", "100")] == [0, 7, 100]
+
+
+@pytest.mark.parametrize("text", ["", "A" * 64, "a" * 63, "a" * 65, "g" * 64, "a" * 64 + "\n"])
+def test_digests_have_one_spelling(text: str) -> None:
+    with pytest.raises(Malformed):
+        canonical.parse_digest(text)
