@@ -17,7 +17,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
 
 from .errors import Malformed, Refused
 
@@ -168,7 +167,7 @@ def authentication_keys(document: Mapping[str, Any], did: Did) -> dict[str, byte
 def _authority(text: str) -> tuple[str, int | None]:
     host, _, port = text.partition("%3A")
     if not is_host(host):
-        raise Malformed("did.host", f"A host is lower-case A-labels, not {unquote(host)[:80]!r}.")
+        raise Malformed("did.host", f"A host is lower-case A-labels, not {host[:80]!r}.")
     if port or text.endswith("%3A"):
         if not re.fullmatch(r"[1-9][0-9]{0,4}", port) or int(port) > 65535:
             raise Malformed("did.port", f"Not a port: {port[:10]!r}.")
