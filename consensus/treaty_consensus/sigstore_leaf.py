@@ -11,9 +11,9 @@ and the canonical body of a Rekor v2 `hashedrekord` entry, version 0.0.2: somebo
         "signature": {"content": B64(ECDSA P-256 signature, DER, at most 72 bytes),
                       "verifier": {"keyDetails": "PKIX_ECDSA_P256_SHA_256", "x509Certificate": {"rawBytes": B64(DER)}}}}}}
 
-Both are JCS, base64 is standard and padded, and no other name is allowed anywhere: their names tell them apart from each other and
-from a statement, whose leaf is `{"payload", "payloadType", "signatures"}`. For a DSSE envelope `digest` is the SHA-256 of its
-pre-authentication encoding. The auditor's rule: the certificate of a hashedrekord leaf is itself a leaf at a lower index.
+Both are JCS, base64 is standard and padded, and no other name is allowed anywhere: their names tell them apart from each other
+and from a statement, whose leaf is `{"payload", "payloadType", "signatures"}`. For a DSSE envelope `digest` is the SHA-256 of
+its pre-authentication encoding. The auditor's rule: the certificate of a hashedrekord leaf is itself a leaf at a lower index.
 """
 
 from __future__ import annotations

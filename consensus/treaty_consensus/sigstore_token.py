@@ -9,12 +9,13 @@ A JWT in compact serialization (RFC 7515 §7.1, RFC 7519), at most 4,096 charact
              "sub": DID}                                           `cnf` may be absent
 
 `KEY-ID` is the DID URL of a key in the DID's `authentication`; `sub` is its DID, and so is `iss`: nobody else vouches here. The
-certificate names as its issuer who checked, `https://ORIGIN/sigstore`. `aud` is what the stock Sigstore clients look for, and the
-log's origin, so that no other registry can use the token. `jti` is 16 to 64 characters of `A-Za-z0-9_-` and works once. A token
-lives for at most 300 seconds. `cnf` (RFC 7800) binds it to one key: the SHA-256 of the SubjectPublicKeyInfo that may be certified.
+certificate names as its issuer who checked, `https://ORIGIN/sigstore`. `aud` is what the stock Sigstore clients look for, and
+the log's origin, so that no other registry can use the token. `jti` is 16 to 64 characters of `A-Za-z0-9_-` and works once. A
+token lives for at most 300 seconds. `cnf` (RFC 7800) binds it to one key: the SHA-256 of the SubjectPublicKeyInfo that may be
+certified.
 
-The key comes from the DID alone: any other header parameter (`jwk`, `jku`, `x5u`, `x5c`, `crit`, …) and any other claim is refused.
-Base64url is unpadded and in its one spelling (RFC 7515 §2).
+The key comes from the DID alone: any other header parameter (`jwk`, `jku`, `x5u`, `x5c`, `crit`, …) and any other claim is
+refused. Base64url is unpadded and in its one spelling (RFC 7515 §2).
 """
 
 from __future__ import annotations

@@ -1,0 +1,347 @@
+"""Attestations of handler wheels: step 8 of the ten that come before a handler runs.
+
+An attestation is a Sigstore bundle v0.3 (JSON, at most 64 KiB) around a DSSE envelope with one signature, whose payload of type
+`application/vnd.in-toto+json` is an in-toto Statement v1 with these names and no others:
+
+    {"_type": "https://in-toto.io/Statement/v1",
+     "predicate": {"entryPoint": ENTRY-POINT, "protocol": {"digest": {"sha256": HEX}, "uri": PROTOCOL-URI}},
+     "predicateType": "urn:treaty:attestation:handler:v1",
+     "subject": [{"digest": {"sha256": HEX}, "name": FILENAME}]}
+
+The subject is the wheel. `protocol` is the document it implements: its URI and its protocol hash; `entryPoint` is the object that
+the entry point group `treaty.handlers` of the wheel names. We write JCS; any strict JSON is read, for other tools sign too.
+
+Who may have signed depends on whose root of trust the bundle verifies under (`Trust`): a certificate is worth its authority. A
+registry vouches for DIDs, and only the publisher's own DID counts; the public-good instance, or one's own, vouches for the OIDC
+identities that a policy names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import quote
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from sigstore._internal.fulcio.client import FulcioCertificateSigningResponse, FulcioClient, FulcioSigningCert
+from sigstore.dsse import Statement
+from sigstore.errors import VerificationError
+from sigstore.models import Bundle, ClientTrustConfig, TrustedRoot
+from sigstore.oidc import IdentityToken
+from sigstore.sign import SigningContext
+from sigstore.verify import Verifier
+from sigstore.verify.policy import AllOf, Identity, OIDCIssuerV2
+from sigstore_models.trustroot.v1 import TrustedRoot as TrustedRootMessage
+
+from treaty_consensus import canonical, sigstore_token
+from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
+from treaty_consensus.kinds import MAX_BUNDLE
+
+if TYPE_CHECKING:
+    from requests import Session
+
+PREDICATE_TYPE = "urn:treaty:attestation:handler:v1"
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+MAX_STATEMENT = 8_192
+
+_MEDIA_TYPES = ("application/vnd.dev.sigstore.bundle.v0.3+json", "application/vnd.dev.sigstore.bundle+json;version=0.3")
+_PUBLIC_GOOD = "https://tuf-repo-cdn.sigstore.dev"
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What an attestation ties together. `wheel`, `protocol_hash`: SHA-256 in hexadecimal; `entry_point`: `module:object`."""
+
+    wheel: str
+    uri: str
+    protocol_hash: str
+    entry_point: str
+
+
+@dataclass(frozen=True)
+class SigningIdentity:
+    """Who signed, and who says so: a certificate's subject alternative name and its OIDC issuer."""
+
+    identity: str
+    issuer: str
+
+
+@dataclass(frozen=True)
+class Trust:
+    """A root of trust (Sigstore `trusted_root.json`) and the identities accepted under it, and under no other root."""
+
+    root: bytes
+    accepted: tuple[SigningIdentity, ...]
+
+    @classmethod
+    def registry(cls, root: bytes, *, origin: str, publisher: str) -> Trust:
+        """A registry's own authority, for what the DID `publisher` publishes there.
+
+        `root`: the trusted root whose SHA-256 the log's genesis statement pins; comparing is the caller's.
+        """
+        return cls(root, (SigningIdentity(publisher, sigstore_token.issuer_url(origin)),))
+
+    @classmethod
+    def public_good(cls, accepted: Sequence[SigningIdentity]) -> Trust:
+        """The public-good instance, by the root that the installed `sigstore` package ships. Nothing is fetched."""
+        return cls(_public_good_root(), tuple(accepted))
+
+
+@dataclass(frozen=True)
+class Attestation:
+    """A verified attestation: who signed it, and what the wheel is called in it."""
+
+    signer: SigningIdentity
+    filename: str
+
+
+class _Digest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    sha256: str
+
+
+class _Subject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    digest: _Digest
+    name: str
+
+
+class _Protocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    digest: _Digest
+    uri: str
+
+
+class _Predicate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    entry_point: str = msgspec.field(name="entryPoint")
+    protocol: _Protocol
+
+
+class _Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    type: Literal["https://in-toto.io/Statement/v1"] = msgspec.field(name="_type")
+    predicate: _Predicate
+    predicate_type: Literal["urn:treaty:attestation:handler:v1"] = msgspec.field(name="predicateType")
+    subject: tuple[_Subject]
+
+
+def identity_token(
+    key_id: str, sign: Callable[[bytes], bytes], *, origin: str, now: int, jti: str, csr_key_digest: str | None = None
+) -> str:
+    """A self-issued identity token (format: `sigstore_token`) for the certificate authority of the registry `origin`.
+
+    `key_id`: DID URL of an authentication key; `sign`: its Ed25519 signature over the bytes it is given; `now`: Unix seconds;
+    `jti`: fresh and random, 16 to 64 characters of `A-Za-z0-9_-`; `csr_key_digest`: hexadecimal SHA-256 of the one
+    SubjectPublicKeyInfo to be certified. Without it (the stock `sigstore sign --identity-token`) whoever sees the token first can
+    use it. Raises `Malformed`.
+    """
+    message = sigstore_token.signing_input(key_id, origin=origin, issued=now, jti=jti, bound_key=csr_key_digest)
+    return sigstore_token.seal(message, sign(message))
+
+
+def attest(binding: Binding, filename: str, *, trust_config: bytes, token: Callable[[str], str]) -> bytes:
+    """Sign an attestation of the wheel `filename` through the services of `trust_config` (a Sigstore ClientTrustConfig).
+
+    `token` makes the identity token once the signing key exists: it gets the hexadecimal SHA-256 of its SubjectPublicKeyInfo, for
+    `identity_token` to bind; with another instance's configuration it returns an OIDC token. Returns the bundle's JSON, which
+    verifies under the configuration's own root. Blocks on three HTTP requests without a deadline: run it in a thread. Raises
+    `Unavailable` (`attestation.not-signed`) when a service refuses or fails.
+    """
+    statement = Statement(_encode_statement(binding, filename))
+    try:
+        config = ClientTrustConfig.from_json(trust_config.decode("utf-8"))
+        services = config.signing_config
+        context = SigningContext(
+            fulcio=_TokenMakingFulcio(services.get_fulcio().url, token),
+            rekor=services.get_tlogs()[0],
+            trusted_root=config.trusted_root,
+            tsa_clients=services.get_tsas(),
+        )
+        with context.signer(_TokenToCome()) as signer:
+            return signer.sign_dsse(statement).to_json().encode("utf-8")
+    except TreatyError:
+        raise
+    except Exception as error:  # sigstore and what it rests on raise from half a dozen unrelated roots
+        raise Unavailable(
+            "attestation.not-signed",
+            f"The attestation was not signed: {_reason(error)}.",
+            fix="Check that the registry is up, that it knows the DID's current keys, and that the clocks agree.",
+        ) from error
+
+
+def verify_attestation(bundle: bytes, binding: Binding, *, publisher: str, trust: Sequence[Trust]) -> Attestation:
+    """Verify that somebody who may has attested `binding`. Offline; CPU-bound, 1 to 3 ms once a root has been read.
+
+    `publisher`: the DID that publishes the handler; an identity that is a DID must be this one, whatever `trust` accepts.
+    Raises `Untrusted`: `attestation.bundle` (not such a bundle), `.signature` (Sigstore's own checks: certificate, its timestamp
+    of issue, time of signing, log inclusion, signature), `.identity` (somebody else), `.statement` (not such a statement),
+    `.binding` (it binds something else), `.root` (a root of `trust` cannot be read).
+    """
+    signer, payload = _authenticate(_open(bundle), trust)
+    if signer.identity.startswith("did:") and signer.identity != publisher:
+        raise Untrusted(
+            "attestation.identity", f"The attestation is signed by {signer.identity}, not by the publisher {publisher}."
+        )
+    statement = _parse_statement(payload)
+    stated = Binding(
+        statement.subject[0].digest.sha256,
+        statement.predicate.protocol.uri,
+        statement.predicate.protocol.digest.sha256,
+        statement.predicate.entry_point,
+    )
+    for field in Binding.__dataclass_fields__:
+        if getattr(stated, field) != getattr(binding, field):
+            raise Untrusted(
+                "attestation.binding",
+                f"The attestation is for another {field.replace('_', ' ')}: {getattr(stated, field)[:120]!r}.",
+                fix="Do not run this handler; the publisher has to attest it anew.",
+            )
+    return Attestation(signer, statement.subject[0].name)
+
+
+def _open(bundle: bytes) -> Bundle:
+    try:
+        value = canonical.parse_json(bundle, limit=MAX_BUNDLE, what="Sigstore bundle")
+    except TreatyError as error:
+        raise Untrusted("attestation.bundle", str(error)) from error
+    match value:
+        case {"mediaType": str(media_type), "dsseEnvelope": {"payloadType": str(payload_type), "signatures": [_]}} if (
+            media_type in _MEDIA_TYPES and payload_type == PAYLOAD_TYPE
+        ):
+            pass
+        case _:
+            raise Untrusted(
+                "attestation.bundle", "An attestation is a Sigstore bundle v0.3 of an in-toto statement with one signature."
+            )
+    try:
+        return Bundle.from_json(bundle)
+    except Exception as error:  # foreign bytes in a parser with no one error root
+        raise Untrusted("attestation.bundle", f"The Sigstore bundle cannot be read: {_reason(error)}.") from error
+
+
+def _authenticate(bundle: Bundle, trust: Sequence[Trust]) -> tuple[SigningIdentity, bytes]:
+    """Sigstore's own checks under each root in turn: the signer and the payload under the first that holds."""
+    refusal = Untrusted("attestation.signature", "No root of trust was given to verify the attestation with.")
+    for trusted in trust:
+        verifier, policy = _verifier(trusted.root), _AcceptedIdentity(trusted.accepted)
+        try:
+            _, payload = verifier.verify_dsse(bundle, policy)
+        except _IdentityRefused as error:
+            refusal = Untrusted("attestation.identity", f"The attestation is signed by {error}, whom the policy does not name.")
+            refusal.__cause__ = error
+        except Exception as error:  # foreign certificates and proofs, in libraries with no one error root
+            if refusal.code != "attestation.identity":  # says more: that root knew the certificate
+                refusal = Untrusted("attestation.signature", f"The attestation does not verify: {_reason(error)}.")
+                refusal.__cause__ = error
+        else:
+            assert policy.matched is not None
+            return policy.matched, payload
+    raise refusal
+
+
+def _parse_statement(payload: bytes) -> _Statement:
+    try:
+        return msgspec.convert(canonical.parse_json(payload, limit=MAX_STATEMENT, what="in-toto statement"), _Statement)
+    except (TreatyError, msgspec.ValidationError) as error:
+        raise Untrusted(
+            "attestation.statement", f"The attestation does not state what one of a handler states: {error}."
+        ) from error
+
+
+def _encode_statement(binding: Binding, filename: str) -> bytes:
+    protocol = {"digest": {"sha256": binding.protocol_hash}, "uri": binding.uri}
+    return canonical.dumps(
+        {
+            "_type": STATEMENT_TYPE,
+            "predicate": {"entryPoint": binding.entry_point, "protocol": protocol},
+            "predicateType": PREDICATE_TYPE,
+            "subject": [{"digest": {"sha256": binding.wheel}, "name": filename}],
+        }
+    )
+
+
+@lru_cache(maxsize=32)
+def _verifier(root: bytes) -> Verifier:
+    """Reading a root costs more than verifying with it, and the same few are used again and again."""
+    try:
+        return Verifier(trusted_root=TrustedRoot(TrustedRootMessage.from_json(root)))
+    except Exception as error:  # pydantic's, sigstore's and cryptography's errors have no common root
+        raise Untrusted("attestation.root", f"The Sigstore trusted root cannot be read: {_reason(error)}.") from error
+
+
+@lru_cache(maxsize=1)
+def _public_good_root() -> bytes:
+    return resources.files("sigstore._store").joinpath(quote(_PUBLIC_GOOD, safe=""), "trusted_root.json").read_bytes()
+
+
+class _IdentityRefused(VerificationError):
+    """The certificate is good, and somebody else's."""
+
+
+class _AcceptedIdentity:
+    """A sigstore verification policy: one of several identities, each with its issuer. Remembers which."""
+
+    def __init__(self, accepted: Sequence[SigningIdentity]) -> None:
+        self._accepted = accepted
+        self.matched: SigningIdentity | None = None
+
+    def verify(self, cert: x509.Certificate) -> None:
+        for candidate in self._accepted:
+            try:
+                AllOf([OIDCIssuerV2(candidate.issuer), Identity(identity=candidate.identity)]).verify(cert)
+            except VerificationError:
+                continue
+            self.matched = candidate
+            return
+        names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        raise _IdentityRefused(", ".join(str(name.value) for name in names))
+
+
+class _TokenToCome(IdentityToken):
+    """What sigstore's signer holds until there is a key that the token can be bound to."""
+
+    def __init__(self) -> None:  # the base class wants a token now
+        pass
+
+    def in_validity_period(self) -> bool:
+        return True
+
+
+class _TokenMakingFulcio(FulcioClient):
+    """sigstore makes the signing key and asks for its certificate in one step; here the token is made in between."""
+
+    def __init__(self, url: str, token: Callable[[str], str]) -> None:
+        super().__init__(url)
+        self._token = token
+
+    @property
+    def signing_cert(self) -> FulcioSigningCert:
+        endpoint = super().signing_cert
+        return _TokenMakingEndpoint(endpoint.url, endpoint.session, self._token)
+
+
+class _TokenMakingEndpoint(FulcioSigningCert):
+    def __init__(self, url: str, session: Session, token: Callable[[str], str]) -> None:
+        super().__init__(url, session)
+        self._token = token
+
+    def post(self, req: x509.CertificateSigningRequest, identity: IdentityToken) -> FulcioCertificateSigningResponse:
+        key = req.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        return super().post(req, IdentityToken(self._token(canonical.hex_digest(key))))
+
+
+def _reason(error: BaseException) -> str:
+    """What went wrong in a line: the service's own words when it answered, else the library's."""
+    cause: BaseException | None = error
+    while cause is not None:
+        response = getattr(cause, "response", None)
+        if response is not None:
+            return f"HTTP {response.status_code}, {_line(response.text)}"
+        cause = cause.__cause__ or cause.__context__
+    return f"{type(error).__name__}, {_line(str(error))}"
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:240].rstrip(".")

@@ -1,0 +1,217 @@
+"""The authority's long-lived keys and certificates, as a directory of PEM files.
+
+    ca.key.pem      PKCS #8, ECDSA P-256: signs signing certificates
+    ca.cert.pem     its self-signed certificate
+    ct.key.pem      PKCS #8, ECDSA P-256: signs the timestamps (SCTs) embedded in signing certificates
+    tsa.key.pem     PKCS #8, ECDSA P-256: signs RFC 3161 timestamps
+    tsa.chain.pem   its certificate, then the self-signed root above it
+
+The root above the timestamp authority signs that one certificate; its key is never written anywhere. All files are 0600 in a
+directory that is 0700. They are made once, when the registry is: the trusted root that contains the certificates is pinned by the
+log's genesis statement, so keys are not replaced under a running log.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from treaty_consensus.errors import Conflict, NotFound, Untrusted
+
+LIFETIME = timedelta(days=3650)
+BACKDATED = timedelta(hours=1)
+"""Certificates are valid from before they are made: a client whose clock is slow must not find a new registry untrustworthy."""
+
+
+@dataclass(frozen=True)
+class AuthorityKeys:
+    """The keys and certificates of one authority. `tsa_chain`: the timestamp authority's certificate, then its root."""
+
+    ca_key: ec.EllipticCurvePrivateKey
+    ca_certificate: x509.Certificate
+    ct_key: ec.EllipticCurvePrivateKey
+    tsa_key: ec.EllipticCurvePrivateKey
+    tsa_chain: tuple[x509.Certificate, x509.Certificate]
+
+
+def create_keys(directory: Path, *, origin: str, now: datetime) -> AuthorityKeys:
+    """Make the keys of the authority at `origin` (named in the certificates) and store them as `directory`.
+
+    The directory appears at once and whole, after its files are on disk: a crash leaves nothing, or a sibling whose name starts
+    with a dot and which nothing reads. Raises `Conflict` when `directory` exists already, unless it is empty.
+    """
+    ca_key, ct_key, tsa_key, root_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(4))
+    ca_name, tsa_name, root_name = (
+        _name(origin, role) for role in ("certificate authority", "timestamp authority", "timestamp authority root")
+    )
+    root = _certificate(root_name, root_key, issuer=root_name, issuer_key=root_key, now=now, is_ca=True)
+    keys = AuthorityKeys(
+        ca_key=ca_key,
+        ca_certificate=_certificate(ca_name, ca_key, issuer=ca_name, issuer_key=ca_key, now=now, is_ca=True),
+        ct_key=ct_key,
+        tsa_key=tsa_key,
+        tsa_chain=(_certificate(tsa_name, tsa_key, issuer=root_name, issuer_key=root_key, now=now, is_ca=False), root),
+    )
+    _store(keys, directory)
+    return keys
+
+
+def load_keys(directory: Path) -> AuthorityKeys:
+    """Read what `create_keys` stored. Raises `NotFound`, or `Untrusted` when others can read a file or the parts do not fit."""
+    try:
+        ca_certificate = x509.load_pem_x509_certificate(_read(directory / "ca.cert.pem"))
+        tsa_certificate, tsa_root = x509.load_pem_x509_certificates(_read(directory / "tsa.chain.pem"))
+        keys = AuthorityKeys(
+            ca_key=_load_key(directory / "ca.key.pem"),
+            ca_certificate=ca_certificate,
+            ct_key=_load_key(directory / "ct.key.pem"),
+            tsa_key=_load_key(directory / "tsa.key.pem"),
+            tsa_chain=(tsa_certificate, tsa_root),
+        )
+    except ValueError as error:
+        raise Untrusted("sigstore.keys", f"The files in {directory} are not the PEM files of an authority.") from error
+    if (
+        keys.ca_key.public_key() != ca_certificate.public_key()
+        or keys.tsa_key.public_key() != tsa_certificate.public_key()
+        or tsa_certificate.issuer != tsa_root.subject
+    ):
+        raise Untrusted(
+            "sigstore.keys",
+            f"The keys and certificates in {directory} do not belong together.",
+            fix="Restore the directory as a whole from one backup.",
+        )
+    return keys
+
+
+def public_der(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """The public half as DER SubjectPublicKeyInfo."""
+    return key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _name(origin: str, role: str) -> x509.Name:
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, origin[:64]),  # RFC 5280's upper bound
+            x509.NameAttribute(NameOID.COMMON_NAME, f"Treaty {role}"),
+        ]
+    )
+
+
+def _certificate(
+    subject: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    *,
+    issuer: x509.Name,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    now: datetime,
+    is_ca: bool,
+) -> x509.Certificate:
+    """A certificate authority's (`is_ca`) or a timestamp authority's certificate, as RFC 5280 and RFC 3161 §2.3 want them."""
+    start = now.replace(microsecond=0) - BACKDATED
+    usage = x509.KeyUsage(
+        digital_signature=not is_ca,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=is_ca,
+        crl_sign=is_ca,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start)
+        .not_valid_after(start + LIFETIME)
+        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=0 if is_ca else None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+    )
+    if not is_ca:
+        builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.TIME_STAMPING]), critical=True)
+    return builder.sign(issuer_key, hashes.SHA256())
+
+
+def _store(keys: AuthorityKeys, directory: Path) -> None:
+    leaf, root = keys.tsa_chain
+    files = {
+        "ca.key.pem": _key_pem(keys.ca_key),
+        "ca.cert.pem": keys.ca_certificate.public_bytes(Encoding.PEM),
+        "ct.key.pem": _key_pem(keys.ct_key),
+        "tsa.key.pem": _key_pem(keys.tsa_key),
+        "tsa.chain.pem": leaf.public_bytes(Encoding.PEM) + root.public_bytes(Encoding.PEM),
+    }
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))  # mkdtemp makes it 0700
+    try:
+        for name, data in files.items():
+            _write_synced(staging / name, data)
+        _sync_directory(staging)
+        staging.rename(directory)  # atomic; fails on a directory that is not empty
+    except OSError as error:
+        shutil.rmtree(staging, ignore_errors=True)
+        if directory.exists():
+            raise Conflict("sigstore.keys-exist", f"{directory} exists; the keys of an authority are made once.") from error
+        raise
+    _sync_directory(directory.parent)
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+                raise Untrusted("sigstore.keys-mode", f"Others can read {path}.", fix=f"Run: chmod 600 {path}")
+            return file.read()
+    except FileNotFoundError as error:
+        raise NotFound(
+            "sigstore.keys-missing", f"There is no {path}.", fix="Restore it from a backup; it is made when a registry is."
+        ) from error
+
+
+def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    key = load_pem_private_key(_read(path), password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise Untrusted("sigstore.keys", f"{path} is not an ECDSA P-256 key.")
+    return key

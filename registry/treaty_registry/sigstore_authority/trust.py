@@ -1,0 +1,98 @@
+"""What a Sigstore client must know of this authority: the trusted root, and where its services are.
+
+The trusted root (`application/vnd.dev.sigstore.trustedroot+json;version=0.1`) is JCS and a function of public parts alone: the
+authority's certificates, the log's key and the log's origin. The same authority has the same bytes for ever, so the log's genesis
+statement pins their SHA-256. Validity starts when the authority's certificate does and has no end, for verifiers meet old
+signatures.
+
+The trust configuration (`application/vnd.dev.sigstore.clienttrustconfig.v0.1+json`) adds a signing configuration v0.2 with the
+URLs of the services, which depend on where the registry is reached and are therefore not pinned. It names no OIDC provider: a
+token is issued by the DID itself.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509.oid import NameOID
+
+from treaty_consensus import canonical
+from treaty_consensus.sigstore_token import issuer_url
+
+from .keys import AuthorityKeys, public_der
+
+TRUSTED_ROOT_TYPE = "application/vnd.dev.sigstore.trustedroot+json;version=0.1"
+SIGNING_CONFIG_TYPE = "application/vnd.dev.sigstore.signingconfig.v0.2+json"
+TRUST_CONFIG_TYPE = "application/vnd.dev.sigstore.clienttrustconfig.v0.1+json"
+MAX_TRUSTED_ROOT = 16_384
+
+
+def log_id(origin: str, log_key: bytes) -> bytes:
+    """The log's id in Rekor v2: the untruncated C2SP signed-note key id of its Ed25519 key, 32 bytes."""
+    return sha256(f"{origin}\n".encode() + b"\x01" + log_key).digest()
+
+
+def trusted_root(keys: AuthorityKeys, *, origin: str, log_key: bytes) -> bytes:
+    """The trusted root's one spelling. `log_key`: the log's raw Ed25519 public key."""
+    valid = {"start": _start(keys)}
+    log_der = Ed25519PublicKey.from_public_bytes(log_key).public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    ct_der = public_der(keys.ct_key)
+    return canonical.dumps(
+        {
+            "mediaType": TRUSTED_ROOT_TYPE,
+            "tlogs": [_log(origin, log_der, "PKIX_ED25519", log_id(origin, log_key), valid)],
+            "ctlogs": [_log(origin, ct_der, "PKIX_ECDSA_P256_SHA_256", sha256(ct_der).digest(), valid)],
+            "certificateAuthorities": [_authority(origin, (keys.ca_certificate,), valid)],
+            "timestampAuthorities": [_authority(origin, keys.tsa_chain, valid)],
+        }
+    )
+
+
+def trust_config(root: bytes, *, origin: str, base_url: str) -> bytes:
+    """The client trust configuration of a registry reached at `base_url`, such as `https://HOST`, around its trusted root."""
+    trusted = canonical.loads(root, limit=MAX_TRUSTED_ROOT, what="trusted root")
+    services = base_url.rstrip("/") + "/sigstore"
+    valid = trusted["tlogs"][0]["publicKey"]["validFor"]
+
+    def service(path: str, version: int) -> list[dict[str, object]]:
+        return [{"url": services + path, "majorApiVersion": version, "validFor": valid, "operator": origin}]
+
+    signing_config = {
+        "mediaType": SIGNING_CONFIG_TYPE,
+        "caUrls": service("", 1),
+        "oidcUrls": [],
+        "rekorTlogUrls": service("", 2),
+        "rekorTlogConfig": {"selector": "ANY"},
+        "tsaUrls": service("/api/v1/timestamp", 1),
+        "tsaConfig": {"selector": "ANY"},
+    }
+    return canonical.dumps({"mediaType": TRUST_CONFIG_TYPE, "trustedRoot": trusted, "signingConfig": signing_config})
+
+
+def _start(keys: AuthorityKeys) -> str:
+    return keys.ca_certificate.not_valid_before_utc.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _log(origin: str, key: bytes, details: str, identifier: bytes, valid: dict[str, str]) -> dict[str, object]:
+    return {
+        "baseUrl": f"https://{origin}",  # clients derive the origin of the log's checkpoints from it
+        "hashAlgorithm": "SHA2_256",
+        "publicKey": {"rawBytes": canonical.b64encode(key), "keyDetails": details, "validFor": valid},
+        "logId": {"keyId": canonical.b64encode(identifier)},
+    }
+
+
+def _authority(origin: str, chain: tuple[x509.Certificate, ...], valid: dict[str, str]) -> dict[str, object]:
+    subject = chain[0].subject
+    return {
+        "subject": {
+            "organization": subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)[0].value,
+            "commonName": subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value,
+        },
+        "uri": issuer_url(origin),
+        "certChain": {"certificates": [{"rawBytes": canonical.b64encode(c.public_bytes(Encoding.DER))} for c in chain]},
+        "validFor": valid,
+    }
