@@ -15,7 +15,7 @@ import msgspec
 
 from . import canonical
 from .did import Did, decode_multikey, did_key_id, public_key_of
-from .errors import Conflict, NotFound, Refused, Unauthorized
+from .errors import Conflict, NotFound, Refused, Unauthorized, Unavailable
 from .facts import (
     LOG,
     BallotFact,
@@ -63,6 +63,11 @@ def report_key(authors: tuple[Did, ...], nid: str) -> str:
     return f"report/{digest}"
 
 
+def topic_key(topic: str) -> str:
+    """The fact key of a topic's newest decision."""
+    return f"topic/{topic}"
+
+
 def keys_of(facts: Facts, did: Did) -> dict[str, bytes]:
     """The keys that speak for a DID now: DID URL → raw Ed25519. Empty when the log does not know the DID."""
     if did.method == "key":
@@ -92,7 +97,7 @@ def reads(statement: Statement) -> set[str]:
         case Ballot():
             keys.add(_ballot_key(body.topic, author))
         case Decision():
-            keys.add(_topic_key(body.topic))
+            keys.add(topic_key(body.topic))
         case Grant():
             keys.add(_grant_key(body.namespace, body.to))
     return keys
@@ -101,9 +106,8 @@ def reads(statement: Statement) -> set[str]:
 def admit(facts: Facts, verified: Verified, index: int) -> dict[str, Fact]:
     """Judge a verified statement that would become leaf `index`; return the facts it changes.
 
-    `facts` holds at least `reads(statement)`, as of the leaf before. Raises `Malformed`, `Unauthorized`, `NotFound`, `Conflict`
-    or
-    `Refused`, each with a code that names the rule.
+    `facts` holds at least `reads(statement)`, as of the leaf before. Raises `Malformed`, `Unauthorized`, `NotFound`, `Conflict`,
+    `Refused` or `Unavailable` (an epoch is being closed), each with a code that names the rule.
     """
     statement = verified.statement
     case = _Case(facts, statement, index)
@@ -113,6 +117,8 @@ def admit(facts: Facts, verified: Verified, index: int) -> dict[str, Fact]:
     if statement.log != log.origin:
         raise Refused("statement.other-log", f"This statement is for the log {statement.log}, not for {log.origin}.")
     case.check_authors(verified.keys, log.operator)
+    if log.remaining and not isinstance(statement.body, Decision):
+        raise Unavailable("log.closing", f"Epoch {log.epoch - 1} is being closed.", fix="Send the statement again.")
     changes = _RULES[type(statement.body)](case, statement.body)
     if statement.author.text == log.operator or log.operator in (did.text for did in statement.authors):
         current = changes.get(LOG, log)
@@ -262,27 +268,33 @@ def _ballot(case: _Case, body: Ballot) -> dict[str, Fact]:
 
 
 def _parameters(case: _Case, body: Parameters) -> dict[str, Fact]:
-    return {LOG: _replace(case.log, parameters=case.statement.id)}
+    # Nobody changes the rules of a vote that is open: only the very first ones hold at once.
+    if case.log.parameters is None:
+        return {LOG: _replace(case.log, parameters=case.statement.id)}
+    return {LOG: _replace(case.log, announced=case.statement.id)}
 
 
 def _decision(case: _Case, body: Decision) -> dict[str, Fact]:
     log = case.log
     if body.parameters != log.parameters:
-        raise Refused("decision.parameters", "A decision is made under the newest parameters.")
-    previous: TopicFact | None = case.find(_topic_key(body.topic), TopicFact)
+        raise Refused("decision.parameters", "A decision is made under the parameters in force.")
+    previous: TopicFact | None = case.find(topic_key(body.topic), TopicFact)
     if body.previous != (previous.decision if previous else None):
         raise Conflict("decision.previous", f"The newest decision in {body.topic} is another one.")
-    opens = body.epoch == log.epoch and body.input.size == case.index
-    continues = body.epoch == log.epoch - 1 and body.input.size == log.closed_at and body.topic > log.closed_topic
-    if not (opens or continues):
+    if log.remaining:
+        next_up = body.remaining == log.remaining - 1 and body.topic > log.closed_topic
+        follows = next_up and body.epoch == log.epoch - 1 and body.input.size == log.closed_at
+    else:
+        follows = body.epoch == log.epoch and body.input.size == case.index
+    if not follows:
         raise Refused(
             "decision.epoch",
             "The decisions of an epoch follow their input at once, in the order of their topics.",
         )
-    return {
-        _topic_key(body.topic): TopicFact(case.statement.id, case.index),
-        LOG: _replace(log, epoch=body.epoch + 1, closed_at=body.input.size, closed_topic=body.topic),
-    }
+    closed = _replace(log, epoch=body.epoch + 1, closed_at=body.input.size, closed_topic=body.topic, remaining=body.remaining)
+    if not body.remaining and log.announced:
+        closed = _replace(closed, parameters=log.announced, announced=None)
+    return {topic_key(body.topic): TopicFact(case.statement.id, case.index), LOG: closed}
 
 
 def _withdrawal(case: _Case, body: Withdrawal) -> dict[str, Fact]:
@@ -333,10 +345,6 @@ def _handler_key(uri: str, did: str, wheel: str) -> str:
 
 def _ballot_key(topic: str, did: str) -> str:
     return f"ballot/{topic}/{did}"
-
-
-def _topic_key(topic: str) -> str:
-    return f"topic/{topic}"
 
 
 def _replace(log: LogFact, **changes: Any) -> LogFact:

@@ -25,18 +25,21 @@ from .errors import Refused
 
 
 class LogFact(msgspec.Struct, frozen=True, tag="log"):
-    """`time`: the log's clock, the largest `issued` of the operator's statements, set last by leaf `time_index`. `epoch`: the
-    open epoch;
-    `closed_at`: the input size of the decisions that closed the one before, and `closed_topic` the last topic decided with it."""
+    """`time`: the log's clock, the largest `issued` of the operator's statements, set last by leaf `time_index`. `parameters`:
+    the statement in force, `announced`: the one the next epoch opens with. `epoch`: the open epoch; `closed_at`: the input size
+    of the decisions that closed the one before, `closed_topic`: the last topic decided with it, `remaining`: how many still
+    follow."""
 
     origin: str
     operator: str
     time: int
     time_index: int
     parameters: str | None = None
+    announced: str | None = None
     epoch: int = 0
     closed_at: int = 0
     closed_topic: str = ""
+    remaining: int = 0
 
 
 class IdentityFact(msgspec.Struct, frozen=True, tag="identity"):

@@ -8,7 +8,7 @@ What a field must satisfy beyond its type is checked by `check`, what must be tr
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -25,11 +25,15 @@ MAX_ALIASES = 8
 MAX_CANDIDATES = 32
 NONE = "none"
 """In a ballot: the choice that no candidate becomes the consensus."""
+RULE: Final = "schulze-margins-v1"
+"""The election rule of `election.rule`; a decision made by another one cannot be recomputed here."""
 
 Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
 Note: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 Digest: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=canonical.MAX_INTEGER)]
+Factor: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
+State: TypeAlias = Literal["published", "candidate", "provisional", "consensus", "dormant", "superseded", "repealed"]
 
 
 class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -202,18 +206,29 @@ class Ballot(Body, frozen=True):
 
 
 class Parameters(Body, frozen=True):
-    """The constants of the election, from the next epoch on. See `election.rule` for what each one means."""
+    """The constants of the election. The first ones hold at once, later ones from the epoch that opens next.
 
-    rule: Text
+    W is the weight of all live ballots in a topic, q the quorum, Q what a candidate has of it; `election.rule` has the formulas.
+    `horizon_epochs`: how long a report counts, and how long an equivocator does not. Candidates need `candidate_pairs` pairs of
+    principals in `candidate_clusters` clusters with W / `candidate_share` of weight; `max_candidates` of them are kept.
+    `quorum_share`: q is W over it. `cluster_share`: no cluster counts for more than q over it. `provisional_share`: what is
+    provisional or kept needs q over it. `over_none`, `over_incumbent`: [x, y], the ratio x : y by which a consensus is preferred.
+    `sustain_epochs`: how long conditions hold before a consensus is made or repealed, `dormant_epochs`: before it sleeps."""
+
+    rule: Literal["schulze-margins-v1"]
     electorate: Literal["development"]
-    candidate_pairs: Count
-    candidate_clusters: Count
-    candidate_share: Count
-    quorum_share: Count
-    cluster_share: Count
-    sustain_epochs: Count
-    dormant_epochs: Count
+    horizon_epochs: Factor
+    candidate_pairs: Factor
+    candidate_clusters: Factor
+    candidate_share: Factor
     max_candidates: Annotated[int, msgspec.Meta(ge=1, le=MAX_CANDIDATES)]
+    quorum_share: Factor
+    cluster_share: Factor
+    provisional_share: Factor
+    over_none: tuple[Factor, Factor]
+    over_incumbent: tuple[Factor, Factor]
+    sustain_epochs: Factor
+    dormant_epochs: Factor
 
 
 class Input(Body, frozen=True):
@@ -225,15 +240,21 @@ class Input(Body, frozen=True):
 
 class Decision(Body, frozen=True):
     """An epoch's outcome in a topic. Everything it rests on is in the transcript blob; replaying the log gives its identical
-    bytes."""
+    bytes.
+
+    `parameters`, `previous`: ids of the parameters in force and of the topic's decision before. `states`: each candidate in the
+    order of its publication, then what left the field in this epoch. `remaining`: how many decisions of this epoch still follow;
+    until they are there the log takes nothing else."""
 
     topic: Text
     epoch: Count
-    rule: Text
+    rule: Literal["schulze-margins-v1"]
+    electorate: Literal["development"]
     parameters: Digest
     input: Input
+    remaining: Count
     transcript: Blob
-    states: Annotated[tuple[tuple[Digest, str], ...], msgspec.Meta(max_length=4 * MAX_CANDIDATES)]
+    states: Annotated[tuple[tuple[Digest, State], ...], msgspec.Meta(max_length=4 * MAX_CANDIDATES)]
     consensus: Digest | None = None
     previous: Digest | None = None
 

@@ -1,0 +1,204 @@
+"""The zip archive of a handler package: a strict subset of PKWARE's APPNOTE.TXT 6.3.10, in which every byte is accounted for.
+
+    archive  = entry* directory* end
+    entry    = local header (30 bytes), name, data
+    directory= central header (46 bytes), name
+    end      = end of central directory record (22 bytes)
+
+Nothing lies before, between or after these parts, the central headers stand in the order of their entries, and each repeats its
+local header to the bit, so there is one way to read an archive and every reader sees the same files. Names are ASCII: segments
+of `A-Z a-z 0-9 . _ + -` joined by `/`, none of them `.` or `..`, no two equal when case is folded. Refused besides: extra
+fields (zip64 and second names hide there), comments, data descriptors, encryption, multiple disks, methods other than stored
+(0) and deflate (8), and whatever the Unix mode says is not a regular file. Archives written here are stored, dated 1980-01-01
+and sorted by name: a compressor's output differs among its versions, and a package rebuilt elsewhere must have the same digest.
+
+Fields, little-endian, in the local header: signature `PK\\3\\4`, version needed (10 or 20), flags (bits 1, 2 and 11 may be
+set), method, time, date, CRC-32, compressed size, size, name length, extra length (0). The central header (`PK\\1\\2`) adds
+"version made by" before these and comment length (0), disk (0), internal and external attributes and the local header's offset
+after them.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..errors import Malformed, Refused, TooLarge
+
+MAX_ARCHIVE = 2 * 1024 * 1024
+MAX_FILES = 256
+MAX_CONTENT = 8 * 1024 * 1024
+MAX_NAME = 200
+
+_LOCAL = struct.Struct("<4s5H3L2H")
+_CENTRAL = struct.Struct("<4s6H3L5H2L")
+_END = struct.Struct("<4s4H2LH")
+
+_STORED, _DEFLATE = 0, 8
+_ENCRYPTED = 0x0001 | 0x0040 | 0x2000
+_HARMLESS_FLAGS = 0x0002 | 0x0004 | 0x0800  # how hard the compressor tried, and "this name is UTF-8"
+_EPOCH = 0x0021  # 1980-01-01, the earliest date that MS-DOS can write
+
+_SEGMENT = re.compile(r"[A-Za-z0-9._+-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """The fields that local and central header share, and where the entry begins."""
+
+    shared: tuple[int, ...]  # version needed, flags, method, time, date, CRC-32, compressed size, size
+    name: bytes
+    offset: int
+
+    @property
+    def method(self) -> int:
+        return self.shared[2]
+
+    @property
+    def crc(self) -> int:
+        return self.shared[5]
+
+    @property
+    def stored_size(self) -> int:
+        return self.shared[6]
+
+    @property
+    def size(self) -> int:
+        return self.shared[7]
+
+
+def read_archive(data: bytes) -> dict[str, bytes]:
+    """Name to content of every file, in the archive's order. Raises `TooLarge`, `Malformed` or `Refused`, codes `handler.…`."""
+    if len(data) > MAX_ARCHIVE:
+        raise TooLarge("handler.too-large", f"A handler package has at most {MAX_ARCHIVE} bytes, this one has {len(data)}.")
+    entries, directory_at = _read_directory(data)
+    files: dict[str, bytes] = {}
+    folded: set[str] = set()
+    budget = MAX_CONTENT
+    at = 0
+    for entry in entries:
+        name = _name(entry.name)
+        if name.lower() in folded:
+            raise Refused("handler.zip-duplicate", f"{name} occurs twice when upper and lower case are one.")
+        folded.add(name.lower())
+        if entry.size > budget:
+            raise TooLarge("handler.too-large", f"The files of a handler package have at most {MAX_CONTENT} bytes together.")
+        budget -= entry.size
+        if entry.offset != at:
+            raise Malformed("handler.zip-overlap", f"{name} does not begin where the entry before it ends.")
+        at = _check_local(data, entry, directory_at)
+        files[name] = _content(data[at - entry.stored_size : at], entry, name)
+    if at != directory_at:
+        raise Malformed("handler.zip-overlap", "There are bytes between the last entry and the central directory.")
+    return files
+
+
+def write_archive(files: Mapping[str, bytes]) -> bytes:
+    """The one archive of these files: the same bytes on every machine.
+
+    Raises what `read_archive` raises for names and sizes.
+    """
+    entries, directory = bytearray(), bytearray()
+    for name in sorted(files):
+        content, raw = files[name], _name(name.encode("utf-8")).encode("ascii")
+        shared = (20, 0, _STORED, 0, _EPOCH, zlib.crc32(content), len(content), len(content))
+        made_by_unix, mode = 3 << 8 | 20, (stat.S_IFREG | 0o644) << 16
+        directory += _CENTRAL.pack(b"PK\1\2", made_by_unix, *shared, len(raw), 0, 0, 0, 0, mode, len(entries)) + raw
+        entries += _LOCAL.pack(b"PK\3\4", *shared, len(raw), 0) + raw + content
+    end = _END.pack(b"PK\5\6", 0, 0, len(files), len(files), len(directory), len(entries), 0)
+    data = bytes(entries + directory + end)
+    read_archive(data)  # the same caps and the same name rules, stated once
+    return data
+
+
+def _read_directory(data: bytes) -> tuple[list[_Entry], int]:
+    """The entries that the central directory lists, and the offset at which it begins."""
+    end_at = len(data) - _END.size
+    if end_at < 0 or not data.startswith(b"PK\5\6", end_at):
+        raise Malformed("handler.zip", "This is no zip archive that ends with a plain end record.")
+    _, disk, first_disk, here, count, size, start, comment = _END.unpack_from(data, end_at)
+    if disk or first_disk or here != count or comment or start + size != end_at:
+        raise Malformed("handler.zip", "The archive's end record does not describe the bytes before it.")
+    if count > MAX_FILES:
+        raise TooLarge("handler.too-many-files", f"A handler package has at most {MAX_FILES} files, this one has {count}.")
+    entries = []
+    at = start
+    for _ in range(count):
+        if at + _CENTRAL.size > end_at:
+            raise Malformed("handler.zip", "The central directory ends in the middle of an entry.")
+        entry, at = _read_central(data, at, end_at)
+        entries.append(entry)
+    if at != end_at:
+        raise Malformed("handler.zip", "There are bytes between the central directory and the end record.")
+    return entries, start
+
+
+def _read_central(data: bytes, at: int, end_at: int) -> tuple[_Entry, int]:
+    signature, _, *shared, name_length, extra, comment, disk, _, attributes, offset = _CENTRAL.unpack_from(data, at)
+    at += _CENTRAL.size
+    if signature != b"PK\1\2" or disk or comment or at + name_length > end_at:
+        raise Malformed("handler.zip", "The central directory has an entry that is not plain.")
+    if extra:
+        raise Refused("handler.zip-extra", "A handler package has no extra fields in its zip headers.", fix=_REBUILD)
+    if name_length > MAX_NAME:
+        raise TooLarge("handler.zip-name", f"A file name has at most {MAX_NAME} characters.")
+    needed, flags, method = shared[:3]
+    if flags & _ENCRYPTED:
+        raise Refused("handler.zip-encrypted", "A handler package is not encrypted.")
+    if flags & ~_HARMLESS_FLAGS or needed not in (10, 20):
+        raise Refused("handler.zip-feature", "The archive uses a zip feature beyond stored and deflated files.", fix=_REBUILD)
+    if method not in (_STORED, _DEFLATE):
+        raise Refused("handler.zip-method", "Files in a handler package are stored or deflated.", fix=_REBUILD)
+    if stat.S_IFMT(attributes >> 16) not in (0, stat.S_IFREG) or attributes & 0x10:
+        raise Refused("handler.zip-link", "A handler package holds regular files only: no links, folders or devices.")
+    return _Entry(tuple(shared), data[at : at + name_length], offset), at + name_length
+
+
+def _check_local(data: bytes, entry: _Entry, limit: int) -> int:
+    """Compare the local header with its central one; the offset just after the entry's data."""
+    header_end = entry.offset + _LOCAL.size
+    if header_end > limit:
+        raise Malformed("handler.zip-overlap", "An entry runs into the central directory.")
+    signature, *shared, name_length, extra = _LOCAL.unpack_from(data, entry.offset)
+    data_at: int = header_end + name_length
+    same_name = data[header_end : header_end + name_length] == entry.name
+    if signature != b"PK\3\4" or tuple(shared) != entry.shared or not same_name or extra:
+        raise Malformed("handler.zip-mismatch", "A local header differs from the central directory's.")
+    if data_at + entry.stored_size > limit:
+        raise Malformed("handler.zip-overlap", "An entry runs into the central directory.")
+    return data_at + entry.stored_size
+
+
+def _content(raw: bytes, entry: _Entry, name: str) -> bytes:
+    if entry.method == _STORED:
+        content, complete = raw, True
+    else:
+        inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+        try:
+            content = inflater.decompress(raw, entry.size + 1)  # one more than it says: a longer stream shows itself
+        except zlib.error as error:
+            raise Malformed("handler.zip-content", f"{name} does not inflate.") from error
+        complete = inflater.eof and not inflater.unused_data
+    if not complete or len(content) != entry.size or zlib.crc32(content) != entry.crc:
+        raise Malformed("handler.zip-content", f"{name} is not what its header says.")
+    return content
+
+
+def _name(raw: bytes) -> str:
+    """The name, when each of its segments is plain. Raises `Refused`."""
+    text = raw.decode("ascii", "replace")
+    segments = text.split("/")
+    if not all(_SEGMENT.fullmatch(segment) and segment not in (".", "..") for segment in segments):
+        raise Refused(
+            "handler.zip-name",
+            f"{text!a} is no plain relative file name.",
+            fix="Use ASCII letters, digits and . _ + - in names, and list files, not folders.",
+        )
+    return text
+
+
+_REBUILD = "Rebuild it with `treaty publish`, or with a builder that writes plain zip files."

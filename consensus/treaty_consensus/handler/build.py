@@ -1,0 +1,78 @@
+"""Build the wheel of a handler package: the same sources and metadata give the same bytes on every machine."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from packaging.version import InvalidVersion, Version
+
+from ..canonical import sha256
+from ..errors import Malformed, Refused
+from .archive import write_archive
+from .manifest import INTERFACE, MANIFEST_NAME
+from .wheel import GROUP, PREFIX, read_wheel
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerMetadata:
+    """What the wheel says beyond its files. `name`: without `treaty-handler-`; `entry_point`: `MODULE:ATTRIBUTE`.
+
+    `manifest`: `operations` and `roles` as `manifest` describes them; interface and protocol are filled in.
+    """
+
+    name: str
+    version: str
+    summary: str
+    licence: str
+    entry_point: str
+    protocol_uri: str
+    protocol_hash: str
+    manifest: Mapping[str, object]
+
+
+def build_wheel(sources: Mapping[str, bytes], metadata: HandlerMetadata) -> tuple[str, bytes]:
+    """File name and bytes of the wheel. `sources`: path inside the package (`__init__.py`, …) to content, without the manifest.
+
+    What it returns has passed `read_wheel`. Raises what that raises, so every refusal names its rule before anything is
+    published.
+    """
+    try:
+        version = str(Version(metadata.version))
+    except InvalidVersion as error:
+        raise Malformed("handler.version", f"{metadata.version!a} is no version (PEP 440).") from error
+    if MANIFEST_NAME in sources or {"interface", "protocol"} & metadata.manifest.keys():
+        raise Refused("handler.manifest", "Interface, protocol and the finished manifest are filled in by the build.")
+    for line in (metadata.name, metadata.summary, metadata.licence, metadata.entry_point):
+        if not line.isprintable():
+            raise Malformed("handler.metadata", f"{ascii(line)[:80]} is not one line of text.")
+    package = (PREFIX + metadata.name).replace("-", "_")
+    dist_info = f"{package}-{version}.dist-info"
+    files = {f"{package}/{path}": content for path, content in sources.items()}
+    files[f"{package}/{MANIFEST_NAME}"] = _manifest(metadata)
+    files[f"{dist_info}/METADATA"] = (
+        f"Metadata-Version: 2.4\nName: {PREFIX}{metadata.name}\nVersion: {version}\nSummary: {metadata.summary}\n"
+        f"License-Expression: {metadata.licence}\nRequires-Python: >=3.11\n"
+    ).encode()
+    files[f"{dist_info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: treaty\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    files[f"{dist_info}/entry_points.txt"] = f"[{GROUP}]\n{metadata.name} = {metadata.entry_point}\n".encode()
+    files[f"{dist_info}/RECORD"] = _record(files, f"{dist_info}/RECORD")
+    filename, data = f"{package}-{version}-py3-none-any.whl", write_archive(files)
+    read_wheel(filename, data)
+    return filename, data
+
+
+def _manifest(metadata: HandlerMetadata) -> bytes:
+    protocol = {"uri": metadata.protocol_uri, "sha256": metadata.protocol_hash}
+    value = {"interface": INTERFACE, "protocol": protocol, **metadata.manifest}
+    return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True, allow_nan=False).encode() + b"\n"
+
+
+def _record(files: Mapping[str, bytes], record: str) -> bytes:
+    rows = [
+        f"{path},sha256={base64.urlsafe_b64encode(sha256(content)).decode().rstrip('=')},{len(content)}"
+        for path, content in sorted(files.items())
+    ]
+    return "\n".join([*rows, f"{record},,"]).encode() + b"\n"

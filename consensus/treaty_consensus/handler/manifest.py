@@ -1,0 +1,309 @@
+"""The manifest of a handler package: which protocol, which roles, and the operations where it meets business logic.
+
+`manifest.json` in the package's top-level folder: UTF-8 JSON of at most 128 KiB without duplicate names. With it a host checks
+every effect of a handler, and every call to it, without running a line of its code:
+
+    {"interface": 1,
+     "protocol": {"uri": "https://registry.example/protocols/example.com/product-info/1.0", "sha256": "…64 hex digits"},
+     "operations": {
+       "getProductInfo": {
+         "arguments": {"type": "object", …},             a JSON Schema (2020-12); arguments are always an object
+         "result": {"type": "object", …},                a JSON Schema for the value of a success
+         "errors": {"404": "There is no such product."}, what it may fail with beside 500, 502, 503 and 504
+         "idempotent": true,                             whether doing it twice is doing it once
+         "timeout": 15}},                                seconds, 1 to 86,400, until the answer is overdue
+     "roles": {
+       "requester": {"peer": "provider", "calls": ["getProductInfo"], "invokes": []},
+       "provider": {"peer": "requester", "calls": [], "invokes": ["getProductInfo"]}}}
+
+`calls`: what a local application calls on a session in this role (event `Call`, effect `Return`). `invokes`: what a session in
+this role calls on its local application (effect `Invoke`, event `Result`). All names shown are required and no others are
+allowed.
+
+Schemas are foreign and compiled by the host, so what they can cost is bounded here: references go to `#/$defs/NAME` only and
+never in a circle, each schema counts at most 1,000 nodes when references are written out, and no keyword loads anything.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from ..canonical import parse_decimal, parse_digest
+from ..errors import Malformed, Refused, TooLarge, TreatyError
+from ..protocol import parse_protocol_uri
+
+INTERFACE = 1
+MANIFEST_NAME = "manifest.json"
+MAX_MANIFEST = 128 * 1024
+MAX_OPERATIONS = 64
+MAX_ROLES = 16
+MAX_SCHEMA_NODES = 1_000
+MAX_SCHEMA_DEPTH = 32
+MAX_TEXT = 2_048
+MAX_ERROR_CODE = 999_999_999
+MAX_TIMEOUT = 86_400
+
+COMMON_ERRORS = frozenset({500, 502, 503, 504})
+"""What any operation may fail with: business logic broke, the other side answered outside of the protocol, it is gone, or late."""
+
+_OPERATION = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+_ROLE = re.compile(r"[a-z][a-z0-9-]{0,31}")
+_REFERENCE = re.compile(r"#/\$defs/([A-Za-z0-9_.-]+)")
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_NO_REFERENCES = ("$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor", "$anchor", "$id", "$vocabulary")
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Where a protocol meets business logic. `timeout` in seconds; schemas as parsed JSON; `errors` code to meaning."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    result: Mapping[str, Any]
+    errors: Mapping[int, str]
+    idempotent: bool
+    timeout: int
+
+    def may_fail_with(self, code: int) -> bool:
+        """Whether the manifest allows this error code."""
+        return code in COMMON_ERRORS or code in self.errors
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One side of the protocol: the role it talks to, and the operations on its own side."""
+
+    name: str
+    peer: str
+    calls: Mapping[str, Operation]
+    invokes: Mapping[str, Operation]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A parsed manifest. Mappings are read-only."""
+
+    protocol_uri: str
+    protocol_hash: str
+    operations: Mapping[str, Operation]
+    roles: Mapping[str, Role]
+
+
+def parse_manifest(data: bytes) -> Manifest:
+    """The manifest in these bytes.
+
+    Raises `TooLarge`, `Malformed` (`handler.manifest`), `Refused` (`handler.interface`, `handler.schema`).
+    """
+    value = _parse_json(data)
+    if isinstance(value, dict) and value.get("interface", INTERFACE) != INTERFACE:
+        raise Refused(
+            "handler.interface",
+            f"This handler was written for interface {value.get('interface')!r:.20}; this version runs interface {INTERFACE}.",
+            fix="Upgrade treaty, or ask the publisher for a package of this interface.",
+        )
+    fields = _object(value, "the manifest", {"interface", "protocol", "operations", "roles"})
+    protocol = _object(fields["protocol"], "protocol", {"uri", "sha256"})
+    uri = _text(protocol["uri"], "protocol.uri")
+    operations = {
+        name: _operation(name, item)
+        for name, item in _named(fields["operations"], "operations", _OPERATION, MAX_OPERATIONS).items()
+    }
+    roles = {name: _role(name, item, operations) for name, item in _named(fields["roles"], "roles", _ROLE, MAX_ROLES).items()}
+    for role in roles.values():
+        if role.peer not in roles:
+            raise _malformed(f"role {role.name} talks to {role.peer!r}, which is no role")
+    try:
+        parse_protocol_uri(uri)
+        protocol_hash = parse_digest(_text(protocol["sha256"], "protocol.sha256"))
+    except TreatyError as error:
+        raise _malformed(f"protocol: {error.message}") from error
+    return Manifest(uri, protocol_hash, MappingProxyType(operations), MappingProxyType(roles))
+
+
+def _operation(name: str, value: object) -> Operation:
+    where = f"operations.{name}"
+    fields = _object(value, where, {"arguments", "result", "errors", "idempotent", "timeout"})
+    timeout, idempotent = fields["timeout"], fields["idempotent"]
+    if type(timeout) is not int or not 1 <= timeout <= MAX_TIMEOUT:
+        raise _malformed(f"{where}.timeout is no number of seconds from 1 to {MAX_TIMEOUT}")
+    if not isinstance(idempotent, bool):
+        raise _malformed(f"{where}.idempotent is neither true nor false")
+    if not isinstance(fields["errors"], dict):
+        raise _malformed(f"{where}.errors is no object")
+    errors = {}
+    for code, meaning in fields["errors"].items():
+        try:
+            errors[parse_decimal(code, limit=MAX_ERROR_CODE)] = _text(meaning, f"{where}.errors.{code}")
+        except Malformed as error:
+            raise _malformed(f"{where}.errors maps codes, written in plain digits, to sentences") from error
+    arguments = _schema(fields["arguments"], f"{where}.arguments")
+    if arguments.get("type") != "object":
+        raise _malformed(f'{where}.arguments says no "type": "object"')
+    result = _schema(fields["result"], f"{where}.result")
+    return Operation(name, arguments, result, MappingProxyType(errors), idempotent, timeout)
+
+
+def _role(name: str, value: object, operations: Mapping[str, Operation]) -> Role:
+    where = f"roles.{name}"
+    fields = _object(value, where, {"peer", "calls", "invokes"})
+    listed: list[Mapping[str, Operation]] = []
+    for key in ("calls", "invokes"):
+        names = fields[key]
+        if not isinstance(names, list) or len(names) > MAX_OPERATIONS:
+            raise _malformed(f"{where}.{key} is no list of operations")
+        chosen = {item: operations[item] for item in names if isinstance(item, str) and item in operations}
+        if len(chosen) != len(names):
+            raise _malformed(f"{where}.{key} names an operation twice, or one that the manifest lacks")
+        listed.append(MappingProxyType(chosen))
+    return Role(name, _text(fields["peer"], f"{where}.peer"), *listed)
+
+
+def _schema(value: object, where: str) -> Mapping[str, Any]:
+    """Check that a schema's cost is bounded and that it needs nothing but itself."""
+    if not isinstance(value, dict):
+        raise Refused("handler.schema", f"{where} is no JSON Schema object.")
+    definitions = value.get("$defs", {})
+    if not isinstance(definitions, dict):
+        raise Refused("handler.schema", f"{where}.$defs is no object.")
+    sizes: dict[str, int] = {}
+    for name in definitions:
+        _definition_size(name, definitions, sizes, (), where)
+    if _size(value, definitions, sizes, (), where) > MAX_SCHEMA_NODES:
+        raise _too_costly(where)
+    return MappingProxyType(value)
+
+
+def _definition_size(
+    name: str, definitions: Mapping[str, object], sizes: dict[str, int], path: tuple[str, ...], where: str
+) -> int:
+    """Nodes of one definition with its references written out; each is counted once, so this is linear in the schema."""
+    if len(path) >= MAX_SCHEMA_DEPTH:
+        raise Refused("handler.schema", f"{where} has a chain of more than {MAX_SCHEMA_DEPTH} references.")
+    if name in path:
+        raise Refused("handler.schema", f"{where} refers to itself through {name}.", fix="Bound the nesting by writing it out.")
+    if name not in definitions:
+        raise Refused("handler.schema", f"{where} refers to {name}, which its $defs lack.")
+    if name not in sizes:
+        sizes[name] = _size(definitions[name], definitions, sizes, (*path, name), where)
+        if sizes[name] > MAX_SCHEMA_NODES:
+            raise _too_costly(where)
+    return sizes[name]
+
+
+def _size(value: object, definitions: Mapping[str, object], sizes: dict[str, int], path: tuple[str, ...], where: str) -> int:
+    total = 0
+    for node in _nodes(value):
+        total += 1
+        if not isinstance(node, dict):
+            continue
+        for keyword in _NO_REFERENCES:
+            if keyword in node:
+                raise Refused("handler.schema", f"{where} uses {keyword}, which handler schemas do not.")
+        if node.get("$schema", _DIALECT) != _DIALECT:
+            raise Refused("handler.schema", f"{where} is not written in {_DIALECT}.")
+        reference = node.get("$ref")
+        if reference is not None:
+            match = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
+            if match is None:
+                raise Refused("handler.schema", f"{where} has a $ref that is not of the form #/$defs/NAME.")
+            total += _definition_size(match[1], definitions, sizes, path, where)
+    return total
+
+
+def _nodes(value: object) -> Iterator[object]:
+    pending = [value]
+    while pending:
+        node = pending.pop()
+        yield node
+        if isinstance(node, dict):
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)
+
+
+def _parse_json(data: bytes) -> Any:
+    """Strict JSON.
+
+    Unlike what Treaty signs, a schema may need floats (`"multipleOf": 0.01`), so this is not `canonical.parse_json`.
+    """
+    if len(data) > MAX_MANIFEST:
+        raise TooLarge("handler.manifest", f"A manifest has at most {MAX_MANIFEST} bytes, this one has {len(data)}.")
+    try:
+        value = json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_unique,
+            parse_int=_integer,
+            parse_float=_float,
+            parse_constant=_float,
+        )
+        json.dumps(value, ensure_ascii=False).encode("utf-8")  # fails on a lone surrogate, which JSON can escape
+    except (ValueError, RecursionError) as error:
+        raise _malformed(f"it does not parse: {error}") from error
+    _check_depth(value)
+    return value
+
+
+def _check_depth(value: object) -> None:
+    level = [value]
+    for _ in range(MAX_SCHEMA_DEPTH):
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
+        ]
+    if level:
+        raise _malformed(f"it is nested deeper than {MAX_SCHEMA_DEPTH} levels")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a name occurs twice in one object")
+    return value
+
+
+def _integer(text: str) -> int:
+    if len(text) > 16:
+        raise ValueError("an integer is beyond 2^53-1")
+    return int(text)
+
+
+def _float(text: str) -> float:
+    value = float(text) if len(text) <= 32 else float("inf")
+    if value - value != 0:  # NaN and the infinities, by name or by overflow
+        raise ValueError(f"{text[:24]} is no finite number of at most 32 characters")
+    return value
+
+
+def _object(value: object, where: str, names: set[str]) -> dict[str, Any]:
+    if not isinstance(value, dict) or value.keys() != names:
+        raise _malformed(f"{where} is no object with exactly {', '.join(sorted(names))}")
+    return value
+
+
+def _named(value: object, where: str, pattern: re.Pattern[str], limit: int) -> dict[str, Any]:
+    if not isinstance(value, dict) or not 1 <= len(value) <= limit:
+        raise _malformed(f"{where} is no object of 1 to {limit} entries")
+    for name in value:
+        if not pattern.fullmatch(name):
+            raise _malformed(f"{where} has the name {ascii(name)[:80]}, which is not of the form {pattern.pattern}")
+    return value
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str) or not value or len(value) > MAX_TEXT:
+        raise _malformed(f"{where} is no text of 1 to {MAX_TEXT} characters")
+    return value
+
+
+def _malformed(what: str) -> Malformed:
+    return Malformed("handler.manifest", f"The handler's {MANIFEST_NAME} is not valid: {what}.")
+
+
+def _too_costly(where: str) -> Refused:
+    return Refused("handler.schema", f"{where} has more than {MAX_SCHEMA_NODES} nodes with its references written out.")

@@ -1,0 +1,136 @@
+"""Which reports count, and what equivocation costs."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from treaty_consensus.did import did_key, parse_did
+from treaty_consensus.election.report import Pair, Reports, Tally
+from treaty_consensus.election.weight import ONE, clusters, principal_of, total, weights
+from treaty_consensus.kinds import Report
+
+A, B, C = (f"did:wba:{name}.example" for name in ("alpha", "bravo", "charlie"))
+KEY = did_key(bytes(32))
+WEIGHTS = dict.fromkeys((A, B, C), ONE)
+X, Y = "1" * 64, "2" * 64
+TOPIC = "commerce/product-info"
+HORIZON = 3
+
+
+class Log:
+    """Reports, one after the other; each a negotiation of its own unless a key is given."""
+
+    def __init__(self) -> None:
+        self.reports = Reports()
+        self.number = 0
+
+    def add(
+        self,
+        first: str,
+        second: str,
+        document: str,
+        *,
+        epoch: int = 0,
+        key: str | None = None,
+        topic: str = TOPIC,
+        outcome: Literal["agreed", "failed"] = "agreed",
+    ) -> None:
+        self.number += 1
+        body = Report(topic, "0" * 64, document, outcome, epoch, "checkpoint")
+        self.reports.add(key or f"key {self.number}", body, (parse_did(first), parse_did(second)), epoch)
+
+    def tally(self, epoch: int = 0) -> Tally:
+        return self.reports.tally(TOPIC, epoch, HORIZON, self.weights(epoch))
+
+    def weights(self, epoch: int) -> dict[str, int]:
+        return weights(WEIGHTS, self.reports.barred(epoch, HORIZON))
+
+
+def test_counts_distinct_pairs_and_counterparties() -> None:
+    log = Log()
+    log.add(A, B, X)
+    log.add(C, A, X)
+    log.add(B, A, X, epoch=1)
+    log.add(B, C, Y, epoch=1)
+    tally = log.tally(1)
+    assert tally.pairs == {X: {Pair(A, B), Pair(A, C)}, Y: {Pair(B, C)}}
+    assert tally.principals(X) == {A, B, C}
+    assert tally.principals("3" * 64) == set()
+    assert tally.counterparties() == {A: {X: 2}, B: {X: 1, Y: 1}, C: {X: 1, Y: 1}}
+
+
+def test_of_a_pair_one_report_counts_in_each_topic_and_epoch() -> None:
+    log = Log()
+    log.add(A, B, X)
+    log.add(B, A, Y)
+    log.add(A, B, Y, topic="other")
+    assert log.tally().pairs == {X: {Pair(A, B)}}
+    log.add(A, B, Y, epoch=1)
+    assert log.tally(1).pairs == {X: {Pair(A, B)}, Y: {Pair(A, B)}}
+
+
+def test_failed_negotiations_do_not_count_and_take_no_place() -> None:
+    log = Log()
+    log.add(A, B, X, outcome="failed")
+    assert log.tally().pairs == {}
+    log.add(A, B, Y)
+    assert log.tally().pairs == {Y: {Pair(A, B)}}
+    assert log.reports.topics == {TOPIC}
+
+
+def test_reports_of_nobody_and_of_one_principal_do_not_count() -> None:
+    log = Log()
+    log.add(A, KEY, X)
+    log.add(A, "did:wba:localhost", X)
+    log.add(A, "did:wba:unknown.example", X)
+    assert log.tally().pairs == {}
+
+
+def test_a_report_counts_for_the_horizon() -> None:
+    log = Log()
+    log.add(A, B, X, epoch=1)
+    assert [bool(log.tally(epoch).pairs) for epoch in range(6)] == [False, True, True, True, False, False]
+
+
+def test_equivocation_voids_both_reports_and_bars_both_principals() -> None:
+    log = Log()
+    log.add(A, B, X, epoch=0, key="same")
+    log.add(A, C, X, epoch=0)
+    assert log.tally(0).pairs == {X: {Pair(A, B), Pair(A, C)}}
+    log.add(B, A, Y, epoch=1, key="same")
+    assert log.weights(1) == {C: ONE}
+    assert log.tally(1).pairs == {}
+    assert [sorted(log.weights(epoch)) for epoch in range(6)] == [[A, B, C], [C], [C], [C], [A, B, C], [A, B, C]]
+
+
+def test_what_is_void_stays_void_and_gives_its_place_back() -> None:
+    log = Log()
+    log.add(A, B, X, epoch=0, key="same")
+    log.add(A, B, Y, epoch=0, key="same")
+    log.add(A, B, Y, epoch=0)
+    everybody = log.reports.tally(TOPIC, 0, HORIZON, WEIGHTS)
+    assert everybody.pairs == {Y: {Pair(A, B)}}
+
+
+def test_equivocation_in_another_topic_or_of_a_failure_is_equivocation() -> None:
+    log = Log()
+    log.add(A, B, X, key="same", outcome="failed")
+    log.add(A, B, Y, key="same", topic="other")
+    assert log.weights(0) == {C: ONE}
+
+
+def test_equivocating_with_a_key_bars_the_principal_that_did() -> None:
+    log = Log()
+    log.add(A, KEY, X, key="same")
+    log.add(A, KEY, Y, key="same")
+    assert log.weights(0) == {B: ONE, C: ONE}
+
+
+def test_the_development_electorate() -> None:
+    assert principal_of(parse_did(A)) == A
+    assert principal_of(parse_did(f"{A}:users:someone")) == f"{A}:users:someone"
+    assert [principal_of(parse_did(text)) for text in (KEY, "did:wba:192.0.2.1", "did:wba:localhost")] == [None] * 3
+    known = [B, A, "did:wba:localhost", C]
+    assert list(weights(known, {C}).items()) == [(A, ONE), (B, ONE)]
+    assert clusters(weights(known, set())) == {A: A, B: B, C: C}
+    assert total({A, B, "did:wba:unknown.example"}, WEIGHTS) == 2 * ONE

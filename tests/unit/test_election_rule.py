@@ -1,0 +1,372 @@
+"""The states of a document: every transition, every threshold on both sides, every counter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import msgspec
+import pytest
+from signers import key_signer, signed
+
+from treaty_consensus.election.ballot import Cast, Tiers, count
+from treaty_consensus.election.rule import (
+    Poll,
+    Standing,
+    Support,
+    advance,
+    beats,
+    candidacy_shortfalls,
+    development_parameters,
+    field_of,
+    incumbent_of,
+)
+from treaty_consensus.errors import Malformed
+from treaty_consensus.kinds import NONE, Parameters, State
+
+Votes: TypeAlias = list[tuple[int, str]]
+
+PARAMETERS = development_parameters()
+UNIT = 12  # with quorum_share · cluster_share = 12 and n voters: W = 12 n, κ = n, q = 3 n
+
+
+def tiers(text: str) -> Tiers:
+    """`a>bc` ranks a over b and c, `a>-` ranks a over NONE."""
+    return tuple(tuple(NONE if choice == "-" else choice for choice in tier) for tier in text.split(">"))
+
+
+@dataclass
+class Topic:
+    """A topic from epoch to epoch. Each vote `(n, order)` is cast by n principals of weight UNIT."""
+
+    standings: dict[str, Standing] = field(default_factory=dict)
+    parameters: Parameters = PARAMETERS
+
+    def poll(self, votes: Votes, candidates: str = "a", cluster: str | None = None) -> Poll:
+        cast: list[Cast] = []
+        for number, order in votes:
+            cast += [Cast(f"p{len(cast) + n}", UNIT, tiers(order), implied=False) for n in range(number)]
+        clusters = {ballot.principal: cluster or ballot.principal for ballot in cast}
+        return Poll(self.parameters, count(cast, tuple(candidates), clusters), self.standings)
+
+    def close(self, votes: Votes, candidates: str = "a") -> dict[str, State]:
+        self.standings = advance(self.poll(votes, candidates))
+        return {document: standing.state for document, standing in self.standings.items()}
+
+    def elect(self, document: str = "a", votes: Votes | None = None, candidates: str = "a") -> None:
+        """Bring a document to consensus."""
+        for _ in range(3):
+            self.close(votes or [(6, document)], candidates)
+        assert self.standings[document] == Standing("consensus")
+
+
+def missing(poll: Poll, document: str, standing: Standing) -> set[str]:
+    shortfalls = poll.provisional_shortfalls(document) + poll.consensus_shortfalls(document, standing)
+    return {shortfall.condition for shortfall in shortfalls}
+
+
+READY = Standing("provisional", provisional=2, ahead=2)
+
+
+def test_one_transition_an_epoch_from_candidate_to_consensus() -> None:
+    topic = Topic()
+    assert topic.close([(6, "a")]) == {"a": "candidate"}
+    assert topic.close([(6, "a")]) == {"a": "provisional"}
+    assert topic.standings["a"].provisional == 1
+    assert topic.close([(6, "a")]) == {"a": "consensus"}
+    assert topic.close([(6, "a")]) == {"a": "consensus"}
+
+
+def test_no_state_is_skipped_even_where_nothing_has_to_last() -> None:
+    topic = Topic(parameters=msgspec.structs.replace(PARAMETERS, sustain_epochs=1))
+    assert [topic.close([(6, "a")])["a"] for _ in range(3)] == ["candidate", "provisional", "consensus"]
+
+
+def test_nobody_votes_and_nothing_moves_on() -> None:
+    topic = Topic()
+    for _ in range(4):
+        assert topic.close([]) == {"a": "candidate"}
+
+
+# --- candidate
+
+
+def test_a_candidate_needs_everything() -> None:
+    enough = Support(index=7, pairs=3, clusters=2, weight=30)
+    assert candidacy_shortfalls(enough, 600, PARAMETERS) == []
+    for changed, condition, has, needs in [
+        (replace(enough, index=None), "published", 0, 1),
+        (replace(enough, pairs=2), "pairs", 2, 3),
+        (replace(enough, clusters=1), "clusters", 1, 2),
+        (replace(enough, weight=29), "reporter-weight", 29, 30),
+    ]:
+        (shortfall,) = candidacy_shortfalls(changed, 600, PARAMETERS)
+        assert (shortfall.condition, shortfall.has, shortfall.needs, shortfall.against) == (condition, has, needs, None)
+    assert candidacy_shortfalls(enough, 601, PARAMETERS)[0].needs == 31, "a twentieth, rounded up"
+
+
+def test_the_field_keeps_the_strongest_in_the_order_of_publication() -> None:
+    small = msgspec.structs.replace(PARAMETERS, max_candidates=2)
+    supports = {
+        "late": Support(30, 9, 9, 90),
+        "early": Support(10, 9, 9, 90),
+        "pairs": Support(20, 10, 9, 90),
+        "light": Support(5, 99, 9, 80),
+        "lacking": Support(1, 2, 9, 900),
+    }
+    assert field_of(supports, {}, 0, small) == ("early", "pairs")
+    assert field_of(supports, {}, 0, PARAMETERS) == ("light", "early", "pairs", "late")
+    assert field_of(supports, {"lacking": Standing("consensus")}, 0, small) == ("lacking", "pairs"), "the incumbent stays"
+    assert field_of(supports, {"lacking": Standing("dormant")}, 0, small) == ("early", "pairs")
+
+
+@pytest.mark.parametrize("state", ["candidate", "provisional"])
+def test_what_leaves_the_field_is_merely_published_again(state: State) -> None:
+    topic = Topic({"a": Standing(state, provisional=1)})
+    assert topic.close([(6, "b")], "b") == {"b": "candidate"}
+    assert topic.close([(6, "a")], "a") == {"a": "candidate"}, "and starts over"
+
+
+# --- provisional
+
+
+def test_provisional_needs_half_a_quorum() -> None:
+    topic = Topic({"a": Standing("candidate")})
+    indifferent = "a-"  # ranks neither over the other
+    assert topic.poll([(2, "a"), (14, indifferent)]).quorum == 48
+    assert missing(topic.poll([(2, "a"), (14, indifferent)]), "a", READY) == {"quorum"}
+    assert missing(topic.poll([(2, "a"), (15, indifferent)]), "a", READY) == {"quorum", "provisional-quorum"}
+    assert topic.close([(2, "a"), (15, indifferent)]) == {"a": "candidate"}
+    assert topic.close([(2, "a"), (14, indifferent)]) == {"a": "provisional"}
+
+
+def test_provisional_needs_more_votes_than_none() -> None:
+    topic = Topic({"a": Standing("candidate")})
+    assert topic.close([(5, "a"), (5, "-")]) == {"a": "candidate"}
+    assert topic.close([(6, "a"), (5, "-")]) == {"a": "provisional"}
+
+
+def test_provisional_is_who_comes_first() -> None:
+    topic = Topic({"a": Standing("candidate"), "b": Standing("provisional", provisional=1)})
+    assert topic.close([(6, "a>b"), (5, "b>a")], "ab") == {"a": "provisional", "b": "candidate"}
+    (shortfall,) = topic.poll([(6, "a>b"), (5, "b>a")], "ab").provisional_shortfalls("b")
+    assert (shortfall.condition, shortfall.has, shortfall.needs, shortfall.against) == ("schulze-place", 2, 1, "a")
+
+
+def test_an_interrupted_run_starts_over() -> None:
+    topic = Topic()
+    for votes, state in [
+        ([(6, "a")], "candidate"),
+        ([(6, "a")], "provisional"),
+        ([(6, "-")], "candidate"),
+        ([(6, "a")], "provisional"),
+        ([(6, "a")], "consensus"),
+    ]:
+        assert topic.close(votes) == {"a": state}
+
+
+# --- consensus
+
+
+def test_consensus_needs_a_quorum_of_three_clusters() -> None:
+    three = Topic().poll([(3, "a"), (9, "a-")])
+    assert (three.quorum, three.cap, three.support("a")) == (36, 12, 36)
+    assert missing(three, "a", READY) == set()
+    two = Topic().poll([(2, "a"), (9, "a-")])
+    assert missing(two, "a", READY) == {"quorum"}
+    one_cluster = Topic().poll([(12, "a")], cluster="one")
+    assert (one_cluster.support("a"), one_cluster.quorum) == (12, 36)
+    assert missing(one_cluster, "a", READY) == {"quorum", "provisional-quorum"}
+
+
+def test_consensus_needs_twice_the_votes_of_none() -> None:
+    assert missing(Topic().poll([(6, "a"), (3, "-")]), "a", READY) == set()
+    (shortfall,) = Topic().poll([(6, "a"), (4, "-")]).consensus_shortfalls("a", READY)
+    assert (shortfall.condition, shortfall.has, shortfall.needs, shortfall.against) == ("ratio-over-none", 72, 96, NONE)
+
+
+def test_provisional_without_the_rest_waits() -> None:
+    topic = Topic()
+    for _ in range(4):
+        topic.close([(6, "a"), (4, "-")])
+    assert topic.standings == {"a": Standing("provisional", provisional=3)}
+    assert topic.close([(6, "a"), (3, "-")]) == {"a": "consensus"}
+
+
+def test_no_consensus_rests_on_breaking_a_cycle() -> None:
+    cycle: Votes = [(4, "a>b>c"), (3, "b>c>a"), (3, "c>a>b")]
+    topic = Topic()
+    for _ in range(5):
+        states = topic.close(cycle, "abc")
+    assert states["a"] == "provisional" and incumbent_of(topic.standings) is None
+    poll = topic.poll(cycle, "abc")
+    assert poll.ranking.order[0] == 0
+    (shortfall,) = poll.consensus_shortfalls("a", READY)
+    assert (shortfall.condition, shortfall.against) == ("unbeaten", "c")
+    assert (shortfall.has, shortfall.needs) == (4 * UNIT, 6 * UNIT)
+
+
+def test_being_level_counts_only_with_what_was_published_later() -> None:
+    level: Votes = [(4, "a>b"), (4, "b>a")]
+    assert missing(Topic().poll(level, "ab"), "a", READY) == set()
+    (shortfall,) = Topic().poll(level, "ab").consensus_shortfalls("b", READY)
+    assert (shortfall.condition, shortfall.has, shortfall.needs, shortfall.against) == ("unbeaten", 48, 49, "a")
+
+
+# --- against an incumbent
+
+
+def test_a_successor_leads_three_to_two_for_two_epochs() -> None:
+    topic = Topic()
+    topic.elect("a")
+    assert topic.close([(6, "b>a"), (5, "a>b")], "ab") == {"a": "consensus", "b": "candidate"}
+    for n in (1, 2, 3):
+        assert topic.close([(6, "b>a"), (5, "a>b")], "ab") == {"a": "consensus", "b": "provisional"}
+        assert topic.standings["b"] == Standing("provisional", provisional=n, ahead=0)
+    assert topic.close([(6, "b>a"), (4, "a>b")], "ab")["b"] == "provisional"
+    assert topic.standings["b"].ahead == 1
+    assert topic.close([(6, "b>a"), (5, "a>b")], "ab")["b"] == "provisional"
+    assert topic.standings["b"].ahead == 0, "the lead starts over"
+    assert topic.close([(6, "b>a"), (4, "a>b")], "ab")["b"] == "provisional"
+    assert topic.close([(6, "b>a"), (4, "a>b")], "ab") == {"a": "superseded", "b": "consensus"}
+
+
+def test_the_lead_is_counted_from_the_first_epoch_on() -> None:
+    topic = Topic()
+    topic.elect("a")
+    votes: Votes = [(6, "b>a"), (4, "a>b")]
+    assert [topic.close(votes, "ab")["b"] for _ in range(3)] == ["candidate", "provisional", "consensus"]
+    assert topic.standings == {"a": Standing("superseded"), "b": Standing("consensus")}
+
+
+def test_a_lead_over_the_last_incumbent_is_none_over_the_next() -> None:
+    topic = Topic({"a": Standing("consensus"), "b": Standing("provisional", 1, 1), "c": Standing("candidate", ahead=5)})
+    topic.close([(6, "b>c>a")], "abc")
+    assert topic.standings == {"a": Standing("superseded"), "b": Standing("consensus"), "c": Standing("candidate")}
+
+
+def test_the_incumbent_wins_ties() -> None:
+    topic = Topic({"b": Standing("consensus"), "a": Standing("candidate")})
+    assert topic.close([(4, "a>b"), (4, "b>a")], "ab") == {"a": "candidate", "b": "consensus"}
+
+
+def test_the_superseded_may_return_but_by_the_whole_way() -> None:
+    topic = Topic({"a": Standing("superseded"), "b": Standing("consensus")})
+    votes: Votes = [(6, "a>b"), (4, "b>a")]
+    assert topic.close(votes, "ab") == {"a": "provisional", "b": "consensus"}
+    assert topic.close(votes, "ab") == {"a": "consensus", "b": "superseded"}
+
+
+# --- kept, dormant, repealed
+
+
+def test_the_incumbent_sleeps_after_four_failing_epochs() -> None:
+    topic = Topic()
+    topic.elect("a")
+    failing: Votes = [(3, "a"), (4, "-")]
+    for n in (1, 2, 3):
+        assert topic.close(failing) == {"a": "consensus"}
+        assert topic.standings["a"].failing == n
+    assert topic.close(failing) == {"a": "dormant"}
+    assert topic.close([(6, "a")]) == {"a": "provisional"}
+
+
+def test_one_good_epoch_keeps_the_incumbent_awake() -> None:
+    topic = Topic()
+    topic.elect("a")
+    for _ in range(3):
+        topic.close([(3, "a"), (4, "-")])
+    assert topic.close([(4, "a"), (4, "-")]) == {"a": "consensus"}, "level with NONE is enough to be kept"
+    assert topic.standings["a"].failing == 0
+    for _ in range(3):
+        assert topic.close([(3, "a"), (4, "-")]) == {"a": "consensus"}
+
+
+def test_the_incumbent_needs_half_a_quorum() -> None:
+    topic = Topic({"a": Standing("consensus")})
+    topic.close([(2, "a"), (14, "a-")])
+    assert topic.standings["a"].failing == 0
+    topic.close([(2, "a"), (15, "a-")])
+    assert topic.standings["a"].failing == 1
+
+
+def test_without_votes_the_incumbent_is_kept() -> None:
+    topic = Topic({"a": Standing("consensus")})
+    for _ in range(6):
+        topic.close([])
+    assert topic.standings == {"a": Standing("consensus")}
+
+
+def test_repeal_takes_two_epochs_of_two_to_one_with_a_quorum() -> None:
+    topic = Topic()
+    topic.elect("a")
+    rejecting: Votes = [(3, "a"), (6, "-")]
+    assert topic.close(rejecting) == {"a": "consensus"}
+    assert topic.standings["a"] == Standing("consensus", failing=1, repealing=1)
+    assert topic.close([(3, "a"), (5, "-")]) == {"a": "consensus"}
+    assert topic.standings["a"] == Standing("consensus", failing=2, repealing=0)
+    topic.close(rejecting)
+    assert topic.close(rejecting) == {"a": "repealed"}
+    assert incumbent_of(topic.standings) is None
+
+
+def test_repeal_needs_a_quorum_of_clusters() -> None:
+    few: Votes = [(2, "-"), (9, "a-")]
+    many: Votes = [(3, "-"), (9, "a-")]
+    topic = Topic({"a": Standing("consensus")})
+    topic.close(few)
+    assert topic.standings["a"].repealing == 0
+    topic.close(many)
+    assert topic.standings["a"].repealing == 1
+
+
+def test_being_superseded_goes_before_being_repealed() -> None:
+    topic = Topic({"a": Standing("consensus", repealing=1), "b": Standing("provisional", 1, 1)})
+    assert topic.close([(6, "b>->a")], "ab") == {"a": "superseded", "b": "consensus"}
+
+
+def test_the_repealed_may_be_elected_again() -> None:
+    topic = Topic({"a": Standing("repealed")})
+    assert topic.close([(6, "-")]) == {"a": "repealed"}
+    assert topic.close([(6, "a")]) == {"a": "provisional"}
+    assert topic.close([(6, "-")]) == {"a": "candidate"}
+
+
+@pytest.mark.parametrize("state", ["dormant", "superseded", "repealed"])
+def test_outside_the_field_the_past_is_remembered_and_counters_are_not(state: State) -> None:
+    topic = Topic({"a": Standing(state, ahead=3)})
+    assert topic.close([(6, "b")], "b") == {"a": state, "b": "candidate"}
+    assert topic.standings["a"] == Standing(state)
+
+
+def test_beating_takes_a_ratio_and_at_least_one_vote() -> None:
+    assert beats(3, 2, (3, 2)) and not beats(4, 3, (3, 2))
+    assert beats(2, 1, (2, 1)) and not beats(3, 2, (2, 1))
+    assert beats(1, 0, (2, 1)) and not beats(0, 0, (2, 1))
+
+
+def test_the_development_parameters_are_what_the_specification_says() -> None:
+    p = PARAMETERS
+    assert (p.rule, p.electorate, p.horizon_epochs) == ("schulze-margins-v1", "development", 13)
+    assert (p.candidate_pairs, p.candidate_clusters, p.candidate_share, p.max_candidates) == (3, 2, 20, 32)
+    assert (p.quorum_share, p.cluster_share, p.provisional_share) == (4, 3, 2)
+    assert (p.over_none, p.over_incumbent, p.sustain_epochs, p.dormant_epochs) == ((2, 1), (3, 2), 2, 4)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rule": "plurality"},
+        {"electorate": "everybody"},
+        {"quorum_share": 0},
+        {"cluster_share": 0},
+        {"sustain_epochs": 0},
+        {"max_candidates": 33},
+        {"over_none": (2, 0)},
+    ],
+    ids=str,
+)
+def test_parameters_without_meaning_are_no_statement(change: dict[str, object]) -> None:
+    with pytest.raises(Malformed) as refusal:
+        signed(msgspec.structs.replace(PARAMETERS, **change), key_signer("operator"))
+    assert refusal.value.code == "statement.body"

@@ -1,0 +1,193 @@
+"""The manifest of a handler: what it declares, and what it must not."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from handler_packages import URI
+
+from treaty_consensus.errors import TooLarge, TreatyError
+from treaty_consensus.handler import parse_manifest
+from treaty_consensus.handler.manifest import MAX_MANIFEST, MAX_SCHEMA_NODES
+
+GOOD: dict[str, Any] = {
+    "interface": 1,
+    "protocol": {"uri": URI, "sha256": "ab" * 32},
+    "operations": {
+        "ask": {
+            "arguments": {"type": "object", "properties": {"price": {"multipleOf": 0.01}}},
+            "result": {"$ref": "#/$defs/answer", "$defs": {"answer": {"type": "string"}}},
+            "errors": {"404": "None.", "100001": "Sold out."},
+            "idempotent": True,
+            "timeout": 15,
+        }
+    },
+    "roles": {
+        "client": {"peer": "server", "calls": ["ask"], "invokes": []},
+        "server": {"peer": "client", "calls": [], "invokes": ["ask"]},
+    },
+}
+MISSING = object()
+
+
+def changed(path: str, value: object) -> bytes:
+    manifest = copy.deepcopy(GOOD)
+    *steps, last = path.split("/")
+    inner = manifest
+    for step in steps:
+        inner = inner[step]
+    if value is MISSING:
+        del inner[last]
+    else:
+        inner[last] = value
+    return json.dumps(manifest).encode()
+
+
+def code_of(data: bytes) -> str:
+    with pytest.raises(TreatyError) as caught:
+        parse_manifest(data)
+    return caught.value.code
+
+
+def test_a_good_one() -> None:
+    manifest = parse_manifest(json.dumps(GOOD).encode())
+    ask = manifest.operations["ask"]
+    assert (manifest.protocol_uri, manifest.protocol_hash) == (URI, "ab" * 32)
+    assert (ask.idempotent, ask.timeout, ask.errors) == (True, 15, {404: "None.", 100001: "Sold out."})
+    assert manifest.roles["client"].calls == {"ask": ask}
+    assert manifest.roles["server"].invokes == {"ask": ask}
+    assert manifest.roles["server"].peer == "client"
+    assert [code for code in (404, 405, 500, 502, 503, 504, 100001) if ask.may_fail_with(code)] == [
+        404,
+        500,
+        502,
+        503,
+        504,
+        100001,
+    ]
+
+
+def test_what_it_declares_cannot_be_changed() -> None:
+    manifest = parse_manifest(json.dumps(GOOD).encode())
+    with pytest.raises(TypeError):
+        manifest.roles["admin"] = manifest.roles["client"]  # type: ignore[index]
+    with pytest.raises(TypeError):
+        manifest.operations["ask"].arguments["type"] = "array"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("interface", [0, 2, "1", None])
+def test_another_interface(interface: object) -> None:
+    assert code_of(changed("interface", interface)) == "handler.interface"
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("interface", MISSING),
+        ("protocol", MISSING),
+        ("extra", 1),
+        ("protocol/extra", 1),
+        ("protocol/uri", "http://registry.example/protocols/example.com/probe/1.0"),
+        ("protocol/uri", "https://registry.example/"),
+        ("protocol/uri", 7),
+        ("protocol/sha256", "AB" * 32),
+        ("protocol/sha256", "ab"),
+        ("operations", {}),
+        ("operations", []),
+        ("operations/1ask", GOOD["operations"]["ask"]),
+        ("operations/a-b", GOOD["operations"]["ask"]),
+        ("operations/ask/timeout", 0),
+        ("operations/ask/timeout", 1.5),
+        ("operations/ask/timeout", True),
+        ("operations/ask/timeout", 86_401),
+        ("operations/ask/idempotent", 1),
+        ("operations/ask/idempotent", MISSING),
+        ("operations/ask/errors", ["404"]),
+        ("operations/ask/errors", {"0404": "x"}),
+        ("operations/ask/errors", {"-1": "x"}),
+        ("operations/ask/errors", {"404": ""}),
+        ("operations/ask/errors", {"404": 1}),
+        ("operations/ask/errors", {"9999999999": "x"}),
+        ("operations/ask/arguments", {"type": "array"}),
+        ("operations/ask/arguments", {}),
+        ("operations/ask/extra", 1),
+        ("roles", {}),
+        ("roles/Client", GOOD["roles"]["client"]),
+        ("roles/client/peer", "nobody"),
+        ("roles/client/peer", ["server"]),
+        ("roles/client/calls", ["other"]),
+        ("roles/client/calls", ["ask", "ask"]),
+        ("roles/client/calls", "ask"),
+        ("roles/client/calls", [["ask"]]),
+        ("roles/client/extra", 1),
+    ],
+)
+def test_what_is_not_a_manifest(path: str, value: object) -> None:
+    assert code_of(changed(path, value)) == "handler.manifest"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"\xff",
+        b'{"a": NaN}',
+        b'{"a": Infinity}',
+        b'{"a": 1e999}',
+        b'{"a": 12345678901234567}',
+        b'{"a": 1, "a": 1}',
+        b'{"a": "\\ud800"}',
+        b"[" * 100_000,
+        b'{"a":' * 40 + b"1" + b"}" * 40,
+    ],
+)
+def test_what_does_not_parse(data: bytes) -> None:
+    assert code_of(data) == "handler.manifest"
+
+
+def test_the_cap() -> None:
+    with pytest.raises(TooLarge):
+        parse_manifest(json.dumps(GOOD).encode() + b" " * MAX_MANIFEST)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        True,
+        [],
+        {"$ref": "https://example.com/schema"},
+        {"$ref": "file:///etc/passwd"},
+        {"$ref": "#"},
+        {"$ref": "#/properties/a"},
+        {"$ref": "#/$defs/none"},
+        {"$ref": ["#/$defs/a"], "$defs": {"a": {}}},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}},
+        {"$defs": {"a": {"items": {"$ref": "#/$defs/b"}}, "b": {"anyOf": [{"$ref": "#/$defs/a"}]}}},
+        {"$defs": []},
+        {"$dynamicRef": "#a"},
+        {"properties": {"a": {"$dynamicAnchor": "a"}}},
+        {"$id": "https://example.com/"},
+        {"$schema": "http://json-schema.org/draft-07/schema#"},
+        {"enum": list(range(MAX_SCHEMA_NODES))},
+    ],
+)
+def test_schemas_that_cost_too_much_or_need_more_than_themselves(schema: object) -> None:
+    assert code_of(changed("operations/ask/result", schema)) == "handler.schema"
+
+
+def test_references_that_double_are_counted_written_out() -> None:
+    doubling = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(20)}
+    schema = {"$ref": "#/$defs/d0", "$defs": {**doubling, "d20": {"type": "string"}}}
+    assert code_of(changed("operations/ask/result", schema)) == "handler.schema"
+    few = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(3)}
+    assert parse_manifest(changed("operations/ask/result", {"$ref": "#/$defs/d0", "$defs": {**few, "d3": {"type": "string"}}}))
+
+
+def test_a_chain_of_references_does_not_exhaust_the_stack() -> None:
+    chain = {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(1_500)}
+    schema = {"$ref": "#/$defs/d0", "$defs": {**chain, "d1500": {}}}
+    assert code_of(changed("operations/ask/result", schema)) == "handler.schema"

@@ -1,0 +1,390 @@
+"""Every refusal of a handler package, by a wheel crafted to earn it, and what an honest wheel says."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable
+
+import pytest
+from handler_packages import DIST_INFO, FILENAME, MANIFEST, PACKAGE, PROBE, URI, metadata, with_record, zipped
+
+from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
+from treaty_consensus.handler import build_wheel, parse_filename, read_wheel
+from treaty_consensus.handler.archive import MAX_ARCHIVE, MAX_CONTENT, MAX_FILES, read_archive, write_archive
+
+_, WHEEL = build_wheel({"__init__.py": PROBE.encode(), "text.txt": b"data\n"}, metadata())
+FILES = dict(read_wheel(FILENAME, WHEEL).files)
+RECORD = f"{DIST_INFO}/RECORD"
+
+
+def refused(data: bytes, code: str, kind: type[TreatyError] = TreatyError, filename: str = FILENAME) -> None:
+    with pytest.raises(kind) as caught:
+        read_wheel(filename, data)
+    assert caught.value.code == code, caught.value
+
+
+def refused_with(code: str, files: dict[str, bytes], kind: type[TreatyError] = TreatyError) -> None:
+    refused(zipped(with_record(files)), code, kind)
+
+
+def test_an_honest_wheel_is_read_whole() -> None:
+    package = read_wheel(FILENAME, WHEEL)
+    assert (package.name, package.version, package.package) == ("treaty-handler-probe", "1.0", PACKAGE)
+    assert (str(package.entry_point), package.entry_point.name) == (f"{PACKAGE}:handler", "probe")
+    assert (package.size, package.filename) == (len(WHEEL), FILENAME)
+    assert (package.manifest.protocol_uri, package.manifest.protocol_hash) == (URI, "0" * 64)
+    assert package.manifest.roles["client"].calls.keys() == {"ask"}
+    assert package.files[f"{PACKAGE}/text.txt"] == b"data\n"
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_what_other_builders_write_is_read_alike(method: int) -> None:
+    data = zipped(FILES, method)
+    assert data != WHEEL
+    assert read_wheel(FILENAME, data).files == FILES
+
+
+def test_the_standard_library_reads_what_is_built() -> None:
+    with zipfile.ZipFile(io.BytesIO(WHEEL)) as archive:
+        assert {info.filename: archive.read(info) for info in archive.infolist()} == FILES
+
+
+def test_building_is_deterministic_and_ignores_order() -> None:
+    sources = {"__init__.py": b"handler = 1\n", "a.py": b"", "b.py": b""}
+    backwards = dict(reversed(sources.items()))
+    assert build_wheel(sources, metadata()) == build_wheel(backwards, metadata())
+    assert build_wheel(sources, metadata()) != build_wheel({**sources, "b.py": b"\n"}, metadata())
+
+
+@pytest.mark.parametrize(
+    ("filename", "code"),
+    [
+        ("probe-1.0-py3-none-any.whl", "handler.filename"),
+        ("treaty_handler-1.0-py3-none-any.whl", "handler.filename"),
+        ("treaty-handler-probe-1.0-py3-none-any.whl", "handler.filename"),
+        ("Treaty_Handler_probe-1.0-py3-none-any.whl", "handler.filename"),
+        ("treaty_handler_probe-1.0.0.0-py3-none-any.whl", "handler.metadata"),
+        ("treaty_handler_probe-01.0-py3-none-any.whl", "handler.filename"),
+        ("treaty_handler_probe-1.0-1-py3-none-any.whl", "handler.filename"),
+        ("treaty_handler_probe-1.0-py2.py3-none-any.whl", "handler.filename"),
+        ("treaty_handler_probe-1.0-cp311-none-any.whl", "handler.filename"),
+        ("treaty_handler_probe-1.0-py3-none-linux_x86_64.whl", "handler.filename"),
+        ("treaty_handler_probe-1.0-py3-none-any.zip", "handler.filename"),
+        ("../treaty_handler_probe-1.0-py3-none-any.whl", "handler.filename"),
+        (f"treaty_handler_{'x' * 200}-1.0-py3-none-any.whl", "handler.filename"),
+        ("", "handler.filename"),
+    ],
+)
+def test_file_names(filename: str, code: str) -> None:
+    if code == "handler.filename":
+        with pytest.raises(TreatyError) as caught:
+            parse_filename(filename)
+        assert caught.value.code == code
+    else:
+        refused(WHEEL, "handler.top-level", Refused, filename)
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        (f"{PACKAGE}/start.pth", "handler.pth"),
+        ("start.PTH", "handler.pth"),
+        (f"{PACKAGE}-1.0.data/scripts/run.py", "handler.data"),
+        (f"{PACKAGE}-1.0.data/data/etc/passwd", "handler.data"),
+        (f"{PACKAGE}/__pycache__/x.cpython-311.pyc", "handler.bytecode"),
+        (f"{PACKAGE}/__pycache__/x.txt", "handler.bytecode"),
+        (f"{PACKAGE}/x.pyc", "handler.bytecode"),
+        (f"{PACKAGE}/x.PyO", "handler.bytecode"),
+        (f"{PACKAGE}/x.so", "handler.native"),
+        (f"{PACKAGE}/x.cpython-311-x86_64-linux-gnu.so", "handler.native"),
+        (f"{PACKAGE}/libx.so.1", "handler.native"),
+        (f"{PACKAGE}/x.pyd", "handler.native"),
+        (f"{PACKAGE}/x.dll", "handler.native"),
+        (f"{PACKAGE}/x.dylib", "handler.native"),
+        ("other/__init__.py", "handler.top-level"),
+        ("msgspec/__init__.py", "handler.top-level"),
+        (f"{PACKAGE}.py", "handler.top-level"),
+        (PACKAGE, "handler.top-level"),
+        (f"{PACKAGE}_more/__init__.py", "handler.top-level"),
+        (f"{PACKAGE}-2.0.dist-info/METADATA", "handler.top-level"),
+        (f"{DIST_INFO}/RECORD.jws", "handler.dist-info"),
+        (f"{DIST_INFO}/INSTALLER", "handler.dist-info"),
+        (f"{DIST_INFO}/direct_url.json", "handler.dist-info"),
+        (f"../{PACKAGE}/x.py", "handler.zip-name"),
+        (f"{PACKAGE}/../x.py", "handler.zip-name"),
+        (f"{PACKAGE}/./x.py", "handler.zip-name"),
+        (f"{PACKAGE}//x.py", "handler.zip-name"),
+        (f"/{PACKAGE}/x.py", "handler.zip-name"),
+        (f"{PACKAGE}\\x.py", "handler.zip-name"),
+        (f"C:{PACKAGE}/x.py", "handler.zip-name"),
+        (f"{PACKAGE}/x .py", "handler.zip-name"),
+        (f"{PACKAGE}/x\n.py", "handler.zip-name"),
+        (f"{PACKAGE}/", "handler.zip-name"),
+        (f"{PACKAGE}/caf\u00e9.py", "handler.zip-name"),
+        (f"{PACKAGE}/cafe\u0301.py", "handler.zip-name"),
+        (f"{PACKAGE}/{'x' * 200}.py", "handler.zip-name"),
+    ],
+)
+def test_a_file_that_has_no_place(path: str, code: str) -> None:
+    refused_with(code, {**FILES, path: b""})
+
+
+@pytest.mark.parametrize("content", [b"\x7fELF\0\0\0\0", b"a\0b", b"\xff\xfe", "caf\u00e9".encode("latin-1")])
+def test_content_that_is_no_text(content: bytes) -> None:
+    refused_with("handler.binary", {**FILES, f"{PACKAGE}/data.txt": content}, Refused)
+
+
+@pytest.mark.parametrize("other", [f"{PACKAGE}/TEXT.txt", f"{PACKAGE}/text.TXT"])
+def test_names_equal_when_case_is_folded(other: str) -> None:
+    refused_with("handler.zip-duplicate", {**FILES, other: b"x"}, Refused)
+
+
+def test_one_name_twice() -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in FILES.items():
+            archive.writestr(name, data)
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr(f"{PACKAGE}/__init__.py", b"import this\n")
+    refused(buffer.getvalue(), "handler.zip-duplicate", Refused)
+
+
+@pytest.mark.parametrize(
+    "missing", [f"{PACKAGE}/__init__.py", f"{PACKAGE}/manifest.json", *(f"{DIST_INFO}/{n}" for n in ("METADATA", "WHEEL"))]
+)
+def test_a_part_is_missing(missing: str) -> None:
+    refused_with("handler.missing", {name: data for name, data in FILES.items() if name != missing}, Malformed)
+
+
+def test_the_record_is_missing() -> None:
+    refused(zipped({name: data for name, data in FILES.items() if name != RECORD}), "handler.missing", Malformed)
+
+
+def test_a_file_that_record_does_not_list() -> None:
+    refused(zipped({**FILES, f"{PACKAGE}/extra.py": b""}), "handler.record", Refused)
+
+
+def test_a_record_that_lists_more_than_there_is() -> None:
+    record = FILES[RECORD] + f"{PACKAGE}/ghost.py,sha256=x,0\n".encode()
+    refused(zipped({**FILES, RECORD: record}), "handler.record", Refused)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        (b"sha256=", b"sha512=", "handler.record-hash"),
+        (b"sha256=", b"md5=", "handler.record-hash"),
+        (b",5\n", b",6\n", "handler.record-hash"),
+        (b",5\n", b",05\n", "handler.record-hash"),
+        (b"RECORD,,", b"RECORD,sha256=,0", "handler.record-hash"),
+        (b",5\n", b",5,x\n", "handler.record"),
+        (b",5\n", b',"5\n', "handler.record"),
+    ],
+)
+def test_a_record_that_is_wrong(old: bytes, new: bytes, code: str) -> None:
+    assert old in FILES[RECORD]
+    refused(zipped({**FILES, RECORD: FILES[RECORD].replace(old, new, 1)}), code)
+
+
+def test_content_that_record_does_not_know() -> None:
+    refused(zipped({**FILES, f"{PACKAGE}/text.txt": b"Data\n"}), "handler.record-hash", Refused)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "code"),
+    [
+        ("WHEEL", b"Wheel-Version: 1.0", b"Wheel-Version: 2.0", "handler.wheel"),
+        ("WHEEL", b"Wheel-Version: 1.0\n", b"Wheel-Version: 1.0\nWheel-Version: 2.0\n", "handler.wheel"),
+        ("WHEEL", b"Purelib: true", b"Purelib: false", "handler.wheel"),
+        ("WHEEL", b"py3-none-any", b"cp311-cp311-linux_x86_64", "handler.wheel"),
+        ("WHEEL", b"Tag: py3-none-any", b"Tag: py3-none-any\nTag: py2-none-any", "handler.wheel"),
+        ("WHEEL", b"Tag:", b"Build: 1\nTag:", "handler.wheel"),
+        ("METADATA", b"Name: treaty-handler-probe", b"Name: treaty-handler-other", "handler.metadata"),
+        ("METADATA", b"\nVersion: 1.0", b"\nVersion: 1.1", "handler.metadata"),
+        ("METADATA", b"\nVersion: 1.0", b"\nVersion: 1.0\nVersion: 1.0", "handler.metadata"),
+        ("METADATA", b"\nSummary:", b"\nRequires-Dist: requests\nSummary:", "handler.requires"),
+        ("METADATA", b"\nSummary:", b'\nRequires-Dist: x; extra == "y"\nSummary:', "handler.requires"),
+        ("METADATA", b"\nSummary:", b"\nRequires-External: libc\nSummary:", "handler.requires"),
+        ("entry_points.txt", b"[treaty.handlers]", b"[console_scripts]", "handler.script"),
+        ("entry_points.txt", b"[treaty", b"[gui_scripts]\nx = a:b\n[treaty", "handler.script"),
+        ("entry_points.txt", b"[treaty.handlers]", b"[pytest11]", "handler.entry-point"),
+        ("entry_points.txt", b"[treaty", b"[pytest11]\nx = a:b\n[treaty", "handler.entry-point"),
+        ("entry_points.txt", b":handler\n", b":handler\nsecond = treaty_handler_probe:handler\n", "handler.entry-point"),
+        ("entry_points.txt", b":handler\n", b":handler\nprobe = treaty_handler_probe:other\n", "handler.entry-point"),
+        ("entry_points.txt", b"probe = treaty_handler_probe:handler\n", b"", "handler.entry-point"),
+        ("entry_points.txt", b"treaty_handler_probe:handler", b"os:system", "handler.entry-point"),
+        ("entry_points.txt", b"treaty_handler_probe:handler", b"treaty_handler_probe.none:handler", "handler.entry-point"),
+        ("entry_points.txt", b"treaty_handler_probe:handler", b"treaty_handler_probe", "handler.entry-point"),
+        ("entry_points.txt", b"treaty_handler_probe:handler", b"treaty_handler_probe:a.b", "handler.entry-point"),
+        ("entry_points.txt", b":handler", b":handler [extra]", "handler.entry-point"),
+        ("entry_points.txt", b"probe =", b"\n no section", "handler.entry-point"),
+    ],
+)
+def test_metadata_that_says_something_else(name: str, old: bytes, new: bytes, code: str) -> None:
+    content = FILES[f"{DIST_INFO}/{name}"]
+    assert old in content
+    refused_with(code, {**FILES, f"{DIST_INFO}/{name}": content.replace(old, new, 1)})
+
+
+def test_a_manifest_that_does_not_parse() -> None:
+    refused_with("handler.manifest", {**FILES, f"{PACKAGE}/manifest.json": b"{}"}, TreatyError)
+
+
+def test_caps() -> None:
+    refused(b"PK" + bytes(MAX_ARCHIVE), "handler.too-large", TooLarge)
+    many = {f"{PACKAGE}/f{number}.txt": b"" for number in range(MAX_FILES)}
+    refused_with("handler.too-many-files", {**FILES, **many}, TooLarge)
+    bomb = {**FILES, f"{PACKAGE}/zeros.txt": b"0" * (MAX_CONTENT + 1)}
+    small = zipped(with_record(bomb), zipfile.ZIP_DEFLATED)
+    assert len(small) < 100_000
+    refused(small, "handler.too-large", TooLarge)
+    spread = {**FILES, **{f"{PACKAGE}/z{number}.txt": b"0" * (MAX_CONTENT // 4) for number in range(5)}}
+    refused(zipped(with_record(spread), zipfile.ZIP_DEFLATED), "handler.too-large", TooLarge)
+
+
+# What the headers of the archive can lie about. One file, written field by field.
+
+LOCAL, CENTRAL, END = struct.Struct("<4s5H3L2H"), struct.Struct("<4s6H3L5H2L"), struct.Struct("<4s4H2LH")
+CONTENT = b"hello" * 20
+
+
+def one_file(  # noqa: PLR0913
+    *,
+    name: bytes = b"a/b.txt",
+    local_name: bytes | None = None,
+    flags: int = 0,
+    method: int = 0,
+    needed: int = 20,
+    raw: bytes = CONTENT,
+    size: int = len(CONTENT),
+    crc: int = zlib.crc32(CONTENT),
+    local: dict[int, int] | None = None,
+    extra: bytes = b"",
+    local_extra: bytes = b"",
+    comment: bytes = b"",
+    attributes: int = 0o100644 << 16,
+    disk: int = 0,
+    offset: int = 0,
+    before: bytes = b"",
+    between: bytes = b"",
+    after: bytes = b"",
+    end: Callable[[list[int]], list[int]] = lambda fields: fields,
+) -> bytes:
+    shared = [needed, flags, method, 0, 33, crc, len(raw), size]
+    lied = [(local or {}).get(index, value) for index, value in enumerate(shared)]
+    first = name if local_name is None else local_name
+    entry = before + LOCAL.pack(b"PK\3\4", *lied, len(first), len(local_extra)) + first + local_extra + raw + between
+    header = CENTRAL.pack(b"PK\1\2", 788, *shared, len(name), len(extra), len(comment), disk, 0, attributes, offset)
+    directory = header + name + extra + comment + after
+    fields = end([0, 0, 1, 1, len(directory) - len(after), len(entry), 0])
+    return entry + directory + END.pack(b"PK\5\6", *fields)
+
+
+def test_the_plain_archive_reads() -> None:
+    assert read_archive(one_file()) == {"a/b.txt": CONTENT}
+    packer = zlib.compressobj(wbits=-15)
+    deflated = packer.compress(CONTENT) + packer.flush()
+    assert read_archive(one_file(raw=deflated, method=8)) == {"a/b.txt": CONTENT}
+    assert read_archive(write_archive({})) == {}
+
+
+def deflate(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(data) + packer.flush()
+
+
+@pytest.mark.parametrize(
+    ("archive", "code"),
+    [
+        (b"", "handler.zip"),
+        (b"PK\5\6", "handler.zip"),
+        (one_file()[:-1], "handler.zip"),
+        (one_file() + b"\n", "handler.zip"),
+        (one_file(after=b"x"), "handler.zip"),
+        (one_file(end=lambda f: [*f[:2], 2, 2, *f[4:]]), "handler.zip"),
+        (one_file(end=lambda f: [*f[:2], 0, 0, *f[4:]]), "handler.zip"),
+        (one_file(end=lambda f: [*f[:3], 0, *f[4:]]), "handler.zip"),
+        (one_file(end=lambda f: [1, *f[1:]]), "handler.zip"),
+        (one_file(end=lambda f: [0, 1, *f[2:]]), "handler.zip"),
+        (one_file(end=lambda f: [*f[:5], f[5] - 1, 0]), "handler.zip"),
+        (one_file(end=lambda f: [*f[:6], 3]), "handler.zip"),
+        (one_file(end=lambda f: [*f[:2], 300, 300, *f[4:]]), "handler.too-many-files"),
+        (one_file(disk=1), "handler.zip"),
+        (one_file(comment=b"hi"), "handler.zip"),
+        (one_file(extra=b"\1\0\0\0"), "handler.zip-extra"),
+        (one_file(local_extra=b"up\0\0"), "handler.zip-mismatch"),
+        (one_file(flags=1), "handler.zip-encrypted"),
+        (one_file(flags=0x41), "handler.zip-encrypted"),
+        (one_file(flags=8), "handler.zip-feature"),
+        (one_file(flags=0x20), "handler.zip-feature"),
+        (one_file(needed=45), "handler.zip-feature"),
+        (one_file(method=12), "handler.zip-method"),
+        (one_file(method=14), "handler.zip-method"),
+        (one_file(method=93), "handler.zip-method"),
+        (one_file(attributes=0o120777 << 16), "handler.zip-link"),
+        (one_file(attributes=0o040755 << 16), "handler.zip-link"),
+        (one_file(attributes=0o020666 << 16), "handler.zip-link"),
+        (one_file(attributes=0x10), "handler.zip-link"),
+        (one_file(local_name=b"a/c.txt"), "handler.zip-mismatch"),
+        (one_file(local_name=b"a/b.txtx"), "handler.zip-mismatch"),
+        *((one_file(local={index: 10}), "handler.zip-mismatch") for index in range(8)),
+        (one_file(before=b"#!/bin/sh\n", offset=10), "handler.zip-overlap"),
+        (one_file(offset=1), "handler.zip-overlap"),
+        (one_file(between=b"hidden"), "handler.zip-overlap"),
+        (one_file(raw=CONTENT[:-1]), "handler.zip-content"),
+        (one_file(crc=1), "handler.zip-content"),
+        (one_file(size=5), "handler.zip-content"),
+        (one_file(method=8, raw=deflate(CONTENT), size=5, crc=zlib.crc32(b"hello")), "handler.zip-content"),
+        (one_file(method=8, raw=deflate(CONTENT) + b"tail"), "handler.zip-content"),
+        (one_file(method=8, raw=deflate(CONTENT)[:-2]), "handler.zip-content"),
+        (one_file(method=8, raw=b"\xff" * 10), "handler.zip-content"),
+        (one_file(name=b""), "handler.zip-name"),
+        (one_file(name=b"a/b\0c"), "handler.zip-name"),
+        (one_file(name=b"a/\xff"), "handler.zip-name"),
+        (one_file(name=b"x" * 300), "handler.zip-name"),
+    ],
+)
+def test_what_headers_can_lie_about(archive: bytes, code: str) -> None:
+    with pytest.raises(TreatyError) as caught:
+        read_archive(archive)
+    assert caught.value.code == code, caught.value
+
+
+def test_two_entries_cannot_share_bytes() -> None:
+    # Both central headers name the first entry: the classic quine and bomb layout.
+    plain = write_archive({"a": b"1", "b": b"1"})
+    second = plain.rindex(b"PK\1\2")
+    overlapping = bytearray(plain)
+    overlapping[second + 42 : second + 46] = struct.pack("<L", 0)
+    with pytest.raises(Malformed) as caught:
+        read_archive(bytes(overlapping))
+    assert caught.value.code == "handler.zip-overlap"
+
+
+@pytest.mark.parametrize("name", ["../x", "a//b", "caf\u00e9", "", "a b"])
+def test_the_writer_refuses_what_the_reader_does(name: str) -> None:
+    with pytest.raises(TreatyError) as caught:
+        write_archive({name: b""})
+    assert caught.value.code == "handler.zip-name"
+
+
+def test_the_builder_refuses_what_is_not_its_own() -> None:
+    for sources, changes, code in (
+        ({"__init__.py": b"", "manifest.json": b"{}"}, {}, "handler.manifest"),
+        ({"__init__.py": b"", "x.so": b""}, {}, "handler.native"),
+        ({}, {}, "handler.missing"),
+        ({"__init__.py": b""}, {"version": "one"}, "handler.version"),
+        ({"__init__.py": b""}, {"summary": "a\nRequires-Dist: evil"}, "handler.metadata"),
+        ({"__init__.py": b""}, {"name": "a--b"}, "handler.filename"),
+        ({"__init__.py": b""}, {"entry_point": "os:system"}, "handler.entry-point"),
+        ({"__init__.py": b""}, {"protocol_uri": "http://x"}, "handler.manifest"),
+        ({"__init__.py": b""}, {"manifest": {**MANIFEST, "interface": 2}}, "handler.manifest"),
+    ):
+        honest = metadata()
+        fields = {name: getattr(honest, name) for name in honest.__slots__}
+        with pytest.raises(TreatyError) as caught:
+            build_wheel(sources, type(honest)(**{**fields, **changes}))
+        assert caught.value.code == code, caught.value
