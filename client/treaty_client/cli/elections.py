@@ -1,0 +1,98 @@
+"""`treaty vote`, `treaty topic`: what a network of agents agrees on."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from treaty_consensus.errors import NotFound, Refused
+from treaty_consensus.protocol import is_topic
+
+from ..fetch import Fetcher
+from ..topic import TopicView
+from ..voting import Vote, parse_tiers
+from ..voting import vote as cast_vote
+from .context import Options, run
+from .output import short
+
+
+def vote(topic: str, /, *tiers: str, withdraw: bool = False, options: Options = Options()) -> None:
+    """Vote on the consensus protocol of a topic. Your ballot replaces the one before.
+
+    Parameters
+    ----------
+    topic
+        Such as commerce/product-info.
+    tiers
+        Best first; each argument is one tier, commas tie. A choice is a protocol's URI, a document's hash, or none.
+    withdraw
+        Take your ballot back.
+    """
+    if withdraw == bool(tiers):
+        raise Refused("vote.tiers", "A vote names what you prefer, best first; or withdraws.", fix="treaty vote TOPIC URI none")
+
+    async def work() -> Vote:
+        async with Fetcher(options.home, options.policy(), options.network) as fetcher:
+            origin = options.trusted().name.origin
+            view = await _view(fetcher, topic, origin)
+            client, head = fetcher.client(origin), fetcher.head(origin)
+            now = int(time.time())
+            return await cast_vote(client, head, options.identity(), topic, parse_tiers(tiers, view), origin=origin, now=now)
+
+    done = run(work())
+    value = {
+        "topic": topic,
+        "statement": done.statement.id,
+        "seq": done.ballot.seq,
+        "tiers": [list(tier) for tier in done.ballot.tiers],
+        "epoch": done.epoch,
+        "index": done.receipt.index,
+    }
+    order = " > ".join(" = ".join(map(short, tier)) for tier in done.ballot.tiers) or "withdrawn"
+    options.output.result(
+        value, f"[green]✓[/] Voted in [bold]{escape(topic)}[/]: {escape(order)}", f"leaf {done.receipt.index}, epoch {done.epoch}"
+    )
+
+
+def topic(topic: str, /, *, options: Options = Options()) -> None:
+    """Show a topic: its candidates, the newest decision, and how the voters compare each pair. The decision's proof is checked.
+
+    Parameters
+    ----------
+    topic
+        Such as commerce/product-info.
+    """
+
+    async def work() -> tuple[TopicView, dict[str, Any]]:
+        async with Fetcher(options.home, options.policy(), options.network) as fetcher:
+            origin = options.trusted().name.origin
+            return await _view(fetcher, topic, origin), await fetcher.client(origin).topic(topic)
+
+    view, shown = run(work())
+    table = Table("protocol", "hash", "state", box=None)
+    for protocol in view.protocols:
+        table.add_row(escape(protocol.uri), short(protocol.hash), escape(protocol.state))
+    decided = "no decision yet" if view.epoch is None else f"decided at the end of epoch {view.epoch}"
+    head = f"[bold]{escape(topic)}[/]  [dim]{escape(str(shown.get('electorate', '')))} electorate, {decided}[/]"
+    value = {
+        **shown,
+        "protocols": [{"uri": p.uri, "hash": p.hash, "publisher": p.publisher, "state": p.state} for p in view.protocols],
+        "consensus": view.consensus,
+        "decided_epoch": view.epoch,
+    }
+    options.output.result(value, head, table)
+
+
+async def _view(fetcher: Fetcher, topic: str, origin: str) -> TopicView:
+    if not is_topic(topic):
+        raise Refused("topic.name", f"{topic[:120]!r} is not a topic.", fix="A topic is lower-case names joined by '/'.")
+    views = [view for view in await fetcher.topic(topic) if view.evidence.genesis.origin == origin]
+    if not views:
+        raise NotFound("topic.unknown", f"{origin} knows no protocol in {topic}.")
+    return views[0]
+
+
+commands = (vote, topic)

@@ -1,0 +1,60 @@
+"""What commands print: tables and sentences for people, one JSON value for machines, errors that name the fix.
+
+With `--json` standard output carries exactly one JSON value and nothing else; progress and errors for people go to standard
+error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from treaty_consensus.errors import TreatyError
+
+
+@dataclass
+class Output:
+    """Where a command speaks. `as_json`: one JSON value on standard output instead of text."""
+
+    as_json: bool = False
+    console: Console = field(default_factory=lambda: Console(highlight=False, emoji=False, soft_wrap=True))
+    errors: Console = field(default_factory=lambda: Console(stderr=True, highlight=False, emoji=False, soft_wrap=True))
+
+    def say(self, line: str) -> None:
+        """A line for people; nothing with `--json`. Rich markup: escape foreign text."""
+        if not self.as_json:
+            self.console.print(line)
+
+    def result(self, value: dict[str, Any], *renderables: Any) -> None:
+        """The outcome: `value` as JSON, or the renderables for people."""
+        if self.as_json:
+            print(json.dumps(value, ensure_ascii=False))
+            return
+        for renderable in renderables:
+            self.console.print(renderable)
+
+    @contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """Show that something is going on, on standard error and only on a terminal."""
+        with self.errors.status(escape(what)):
+            yield
+
+    def error(self, error: TreatyError) -> None:
+        """A refusal: its code, its sentence, its fix."""
+        if self.as_json:
+            print(json.dumps({"error": {"code": error.code, "message": error.message, "fix": error.fix}}, ensure_ascii=False))
+            return
+        self.errors.print(f"[bold red]✗[/] {escape(error.message)}  [dim]{escape(error.code)}[/]")
+        if error.fix:
+            self.errors.print(f"  [bold]→[/] {escape(error.fix)}")
+
+
+def short(digest: str) -> str:
+    """The first and last characters of a digest, for a table."""
+    return f"{digest[:10]}…{digest[-4:]}" if len(digest) > 20 else digest

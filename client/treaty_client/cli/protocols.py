@@ -1,0 +1,174 @@
+"""`treaty publish`, `search`, `fetch`, `verify`: protocols in and out of a registry."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from ..api import RegistryClient, Summary
+from ..export import export, verify_directory
+from ..fetch import Fetcher
+from ..policy import Policy
+from ..project import load_project
+from ..publish import Published, Publisher
+from ..steps import Step
+from ..verification import VerifiedProtocol
+from .context import Options, run
+from .output import Output
+
+
+def publish(folder: Path, /, *, namespace: str | None = None, options: Options = Options()) -> None:
+    """Publish a folder: its document, and its handler if it has one. Safe to repeat.
+
+    Parameters
+    ----------
+    folder
+        A folder with protocol.toml and document.md.
+    namespace
+        A namespace that its owner let you publish in. Default: your own.
+    """
+    project = load_project(folder)
+    registry = options.trusted()
+
+    async def work() -> list[Published]:
+        done = []
+        async with RegistryClient(registry.name.base_url, options.network) as client:
+            publisher = Publisher(options.identity(), client, options.registries, registry.name.origin, options.network)
+            async for step in publisher.publish(project, namespace=namespace):
+                options.output.say(f"  [green]✓[/] {step.what.replace('-', ' ')}  [dim]{escape(step.said)}[/]")
+                done.append(step)
+        return done
+
+    steps = run(work())
+    uri = steps[-1].uri
+    value = {"uri": uri, "hash": project.protocol_hash, "steps": [dataclasses.asdict(step) for step in steps]}
+    options.output.result(value, f"[bold]{escape(uri)}[/]", f"hash {project.protocol_hash}")
+
+
+def search(words: str = "", /, *, topic: str = "", limit: int = 20, options: Options = Options()) -> None:
+    """Find protocols by words, in English or Chinese, or list a topic's.
+
+    Parameters
+    ----------
+    words
+        What to look for; everything when empty.
+    topic
+        Only this topic, such as commerce/product-info.
+    limit
+        At most this many.
+    """
+
+    async def work() -> tuple[Summary, ...]:
+        async with RegistryClient(options.trusted().name.base_url, options.network) as client:
+            return (await client.search(words, topic=topic, limit=limit)).protocols
+
+    found = run(work())
+    table = Table("protocol", "topic", "title", "state", box=None)
+    for protocol in found:
+        table.add_row(*map(escape, (protocol.uri, protocol.topic, protocol.title, protocol.election or protocol.status)))
+    value = {"protocols": [{name: getattr(p, name) for name in p.__struct_fields__} for p in found]}
+    options.output.result(value, table if found else "Nothing found.")
+
+
+def fetch(
+    uri: str,
+    /,
+    *,
+    output: Path | None = None,
+    publisher: tuple[str, ...] = (),
+    accept_change: bool = False,
+    options: Options = Options(),
+) -> None:
+    """Download a protocol and its handler, after all ten checks.
+
+    Parameters
+    ----------
+    uri
+        The protocol's URI, or another name that resolves to exactly one: sha256:HEX, a standard's own URI.
+    output
+        Also write document, wheel, attestation and proofs as files into this folder.
+    publisher
+        A DID whose handlers to accept, besides those of the policy. May be repeated.
+    accept_change
+        Accept that publisher, tenure or signer changed since it was fetched last.
+    """
+
+    async def work() -> VerifiedProtocol:
+        async with Fetcher(options.home, _policy(options, publisher), options.network) as fetcher:
+            return await fetcher.fetch(uri, accept_change=accept_change, progress=_narrator(options.output))
+
+    verified = run(work())
+    value = _value(verified)
+    lines = [f"[bold]{escape(verified.uri)}[/]", f"hash {verified.hash}"]
+    if output is not None:
+        files = export(verified, output)
+        value["files"] = [str(path) for path in files]
+        lines.append("\n".join(f"  {escape(str(path))}" for path in files))
+    options.output.result(value, *lines, *_warnings(verified))
+
+
+def verify(subject: str, /, *, publisher: tuple[str, ...] = (), options: Options = Options()) -> None:
+    """Check a protocol without keeping it: a folder offline, a URI at its registry.
+
+    Parameters
+    ----------
+    subject
+        A folder that `treaty fetch --output` wrote, or a protocol's URI.
+    publisher
+        A DID whose handlers to accept, besides those of the policy. May be repeated.
+    """
+    policy = _policy(options, publisher)
+    folder = Path(subject)
+    if folder.is_dir():
+        verified = verify_directory(folder, options.registries, policy)
+        age = f"offline, by proofs that are {verified.age(int(time.time()))} s old: what happened since, no folder can show"
+    else:
+        verified = run(_verify_online(subject, policy, options))
+        age = "at its registry, just now"
+    lines = (f"[green]✓[/] [bold]{escape(verified.uri)}[/] holds, {age}.", f"hash {verified.hash}")
+    options.output.result(_value(verified), *lines, *_warnings(verified))
+
+
+async def _verify_online(uri: str, policy: Policy, options: Options) -> VerifiedProtocol:
+    async with Fetcher(options.home, policy, options.network) as fetcher:
+        return await fetcher.fetch(uri, progress=_narrator(options.output))
+
+
+def _policy(options: Options, publishers: tuple[str, ...]) -> Policy:
+    policy = options.policy()
+    return dataclasses.replace(policy, publishers=(*policy.publishers, *publishers))
+
+
+def _narrator(output: Output) -> Any:
+    def narrate(step: Step, said: str) -> None:
+        output.say(f"  [green]✓[/] {step.value:>2} {step.title:<12} [dim]{escape(said)}[/]")
+
+    return narrate
+
+
+def _value(verified: VerifiedProtocol) -> dict[str, Any]:
+    return {
+        "uri": verified.uri,
+        "hash": verified.hash,
+        "topic": verified.topic,
+        "author": verified.author,
+        "publisher": verified.publisher,
+        "tenure": verified.tenure,
+        "signer": dataclasses.asdict(verified.signer),
+        "handler": {"filename": verified.package.filename, "wheel": verified.package.digest},
+        "election": verified.election,
+        "checkpoint": {"size": verified.checkpoint.checkpoint.size, "time": verified.checkpoint.time},
+        "warnings": list(verified.warnings),
+    }
+
+
+def _warnings(verified: VerifiedProtocol) -> list[str]:
+    return [f"[yellow]![/] {escape(warning)}" for warning in verified.warnings]
+
+
+commands = (publish, search, fetch, verify)

@@ -1,0 +1,63 @@
+"""`treaty trust`: whose log this agent believes, and whose handlers it runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import App, Parameter
+from rich.markup import escape
+from rich.table import Table
+
+from treaty_consensus.errors import Refused
+
+from ..api import RegistryClient
+from ..trust import RegistryName, parse_base_url, parse_registry_name
+from .context import Options, run
+
+app = App(name="trust", help="Which registries this agent trusts, and by which key.")
+
+
+@app.command
+def add(registry: str, /, *, yes: Annotated[bool, Parameter()] = False, options: Options = Options()) -> None:
+    """Trust a registry by its key.
+
+    Parameters
+    ----------
+    registry
+        URL#KEY as its operator publishes it. With a bare URL the key that it presents is shown, and nothing is trusted.
+    yes
+        Trust the key that a bare URL presents. Only where nobody can stand between, such as on this machine.
+    """
+    name = parse_registry_name(registry) if "#" in registry else run(_presented(registry, options))
+    if "#" not in registry and not yes:
+        raise Refused(
+            "trust.unconfirmed",
+            f"{name.base_url} presents the key {name.key}; compare it with what its operator publishes elsewhere.",
+            fix=f"Then run: treaty trust add '{name}'",
+        )
+    options.registries.add(name)
+    value = {"registry": str(name), "origin": name.origin}
+    options.output.result(value, f"[green]✓[/] You trust [bold]{escape(name.origin)}[/], reached at {escape(name.base_url)}.")
+
+
+@app.command(name="list")
+def list_registries(*, options: Options = Options()) -> None:
+    """The registries that are trusted."""
+    names = [registry.name for registry in options.registries.all().values()]
+    table = Table("origin", "reached at", "key", box=None)
+    for name in names:
+        table.add_row(escape(name.origin), escape(name.base_url), escape(str(name.key)))
+    options.output.result({"registries": [str(name) for name in names]}, table)
+
+
+@app.command
+def remove(origin: str, /, *, options: Options = Options()) -> None:
+    """No longer trust a registry; what was seen of its log is forgotten."""
+    options.registries.remove(origin)
+    options.output.result({"removed": origin}, f"[green]✓[/] {escape(origin)} is no longer trusted.")
+
+
+async def _presented(url: str, options: Options) -> RegistryName:
+    base_url = parse_base_url(url)
+    async with RegistryClient(base_url, options.network) as client:
+        return parse_registry_name(f"{base_url}#{(await client.log()).key}")
