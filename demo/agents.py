@@ -1,0 +1,95 @@
+"""The demo's agents, each a process of its own: a shop that serves, a buyer that asks.
+
+    python agents.py shop  --home DIR --registry URL#KEY --publisher DID --port PORT --protocol URI… [--resolve …] [--ca PEM]
+    python agents.py buyer --home DIR --registry URL#KEY --publisher DID --url ws://… --topic TOPIC --product ID… [--resolve …]
+    [--ca PEM]
+
+A buyer prints one JSON object: the protocol, whether the agreement was a remembered one, the answers, and its timeline.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from treaty_client.agent import Agent
+from treaty_client.identity import Identity
+from treaty_client.network import Network
+from treaty_client.operations import OperationError
+from treaty_client.policy import Policy
+
+CATALOGUE = {
+    "P12345": {
+        "productId": "P12345",
+        "productName": "Performance laptop",
+        "productDescription": "A laptop with the latest processor and plenty of memory.",
+        "price": 1299.99,
+        "currency": "USD",
+    }
+}
+
+
+def make_agent(arguments: argparse.Namespace) -> Agent:
+    """The agent of a home: it runs the publisher's handlers, and reports what it negotiated."""
+    return Agent(
+        Identity.load(arguments.home / "identity.json"),
+        arguments.registry,
+        Policy(publishers=[arguments.publisher], report=True, report_delay=0),
+        home=arguments.home,
+        network=Network.parse(arguments.resolve, arguments.ca),
+    )
+
+
+async def shop(arguments: argparse.Namespace) -> None:
+    """Serve the catalogue by every protocol that was named, until ended."""
+    async with make_agent(arguments) as agent:
+        for uri in arguments.protocol:
+
+            @agent.provides(uri)
+            async def getProductInfo(productId: str = "", productName: str = "") -> dict[str, Any]:  # noqa: N802, N803 (the operation)
+                for product in CATALOGUE.values():
+                    if productId == product["productId"] or (not productId and productName == product["productName"]):
+                        return product
+                raise OperationError(404, "There is no such product.")
+
+        await agent.serve("127.0.0.1", arguments.port)
+
+
+async def buyer(arguments: argparse.Namespace) -> None:
+    """Ask for each product, then say what happened."""
+    async with make_agent(arguments) as agent:
+        answers = []
+        async with agent.connect(arguments.url, topic=arguments.topic) as session:
+            for product in arguments.product:
+                try:
+                    answers.append(await session.call("getProductInfo", productId=product))
+                except OperationError as error:
+                    answers.append({"status": error.status, "message": error.message})
+        timeline = [[event.name, round(event.seconds, 4)] for event in session.timeline]
+        value = {"protocol": session.protocol, "peer": session.peer, "resumed": session.resumed}
+        print(json.dumps(value | {"answers": answers, "timeline": timeline}))
+
+
+def main() -> None:
+    """One agent, as the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["shop", "buyer"])
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--registry", required=True)
+    parser.add_argument("--publisher", required=True)
+    parser.add_argument("--resolve", action="append", default=[])
+    parser.add_argument("--ca", type=Path)
+    parser.add_argument("--port", type=int)
+    parser.add_argument("--protocol", action="append", default=[])
+    parser.add_argument("--url")
+    parser.add_argument("--topic")
+    parser.add_argument("--product", action="append", default=[])
+    arguments = parser.parse_args()
+    asyncio.run({"shop": shop, "buyer": buyer}[arguments.part](arguments))
+
+
+if __name__ == "__main__":
+    main()

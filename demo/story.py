@@ -1,0 +1,263 @@
+"""The story the demo tells, act by act. Each step does one thing with real processes, and checks what came of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from narration import Narrator
+from stage import BIN, REGISTRY, DemoFailed, Stage, free_port, wait_for, wait_until_ready
+
+from treaty_consensus.log.checkpoint import Checkpoint
+from treaty_consensus.log.merkle import EMPTY_ROOT
+
+PUBLISHER = "catalogue.example"
+SHOP, BUYER, MARKET, COURIER, STUDIO = DOMAINS = (
+    "shop.example",
+    "buyer.example",
+    "market.example",
+    "courier.example",
+    "studio.example",
+)
+TOPIC = "commerce/product-info"
+PROJECT = Path(__file__).parent.parent / "protocols" / "product-info"
+EXPECTED_STATES = ["candidate", "provisional", "consensus"]
+
+
+def check(holds: bool, what: str) -> None:
+    """The story goes on only while it is true."""
+    if not holds:
+        raise DemoFailed(what)
+
+
+@dataclass
+class Story:
+    """The acts, in order; what one finds out the next ones use."""
+
+    stage: Stage
+    narrator: Narrator
+    registry: str = ""
+    uris: list[str] = field(default_factory=list)
+    ports: dict[str, int] = field(default_factory=dict)
+
+    def play(self) -> None:
+        """All acts."""
+        self.set_the_stage()
+        self.publish()
+        self.strangers_meet()
+        self.others_meet()
+        self.vote_and_decide()
+        self.audit()
+        self.meet_again()
+        self.attacks()
+
+    # Act 0
+
+    def set_the_stage(self) -> None:
+        """A registry with PostgreSQL inside, and six domains with their DID documents."""
+        self.narrator.act("The stage")
+        stage = self.stage
+        with self.narrator.step("Six agents make identities on six domains, and serve their DID documents over HTTPS") as step:
+            for domain in (PUBLISHER, *DOMAINS):
+                step.say(stage.found(domain).did)
+            certificate, key = stage.authority.issue("domains", [PUBLISHER, *DOMAINS])
+            port = stage.ports["domains"]
+            folder, files = str(stage.root / "domains"), ("--cert", str(certificate), "--key", str(key))
+            process = stage.start_script("web", "domains.py", "--port", str(port), "--root", folder, *files)
+            wait_for("the web server of the domains", process, port)
+        with self.narrator.step(f"A registry starts at https://{REGISTRY}, with an embedded PostgreSQL and an empty log") as step:
+            self._start_registry("registry", stage.root / "registry")
+            self.registry = f"https://{REGISTRY}#{self._key()}"
+            step.say(f"its name is {self.registry}")
+        with self.narrator.step("Each agent trusts that registry by its key"):
+            for domain in (PUBLISHER, *DOMAINS):
+                stage.treaty(domain, "trust", "add", self.registry)
+
+    def _start_registry(self, port_name: str, data: Path) -> subprocess.Popen[bytes]:
+        stage, port = self.stage, self.stage.ports[port_name]
+        certificate, key = stage.authority.issue(port_name, [REGISTRY])
+        command = ["serve", "--data", str(data), "--port", str(port), "--origin", REGISTRY]
+        tls = ["--tls-cert", str(certificate), "--tls-key", str(key)]
+        process = stage.start(port_name, str(BIN / "treaty-registry"), *command, *tls, *stage.network())
+        wait_until_ready(f"https://127.0.0.1:{port}/health/ready", process)
+        return process
+
+    def _key(self) -> str:
+        refusal = self.stage.treaty("nobody", "trust", "add", f"https://{REGISTRY}", refused=True)
+        check(refusal["error"]["code"] == "trust.unconfirmed", "a bare URL must not be trusted")
+        return str(refusal["error"]["fix"].partition("#")[2].rstrip("'"))
+
+    # Act 1
+
+    def publish(self) -> None:
+        """Two versions of one protocol, each with a handler."""
+        self.narrator.act("1  Publish, once")
+        for version in ("1.0", "1.1"):
+            with self.narrator.step(f"{PUBLISHER} publishes product-info {version}: document, handler, attestation") as step:
+                done = self.stage.treaty(PUBLISHER, "publish", str(PROJECT / version))
+                self.uris.append(done["uri"])
+                for part in done["steps"]:
+                    step.say(f"{part['what']}: {part['said']}")
+
+    # Act 2
+
+    def strangers_meet(self) -> None:
+        """A shop and a buyer that know nothing of each other but an address and a topic."""
+        self.narrator.act("2  Two strangers meet")
+        with self.narrator.step(f"{SHOP} opens: it fetches the handlers it provides, verifies them, and has sandboxes ready"):
+            self._open_shop(SHOP)
+        store = self.stage.home(BUYER) / "store"
+        check(not store.exists(), "the buyer's store must be empty")
+        with self.narrator.step(
+            f"{BUYER} connects by topic, downloads, verifies, sandboxes, and asks for P12345 and P99999"
+        ) as step:
+            told = self._buy(BUYER, SHOP, "P12345", "P99999")
+            hit, miss = told["answers"]
+            check(hit["price"] == 1299.99, f"P12345 must be found, not {hit}")
+            check(miss["status"] == 404, f"P99999 must not be found, not {miss}")
+            check(told["protocol"] in self.uris and not told["resumed"], "the first meeting agrees on a published protocol")
+            step.say(f"agreed on {told['protocol']}, with no language model")
+            step.say(
+                f"P12345 is a {hit['productName']} for {hit['price']} {hit['currency']}; P99999: {miss['status']} {miss['message']}"
+            )
+            step.say(_timeline(told))
+
+    def _open_shop(self, domain: str) -> None:
+        port = self.ports[domain] = free_port()
+        protocols = [part for uri in reversed(self.uris) for part in ("--protocol", uri)]
+        process = self.stage.start_script(domain, "agents.py", "shop", "--port", str(port), *protocols, *self._agent(domain))
+        wait_for(domain, process, port)
+
+    def _buy(self, buyer: str, shop: str, *products: str) -> dict[str, Any]:
+        asked = [part for product in products for part in ("--product", product)]
+        url = ["--url", f"ws://agent.{shop}:{self.ports[shop]}", "--topic", TOPIC]
+        address = ["--resolve", f"agent.{shop}=127.0.0.1:{self.ports[shop]}"]
+        process = self.stage.start_script(buyer, "agents.py", "buyer", *url, *asked, *address, *self._agent(buyer))
+        if process.wait(timeout=120) != 0:
+            raise DemoFailed(f"{buyer} failed:\n{self.stage.log_of(buyer)}")
+        told: dict[str, Any] = json.loads(self.stage.log_of(buyer).strip().splitlines()[-1])
+        return told
+
+    def _agent(self, domain: str) -> list[str]:
+        home = ["--home", str(self.stage.home(domain)), "--registry", self.registry]
+        return [*home, "--publisher", f"did:wba:{PUBLISHER}", *self.stage.network()]
+
+    # Act 3
+
+    def others_meet(self) -> None:
+        """More pairs of domains, each reporting with two signatures."""
+        self.narrator.act("3  Tell")
+        with self.narrator.step(f"{MARKET} opens as well"):
+            self._open_shop(MARKET)
+        for buyer, shop in ((COURIER, MARKET), (STUDIO, SHOP), (STUDIO, MARKET)):
+            with self.narrator.step(f"{buyer} buys at {shop}; both sign a report that it worked") as step:
+                told = self._buy(buyer, shop, "P12345")
+                names = [name for name, _ in told["timeline"]]
+                check("reported" in names, f"{buyer} must have reported: {names}")
+                step.say(_timeline(told))
+
+    # Act 4
+
+    def vote_and_decide(self) -> None:
+        """Five ballots; epochs are closed by hand until there is a consensus."""
+        self.narrator.act("4  Agree")
+        older, newer = self.uris
+        with self.narrator.step("Five agents vote: four for 1.1 first, one for 1.0") as step:
+            for domain in DOMAINS:
+                tiers = (older, newer) if domain == COURIER else (newer, older)
+                ballot = self.stage.treaty(domain, "vote", TOPIC, *tiers)
+                step.say(f"{domain}: leaf {ballot['index']} in epoch {ballot['epoch']}")
+        for epoch, expected in enumerate(EXPECTED_STATES):
+            with self.narrator.step(f"Epoch {epoch} closes: 1.1 becomes {expected}"):
+                self._decide()
+                topic = self.stage.treaty(BUYER, "topic", TOPIC)
+                states = {protocol["uri"]: protocol["state"] for protocol in topic["protocols"]}
+                check(states[newer] == expected, f"epoch {epoch}: expected {expected}, got {states}")
+                check(topic["decided_epoch"] == epoch, f"epoch {epoch} must be the decided one")
+
+    def _decide(self) -> None:
+        command = [str(BIN / "treaty-registry"), "decide", "--data", str(self.stage.root / "registry"), "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        check(done.returncode == 0, f"decide failed: {done.stdout}{done.stderr}")
+
+    # Act 5
+
+    def audit(self) -> None:
+        """Somebody who has nothing but the log's URL and key."""
+        self.narrator.act("5  Anyone checks")
+        with self.narrator.step("An auditor mirrors the log, checks every signature, and recomputes every decision") as step:
+            report = self.stage.treaty("auditor", "audit", self.registry)
+            check(len(report["decisions"]) == len(EXPECTED_STATES), "every decision must be recomputed")
+            check(report["decisions"][-1]["consensus"] is not None, "the last decision must be a consensus")
+            step.say(
+                f"{report['size']} leaves, root {report['root'][:16]}…, {len(report['decisions'])} decisions to the same bytes"
+            )
+
+    # Act 6
+
+    def meet_again(self) -> None:
+        """The first pair, once more."""
+        self.narrator.act("6  Meet again")
+        with self.narrator.step(
+            f"{BUYER} and {SHOP} reconnect: a known hash, the first call right behind the Hello (0-RTT)"
+        ) as step:
+            told = self._buy(BUYER, SHOP, "P12345")
+            check(told["resumed"], "the second meeting must confirm the remembered hash")
+            step.say(_timeline(told))
+
+    # Act 7
+
+    def attacks(self) -> None:
+        """Three liars between a newcomer and the registry."""
+        self.narrator.act("7  Three attacks")
+        newer = self.uris[-1]
+        for liar, title, step_number in (
+            ("wheel", "A byte of the handler is changed on the way", 7),
+            ("statement", "The publish statement is forged on the way", 3),
+        ):
+            with self.narrator.step(f"{title}: refused at step {step_number}") as step:
+                self._start_liar(liar)
+                step.say(self._refused(f"victim-of-{liar}", newer, liar, step_number))
+        with self.narrator.step("The registry shows a forked log, signed by its own key: refused at step 2") as step:
+            self._fork()
+            step.say(self._refused(BUYER, newer, "fork", 2))
+
+    def _start_liar(self, mode: str) -> None:
+        stage, port = self.stage, self.stage.ports[mode]
+        certificate, key = stage.authority.issue(mode, [REGISTRY])
+        upstream = f"https://127.0.0.1:{stage.ports['registry']}"
+        files = ("--cert", str(certificate), "--key", str(key))
+        process = stage.start_script(mode, "proxy.py", mode, "--port", str(port), "--upstream", upstream, *files)
+        wait_for(f"the proxy that changes {mode}", process, port)
+        stage.treaty(f"victim-of-{mode}", "trust", "add", self.registry, via=mode)
+
+    def _refused(self, home: str, uri: str, via: str, step_number: int) -> str:
+        """Fetch through a liar; the error must name the step, and nothing may be kept."""
+        store = self.stage.home(home) / "store"
+        before = sorted(store.rglob("*")) if store.exists() else []
+        arguments = ("verify", uri, "--publisher", f"did:wba:{PUBLISHER}")
+        error = self.stage.treaty(home, *arguments, via=via, refused=True)["error"]
+        check(error.get("step") == step_number, f"must be refused at step {step_number}: {error}")
+        check((sorted(store.rglob("*")) if store.exists() else []) == before, "a refusal must leave the store as it was")
+        return f"{error['code']}: {error['message']}"
+
+    def _fork(self) -> None:
+        """Another history under the same keys: what a registry that lies to some of its clients would serve."""
+        stage, accomplice = self.stage, self.stage.home("accomplice")
+        shutil.copytree(stage.root / "registry" / "keys", stage.root / "fork" / "keys")
+        # An honest server refuses to sign with these keys from the start again; a liar forges the record that keeps it from it.
+        record = stage.root / "fork" / "head"
+        record.write_text(Checkpoint(REGISTRY, 0, EMPTY_ROOT).format())
+        record.chmod(0o600)
+        self._start_registry("fork", stage.root / "fork")
+        shutil.copy(stage.home(PUBLISHER) / "identity.json", accomplice / "identity.json")
+        stage.treaty("accomplice", "trust", "add", self.registry, via="fork")
+        stage.treaty("accomplice", "publish", str(PROJECT / "1.1"), via="fork")
+
+
+def _timeline(told: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {seconds * 1000:.0f} ms" for name, seconds in told["timeline"])
