@@ -121,9 +121,8 @@ class Story:
             check(miss["status"] == 404, f"P99999 must not be found, not {miss}")
             check(told["protocol"] in self.uris and not told["resumed"], "the first meeting agrees on a published protocol")
             step.say(f"agreed on {told['protocol']}, with no language model")
-            step.say(
-                f"P12345 is a {hit['productName']} for {hit['price']} {hit['currency']}; P99999: {miss['status']} {miss['message']}"
-            )
+            step.say(f"P12345 is a {hit['productName']} for {hit['price']} {hit['currency']}")
+            step.say(f"P99999: {miss['status']} {miss['message']}")
             step.say(_timeline(told))
 
     def _open_shop(self, domain: str) -> None:

@@ -141,24 +141,31 @@ def identity_token(
     return sigstore_token.seal(message, sign(message))
 
 
-def attest(binding: Binding, filename: str, *, trust_config: bytes, token: Callable[[str], str]) -> bytes:
+def attest(
+    binding: Binding,
+    filename: str,
+    *,
+    trust_config: bytes,
+    token: Callable[[str], str],
+    setup: Callable[[Session], None] = lambda session: None,
+) -> bytes:
     """Sign an attestation of the wheel `filename` through the services of `trust_config` (a Sigstore ClientTrustConfig).
 
     `token` makes the identity token once the signing key exists: it gets the hexadecimal SHA-256 of its SubjectPublicKeyInfo, for
-    `identity_token` to bind; with another instance's configuration it returns an OIDC token. Returns the bundle's JSON, which
-    verifies under the configuration's own root. Blocks on three HTTP requests without a deadline: run it in a thread. Raises
-    `Unavailable` (`attestation.not-signed`) when a service refuses or fails.
+    `identity_token` to bind; with another instance's configuration it returns an OIDC token. `setup` prepares the HTTP session of
+    each service. Returns the bundle's JSON, which verifies under the configuration's own root. Blocks on three HTTP requests
+    without a deadline: run it in a thread. Raises `Unavailable` (`attestation.not-signed`) when a service refuses or fails.
     """
     statement = Statement(_encode_statement(binding, filename))
     try:
         config = ClientTrustConfig.from_json(trust_config.decode("utf-8"))
         services = config.signing_config
-        context = SigningContext(
-            fulcio=_TokenMakingFulcio(services.get_fulcio().url, token),
-            rekor=services.get_tlogs()[0],
-            trusted_root=config.trusted_root,
-            tsa_clients=services.get_tsas(),
-        )
+        fulcio = _TokenMakingFulcio(services.get_fulcio().url, token)
+        rekor, timestamps = services.get_tlogs()[0], services.get_tsas()
+        setup(fulcio.session)
+        for service in (rekor, *timestamps):
+            setup(service._session)  # type: ignore[attr-defined]  # this thread's
+        context = SigningContext(fulcio=fulcio, rekor=rekor, trusted_root=config.trusted_root, tsa_clients=timestamps)
         with context.signer(_TokenToCome()) as signer:
             return signer.sign_dsse(statement).to_json().encode("utf-8")
     except TreatyError:

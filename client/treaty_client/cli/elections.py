@@ -93,6 +93,3 @@ async def _view(fetcher: Fetcher, topic: str, origin: str) -> TopicView:
     if not views:
         raise NotFound("topic.unknown", f"{origin} knows no protocol in {topic}.")
     return views[0]
-
-
-commands = (vote, topic)

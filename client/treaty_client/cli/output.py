@@ -17,6 +17,8 @@ from rich.markup import escape
 
 from treaty_consensus.errors import TreatyError
 
+from ..steps import VerificationFailed
+
 
 @dataclass
 class Output:
@@ -46,11 +48,15 @@ class Output:
             yield
 
     def error(self, error: TreatyError) -> None:
-        """A refusal: its code, its sentence, its fix."""
+        """A refusal: the step of the verification that failed, if one did; its code, its sentence, its fix."""
+        step = error.step if isinstance(error, VerificationFailed) else None
         if self.as_json:
-            print(json.dumps({"error": {"code": error.code, "message": error.message, "fix": error.fix}}, ensure_ascii=False))
+            value: dict[str, Any] = {"code": error.code, "message": error.message, "fix": error.fix}
+            value |= {"step": step.value} if step else {}
+            print(json.dumps({"error": value}, ensure_ascii=False))
             return
-        self.errors.print(f"[bold red]✗[/] {escape(error.message)}  [dim]{escape(error.code)}[/]")
+        where = f"Step {step.value} ({step.title}): " if step else ""
+        self.errors.print(f"[bold red]✗[/] {where}{escape(error.message)}  [dim]{escape(error.code)}[/]")
         if error.fix:
             self.errors.print(f"  [bold]→[/] {escape(error.fix)}")
 

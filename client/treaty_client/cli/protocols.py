@@ -113,7 +113,7 @@ def fetch(
 
 
 def verify(subject: str, /, *, publisher: tuple[str, ...] = (), options: Options = Options()) -> None:
-    """Check a protocol without keeping it: a folder offline, a URI at its registry.
+    """Check a protocol: a folder offline, by the proofs in it; a URI at its registry, whatever is known of it here.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def verify(subject: str, /, *, publisher: tuple[str, ...] = (), options: Options
 
 async def _verify_online(uri: str, policy: Policy, options: Options) -> VerifiedProtocol:
     async with Fetcher(options.home, policy, options.network) as fetcher:
-        return await fetcher.fetch(uri, progress=_narrator(options.output))
+        return await fetcher.fetch(uri, fresh=True, progress=_narrator(options.output))
 
 
 def _policy(options: Options, publishers: tuple[str, ...]) -> Policy:
@@ -169,6 +169,3 @@ def _value(verified: VerifiedProtocol) -> dict[str, Any]:
 
 def _warnings(verified: VerifiedProtocol) -> list[str]:
     return [f"[yellow]![/] {escape(warning)}" for warning in verified.warnings]
-
-
-commands = (publish, search, fetch, verify)

@@ -1,0 +1,358 @@
+"""Fetching a protocol: all ten steps, with their I/O, and what is kept of the result.
+
+Cold, a fetch is two requests: the bundle and the wheel. Warm, with the wheel in the store, it is the bundle alone; and while the
+checkpoint that proved a protocol is younger than the policy's `max_age`, nothing is asked at all: the stored bytes are verified
+again (once a process, then remembered). Nothing is kept before the tenth step, which keeps everything: blobs first, treaty.lock
+last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from urllib.parse import urlsplit
+
+import msgspec
+
+from treaty_consensus.canonical import parse_digest
+from treaty_consensus.did import parse_did
+from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, TooLarge, TreatyError, Unavailable
+from treaty_consensus.kinds import Blob
+from treaty_consensus.log.checkpoint import open_checkpoint
+from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
+
+from .api import RegistryClient
+from .bundle import Bundle
+from .evidence import missing_proof
+from .head import LogHead
+from .network import Network
+from .policy import Policy
+from .steps import Step, VerificationFailed, taking
+from .store import LockedProtocol, LockedVersion, Lockfile, Signer, Store, check_unchanged, line_of
+from .topic import TopicView, verify_topic
+from .trust import TrustedRegistries, TrustedRegistry
+from .verification import ProvenProtocol, VerifiedProtocol, check_registry, read_bundle, verify_bundle, verify_handler
+
+Progress = Callable[[Step, str], None]
+"""Told of each step once it holds, with a sentence for a person."""
+
+_ATTEMPTS = 8
+
+
+def _silent(step: Step, said: str) -> None:
+    """The progress of who does not listen."""
+
+
+class Fetcher:
+    """One long-lived object an agent: it keeps one HTTP client. Safe for concurrent use on one event loop; close it.
+
+    `home`: where registries.json, treaty.lock and the store are. `clock`: Unix seconds.
+    """
+
+    def __init__(
+        self, home: Path, policy: Policy, network: Network | None = None, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.policy = policy
+        self.registries = TrustedRegistries(home)
+        self._store, self._lockfile = Store(home), Lockfile(home)
+        self._network = network or Network()
+        self._clock = clock
+        self._http = self._network.client()
+        self._verified: dict[str, VerifiedProtocol] = {}
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def __aenter__(self) -> Fetcher:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the HTTP client."""
+        await self._http.aclose()
+
+    def client(self, origin: str) -> RegistryClient:
+        """The HTTP API of a trusted registry, over this fetcher's client. Raises `Untrusted`."""
+        return RegistryClient(self.registries.get(origin).name.base_url, self._network, client=self._http)
+
+    def head(self, origin: str) -> LogHead:
+        """The head of a trusted registry's log. Raises `Untrusted`."""
+        return LogHead(self.client(origin), self.registries, origin)
+
+    async def fetch(
+        self, name: str, *, fresh: bool = False, accept_change: bool = False, progress: Progress = _silent
+    ) -> VerifiedProtocol:
+        """The protocol of that URI and the handler that the policy allows, after all ten steps.
+
+        `name`: a protocol URI, or whatever the policy's registries resolve to exactly one verified protocol: `sha256:HEX`, the
+        canonical URI of a standard. `fresh`: ask the registry even if what is here is young enough. `accept_change`:
+        let step 10 replace a changed publisher, tenure or signer. Raises
+        `VerificationFailed`, and `Unavailable` when the registry does not answer; then nothing has changed.
+        """
+        uri, expected = await self._resolve(name)
+        async with self._turns[str(uri)]:
+            known = None if fresh or accept_change else self._known(uri)
+            if known is not None and expected in (None, known.hash):
+                progress(Step.STATUS, f"verified {known.age(self._now())} s ago, which the policy allows")
+                return known
+            for _ in range(_ATTEMPTS):
+                registry = self._trusted(uri.origin)
+                verified = await self._verify(uri, name, registry, expected, progress)
+                if await asyncio.to_thread(self._keep, uri, registry, verified, accept_change):
+                    progress(Step.LOCK, f"kept, and {verified.publisher} recorded in treaty.lock")
+                    self._verified[str(uri)] = verified
+                    return verified
+        raise Conflict("registry.busy", f"Other processes keep changing what is known of {uri.origin}.", fix="Try again.")
+
+    def cached(self, document_hash: str) -> VerifiedProtocol | None:
+        """A protocol with that hash, if it was fetched before and what proves it is younger than the policy's `max_age`.
+
+        No request is made. What comes from disk is verified anew; damage, or a policy that no longer admits it, gives None.
+        """
+        for verified in self._verified.values():
+            if verified.hash == document_hash and self._is_fresh(verified):
+                return verified
+        try:
+            locked_lines = self._lockfile.read()
+        except TreatyError:  # a fetch will say so, at step 10
+            return None
+        for line, locked in locked_lines.items():
+            for version, kept in locked.versions.items():
+                if kept.document == document_hash:
+                    verified_again = self._known(parse_protocol_uri(f"{line}/{version}"))
+                    if verified_again is not None and verified_again.hash == document_hash:
+                        return verified_again
+        return None
+
+    async def candidates(self, topic: str) -> list[str]:
+        """The URIs of a topic's protocols at all registries of the policy, the consensus first. Raises as `topic`."""
+        return [protocol.uri for view in await self.topic(topic) for protocol in view.protocols]
+
+    async def topic(self, topic: str) -> list[TopicView]:
+        """What each registry of the policy proves of a topic; those that do not know it, or do not answer, are left out.
+
+        Raises `VerificationFailed`, and what the last registry raised when none answered.
+        """
+        views: list[TopicView] = []
+        failure: TreatyError | None = None
+        for origin, registry in self.registries.all().items():
+            if not self.policy.admits_registry(origin):
+                continue
+            try:
+                views.append(await self._topic_at(registry, topic))
+            except (NotFound, Unavailable) as error:
+                failure = error
+        if not views and failure is not None:
+            raise failure
+        return views
+
+    async def _topic_at(self, registry: TrustedRegistry, topic: str) -> TopicView:
+        origin = registry.name.origin
+        for _ in range(_ATTEMPTS):
+            registry = self._trusted(origin)
+            data = await self.client(origin).topic_bundle(topic, since=_size(registry))
+            bundle = read_bundle(data, topic)
+            bridge = await self._bridge(bundle, registry)
+            view = verify_topic(bundle, topic, registry, self.policy, now=self._now(), bridge=bridge)
+            if self._advance(registry, view.evidence.checkpoint.note):
+                return view
+        raise Conflict("registry.busy", f"Other processes keep changing what is known of {origin}.", fix="Try again.")
+
+    async def _resolve(self, name: str) -> tuple[ProtocolUri, str | None]:
+        """Step 1 for a name: the URI it means, and the document's hash if the name is one."""
+        try:
+            uri = parse_protocol_uri(name)
+        except Malformed:
+            uri = None
+        if uri is not None and uri.origin in self.registries.all():
+            return uri, None
+        expected = _hash_in(name)
+        found: dict[str, ProtocolUri] = {}
+        for origin in self.registries.all():
+            if self.policy.admits_registry(origin):
+                for match in await self.client(origin).resolve(name):
+                    if match.verified:
+                        matched = parse_protocol_uri(match.uri)
+                        found |= {match.uri: matched} if matched.origin == origin else {}
+        if len(found) == 1:
+            return next(iter(found.values())), expected
+        if uri is not None:
+            with taking(Step.RESOLVE):
+                self.registries.get(uri.origin)  # says what to do about a registry that is not trusted
+        if found:
+            raise VerificationFailed(
+                Step.RESOLVE, "resolve.ambiguous", f"{name} may be {', '.join(found)}.", "Name the one you mean by its URI."
+            )
+        raise VerificationFailed(
+            Step.RESOLVE, "resolve.unknown", f"No registry of the policy has a protocol that is known to be {name[:200]}.",
+            "Search for it: treaty search WORDS",
+        )  # fmt: skip
+
+    async def _verify(
+        self, uri: ProtocolUri, name: str, registry: TrustedRegistry, expected: str | None, progress: Progress
+    ) -> VerifiedProtocol:
+        """Steps 1 to 9."""
+        check_registry(registry, self.policy)
+        client = self.client(uri.origin)
+        with _answering(Step.RESOLVE):
+            data = await client.bundle(uri, since=_size(registry))
+        bundle = read_bundle(data, str(uri))
+        bridge = await self._bridge(bundle, registry)
+        proven = await asyncio.to_thread(
+            verify_bundle, bundle, uri, registry, self.policy, now=self._now(), expected_hash=expected, bridge=bridge
+        )
+        if expected is None and name != str(uri):
+            _check_claim(name, proven)
+        _narrate(proven, progress)
+        wheel = await self._wheel(client, proven.handler.body.wheel)
+        verified = await asyncio.to_thread(verify_handler, proven, wheel, self.policy, bundle=data)
+        progress(Step.WHEEL, f"{verified.package.filename}, {len(wheel)} bytes, keeps the rules")
+        progress(Step.ATTESTATION, f"signed by {verified.signer.identity}, for this URI, hash and entry point")
+        progress(Step.STATUS, " ".join(verified.warnings) or "neither yanked, revoked nor withdrawn")
+        return verified
+
+    async def _wheel(self, client: RegistryClient, blob: Blob) -> bytes:
+        kept = self._store.get(blob.sha256)
+        if kept is not None:
+            return kept
+        with _answering(Step.WHEEL):
+            return await client.blob(blob)
+
+    async def _bridge(self, bundle: Bundle, registry: TrustedRegistry) -> list[bytes] | None:
+        sizes = missing_proof(bundle, registry)
+        if sizes is None:
+            return None
+        with _answering(Step.CHECKPOINT):
+            return await self.head(registry.name.origin).consistency(*sizes)
+
+    def _known(self, uri: ProtocolUri) -> VerifiedProtocol | None:
+        """A fetch that is still fresh: from memory, or from the store after steps 1 to 9 and a look at the lock."""
+        verified = self._verified.get(str(uri))
+        if verified is None or not self._is_fresh(verified):
+            try:
+                verified = self._load(uri)
+            except TreatyError:  # stale, or no longer admitted: what is wrong is for the long way to say
+                verified = None
+        if verified is not None:
+            self._verified[str(uri)] = verified
+        return verified
+
+    def _load(self, uri: ProtocolUri) -> VerifiedProtocol | None:
+        locked = self._lockfile.read().get(line_of(uri))
+        kept = locked.versions.get(uri.version) if locked else None
+        data = self._store.get(kept.bundle) if kept else None
+        if data is None:
+            return None
+        # The stored checkpoint was consistent with what had been seen when it was stored; it stays as young as it is.
+        registry = dataclasses.replace(self._trusted(uri.origin), seen=None)
+        proven = verify_bundle(read_bundle(data, str(uri)), uri, registry, self.policy, now=self._now())
+        wheel = self._store.get(proven.handler.body.wheel.sha256)
+        if wheel is None:
+            return None
+        verified = verify_handler(proven, wheel, self.policy, bundle=data)
+        check_unchanged(locked, _locked(verified), line_of(uri))
+        return verified
+
+    def _keep(self, uri: ProtocolUri, registry: TrustedRegistry, verified: VerifiedProtocol, accept_change: bool) -> bool:
+        """Step 10. False when another process has seen another checkpoint meanwhile, with which this one was not compared."""
+        line, found = line_of(uri), _locked(verified)
+        with taking(Step.LOCK), self._lockfile.changing() as entries:
+            locked = entries.get(line)
+            if not accept_change:
+                check_unchanged(locked, found, line)
+            if not self._advance(registry, verified.checkpoint.note):
+                return False
+            same = locked is not None and msgspec.structs.replace(locked, versions={}) == found
+            versions = dict(locked.versions) if locked is not None and same else {}
+            replaced = versions.get(uri.version)
+            self._store.put(verified.wheel)
+            versions[uri.version] = LockedVersion(
+                bundle=self._store.put(verified.bundle),
+                document=verified.hash,
+                entry_point=str(verified.package.entry_point),
+                filename=verified.package.filename,
+                wheel=verified.package.digest,
+            )
+            entries[line] = LockedProtocol(found.publisher, found.tenure, found.signer, versions)
+        if replaced is not None and replaced.bundle != versions[uri.version].bundle:
+            self._store.discard(replaced.bundle)
+        return True
+
+    def _advance(self, registry: TrustedRegistry, note: bytes) -> bool:
+        """Remember a checkpoint that was proved consistent with `registry.seen`, if it is larger."""
+        key = registry.name.key
+        if registry.seen is not None:
+            size = open_checkpoint(note, key).checkpoint.size
+            if size <= open_checkpoint(registry.seen, key).checkpoint.size:
+                note = registry.seen
+        return self.registries.advance(registry.name.origin, registry.seen, note)
+
+    def _trusted(self, origin: str) -> TrustedRegistry:
+        with taking(Step.RESOLVE):
+            return self.registries.get(origin)
+
+    def _is_fresh(self, verified: VerifiedProtocol) -> bool:
+        return verified.age(self._now()) <= self.policy.max_age
+
+    def _now(self) -> int:
+        return int(self._clock())
+
+
+@contextmanager
+def _answering(step: Step) -> Iterator[None]:
+    """A registry that says no, or sends too much, fails the step; bytes that were withdrawn fail step 9."""
+    try:
+        yield
+    except Gone as error:
+        raise VerificationFailed(Step.STATUS, error.code, error.message, error.fix) from error
+    except (NotFound, Malformed, TooLarge) as error:
+        raise VerificationFailed(step, error.code, error.message, error.fix) from error
+
+
+def _hash_in(name: str) -> str | None:
+    try:
+        return parse_digest(name.removeprefix("sha256:"))
+    except Malformed:
+        return None
+
+
+def _check_claim(name: str, proven: ProvenProtocol) -> None:
+    """A foreign URI is a protocol's name when its publisher says so and the URI's host is the publisher's domain."""
+    try:
+        host = urlsplit(name).hostname
+    except ValueError:
+        host = None
+    if name not in proven.publish.aliases or host is None or host != parse_did(proven.author).host:
+        raise VerificationFailed(
+            Step.RESOLVE,
+            "resolve.claim",
+            f"{proven.author}, who publishes {proven.uri}, cannot say that it is {name[:200]}.",
+            "Use the protocol's own URI if you trust its publisher.",
+        )
+
+
+def _locked(verified: VerifiedProtocol) -> LockedProtocol:
+    return LockedProtocol(verified.publisher, verified.tenure, Signer(verified.signer.identity, verified.signer.issuer))
+
+
+def _size(registry: TrustedRegistry) -> int | None:
+    if registry.seen is None:
+        return None
+    with taking(Step.CHECKPOINT):
+        return open_checkpoint(registry.seen, registry.name.key).checkpoint.size
+
+
+def _narrate(proven: ProvenProtocol, progress: Progress) -> None:
+    head = proven.evidence.checkpoint.checkpoint
+    progress(Step.RESOLVE, f"{proven.uri}, at {proven.uri.origin}")
+    progress(Step.CHECKPOINT, f"{head.size} leaves, signed by the key you trust, cosigned by its clock")
+    progress(Step.INCLUSION, f"{len(proven.evidence.statements)} statements are in the log")
+    progress(Step.STATEMENTS, f"signed and admissible; published by {proven.author}")
+    progress(Step.DOCUMENT, f"{len(proven.document)} bytes, SHA-256 {proven.publish.document.sha256}")
+    progress(Step.HANDLER, f"{proven.handler.body.filename} by {proven.handler.publisher}, whom the policy names")

@@ -1,0 +1,318 @@
+"""What the host lets into a session and out of it, judged by the manifest alone.
+
+`Operations` compiles a manifest's schemas, `SessionRules` follows one session. An event the host got wrong (arguments or a
+result that its schema refuses) is an error of the local application: nothing reached the handler, and the session goes on. An
+effect that breaks a rule is an error of the handler: `Refused` with a code `handler.effect-…`, none of that event's effects
+may happen, and the worker has to be killed, because the handler believes that they did.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import isfinite
+from typing import NoReturn
+
+import jsonschema_rs
+
+from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
+from treaty_consensus.handler import Manifest, Operation, Role
+from treaty_handler import (
+    Audit,
+    Call,
+    Close,
+    Effect,
+    End,
+    Event,
+    Failure,
+    Invoke,
+    Opened,
+    PeerLost,
+    Persist,
+    Received,
+    Result,
+    Return,
+    Send,
+    SetTimer,
+    Timer,
+    Value,
+)
+from treaty_handler.values import MAX_DEPTH, MAX_INTEGER, MAX_VALUES
+
+MAX_EFFECTS = 4_096
+MAX_MESSAGE = 1024 * 1024
+MAX_PENDING = 1_024
+MAX_TIMERS = 1_024
+MIN_SECONDS, MAX_SECONDS = 0.01, 30 * 86_400.0
+MAX_STORED = 1024 * 1024
+MAX_STORED_KEYS = 1_024
+MAX_FAILURE_TEXT = 500
+MAX_AUDIT_TEXT = 1_000
+
+_NAME = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_REGEX_SIZE = 1024 * 1024
+
+
+def printable(text: str, limit: int) -> str:
+    """Foreign text fit for a log or a terminal: at most `limit` of its characters; backslashes and what is not printable as
+    `\\x1b`.
+    """
+    kept = text[:limit]
+    return "".join(c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode("ascii") for c in kept)
+
+
+class Operations:
+    """A manifest's operations with their schemas compiled.
+
+    Raises `Refused` (`handler.schema`) for one that is no valid schema.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._arguments = {name: _compile(name, item.arguments) for name, item in manifest.operations.items()}
+        self._results = {name: _compile(name, item.result) for name, item in manifest.operations.items()}
+
+    def check_arguments(self, operation: Operation, value: Value) -> None:
+        """Raises `Malformed` (`operation.arguments`)."""
+        _check(self._arguments[operation.name], value, "operation.arguments", f"The arguments of {operation.name}")
+
+    def check_answer(self, operation: Operation, value: Value, error: Failure | None) -> None:
+        """A value by the schema, or an error whose code the manifest allows. Raises `Malformed` (`operation.result`)."""
+        if error is None:
+            _check(self._results[operation.name], value, "operation.result", f"The result of {operation.name}")
+            return
+        if value is not None:
+            raise Malformed("operation.result", f"{operation.name} answered with a value and an error at once.")
+        if not operation.may_fail_with(error.code):
+            raise Malformed(
+                "operation.result",
+                f"{operation.name} failed with code {error.code:d}, which its manifest does not list.",
+                fix="Use one of the codes under `errors`, or 500.",
+            )
+        if len(error.message) > MAX_FAILURE_TEXT:
+            raise Malformed("operation.result", f"An error's message has at most {MAX_FAILURE_TEXT} characters.")
+
+
+class SessionRules:
+    """The rules of one session, and what is pending in it. `peers`: the DIDs it may hear from and send to."""
+
+    def __init__(self, role: Role, operations: Operations, peers: Iterable[str]) -> None:
+        self.role = role
+        self.peers = frozenset(peers)
+        self.ended = False
+        self._operations = operations
+        self._opened = False
+        self._calls: dict[str, Operation] = {}
+        self._invokes: dict[str, Operation] = {}
+        self._timers: set[str] = set()
+        self._stored: dict[str, int] = {}
+
+    @property
+    def pending_calls(self) -> tuple[str, ...]:
+        """Calls without a `Return` so far; when the session has ended, they have failed."""
+        return tuple(self._calls)
+
+    def enter(self, event: Event) -> bool:
+        """Judge an event before the handler sees it; False for one that is out of date and not to be delivered.
+
+        Raises `Malformed` (`operation.arguments`, `operation.result`), `TooLarge` (`session.message`), `Refused`
+        (`session.peer`, `session.operation`, `session.busy`, `session.ended`), after each of which the session stands as it
+        did before; and `ValueError` for what only a broken host does.
+        """
+        if self.ended:
+            raise Refused("session.ended", "The session is over.", fix="Connect again.")
+        if isinstance(event, Opened) == self._opened:
+            raise ValueError("a session sees Opened first, and once")
+        match event:
+            case Opened(stored=stored):
+                self._stored = {key: len(value) for key, value in stored.items()}
+                self._opened = True
+            case Received(peer=peer, data=data, stream=stream):
+                self._check_peer(peer)
+                if len(data) > MAX_MESSAGE or (stream and not _NAME.fullmatch(stream)):
+                    raise TooLarge(
+                        "session.message", f"A message has at most {MAX_MESSAGE} bytes, on a stream with a plain name."
+                    )
+            case Call():
+                self._enter_call(event)
+            case Result(call=call, value=value, error=error):
+                if call not in self._invokes:
+                    raise ValueError(f"no Invoke {call!r} is pending")
+                self._operations.check_answer(self._invokes[call], value, error)
+                del self._invokes[call]
+            case Timer(name=name):
+                if name not in self._timers:
+                    return False
+                self._timers.remove(name)
+            case PeerLost(peer=peer):
+                self._check_peer(peer)
+            case Close():
+                pass
+        return True
+
+    def leave(self, event: Event, effects: Sequence[Effect]) -> list[Effect]:
+        """Judge the effects of an event; returns them with texts made printable. Raises `Refused` (`handler.effect-…`)."""
+        if len(effects) > MAX_EFFECTS:
+            raise _refused("many", f"asked for {len(effects)} effects at once; {MAX_EFFECTS} is the most")
+        admitted = []
+        for effect in effects:
+            if self.ended:
+                raise _refused("after-end", "asked for something after End")
+            admitted.append(self._leave_one(effect))
+        if isinstance(event, Close):
+            self.ended = True
+        return admitted
+
+    def _enter_call(self, event: Call) -> None:
+        operation = self.role.calls.get(event.operation)
+        if operation is None:
+            raise Refused(
+                "session.operation",
+                f"The role {self.role.name} has no operation {printable(event.operation, 80)}.",
+                fix=f"It has: {', '.join(self.role.calls) or 'none'}.",
+            )
+        if event.call in self._calls or not _NAME.fullmatch(event.call):
+            raise ValueError(f"call {event.call!r} is pending already, or no plain name")
+        if len(self._calls) >= MAX_PENDING:
+            raise Refused("session.busy", f"{MAX_PENDING} calls are waiting for an answer already.", fix="Call later.")
+        self._operations.check_arguments(operation, event.arguments)
+        self._calls[event.call] = operation
+
+    def _leave_one(self, effect: Effect) -> Effect:
+        match effect:
+            case Send(peer=peer, data=data, stream=stream):
+                if peer not in self.peers:
+                    raise _refused("peer", f"sent to {printable(peer, 80)}, who is not in this session")
+                if len(data) > MAX_MESSAGE or (stream and not _NAME.fullmatch(stream)):
+                    raise _refused("message", f"sent more than {MAX_MESSAGE} bytes, or on a stream without a plain name")
+            case Invoke():
+                self._leave_invoke(effect)
+            case Return():
+                return self._leave_return(effect)
+            case SetTimer():
+                self._leave_timer(effect)
+            case Persist():
+                self._leave_persist(effect)
+            case End():
+                self.ended = True
+            case Audit(text=text):
+                if len(text) > MAX_AUDIT_TEXT:
+                    raise _refused("audit", f"wrote a note of {len(text)} characters; {MAX_AUDIT_TEXT} is the most")
+                return Audit(text=printable(text, MAX_AUDIT_TEXT))
+        return effect
+
+    def _leave_invoke(self, effect: Invoke) -> None:
+        operation = self.role.invokes.get(effect.operation)
+        if operation is None:
+            raise _refused("operation", f"invoked {printable(effect.operation, 80)}, which {self.role.name} does not")
+        if effect.call in self._invokes or not _NAME.fullmatch(effect.call) or len(self._invokes) >= MAX_PENDING:
+            raise _refused("call", "invoked under an id that is pending or no plain name, or too often at once")
+        try:
+            self._operations.check_arguments(operation, effect.arguments)
+        except TreatyError as error:
+            raise _refused("arguments", f"invoked {operation.name} with other arguments than it has") from error
+        self._invokes[effect.call] = operation
+
+    def _leave_return(self, effect: Return) -> Return:
+        operation = self._calls.pop(effect.call, None)
+        if operation is None:
+            raise _refused("call", "returned to a call that is not pending")
+        try:
+            self._operations.check_answer(operation, effect.value, effect.error)
+        except TreatyError as error:
+            raise _refused("result", f"returned from {operation.name} what it does not return: {error.message}") from error
+        if effect.error is None:
+            return effect
+        return replace(effect, error=replace(effect.error, message=printable(effect.error.message, MAX_FAILURE_TEXT)))
+
+    def _leave_timer(self, effect: SetTimer) -> None:
+        if effect.seconds is None:
+            self._timers.discard(effect.name)
+            return
+        # A NaN fails this comparison, as it should.
+        if not MIN_SECONDS <= effect.seconds <= MAX_SECONDS or not _NAME.fullmatch(effect.name):
+            raise _refused("timer", "set a timer without a plain name, or not between 10 ms and 30 days")
+        self._timers.add(effect.name)
+        if len(self._timers) > MAX_TIMERS:
+            raise _refused("timer", f"set more than {MAX_TIMERS} timers")
+
+    def _leave_persist(self, effect: Persist) -> None:
+        self._stored.pop(effect.key, None)
+        if effect.value is None:
+            return
+        self._stored[effect.key] = len(effect.value)
+        if not _NAME.fullmatch(effect.key) or len(self._stored) > MAX_STORED_KEYS or sum(self._stored.values()) > MAX_STORED:
+            raise _refused("storage", f"kept more than {MAX_STORED} bytes or {MAX_STORED_KEYS} keys, or an odd key")
+
+    def _check_peer(self, peer: str) -> None:
+        if peer not in self.peers:
+            raise Refused("session.peer", f"{printable(peer, 80)} is not in this session.")
+
+
+def check_value(value: Value, code: str, what: str) -> None:
+    """Whether this is a JSON value within the caps of `treaty_handler.Value`. Raises `Malformed` with this code."""
+    budget = MAX_VALUES
+    level: list[object] = [value]
+    for _ in range(MAX_DEPTH):
+        deeper: list[object] = []
+        budget -= len(level)
+        if budget < 0:
+            raise Malformed(code, f"{what} have more than {MAX_VALUES} values.")
+        for item in level:
+            if type(item) is dict:
+                if not all(type(name) is str for name in item):
+                    raise Malformed(code, f"{what} have a name that is no text.")
+                deeper.extend(item.values())
+            elif type(item) is list:
+                deeper.extend(item)
+            elif not _is_scalar(item):
+                raise Malformed(code, f"{what} have a {type(item).__name__} that JSON cannot carry.")
+        if not deeper:
+            return
+        level = deeper
+    raise Malformed(code, f"{what} are nested deeper than {MAX_DEPTH} levels.")
+
+
+def _is_scalar(item: object) -> bool:
+    if type(item) is int:
+        return -MAX_INTEGER <= item <= MAX_INTEGER
+    if type(item) is float:
+        return isfinite(item)
+    if type(item) is str:
+        return item.isascii() or not _SURROGATE.search(item)
+    return item is None or type(item) is bool
+
+
+def _compile(operation: str, schema: Mapping[str, object]) -> jsonschema_rs.Draft202012Validator:
+    try:
+        return jsonschema_rs.Draft202012Validator(
+            dict(schema),
+            validate_formats=True,
+            retriever=_no_retrieval,
+            # The engine without backtracking: a pattern and a text from strangers must not stop the host.
+            pattern_options=jsonschema_rs.RegexOptions(size_limit=_REGEX_SIZE, dfa_size_limit=_REGEX_SIZE),
+        )
+    except (ValueError, jsonschema_rs.ReferencingError) as error:
+        reason = printable(str(error).split("\n", 1)[0], 300)
+        raise Refused("handler.schema", f"A schema of {operation} is not valid: {reason}.") from error
+
+
+def _check(validator: jsonschema_rs.Draft202012Validator, value: Value, code: str, what: str) -> None:
+    check_value(value, code, what)
+    try:
+        validator.validate(value)
+    except (ValueError, jsonschema_rs.ValidationError) as error:
+        reason = getattr(error, "message", str(error))
+        place = "".join(f".{step}" for step in getattr(error, "instance_path", []))
+        raise Malformed(code, f"{what} break the schema at {printable(f'${place}', 100)}: {printable(reason, 300)}.") from error
+
+
+def _no_retrieval(uri: str, /) -> NoReturn:
+    raise ValueError("schemas are not fetched")
+
+
+def _refused(rule: str, what: str) -> Refused:
+    return Refused(f"handler.effect-{rule}", f"The handler {what}.")
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")

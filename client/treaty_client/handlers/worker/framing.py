@@ -1,0 +1,137 @@
+"""The pipe between host and worker: length-prefixed MessagePack on one stream socket, strictly a request and then its reply.
+
+    frame   = length payload            length: 4 bytes, big-endian, of the payload; at most 16 MiB
+    payload = MessagePack array: kind, then the fields listed below
+
+    request                                          reply
+    (the worker starts)                              ["ready"]
+    ["compile", {path: source}]                      ["code", bytes]
+    ["load", bytes, {path: data}, module, attribute] ["done"]
+    ["open", session, role, parameters, snapshot]    ["done"]
+    ["event", session, tag, fields]                  ["effects", [[tag, fields], …]]
+    ["snapshot", session]                            ["bytes", bytes]
+    ["close", session]                               ["done"]
+    ["encode", message]                              ["bytes", bytes]
+    ["decode", bytes]                                ["value", message]
+    ["validate", message, sender]                    ["issues", [text, …]]
+    (any of them)                                    ["failed", reason, text]
+
+`session` is an integer the host chooses. Tags are the class names of `treaty_handler.events` and `.effects` in lower case;
+fields are a map by field name, bytes as MessagePack bin, `error` as a map or nil. For example `End()` in reply to event 7 of
+an endpoint is the frame
+
+    00 00 00 22 92 a7 65 66 66 65 63 74 73 91 92 a3 65 6e 64 81 a6 73 74 61 74 75 73 a9 63 6f 6d 70 6c 65 74 65 64
+
+Reasons of a failure: `raised` (the handler raised; `text` is the exception), `memory`, `syntax`, `code` (unreadable code
+bytes), `rejected` (the handler's own `ValueError` for a message it cannot encode or decode), `type` (it returned something of
+the wrong type).
+
+The worker trusts the host. The host trusts nothing: a handler can write to the socket itself, so a reply is decoded under a
+cap, strictly by type, and a frame nobody asked for ends the worker. Both ends decode the fields of an event or effect by its
+dataclass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from treaty_handler import (
+    Audit,
+    Call,
+    Close,
+    Effect,
+    End,
+    Event,
+    Invoke,
+    Opened,
+    PeerLost,
+    Persist,
+    Received,
+    Result,
+    Return,
+    Send,
+    SetTimer,
+    Timer,
+)
+
+MAX_FRAME = 16 * 1024 * 1024
+HEADER = 4
+
+EVENTS: dict[str, type[Event]] = {
+    kind.__name__.lower(): kind for kind in (Opened, Received, Call, Result, Timer, PeerLost, Close)
+}
+EFFECTS: dict[str, type[Effect]] = {kind.__name__.lower(): kind for kind in (Send, Invoke, Return, SetTimer, Persist, End, Audit)}
+
+_EVENT_DECODERS: dict[str, msgspec.msgpack.Decoder[Event]] = {tag: msgspec.msgpack.Decoder(kind) for tag, kind in EVENTS.items()}
+_EFFECT_DECODERS: dict[str, msgspec.msgpack.Decoder[Effect]] = {
+    tag: msgspec.msgpack.Decoder(kind) for tag, kind in EFFECTS.items()
+}
+_EVENT_TAGS = {kind: tag for tag, kind in EVENTS.items()}
+_EFFECT_TAGS = {kind: tag for tag, kind in EFFECTS.items()}
+
+_frame = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_kind = msgspec.msgpack.Decoder(str)
+_pairs = msgspec.msgpack.Decoder(list[tuple[str, msgspec.Raw]])
+_any = msgspec.msgpack.Decoder(Any)
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Message(NamedTuple):
+    """A decoded payload: its kind, and its fields still encoded."""
+
+    kind: str
+    fields: list[msgspec.Raw]
+
+
+def encode_frame(*parts: object) -> bytes:
+    """One frame with these parts.
+
+    Raises `ValueError` beyond the cap, `TypeError` or `OverflowError` for what MessagePack has no form for.
+    """
+    payload = _encoder.encode(parts)
+    if len(payload) > MAX_FRAME:
+        raise ValueError(f"a frame has at most {MAX_FRAME} bytes")
+    return len(payload).to_bytes(HEADER, "big") + payload
+
+
+def decode_payload(payload: bytes) -> Message:
+    """Split a payload. Raises `ValueError` when it is no array that begins with a text, or nested too deeply."""
+    try:
+        first, *fields = _frame.decode(payload)
+        return Message(_kind.decode(first), fields)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError("not a frame") from error
+
+
+def decode_any(field: msgspec.Raw) -> Any:
+    """A field by its own types. Raises `ValueError`."""
+    try:
+        return _any.decode(field)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError("not a value") from error
+
+
+def event_parts(event: Event) -> tuple[str, Event]:
+    """Tag and fields of an event, for `encode_frame`."""
+    return _EVENT_TAGS[type(event)], event
+
+
+def effect_parts(effects: Sequence[Effect]) -> list[tuple[str, Effect]]:
+    """Tags and fields of effects, for `encode_frame`. Raises `KeyError` for anything else in the sequence."""
+    return [(_EFFECT_TAGS[type(effect)], effect) for effect in effects]
+
+
+def decode_event(tag: msgspec.Raw, fields: msgspec.Raw) -> Event:
+    """The event of a request."""
+    return _EVENT_DECODERS[_kind.decode(tag)].decode(fields)
+
+
+def decode_effects(fields: Sequence[msgspec.Raw]) -> list[Effect]:
+    """The effects of a reply, each field of its declared type. Raises `ValueError`."""
+    try:
+        return [_EFFECT_DECODERS[tag].decode(item) for tag, item in _pairs.decode(fields[0])]
+    except (msgspec.DecodeError, RecursionError, LookupError) as error:
+        raise ValueError("not a list of effects") from error

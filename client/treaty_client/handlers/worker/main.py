@@ -1,0 +1,194 @@
+"""The worker: close the doors, say "ready", then answer one request after the other until the pipe ends.
+
+    python -I -S -c 'import sys; …; sys.path += sys.argv[4:]; from worker.main import main; main()' MODE MEMORY CPU PATH…
+
+Descriptor 0 is the pipe (`framing`); all others are closed. MODE is `sandbox`, which installs the system call filter, or
+`none`. MEMORY is the address space in bytes, CPU the processor time in seconds. Before "ready" nothing of a handler has been
+read, and everything that needs a door has happened, such as mapping the standard library's native code.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import resource
+import sys
+import traceback
+import typing
+from collections.abc import Callable
+
+import msgspec
+
+from . import framing, importer, seccomp
+
+if typing.TYPE_CHECKING:
+    from treaty_handler import Handler, Session
+
+# What a handler can import beside `treaty_handler` although it has native code; pure Python is readable later too.
+_STANDARD = (
+    *("array", "base64", "bisect", "collections", "csv", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools"),
+    *("hashlib", "heapq", "hmac", "itertools", "json", "math", "re", "statistics", "string", "struct", "typing", "unicodedata"),
+    *("uuid", "xml.etree.ElementTree", "zlib"),
+)
+
+_PIPE = 0
+_MAX_TEXT = 2_000
+_Parts = tuple[object, ...]
+
+
+class _Rejected(Exception):
+    """The handler raised `ValueError` where its interface says that it may."""
+
+
+class _WrongType(Exception):
+    """The handler returned something of another type than its interface says."""
+
+
+class Server:
+    """Serves the requests of `framing` for one handler."""
+
+    def __init__(self) -> None:
+        self._handler: Handler | None = None
+        self._sessions: dict[int, Session] = {}
+        self._requests: dict[str, Callable[..., _Parts]] = {
+            "compile": self._compile,
+            "load": self._load,
+            "open": self._open,
+            "event": self._event,
+            "snapshot": self._snapshot,
+            "close": self._close,
+            "encode": self._encode,
+            "decode": self._decode,
+            "validate": self._validate,
+        }
+
+    def reply(self, payload: bytes) -> bytes:
+        """The reply frame to a request's payload. Never raises: what a handler does wrong is a reply too."""
+        try:
+            kind, fields = framing.decode_payload(payload)
+            return framing.encode_frame(*self._requests[kind](*fields))
+        except MemoryError:
+            return framing.encode_frame("failed", "memory", "")
+        except SyntaxError as error:
+            return framing.encode_frame("failed", "syntax", _describe(error))
+        except _Rejected as error:
+            return framing.encode_frame("failed", "rejected", _describe(error.__cause__ or error))
+        except _WrongType as error:
+            return framing.encode_frame("failed", "type", _describe(error))
+        except BaseException as error:  # also SystemExit: a handler does not end the worker politely
+            return framing.encode_frame("failed", "raised", _describe(error))
+
+    def _compile(self, sources: msgspec.Raw) -> _Parts:
+        return "code", importer.compile_package(framing.decode_any(sources))
+
+    def _load(self, code: msgspec.Raw, data: msgspec.Raw, module: msgspec.Raw, attribute: msgspec.Raw) -> _Parts:
+        try:
+            importer.install_package(framing.decode_any(code), framing.decode_any(data))
+        except ValueError as error:
+            return "failed", "code", _describe(error)
+        loaded = importlib.import_module(framing.decode_any(module))
+        self._handler = getattr(loaded, framing.decode_any(attribute))
+        return ("done",)
+
+    def _open(self, session: msgspec.Raw, role: msgspec.Raw, parameters: msgspec.Raw, snapshot: msgspec.Raw) -> _Parts:
+        arguments = (framing.decode_any(field) for field in (role, parameters, snapshot))
+        self._sessions[framing.decode_any(session)] = self._loaded().open(*arguments)
+        return ("done",)
+
+    def _event(self, session: msgspec.Raw, tag: msgspec.Raw, fields: msgspec.Raw) -> _Parts:
+        effects = self._sessions[framing.decode_any(session)].handle(framing.decode_event(tag, fields))
+        try:
+            return "effects", framing.effect_parts(effects)
+        except (KeyError, TypeError) as error:
+            raise _WrongType("handle returned something else than a sequence of effects") from error
+
+    def _snapshot(self, session: msgspec.Raw) -> _Parts:
+        return "bytes", _typed(self._sessions[framing.decode_any(session)].snapshot(), bytes)
+
+    def _close(self, session: msgspec.Raw) -> _Parts:
+        self._sessions.pop(framing.decode_any(session), None)
+        return ("done",)
+
+    def _encode(self, message: msgspec.Raw) -> _Parts:
+        try:
+            data = self._loaded().encode(framing.decode_any(message))
+        except ValueError as error:
+            raise _Rejected from error
+        return "bytes", _typed(data, bytes)
+
+    def _decode(self, data: msgspec.Raw) -> _Parts:
+        try:
+            return "value", self._loaded().decode(framing.decode_any(data))
+        except ValueError as error:
+            raise _Rejected from error
+
+    def _validate(self, message: msgspec.Raw, sender: msgspec.Raw) -> _Parts:
+        issues = self._loaded().validate(framing.decode_any(message), framing.decode_any(sender))
+        return "issues", [_typed(issue, str) for issue in issues]
+
+    def _loaded(self) -> Handler:
+        assert self._handler is not None, "the host loads before it opens"
+        return self._handler
+
+
+def _typed(value: object, kind: type) -> object:
+    if not isinstance(value, kind):
+        raise _WrongType(f"{type(value).__name__} instead of {kind.__name__}")
+    return value
+
+
+def _describe(error: BaseException) -> str:
+    """The exception in a line, with the place in the handler's own files where it came from."""
+    text = "".join(traceback.format_exception_only(error)).strip().replace("\n", " ")
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(f"{importer.ROOT}/")]
+    place = f" ({frames[-1].filename.removeprefix(importer.ROOT + '/')}, line {frames[-1].lineno})" if frames else ""
+    return (text[:_MAX_TEXT] + place).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _harden(mode: str, memory: int, cpu: int) -> None:
+    """Limits, system calls, descriptors. Raises `OSError` or `ValueError`, told on stderr, if one of the doors stays open."""
+    for name in _STANDARD:
+        importlib.import_module(name)
+    limits = [
+        (resource.RLIMIT_CPU, cpu),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NOFILE, 32),
+    ]
+    if sys.platform == "linux":
+        limits.append((resource.RLIMIT_AS, memory))
+    for limit, value in limits:
+        resource.setrlimit(limit, (value, value))
+    if mode == "sandbox":
+        seccomp.install(os.uname().machine)
+    sys.stdin = sys.stdout = sys.stderr = None  # print() becomes nothing instead of an error
+    os.closerange(1, 1 << 16)
+
+
+def _read_frame() -> bytes | None:
+    """The payload of the next request; None when the host hung up."""
+    buffer = bytearray()
+    while len(buffer) < framing.HEADER or len(buffer) < framing.HEADER + int.from_bytes(buffer[: framing.HEADER], "big"):
+        piece = os.read(_PIPE, 1 << 18)
+        if not piece:
+            return None
+        buffer += piece
+    return bytes(buffer[framing.HEADER :])
+
+
+def _write_frame(frame: bytes) -> None:
+    remaining = memoryview(frame)
+    while remaining:
+        remaining = remaining[os.write(_PIPE, remaining) :]
+
+
+def main() -> None:
+    """Run until the host hangs up. Exits by `os._exit`: a handler's `atexit` functions are not asked."""
+    mode, memory, cpu = sys.argv[1:4]
+    server = Server()
+    sys.path[:] = [path for path in sys.path if path not in sys.argv[4:]]
+    _harden(mode, int(memory), int(cpu))
+    _write_frame(framing.encode_frame("ready"))
+    while (payload := _read_frame()) is not None:
+        _write_frame(server.reply(payload))
+    os._exit(0)

@@ -1,0 +1,81 @@
+"""The head of a registry's log, as this client has come to know it.
+
+Whatever shows us a checkpoint (a receipt, a vote, a page) goes through `observe`: signed by the pinned key, proved consistent
+with the newest one seen by hash tiles that we fetch ourselves, and then remembered when it is larger. So whoever shows us two
+sides of a fork is found out, and the two signed checkpoints are the evidence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from treaty_consensus.errors import Conflict, TreatyError
+from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
+from treaty_consensus.log.merkle import consistency_nodes, consistency_proof, verify_consistency
+from treaty_consensus.log.proof import Receipt
+from treaty_consensus.log.tiles import node_hashes, tiles_for
+from treaty_consensus.statement import Statement
+
+from .api import RegistryClient
+from .steps import Step, VerificationFailed
+from .trust import TrustedRegistries
+
+_ATTEMPTS = 8
+
+
+class LogHead:
+    """Safe for concurrent use, and among processes of one home."""
+
+    def __init__(self, client: RegistryClient, registries: TrustedRegistries, origin: str) -> None:
+        self._client = client
+        self._registries = registries
+        self._origin = origin
+
+    async def refresh(self) -> SignedCheckpoint:
+        """Fetch the newest checkpoint and observe it."""
+        return await self.observe(await self._client.checkpoint())
+
+    async def observe(self, note: bytes) -> SignedCheckpoint:
+        """Verify a checkpoint and remember it if it is the newest.
+
+        Raises `Malformed` or `Untrusted` when it is not signed as it should be, `VerificationFailed` (step 2, with both
+        checkpoints) when it contradicts the newest one seen, and what `RegistryClient.tile` raises.
+        """
+        for _ in range(_ATTEMPTS):
+            registry = self._registries.get(self._origin)
+            signed = open_checkpoint(note, registry.name.key)
+            newest = note
+            if registry.seen is not None:
+                seen = open_checkpoint(registry.seen, registry.name.key)
+                await self._check_consistency(*sorted((seen, signed), key=lambda known: known.checkpoint.size))
+                newest = note if signed.checkpoint.size > seen.checkpoint.size else registry.seen
+            if self._registries.advance(self._origin, registry.seen, newest):
+                return signed
+        raise Conflict("registry.busy", f"Other processes keep changing what is known of {self._origin}.", fix="Try again.")
+
+    async def accept_receipt(self, receipt: bytes, statement: Statement) -> Receipt:
+        """Check that a receipt proves that the log holds exactly this statement, and observe its checkpoint.
+
+        Raises as `observe`, and `Untrusted` (`log.inclusion`).
+        """
+        parsed = Receipt.parse(receipt)
+        parsed.verify(statement.leaf, self._registries.get(self._origin).name.key)
+        await self.observe(parsed.checkpoint)
+        return parsed
+
+    async def consistency(self, old: int, new: int) -> list[bytes]:
+        """The proof that the tree of `new` leaves extends that of `old`, from hash tiles. It is yet to be verified."""
+        nodes = consistency_nodes(old, new)
+        tiles = tiles_for(nodes, new)
+        contents = await asyncio.gather(*(self._client.tile(tile) for tile in tiles))
+        return consistency_proof(old, new, node_hashes(nodes, new, dict(zip(tiles, contents, strict=True))))
+
+    async def _check_consistency(self, old: SignedCheckpoint, new: SignedCheckpoint) -> None:
+        before, after = old.checkpoint, new.checkpoint
+        proof = await self.consistency(before.size, after.size)
+        try:
+            verify_consistency(before.size, after.size, before.root, after.root, proof)
+        except TreatyError as error:
+            raise VerificationFailed(
+                Step.CHECKPOINT, error.code, error.message, error.fix, evidence=(old.note, new.note)
+            ) from error

@@ -1,0 +1,188 @@
+"""A mirror: a registry's log as a folder of static files, fetched from nothing but its URL and checked against its key.
+
+    FOLDER/checkpoint                     a signed note; everything it covers is below, complete and checked
+    FOLDER/tile/entries/000[.p/W] …       entry bundles
+    FOLDER/tile/0/000[.p/W] …             hash tiles, computed from the entries and never asked for
+
+The layout is that of C2SP tlog-tiles, so the folder can be served as it is. `checkpoint` is written last, after the root over all
+entries was compared with it: a crash leaves the older mirror and some files ahead of it, which the next run takes up without
+fetching them again. Every file is a function of the log, so two writers do the same work twice and no harm. Memory is bounded
+by a few entry bundles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from treaty_consensus.errors import TreatyError, Untrusted
+from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
+from treaty_consensus.log.merkle import (
+    consistency_nodes,
+    consistency_proof,
+    leaf_hash,
+    root,
+    root_nodes,
+    verify_consistency,
+)
+from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.log.tiles import (
+    TILE_WIDTH,
+    Bundle,
+    Tile,
+    TreeEdge,
+    decode_bundle,
+    edge_tiles,
+    encode_bundle,
+    node_hashes,
+    tiles_for,
+    width_at,
+)
+
+from . import durable
+from .api import RegistryClient
+
+_AT_ONCE = 8
+_KEPT_TILES = 1024
+
+
+class Mirror:
+    """The mirror in `folder` of the log with that key. Every method raises `Untrusted` (`mirror.damaged`) on broken files."""
+
+    def __init__(self, folder: Path, key: VerifierKey) -> None:
+        self._folder = folder
+        self._key = key
+        self._tile = lru_cache(_KEPT_TILES)(self._read_tile)
+
+    def checkpoint(self) -> SignedCheckpoint | None:
+        """What is mirrored so far, None when nothing is."""
+        try:
+            note = (self._folder / "checkpoint").read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return open_checkpoint(note, self._key)
+        except TreatyError as error:
+            raise self._damaged("its checkpoint is not one of this log") from error
+
+    async def update(self, client: RegistryClient, progress: Callable[[int, int], None]) -> SignedCheckpoint:
+        """Mirror all that the newest checkpoint covers and return it, or the mirrored one if that is larger.
+
+        `progress` gets how many leaves are there, and of how many. Raises `Untrusted` (`mirror.root`: entries and checkpoint do
+        not fit, or not what the log showed before), and what `client` raises; then the mirror is as it was, and may be continued.
+        """
+        signed = open_checkpoint(await client.checkpoint(), self._key)
+        before = self.checkpoint()
+        size = signed.checkpoint.size
+        if before is not None and size <= before.checkpoint.size:
+            if self.root_at(size) != signed.checkpoint.root:
+                raise self._wrong_root(self.root_at(size), signed)
+            return before
+        edge = self._edge(before)
+        end = -(-size // TILE_WIDTH)
+        for first in range(edge.size // TILE_WIDTH, end, _AT_ONCE):
+            bundles = [_bundle(index, size) for index in range(first, min(first + _AT_ONCE, end))]
+            contents = await asyncio.gather(*(self._entries(client, bundle) for bundle in bundles))
+            for bundle, entries in zip(bundles, contents, strict=True):
+                edge = self._append(edge, bundle, entries)
+                progress(edge.size, size)
+        if edge.root() != signed.checkpoint.root:
+            raise self._wrong_root(edge.root(), signed)
+        self._write_tiles(edge.tiles)
+        durable.write(self._folder / "checkpoint", signed.note)
+        return signed
+
+    def entries(self) -> Iterator[list[bytes]]:
+        """All mirrored leaves, in order and by the bundle, each bundle compared with its hash tile."""
+        mirrored = self.checkpoint()
+        size = mirrored.checkpoint.size if mirrored else 0
+        for index in range(-(-size // TILE_WIDTH)):
+            bundle = _bundle(index, size)
+            yield self._checked_entries(bundle, self._tile(Tile(0, index, bundle.width)))
+
+    def root_at(self, size: int) -> bytes:
+        """The root that this log had at `size`, no larger than what is mirrored; proved, whatever became of files."""
+        mirrored = self.checkpoint()
+        assert mirrored is not None
+        whole = mirrored.checkpoint
+        nodes = {*root_nodes(size), *consistency_nodes(size, whole.size)}
+        try:
+            tiles = {tile: self._tile(tile) for tile in tiles_for(nodes, whole.size)}
+            hashes = node_hashes(nodes, whole.size, tiles)
+            found = root(size, hashes)
+            verify_consistency(size, whole.size, found, whole.root, consistency_proof(size, whole.size, hashes))
+        except TreatyError as error:
+            raise self._damaged("a hash tile is broken") from error
+        return found
+
+    def _edge(self, before: SignedCheckpoint | None) -> TreeEdge:
+        if before is None:
+            return TreeEdge()
+        size = before.checkpoint.size
+        tiles = {*edge_tiles(size), *tiles_for(root_nodes(size), size)}
+        try:
+            edge = TreeEdge.load(size, {tile: self._read_tile(tile) for tile in tiles})
+        except TreatyError as error:
+            raise self._damaged("a hash tile is broken") from error
+        if edge.root() != before.checkpoint.root:
+            raise self._damaged("its hash tiles are not those of its checkpoint")
+        return edge
+
+    async def _entries(self, client: RegistryClient, bundle: Bundle) -> list[bytes]:
+        """From the folder if an interrupted run left them there, else fetched. Whether they are right the root will tell."""
+        return self._read_entries(bundle) or decode_bundle(await client.tile(bundle), bundle.width)
+
+    def _append(self, edge: TreeEdge, bundle: Bundle, entries: list[bytes]) -> TreeEdge:
+        known = edge.size - bundle.index * TILE_WIDTH
+        if known > 0:  # a partial bundle grew: what we have of it has been checked, what was served with it has not
+            kept = self._checked_entries(_bundle(bundle.index, edge.size), edge.partial[0])
+            entries = [*kept, *entries[known:]]
+        edge, tiles = edge.appended([leaf_hash(entry) for entry in entries[known:]])
+        durable.write(self._path(bundle), encode_bundle(entries))
+        self._write_tiles({tile: content for tile, content in tiles.items() if tile.width == TILE_WIDTH})
+        return edge
+
+    def _write_tiles(self, tiles: Mapping[Tile, bytes]) -> None:
+        for tile, content in tiles.items():
+            durable.write(self._path(tile), content)
+
+    def _read_entries(self, bundle: Bundle) -> list[bytes] | None:
+        try:
+            return decode_bundle(self._path(bundle).read_bytes(), bundle.width)
+        except (FileNotFoundError, TreatyError):
+            return None
+
+    def _checked_entries(self, bundle: Bundle, hashes: bytes) -> list[bytes]:
+        entries = self._read_entries(bundle)
+        if entries is None or b"".join(map(leaf_hash, entries)) != hashes:
+            raise self._damaged(f"{bundle.path} is missing, or not what its hash tile is of")
+        return entries
+
+    def _read_tile(self, tile: Tile) -> bytes:
+        try:
+            return self._path(tile).read_bytes()
+        except FileNotFoundError as error:
+            raise self._damaged(f"{tile.path} is missing") from error
+
+    def _path(self, tile: Tile | Bundle) -> Path:
+        return self._folder / tile.path.removeprefix("/")
+
+    def _wrong_root(self, computed: bytes, signed: SignedCheckpoint) -> Untrusted:
+        return Untrusted(
+            "mirror.root",
+            f"The first {signed.checkpoint.size} entries have the root {computed.hex()}, the log signed "
+            f"{signed.checkpoint.root.hex()} for them.",
+            fix=f"Move {self._folder} away and mirror the log anew. If that succeeds, it showed two histories: keep both.",
+        )
+
+    def _damaged(self, why: str) -> Untrusted:
+        return Untrusted(
+            "mirror.damaged", f"The mirror in {self._folder} is damaged: {why}.", fix="Move it away and mirror the log anew."
+        )
+
+
+def _bundle(index: int, size: int) -> Bundle:
+    bundle = Bundle(index)
+    return bundle._replace(width=width_at(bundle, size))

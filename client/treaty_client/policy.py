@@ -1,0 +1,112 @@
+"""What an agent's owner allows: whose code runs here, on whose word, how fresh, how isolated.
+
+An election elects document bytes, never somebody's code: handlers run only when their publisher is named here. HOME/policy.toml
+
+    publishers = ["did:wba:example.com"]      # whose handlers may run, in order of preference
+    registries = ["registry.example"]         # origins; absent: every registry that is trusted
+    max_age = 3600                            # seconds that a checkpoint may be old
+    report = false                            # tell the log, with the peer, that a negotiation happened: public for ever
+    report_delay = 3600                       # seconds within which a report is submitted, at a random time
+    isolation = "bubblewrap"                  # or "none": the publishers above run unconfined, as you
+
+    [tenures]                                 # a DID whose domain changed hands is another publisher
+    "did:wba:example.com" = 1
+
+    [[signers]]                               # who may attest handlers besides the publisher's own DID: OIDC identities of the
+    identity = "https://github.com/o/r/.github/workflows/release.yml@refs/heads/main"     # public-good Sigstore instance
+    issuer = "https://token.actions.githubusercontent.com"
+
+Every field may be absent. A policy that names no publisher runs nothing.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from treaty_consensus.did import parse_did
+from treaty_consensus.errors import Malformed
+from treaty_consensus.protocol import is_origin
+
+Isolation = Literal["bubblewrap", "none"]
+DEFAULT_MAX_AGE = 3600
+DEFAULT_REPORT_DELAY = 3600
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Immutable; any sequence may be given for a tuple. Raises `Malformed` (`policy.*`, `did.*`) on impossible values.
+
+    `signers`: (identity, issuer) pairs. `registries`: None for all that are trusted. `tenures`: the one tenure accepted of a DID.
+    """
+
+    publishers: Sequence[str] = ()
+    signers: Sequence[tuple[str, str]] = ()
+    registries: Sequence[str] | None = None
+    tenures: Mapping[str, int] = field(default_factory=dict)
+    report: bool = False
+    report_delay: int = DEFAULT_REPORT_DELAY
+    isolation: Isolation = "bubblewrap"
+    max_age: int = DEFAULT_MAX_AGE
+
+    def __post_init__(self) -> None:
+        for name in ("publishers", "signers", "registries"):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                raise Malformed("policy.list", f"`{name}` of a policy is a list, not one string.")
+            object.__setattr__(self, name, None if value is None else tuple(value))
+        for did in (*self.publishers, *self.tenures):
+            parse_did(did)
+        for origin in self.registries or ():
+            if not is_origin(origin):
+                raise Malformed(
+                    "policy.registries", f"A registry in a policy is an origin such as registry.example: {origin[:80]!r}."
+                )
+        if self.max_age <= 0 or self.report_delay < 0 or self.isolation not in ("bubblewrap", "none"):
+            raise Malformed(
+                "policy.value", "`max_age` and `report_delay` are numbers of seconds, `isolation` is bubblewrap or none."
+            )
+
+    def admits_registry(self, origin: str) -> bool:
+        """Whether protocols of this origin may be used; that it is also trusted by key is for `trust` to say."""
+        return self.registries is None or origin in self.registries
+
+    def admits_publisher(self, did: str, tenure: int) -> bool:
+        """Whether handlers of this DID, in this tenure, may run."""
+        return did in self.publishers and self.tenures.get(did, tenure) == tenure
+
+
+class _Signer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    identity: str
+    issuer: str
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    publishers: tuple[str, ...] = ()
+    signers: tuple[_Signer, ...] = ()
+    registries: tuple[str, ...] | None = None
+    tenures: dict[str, int] = {}
+    report: bool = False
+    report_delay: int = DEFAULT_REPORT_DELAY
+    isolation: Isolation = "bubblewrap"
+    max_age: int = DEFAULT_MAX_AGE
+
+
+def load_policy(path: Path) -> Policy:
+    """Read a policy file; an absent one is the policy that runs nothing. Raises `Malformed` (`policy.file`, …)."""
+    try:
+        value = tomllib.loads(path.read_text(encoding="utf-8"))
+        parsed = msgspec.convert(value, _File)
+    except FileNotFoundError:
+        return Policy()
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise Malformed(
+            "policy.file", f"{path} is not a policy: {error}.", fix="See the example in the documentation."
+        ) from error
+    fields = {name: getattr(parsed, name) for name in parsed.__struct_fields__}
+    return Policy(**{**fields, "signers": tuple((signer.identity, signer.issuer) for signer in parsed.signers)})

@@ -1,0 +1,77 @@
+"""What a session needs of the rest of the client, as small interfaces: where protocols come from, and where handlers run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from treaty_consensus.handler import HandlerPackage
+from treaty_handler import Effect, Event
+
+
+class SpokenProtocol(Protocol):
+    """A verified protocol with the handler that may run for it; `verification.VerifiedProtocol` is one."""
+
+    @property
+    def uri(self) -> str:
+        """The protocol's URI."""
+
+    @property
+    def hash(self) -> str:
+        """The document's SHA-256."""
+
+    @property
+    def topic(self) -> str:
+        """The topic it was published under."""
+
+    @property
+    def package(self) -> HandlerPackage:
+        """The handler."""
+
+    def age(self, now: int) -> int:
+        """Seconds, at Unix time `now`, since what the verification rests on was fresh."""
+
+
+class ProtocolSource(Protocol):
+    """Where verified protocols come from; `fetch.Fetcher` is one. Safe for concurrent use on one event loop."""
+
+    async def fetch(self, uri: str) -> SpokenProtocol:
+        """The protocol of a URI, verified by all steps under the policy, now or at most `Policy.max_age` ago. Raises
+        `TreatyError`; then nothing of it is kept."""
+
+    def cached(self, document_hash: str) -> SpokenProtocol | None:
+        """A protocol that was verified at most `Policy.max_age` ago and is kept; None when there is none. No network."""
+
+    async def candidates(self, topic: str) -> list[str]:
+        """URIs to offer for a topic, its consensus first. Raises `TreatyError`."""
+
+    async def aclose(self) -> None:
+        """Close its connections."""
+
+
+class RunningHandler(Protocol):
+    """One session of a handler, its effects already judged by the handler's manifest."""
+
+    async def handle(self, event: Event) -> Sequence[Effect]:
+        """Deliver one event; returns what may be done because of it, in order.
+
+        Raises `TreatyError`: with code `operation.arguments`, `operation.result`, `session.operation` or `session.busy` for an
+        event that the local application got wrong, after which the session stands as before; with any other it is over.
+        """
+
+    async def close(self) -> None:
+        """End it. Takes bounded time, may come at any time, never raises."""
+
+
+class Runtime(Protocol):
+    """Where handlers run; `runtime.SandboxRuntime` is one. For one event loop."""
+
+    async def warm(self) -> None:
+        """Be ready for the next `open`. Raises `Unavailable` where handlers cannot run at all."""
+
+    async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str) -> RunningHandler:
+        """A new session in `role` between two DIDs, in a place that no other session shares. Its first event is to be `Opened`.
+        Raises `TreatyError`."""
+
+    async def close(self) -> None:
+        """End all that it runs."""

@@ -1,0 +1,161 @@
+"""What an agent keeps: bytes under their SHA-256, and treaty.lock, which says whose handlers they are.
+
+    HOME/store/sha256/AB/ABCD…      a blob, 64 hexadecimal digits: a wheel, or a bundle with all its proofs
+
+Bytes are checked against their name whenever they are read; a file that is not what it is called is deleted and counts as absent,
+so damage costs a download and is never run. treaty.lock is JSON, kept in HOME and fit for version control:
+
+    {"lock": 1, "protocols": {
+       "https://HOST/protocols/NAMESPACE/NAME": {
+         "publisher": DID, "signer": {"identity": TEXT, "issuer": URL}, "tenure": NUMBER,
+         "versions": {VERSION: {"bundle": HEX, "document": HEX, "entry_point": TEXT, "filename": TEXT, "wheel": HEX}}}}}
+
+`publisher`, `tenure` and `signer` say whose code was accepted for a protocol, all its versions: it is step 10 of the verification
+that they are still the same. Both are safe among threads and processes: blobs appear whole, and the lock is changed by one
+process at a time, under HOME/treaty.lock.lock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from treaty_consensus import canonical
+from treaty_consensus.errors import Malformed, Untrusted
+from treaty_consensus.kinds import Digest
+from treaty_consensus.protocol import ProtocolUri
+
+from . import durable
+
+MAX_LOCK = 16 * 1024 * 1024
+
+
+def default_home() -> Path:
+    """$TREATY_HOME, or ~/.treaty."""
+    return Path(os.environ.get("TREATY_HOME") or Path.home() / ".treaty")
+
+
+class Store:
+    """Bytes under their SHA-256, below `home`."""
+
+    def __init__(self, home: Path) -> None:
+        self._root = home / "store" / "sha256"
+
+    def put(self, data: bytes) -> str:
+        """Keep `data`, durably, and return its digest."""
+        digest = canonical.hex_digest(data)
+        if self.get(digest) is None:
+            durable.write(self._path(digest), data)
+        return digest
+
+    def get(self, digest: str) -> bytes | None:
+        """The bytes of that digest, or None when they are not here (any more)."""
+        path = self._path(digest)
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        if canonical.hex_digest(data) != digest:
+            path.unlink(missing_ok=True)
+            return None
+        return data
+
+    def discard(self, digest: str) -> None:
+        """Forget the bytes of that digest; a process that is about to read them will find them absent."""
+        self._path(digest).unlink(missing_ok=True)
+
+    def _path(self, digest: str) -> Path:
+        return self._root / digest[:2] / canonical.parse_digest(digest)
+
+
+class Signer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who attested a handler, and who vouches for that identity."""
+
+    identity: str
+    issuer: str
+
+
+class LockedVersion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One version as it was verified last. `bundle`: the proofs; `document`: the protocol hash."""
+
+    bundle: Digest
+    document: Digest
+    entry_point: str
+    filename: str
+    wheel: Digest
+
+
+class LockedProtocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose handlers were accepted for a protocol."""
+
+    publisher: str
+    tenure: int
+    signer: Signer
+    versions: dict[str, LockedVersion] = {}
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    lock: int
+    protocols: dict[str, LockedProtocol]
+
+
+class Lockfile:
+    """HOME/treaty.lock."""
+
+    def __init__(self, home: Path) -> None:
+        self._path = home / "treaty.lock"
+        self._lock = home / "treaty.lock.lock"
+
+    def read(self) -> dict[str, LockedProtocol]:
+        """All entries, by `line_of`. Raises `Malformed` when the file is not what it should be."""
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return {}
+        try:
+            file = msgspec.convert(canonical.parse_json(data, limit=MAX_LOCK, what="treaty.lock"), _File)
+        except msgspec.ValidationError as error:
+            raise Malformed("lock.file", f"{self._path} is not a lock: {error}.") from error
+        if file.lock != 1:
+            raise Malformed("lock.file", f"{self._path} was written by another version of Treaty.")
+        return file.protocols
+
+    @contextmanager
+    def changing(self) -> Iterator[dict[str, LockedProtocol]]:
+        """The entries, to be changed in place by one process at a time; written durably when the block ends without an error."""
+        with durable.exclusive(self._lock):
+            before = self.read()
+            after = dict(before)
+            yield after
+            if after != before:
+                value = msgspec.to_builtins(_File(1, after))
+                durable.write(self._path, json.dumps(value, indent=2, sort_keys=True).encode() + b"\n")
+
+
+def line_of(uri: ProtocolUri) -> str:
+    """A protocol's URI without its version."""
+    return str(uri).rpartition("/")[0]
+
+
+def check_unchanged(locked: LockedProtocol | None, found: LockedProtocol, line: str) -> None:
+    """Raises `Untrusted` (`lock.publisher`, `lock.tenure`, `lock.signer`) when a protocol's handlers are now somebody else's."""
+    if locked is None:
+        return
+    changes = (
+        ("publisher", locked.publisher, found.publisher),
+        ("tenure", str(locked.tenure), str(found.tenure)),
+        ("signer", locked.signer.identity, found.signer.identity),
+        ("signer", locked.signer.issuer, found.signer.issuer),
+    )
+    for what, before, now in changes:
+        if before != now:
+            raise Untrusted(
+                f"lock.{what}",
+                f"The handlers of {line} came from the {what} {before}, this one comes from {now}.",
+                fix="If that is meant to be so, fetch it again with --accept-change.",
+            )

@@ -1,0 +1,80 @@
+"""What a log proves of a topic: the protocols published in it, and what the newest decision says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from treaty_consensus.kinds import Publish, Status
+
+from .bundle import Bundle
+from .evidence import Evidence, examine
+from .policy import Policy
+from .trust import TrustedRegistry
+from .verification import check_registry
+
+_ORDER = ("consensus", "provisional", "candidate", "published", "dormant", "superseded")
+
+
+@dataclass(frozen=True)
+class TopicProtocol:
+    """A protocol of a topic. `hash`: its document's; `state`: that document's in the newest decision, `published` without one."""
+
+    uri: str
+    hash: str
+    publisher: str
+    state: str
+
+
+@dataclass(frozen=True)
+class TopicView:
+    """A topic. `protocols`: the consensus first, then by state, the newest of a state first. `epoch`: of the decision, or
+    None."""
+
+    topic: str
+    protocols: tuple[TopicProtocol, ...]
+    consensus: str | None
+    epoch: int | None
+    evidence: Evidence
+
+
+def verify_topic(
+    bundle: Bundle,
+    topic: str,
+    registry: TrustedRegistry,
+    policy: Policy,
+    *,
+    now: int | None,
+    bridge: Sequence[bytes] | None = None,
+) -> TopicView:
+    """Steps 1 to 4 for a topic's bundle, as `read_bundle` returned it. Arguments and what is raised: as `verify_bundle`.
+
+    Left out are repealed documents, and protocols that their publishers took back.
+    """
+    check_registry(registry, policy)
+    evidence = examine(bundle, registry, now=now, max_age=policy.max_age, bridge=bridge)
+    decision = evidence.decision
+    if decision is not None and decision.topic != topic:
+        decision = None
+    states = dict(decision.states) if decision else {}
+    negative = _taken_back(evidence)
+    found = []
+    for logged in evidence.statements:
+        body = logged.statement.body
+        if isinstance(body, Publish) and body.topic == topic and body.uri not in negative:
+            state = states.get(body.document.sha256, "published")
+            found.append(TopicProtocol(body.uri, body.document.sha256, logged.statement.author.text, state))
+    found.reverse()
+    ranked = sorted((p for p in found if p.state in _ORDER), key=lambda protocol: _ORDER.index(protocol.state))
+    return TopicView(
+        topic, tuple(ranked), decision.consensus if decision else None, decision.epoch if decision else None, evidence
+    )
+
+
+def _taken_back(evidence: Evidence) -> set[str]:
+    newest: dict[str, str] = {}
+    for logged in evidence.statements:
+        body = logged.statement.body
+        if isinstance(body, Status) and body.wheel is None:
+            newest[body.uri] = body.state
+    return {uri for uri, state in newest.items() if state in ("yanked", "revoked")}

@@ -1,0 +1,1 @@
+"""How messages travel between two agents: the port `Connection`, and what implements it."""

@@ -1,0 +1,181 @@
+"""Which registries this agent trusts, by which key, and the newest checkpoint of each that it has seen.
+
+A registry is named `BASE_URL#VKEY`: where it is reached, and the verifier key of its log (C2SP signed-note), whose name is the
+log's origin. The base URL is https, or http on this machine; it need not be the origin. HOME/registries.json is
+
+    {"registries": {ORIGIN: {"base_url": URL, "checkpoint": B64(note), "key": VKEY}, …}}
+
+where `checkpoint` is absent until one was seen. It only ever moves forward: `advance` replaces the very note that the caller has
+proved the new one consistent with, so two processes cannot accept two sides of a fork. Writers take HOME/registries.lock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from treaty_consensus import canonical
+from treaty_consensus.errors import Conflict, Malformed, Untrusted
+from treaty_consensus.log.note import MAX_NOTE_BYTES, KeyType, VerifierKey
+from treaty_consensus.protocol import is_origin
+
+from . import durable
+
+MAX_FILE = 16 * 1024 * 1024
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    base_url: str
+    key: str
+    checkpoint: str | None = None
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    registries: dict[str, _Entry]
+
+
+@dataclass(frozen=True)
+class RegistryName:
+    """A registry: where it is reached, and the key of its log. `str()` is its one name."""
+
+    base_url: str
+    key: VerifierKey
+
+    @property
+    def origin(self) -> str:
+        """The log's origin: the host of its protocols' URIs."""
+        return self.key.name
+
+    def __str__(self) -> str:
+        return f"{self.base_url}#{self.key}"
+
+
+@dataclass(frozen=True)
+class TrustedRegistry:
+    """A registry of registries.json. `seen`: the signed note of the newest checkpoint, or None."""
+
+    name: RegistryName
+    seen: bytes | None
+
+
+def parse_base_url(text: str) -> str:
+    """Check a registry's URL and return it without a slash at its end. Raises `Malformed` (`registry.url`)."""
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError as error:
+        raise _bad_url(text) from error
+    local = parts.scheme == "http" and parts.hostname in _LOOPBACK
+    plain = parts.username is None and not parts.query and not parts.fragment and parts.hostname and text.isprintable()
+    if not plain or not (parts.scheme == "https" or local) or len(text) > 512:
+        raise _bad_url(text)
+    return text.rstrip("/")
+
+
+def parse_registry_name(text: str) -> RegistryName:
+    """Parse `BASE_URL#VKEY`. Raises `Malformed` (`registry.url`, `registry.no-key`, `registry.key`, `note.key`)."""
+    url, separator, vkey = text.partition("#")
+    base_url = parse_base_url(url)
+    if not separator:
+        raise Malformed(
+            "registry.no-key",
+            f"{base_url} names no key, and without one nothing it says can be checked.",
+            fix=f"Ask its operator for URL#KEY, or see what it presents: treaty trust add {base_url}",
+        )
+    key = VerifierKey.parse(vkey)
+    if key.type != KeyType.ED25519 or not is_origin(key.name):
+        raise Malformed("registry.key", "A registry is named by the Ed25519 key of its log, and that by the log's origin.")
+    return RegistryName(base_url, key)
+
+
+class TrustedRegistries:
+    """HOME/registries.json. Safe among threads and processes; readers never wait."""
+
+    def __init__(self, home: Path) -> None:
+        self._path = home / "registries.json"
+        self._lock = home / "registries.lock"
+
+    def all(self) -> Mapping[str, TrustedRegistry]:
+        """By origin. Raises `Malformed` when the file is not what it should be."""
+        return {origin: _trusted(origin, entry) for origin, entry in self._read().items()}
+
+    def get(self, origin: str) -> TrustedRegistry:
+        """The registry of that origin. Raises `Untrusted` (`registry.not-trusted`)."""
+        entry = self._read().get(origin)
+        if entry is None:
+            raise Untrusted(
+                "registry.not-trusted",
+                f"The registry {origin} is not among those you trust.",
+                fix="Add it with its key: treaty trust add URL#KEY",
+            )
+        return _trusted(origin, entry)
+
+    def add(self, name: RegistryName) -> None:
+        """Trust a registry, or reach a known one at another URL. Raises `Conflict` when its origin is known by another key."""
+        with durable.exclusive(self._lock):
+            entries = self._read()
+            known = entries.get(name.origin)
+            if known is not None and known.key != str(name.key):
+                raise Conflict(
+                    "registry.other-key",
+                    f"{name.origin} is trusted by another key: {known.key}.",
+                    fix=f"If its operator really started a new log: treaty trust remove {name.origin}",
+                )
+            seen = known.checkpoint if known else None
+            self._write({**entries, name.origin: _Entry(name.base_url, str(name.key), seen)})
+
+    def remove(self, origin: str) -> None:
+        """No longer trust a registry; what was seen of its log is forgotten. Raises `Untrusted` when it is not trusted."""
+        with durable.exclusive(self._lock):
+            self.get(origin)
+            self._write({known: entry for known, entry in self._read().items() if known != origin})
+
+    def advance(self, origin: str, expected: bytes | None, note: bytes) -> bool:
+        """Remember `note` in place of `expected`. False, and nothing changes, when another one was remembered meanwhile.
+
+        The caller has verified `note`, and that it extends `expected`. Raises `Untrusted` when the registry is not trusted.
+        """
+        with durable.exclusive(self._lock):
+            if self.get(origin).seen != expected:
+                return False
+            entries = self._read()
+            if note != expected:
+                entry = msgspec.structs.replace(entries[origin], checkpoint=canonical.b64encode(note))
+                self._write({**entries, origin: entry})
+            return True
+
+    def _read(self) -> dict[str, _Entry]:
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return {}
+        try:
+            return msgspec.convert(canonical.parse_json(data, limit=MAX_FILE, what="registries.json"), _File).registries
+        except msgspec.ValidationError as error:
+            raise Malformed("registry.file", f"{self._path} is not a list of registries: {error}.") from error
+
+    def _write(self, entries: dict[str, _Entry]) -> None:
+        value = msgspec.to_builtins(_File(entries))
+        durable.write(self._path, json.dumps(value, indent=2, sort_keys=True).encode() + b"\n")
+
+
+def _trusted(origin: str, entry: _Entry) -> TrustedRegistry:
+    name = parse_registry_name(f"{entry.base_url}#{entry.key}")
+    if name.origin != origin:
+        raise Malformed("registry.file", f"registries.json lists the key of {name.origin} under {origin}.")
+    seen = None if entry.checkpoint is None else canonical.b64decode(entry.checkpoint, limit=MAX_NOTE_BYTES)
+    return TrustedRegistry(name, seen)
+
+
+def _bad_url(text: str) -> Malformed:
+    return Malformed(
+        "registry.url",
+        f"Not the URL of a registry: {text[:120]!r}.",
+        fix="Use https://HOST, or http:// with localhost, 127.0.0.1 or [::1].",
+    )

@@ -1,0 +1,74 @@
+"""The HTTP side of a registry as one ASGI application."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from litestar import Litestar
+from litestar.di import Provide
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
+
+from .fast_path import FastPath
+from .memory import Memory
+from .registry import Registry
+from .routes import blobs, health, identities, log, names, protocols, sigstore, statements, topics
+from .routes.responses import on_exception
+from .views import Views
+
+if TYPE_CHECKING:
+    from litestar.types import ASGIApp
+
+MAX_BODY = 4 * 1024 * 1024 + 1  # beyond every cap that a route has of its own
+
+_ROUTES = [
+    statements.submit,
+    statements.statement,
+    statements.proof,
+    blobs.upload,
+    blobs.blob,
+    protocols.search,
+    protocols.versions,
+    protocols.version,
+    names.by_hash,
+    names.resolve,
+    topics.topics,
+    topics.topic,
+    topics.voter,
+    identities.identity,
+    log.checkpoint,
+    log.tile,
+    log.log,
+    sigstore.signing_certificate,
+    sigstore.timestamp,
+    sigstore.log_entry,
+    sigstore.client_trust_config,
+    sigstore.trusted_root,
+    health.live,
+    health.ready,
+]
+
+
+def create_app(registry: Registry, memory: Memory | None = None) -> ASGIApp:
+    """The application for an open registry, which outlives it. `memory`: what to remember in, a new one by default."""
+    views = Views(registry, memory)
+    services = sigstore.Services.of(registry)
+    app = Litestar(
+        route_handlers=_ROUTES,
+        dependencies={
+            "views": Provide(lambda: views, sync_to_thread=False),
+            "services": Provide(lambda: services, sync_to_thread=False),
+        },
+        exception_handlers={Exception: on_exception},
+        openapi_config=OpenAPIConfig(
+            title="Treaty registry",
+            version="1",
+            description="Publish, elect and fetch what agents agree on. Errors are RFC 9457 problems with a stable `code`.",
+            path="/schema",
+            render_plugins=[JsonRenderPlugin(path=["/", "/openapi.json"])],
+            use_handler_docstrings=True,
+        ),
+        request_max_body_size=MAX_BODY,
+        logging_config=None,
+    )
+    return FastPath(app, views)

@@ -1,0 +1,213 @@
+"""The bundle: one document with everything a stranger needs to check a protocol, or a topic's candidates, offline.
+
+`application/vnd.treaty.bundle.v1+json`, all binary in padded standard base64, digests hexadecimal:
+
+    {"uri": URI,                                  or "topic": TOPIC
+     "checkpoint": NOTE,                          the signed note of one head; everything below is at that head
+     "consistency": [HASH, …],                    only when asked for `since=SIZE`: from that size to the checkpoint's
+     "leaves": [{"index": N, "leaf": BYTES, "proof": [HASH, …]}, …],     ascending; `proof` is the inclusion proof
+     "blobs": {SHA256: BYTES, …}}                 never wheels; a withdrawn blob is absent
+
+Fed to `admit` in their order, the leaves admit. They are the genesis, the parameters, and what each other one was judged by:
+
+- the protocol's `publish`, those of the documents it is based on, its newest status; its handlers (`Record.handlers`) and the
+  newest status of each. For a topic: the publishes and statuses of the protocols that its newest decision names, and its newest
+  ones, together at most 64;
+- every identity of each DID that signed one of them, and the grant by which a publisher uses a namespace it does not own;
+- for a publisher whose domain changed hands, the operator's statement that had set the log's clock when it published, with the
+  identities of the DID that one is about.
+
+The topic's newest `decision` is there for its outcome. It follows from the whole log, not from a few leaves, so a reader takes it
+on the operator's word, and the log's time from it; the same holds for a decision that had set the clock.
+
+Blobs: of a protocol its document, its card and the Sigstore bundles of its handlers; the trusted root that the genesis pins; the
+transcript of the decision.
+
+A reader that has seen more of the log than this node gets no consistency proof: only who has both trees can make one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from treaty_consensus.canonical import b64encode, hex_digest
+from treaty_consensus.did import parse_did
+from treaty_consensus.errors import Gone, NotFound
+from treaty_consensus.protocol import parse_protocol_uri
+
+from .catalogue import fetch_handlers
+from .registry import Head, Registry
+from .resources import Bundle, BundleLeaf
+
+if TYPE_CHECKING:
+    from asyncpg import Record as Row
+
+    from .projection import AnyConnection
+
+MAX_TOPIC_PROTOCOLS = 64
+
+_CHAIN = """
+with recursive chain as (
+  select uri, base, namespace, publisher, index from protocols where uri = any($1) and index < $2
+  union
+  select p.uri, p.base, p.namespace, p.publisher, p.index from chain join protocols p on p.uri = chain.base
+)
+select * from chain
+"""
+_STATUSES = """
+select distinct on (uri, publisher, wheel) index, publisher, wheel from statuses
+where uri = any($1) and index < $2 order by uri, publisher, wheel, index desc
+"""
+_GRANTS = """
+select g.owner, g.index from grants g join unnest($1::text[], $2::text[]) as used (namespace, grantee)
+on (g.namespace, g.grantee) = (used.namespace, used.grantee) where g.index < $3
+"""
+_DECISION = """
+select d.index, d.transcript, p.index as parameters from decisions d join parameters p on p.statement = d.parameters
+where d.topic = $1 and d.index < $2 order by d.index desc limit 1
+"""
+_CLOCK = """
+select c.index, i.did from clock c left join identities i on i.index = c.index
+where c.index < $1 order by c.issued desc, c.index limit 1
+"""
+_TOPIC = """
+select p.uri from protocols p left join elections e on (e.topic, e.document) = (p.topic, p.document)
+where p.topic = $1 and p.index < $2 order by e.state is null, p.index desc limit $3
+"""
+
+
+@dataclass
+class _Plan:
+    """What goes into a bundle at a head of `size` leaves."""
+
+    size: int
+    leaves: set[int] = field(default_factory=set)
+    blobs: list[str] = field(default_factory=list)
+    dids: set[str] = field(default_factory=set)
+
+
+async def protocol_bundle(registry: Registry, head: Head, uri: str, since: int | None) -> Bundle:
+    """The bundle of a version, with the consistency proof from `since` where that is given.
+
+    Raises `NotFound`, or `Malformed` when `uri` is no protocol's.
+    """
+    plan = _Plan(head.size)
+    async with registry.pool.acquire() as connection:
+        row = await connection.fetchrow(
+            "select document, card, topic from protocols where uri = $1 and index < $2", uri, head.size
+        )
+        if row is None:
+            parse_protocol_uri(uri)
+            raise NotFound("protocol.unknown", f"{uri} is not published here.", fix="Search at /protocols?q=…")
+        plan.blobs += [row["document"].hex(), row["card"].hex()]
+        handlers = await fetch_handlers(connection, [uri], head.size)
+        plan.leaves |= {handler["index"] for handler in handlers}
+        plan.blobs += [handler["bundle"].hex() for handler in handlers]
+        plan.dids |= {handler["publisher"] for handler in handlers}
+        await _add_publishes(connection, plan, [uri])
+        await _add_statuses(connection, plan, [uri], handlers)
+        await _add_foundation(connection, plan, row["topic"])
+    return await _assemble(registry, head, plan, since, uri=uri)
+
+
+async def topic_bundle(registry: Registry, head: Head, topic: str, since: int | None) -> Bundle:
+    """The bundle of a topic's candidates. Raises as `protocol_bundle`."""
+    plan = _Plan(head.size)
+    async with registry.pool.acquire() as connection:
+        uris = [row["uri"] for row in await connection.fetch(_TOPIC, topic, head.size, MAX_TOPIC_PROTOCOLS)]
+        if not uris:
+            raise NotFound("topic.unknown", f"Nothing is published in the topic {topic} here.", fix="See /topics.")
+        await _add_publishes(connection, plan, uris)
+        await _add_statuses(connection, plan, uris, [])
+        await _add_foundation(connection, plan, topic)
+    return await _assemble(registry, head, plan, since, topic=topic)
+
+
+async def _add_publishes(connection: AnyConnection, plan: _Plan, uris: list[str]) -> None:
+    """The publishes of `uris` and of their bases, with the grants they rest on and the identities behind all leaves so far."""
+    chain = await connection.fetch(_CHAIN, uris, plan.size)
+    plan.leaves |= {row["index"] for row in chain}
+    plan.dids |= {row["publisher"] for row in chain}
+    guests = [row for row in chain if not _owns(row["publisher"], row["namespace"])]
+    if guests:
+        namespaces, grantees = [row["namespace"] for row in guests], [row["publisher"] for row in guests]
+        for grant in await connection.fetch(_GRANTS, namespaces, grantees, plan.size):
+            plan.leaves.add(grant["index"])
+            plan.dids.add(grant["owner"])
+    tenures = await _add_identities(connection, plan, plan.dids)
+    for row in chain:
+        tenure = max((tenure for did, index, tenure in tenures if did == row["publisher"] and index < row["index"]), default=1)
+        if tenure > 1:
+            await _add_clock(connection, plan, row["index"])
+
+
+async def _add_identities(connection: AnyConnection, plan: _Plan, dids: Iterable[str]) -> list[tuple[str, int, int]]:
+    rows = await connection.fetch(
+        "select did, index, tenure from identities where did = any($1) and index < $2", list(dids), plan.size
+    )
+    plan.leaves |= {row["index"] for row in rows}
+    return [(row["did"], row["index"], row["tenure"]) for row in rows]
+
+
+async def _add_clock(connection: AnyConnection, plan: _Plan, index: int) -> None:
+    """The operator's statement that had set the clock when leaf `index` was judged."""
+    row = await connection.fetchrow(_CLOCK, index)
+    if row is not None:
+        plan.leaves.add(row["index"])
+        if row["did"] is not None:
+            await _add_identities(connection, plan, [row["did"]])
+
+
+async def _add_statuses(connection: AnyConnection, plan: _Plan, uris: list[str], handlers: list[Row]) -> None:
+    subjects = {(handler["publisher"], handler["wheel"]) for handler in handlers}
+    for row in await connection.fetch(_STATUSES, uris, plan.size):
+        if row["wheel"] is None or (row["publisher"], row["wheel"]) in subjects:
+            plan.leaves.add(row["index"])
+
+
+async def _add_foundation(connection: AnyConnection, plan: _Plan, topic: str) -> None:
+    """Genesis, parameters, the topic's newest decision."""
+    plan.leaves.add(0)
+    parameters = await connection.fetchval("select max(index) from parameters where index < $1", plan.size)
+    plan.leaves |= {parameters} if parameters is not None else set()
+    decision = await connection.fetchrow(_DECISION, topic, plan.size)
+    if decision is not None:
+        plan.leaves |= {decision["index"], decision["parameters"]}
+        plan.blobs.append(decision["transcript"].hex())
+
+
+async def _assemble(
+    registry: Registry, head: Head, plan: _Plan, since: int | None, *, uri: str | None = None, topic: str | None = None
+) -> Bundle:
+    indexes = sorted(plan.leaves)
+    leaves = await registry.leaves(indexes, head)
+    proofs = await registry.inclusion(indexes, head)
+    contents = await asyncio.gather(*(_blob(registry, digest) for digest in dict.fromkeys(plan.blobs)))
+    blobs = dict(content for content in contents if content is not None)
+    consistency = None
+    if since is not None and since <= head.size:
+        consistency = [*map(b64encode, await registry.consistency(since, head))]
+    blobs[hex_digest(registry.trusted_root)] = b64encode(registry.trusted_root)
+    return Bundle(
+        checkpoint=head.note.decode(),
+        leaves=[BundleLeaf(index, b64encode(leaves[index]), [*map(b64encode, proofs[index])]) for index in indexes],
+        blobs=blobs,
+        uri=uri,
+        topic=topic,
+        consistency=consistency,
+    )
+
+
+async def _blob(registry: Registry, digest: str) -> tuple[str, str] | None:
+    try:
+        return digest, b64encode(await registry.blob(digest))
+    except (NotFound, Gone):
+        return None
+
+
+def _owns(publisher: str, namespace: str) -> bool:
+    did = parse_did(publisher)
+    return did.port is None and did.namespace == namespace

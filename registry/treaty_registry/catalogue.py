@@ -1,0 +1,289 @@
+"""Queries of the catalogue: what is published, under which names it is found, who published it.
+
+Every method is one or two statements on a pooled connection; single look-ups that many readers make at once share their queries
+(`lookup`). Rows are as new as the newest commit, or newer than the head the caller holds; proofs are made elsewhere (`bundle`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+from packaging.version import Version
+
+from treaty_consensus import canonical
+from treaty_consensus.did import did_key_id, encode_multikey, parse_did, public_key_of
+from treaty_consensus.errors import Malformed, NotFound, TooLarge
+from treaty_consensus.protocol import MAX_URI, is_name, is_topic, parse_namespace, parse_protocol_uri
+
+from . import search
+from .lookup import Lookup
+from .resources import (
+    CardView,
+    Election,
+    HandlerView,
+    HashMatches,
+    IdentityView,
+    Match,
+    Page,
+    Record,
+    Resolution,
+    Summary,
+    Versions,
+)
+
+if TYPE_CHECKING:
+    from asyncpg import Pool
+    from asyncpg import Record as Row
+
+    from .projection import AnyConnection
+
+MAX_PAGE = 100
+MAX_HANDLERS = 64
+MAX_MATCHES = 100
+MAX_VERSIONS = 1_000
+
+_ELECTED = "left join elections e on (e.topic, e.document) = (p.topic, p.document)"
+_SUMMARY = (
+    "select p.uri, p.topic, p.title, p.summary, p.tags, p.document, p.publisher, p.state, p.index, e.state as elected "
+    "from protocols p " + _ELECTED
+)
+_RECORD = f"select p.*, e.state as elected, e.epoch, e.decision from protocols p {_ELECTED} where p.uri = any($1)"  # noqa: S608
+_HANDLERS = """
+select * from (
+  select h.*, row_number() over (
+    partition by h.uri
+    order by h.publisher = p.publisher desc, case when h.publisher = p.publisher then -h.index else h.index end
+  ) as place
+  from handlers h join protocols p on p.uri = h.uri where h.uri = any($1) and h.index < $2
+) placed where place <= $3 order by uri, place
+"""
+_SEARCHABLE = "p.state in ('active', 'deprecated')"
+_SHA256 = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
+_SHA1 = re.compile(r"[0-9a-f]{40}")
+
+
+class StoredRecord(NamedTuple):
+    """A version's record as it is served, and the hash of its document in hexadecimal."""
+
+    document: str
+    json: bytes
+
+
+class Catalogue:
+    """Reads the catalogue. Safe for concurrent use on one event loop; raises what asyncpg raises when PostgreSQL is away."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._records = Lookup(pool, _stored_records)
+
+    async def record(self, uri: str) -> StoredRecord:
+        """A version's record by its URI. Raises `NotFound`, or `Malformed` when it is no protocol's URI."""
+        record = await self._records.get(uri)
+        if record is None:
+            parse_protocol_uri(uri)
+            raise NotFound("protocol.unknown", f"{uri} is not published here.", fix="Search at /protocols?q=…")
+        return record
+
+    async def versions(self, namespace: str, name: str) -> Versions:
+        """All versions of a protocol. Raises `NotFound`, or `Malformed` on an impossible name."""
+        parse_namespace(namespace)
+        if not is_name(name):
+            raise Malformed("protocol.name", "A protocol's name is lower-case letters, digits and '-'.")
+        rows = await self._pool.fetch(
+            f"{_SUMMARY} where p.namespace = $1 and p.name = $2 order by p.index desc limit $3", namespace, name, MAX_VERSIONS
+        )
+        if not rows:
+            raise NotFound("protocol.unknown", f"{namespace} publishes nothing called {name} here.")
+        rows.sort(key=lambda row: Version(parse_protocol_uri(row["uri"]).version), reverse=True)
+        return Versions(namespace, name, [_summary(row) for row in rows])
+
+    async def search(self, text: str, topic: str | None, limit: int, cursor: str | None) -> Page:
+        """Protocols that match all of `text` within `topic` or below it, best first, then newest; yanked and revoked ones are
+        left out. `cursor`: the `next` of the page before. Raises `Malformed`."""
+        if topic is not None and not is_topic(topic):
+            raise Malformed("search.topic", "A topic is one to four lower-case names joined by '/'.")
+        conditions, values = [_SEARCHABLE], list[object]()
+
+        def bind(value: object) -> str:
+            values.append(value)
+            return f"${len(values)}"
+
+        rank = "0::bigint"
+        if text.strip():
+            query = search.query(text)
+            if query is None:
+                return Page([], None)
+            terms = bind(query)
+            conditions.append(f"p.terms @@ {terms}::tsquery")
+            rank = f"(ts_rank(p.terms, {terms}::tsquery) * 1000000)::bigint"
+        if topic is not None:
+            name = bind(topic)
+            conditions.append(f"(p.topic = {name} or p.topic ^@ ({name} || '/'))")
+        if cursor is not None:
+            at_rank, at_index = _parse_cursor(cursor)
+            conditions.append(f"({rank}, p.index) < ({bind(at_rank)}, {bind(at_index)})")
+        selected = _SUMMARY.replace("select ", f"select {rank} as rank, ", 1)
+        rows = await self._pool.fetch(
+            f"{selected} where {' and '.join(conditions)} order by rank desc, p.index desc limit {bind(limit + 1)}", *values
+        )
+        following = f"{rows[limit - 1]['rank']}-{rows[limit - 1]['index']}" if len(rows) > limit else None
+        return Page([_summary(row) for row in rows[:limit]], following)
+
+    async def by_hash(self, digest: str) -> HashMatches:
+        """The protocols with this document, in the order of publication. Raises `NotFound`."""
+        rows = await self._pool.fetch(
+            f"{_SUMMARY} where p.document = $1 order by p.index limit $2", bytes.fromhex(digest), MAX_MATCHES
+        )
+        if not rows:
+            raise NotFound("protocol.unknown-hash", f"No protocol here has the hash {digest}.")
+        return HashMatches(digest, [_summary(row) for row in rows])
+
+    async def resolve(self, name: str) -> Resolution:
+        """Every protocol that `name` may mean: a protocol's URI, a SHA-256 (bare or after `sha256:`), Agora's SHA-1 in
+        hexadecimal or base64, or an alias that its publisher claims (a canonical URI elsewhere, an A2A extension URI,
+        `anp:protocol:…`, a purl). An alias is verified only when its host is the publisher's domain. Raises `Malformed`."""
+        if not 0 < len(name) <= MAX_URI:
+            raise Malformed("resolve.uri", f"A name to resolve has 1 to {MAX_URI} characters.")
+        sha256 = _SHA256.fullmatch(name)
+        rows = await self._pool.fetch(
+            """
+            select uri, document, publisher, index, 'uri' as by from protocols where uri = $1
+            union all select uri, document, publisher, index, 'hash' from protocols where document = $2
+            union all select uri, document, publisher, index, 'agora' from protocols where agora = $3
+            union all select uri, document, publisher, index, 'alias' from protocols where aliases @> array[$1]
+            order by index limit $4
+            """,
+            name,
+            bytes.fromhex(sha256[1]) if sha256 else None,
+            _agora_digest(name),
+            MAX_MATCHES,
+        )
+        return Resolution(name, [_match(name, row) for row in rows])
+
+    async def identity(self, did: str) -> IdentityView:
+        """The newest identity of a DID. Raises `NotFound`, or `Malformed` when it is none."""
+        parsed = parse_did(did)
+        if parsed.method == "key":
+            key = public_key_of(parsed)
+            return IdentityView(did, 1, {did_key_id(key): encode_multikey(key)})
+        row = await self._pool.fetchrow(
+            "select tenure, keys, statement, index from identities where did = $1 order by index desc limit 1", did
+        )
+        if row is None:
+            raise NotFound(
+                "identity.unknown",
+                f"This log does not know {did}.",
+                fix="A registry learns of a DID when it receives the first statement that the DID signed.",
+            )
+        keys = msgspec.json.decode(row["keys"], type=dict[str, str])
+        return IdentityView(did, row["tenure"], keys, row["statement"].hex(), row["index"])
+
+
+async def _stored_records(connection: AnyConnection, uris: list[str]) -> Mapping[str, StoredRecord]:
+    rows = await connection.fetch("select uri, document, record from records where uri = any($1)", uris)
+    return {uri: StoredRecord(document.hex(), record) for uri, document, record in rows}
+
+
+async def fetch_records(connection: AnyConnection, uris: list[str]) -> Mapping[str, Record]:
+    """The records of those `uris` that are published, made from the tables."""
+    handlers: defaultdict[str, list[HandlerView]] = defaultdict(list)
+    rows = await connection.fetch(_RECORD, uris)
+    for row in await fetch_handlers(connection, uris, canonical.MAX_INTEGER):
+        handlers[row["uri"]].append(_handler(row))
+    return {row["uri"]: _record(row, handlers[row["uri"]]) for row in rows}
+
+
+async def fetch_handlers(connection: AnyConnection, uris: Sequence[str], size: int) -> list[Row]:
+    """The rows of the handlers of `uris` among the first `size` leaves, in the order and number of `Record.handlers`."""
+    return await connection.fetch(_HANDLERS, uris, size, MAX_HANDLERS)
+
+
+def is_verified_alias(alias: str, publisher: str) -> bool:
+    """Whether the publisher's own domain, and not merely a path or a port of it, is the host of the http(s) URI `alias`."""
+    did = parse_did(publisher)
+    try:
+        parts = urlsplit(alias)
+        plain = parts.scheme in ("https", "http") and parts.username is None and parts.port is None
+        return plain and did.host is not None and did.port is None and not did.path and parts.hostname == did.host
+    except ValueError:  # an impossible port or address
+        return False
+
+
+def _record(row: Row, handlers: list[HandlerView]) -> Record:
+    elected = Election(row["elected"], row["epoch"], row["decision"].hex()) if row["elected"] else None
+    return Record(
+        uri=row["uri"],
+        namespace=row["namespace"],
+        name=row["name"],
+        version=row["version"],
+        topic=row["topic"],
+        origin=row["origin"],
+        hash=row["document"].hex(),
+        size=row["size"],
+        publisher=row["publisher"],
+        statement=row["statement"].hex(),
+        index=row["index"],
+        card=CardView(row["title"], row["summary"], row["tags"], row["licence"]),
+        aliases=row["aliases"],
+        status=row["state"],
+        handlers=handlers,
+        election=elected,
+        successor=row["successor"],
+    )
+
+
+def _handler(row: Row) -> HandlerView:
+    return HandlerView(
+        by=row["publisher"],
+        filename=row["filename"],
+        wheel=row["wheel"].hex(),
+        size=row["size"],
+        entry_point=row["entry_point"],
+        bundle=row["bundle"].hex(),
+        statement=row["statement"].hex(),
+        index=row["index"],
+        status=row["state"],
+    )
+
+
+def _summary(row: Row) -> Summary:
+    return Summary(
+        uri=row["uri"],
+        topic=row["topic"],
+        title=row["title"],
+        summary=row["summary"],
+        tags=row["tags"],
+        hash=row["document"].hex(),
+        publisher=row["publisher"],
+        status=row["state"],
+        election=row["elected"],
+    )
+
+
+def _match(name: str, row: Row) -> Match:
+    by = row["by"]
+    verified = by in ("uri", "hash") or (by == "alias" and is_verified_alias(name, row["publisher"]))
+    return Match(row["uri"], row["document"].hex(), by, verified, row["publisher"])
+
+
+def _agora_digest(name: str) -> bytes | None:
+    """The SHA-1 that `name` spells in hexadecimal (Agora's specification) or base64 (its reference client), if it does."""
+    if _SHA1.fullmatch(name):
+        return bytes.fromhex(name)
+    try:
+        digest = canonical.b64decode(name, limit=20)
+    except (Malformed, TooLarge):
+        return None
+    return digest if len(digest) == 20 else None
+
+
+def _parse_cursor(cursor: str) -> tuple[int, int]:
+    rank, separator, index = cursor.partition("-")
+    if not separator:
+        raise Malformed("search.cursor", "A cursor is the `next` of the page before.")
+    return canonical.parse_decimal(rank, limit=2**31), canonical.parse_decimal(index, limit=canonical.MAX_INTEGER)

@@ -1,0 +1,36 @@
+"""What commands print: lines and tables for people, or one JSON value for machines; errors with their code and fix.
+
+The same manners as the agent's command line, without importing it and all that an agent needs.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from treaty_consensus.errors import TreatyError
+
+
+def show(value: dict[str, Any], *renderables: Any, as_json: bool) -> None:
+    """The outcome of a command: `value` as one line of JSON, or the renderables (rich markup: escape foreign text)."""
+    if as_json:
+        print(json.dumps(value, ensure_ascii=False), flush=True)
+        return
+    console = Console(highlight=False, emoji=False, soft_wrap=True)
+    for renderable in renderables:
+        console.print(renderable)
+    console.file.flush()
+
+
+def complain(error: TreatyError, *, as_json: bool) -> None:
+    """A refusal: on standard output as JSON, or on standard error for people."""
+    if as_json:
+        show({"error": {"code": error.code, "message": error.message, "fix": error.fix}}, as_json=True)
+        return
+    console = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+    console.print(f"[bold red]✗[/] {escape(error.message)}  [dim]{escape(error.code)}[/]")
+    if error.fix:
+        console.print(f"  [bold]→[/] {escape(error.fix)}")

@@ -1,0 +1,106 @@
+"""The control socket: how `treaty-registry` asks the server that is running on the same data directory.
+
+A Unix socket `DATA/run/control`, reachable by the server's user alone (the directory is 0700). One request a connection:
+
+    {"command": NAME} LF
+    {"result": VALUE} LF, or {"error": {"family": CLASS, "code": CODE, "message": SENTENCE, "fix": SENTENCE}} LF
+
+A command runs to its end even if the one who asked goes away. The file that a killed server leaves behind refuses connections,
+which means that no server runs, and the next server replaces it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from treaty_consensus import errors
+from treaty_consensus.errors import NotFound, TreatyError, Unavailable
+
+Command = Callable[[], Awaitable[object]]
+
+_NAME = "control"
+_MAX_LINE = 16 * 1024 * 1024
+
+_log = structlog.get_logger(__name__)
+
+
+@asynccontextmanager
+async def control_socket(directory: Path, commands: Mapping[str, Command]) -> AsyncIterator[None]:
+    """Answer requests on the socket in `directory` until the block ends. Only the leader of the log may call this."""
+    listening = await asyncio.to_thread(_bind, directory)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            request = msgspec.json.decode(await reader.readline())
+            reply = await asyncio.shield(asyncio.ensure_future(_run(commands, request["command"])))
+            writer.write(msgspec.json.encode(reply) + b"\n")
+            await writer.drain()
+        except (ConnectionError, msgspec.DecodeError, LookupError, ValueError) as error:
+            _log.warning("control request failed", error=repr(error))
+        finally:
+            writer.close()
+
+    server = await asyncio.start_unix_server(answer, sock=listening)
+    async with server:
+        yield
+    (directory / _NAME).unlink(missing_ok=True)
+
+
+async def ask(directory: Path, command: str) -> Any:
+    """The result of a command of the running server. Raises `NotFound("control.not-running")` when none runs, and what the
+    command raised."""
+    try:
+        with _short(directory) as path:
+            reader, writer = await asyncio.open_unix_connection(str(path), limit=_MAX_LINE)
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        raise NotFound("control.not-running", f"No registry runs on {directory.parent}.") from error
+    writer.write(msgspec.json.encode({"command": command}) + b"\n")
+    reply = await reader.readline()
+    writer.close()
+    if not reply:
+        raise Unavailable("control.broken", "The registry stopped before it answered.")
+    answer = msgspec.json.decode(reply)
+    if "error" in answer:
+        said = answer["error"]
+        raise getattr(errors, said["family"])(said["code"], said["message"], fix=said["fix"])
+    return answer["result"]
+
+
+def _bind(directory: Path) -> socket.socket:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.chmod(0o700)
+    with _short(directory) as path:
+        path.unlink(missing_ok=True)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listening.bind(str(path))
+    return listening
+
+
+async def _run(commands: Mapping[str, Command], name: str) -> dict[str, object]:
+    try:
+        return {"result": await commands[name]()}
+    except TreatyError as error:
+        refusal = error
+    except Exception as error:
+        _log.error("control command failed", command=name, exc_info=error)
+        refusal = Unavailable("control.failed", f"The registry could not {name}; the reason is in its log.")
+    return {"error": {"family": type(refusal).__name__, "code": refusal.code, "message": refusal.message, "fix": refusal.fix}}
+
+
+@contextmanager
+def _short(directory: Path) -> Iterator[Path]:
+    """A path to the socket that fits into the 107 bytes of unix(7) however deep the directory is."""
+    descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield Path(f"/proc/self/fd/{descriptor}/{_NAME}")
+    finally:
+        os.close(descriptor)

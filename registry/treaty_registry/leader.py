@@ -1,0 +1,162 @@
+"""The leader: the one process that may grow the log and sign its head.
+
+It writes on the connection that holds the leader's lock, and a commit moves the head in the database only if that is still the
+one it knows. A head is signed after three things, in this order: the commit; the fence's record of it; both still true. What a
+crash leaves: before the commit, nothing; after it, a head ahead of the record, which nobody has heard of and which the next
+leader records and signs.
+
+After any failure the leader knows nothing for sure. It drops the connection, and with it the lock, and leads again only by
+taking over from what the database and the fence say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+
+from treaty_consensus import statement
+from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
+from treaty_consensus.facts import Fact
+from treaty_consensus.kinds import Genesis
+from treaty_consensus.log.merkle import leaf_hash
+from treaty_consensus.log.tiles import Tile, TreeEdge
+
+from .checkpoints import CheckpointSigner, Head
+from .entry import Entry
+from .fence import Fence, behind
+from .storage import log_tables
+from .storage.postgres import DATABASE_ERRORS, Connection
+
+
+class Leader:
+    """Call one method at a time. `head` may be read at any time; it is the newest one that was released."""
+
+    def __init__(
+        self,
+        *,
+        lead: Callable[[float], Awaitable[Connection]],
+        apply: Callable[[Connection, Sequence[Entry]], Awaitable[None]],
+        fence: Fence,
+        signer: CheckpointSigner,
+    ) -> None:
+        """`lead(patience)`: a connection that holds the leader's lock, waiting for it at most so many seconds. `apply`: the
+        projections, run in the transaction of each commit."""
+        self._lead = lead
+        self._apply = apply
+        self._fence = fence
+        self._signer = signer
+        self._connection: Connection | None = None
+        self.head: Head | None = None
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process may grow the log, as far as it knows."""
+        return self._connection is not None and not self._connection.is_closed()
+
+    @property
+    def connection(self) -> Connection:
+        """The connection that holds the lock. Raises `Unavailable` when this process does not lead."""
+        if self._connection is None:
+            raise Unavailable("log.not-leading", "This registry takes no writes just now.", fix="Send again in a while.")
+        return self._connection
+
+    async def take_over(self, *, patience: float) -> None:
+        """Begin to lead: get the lock, check the database against itself and against the fence, release a checkpoint.
+
+        Raises `Unavailable` (no database, another leader), or `Untrusted` when signing this database's head would be wrong.
+        """
+        self.resign()
+        try:
+            self._connection = await self._lead(patience)
+            edge = await self._verified_edge(self._connection)
+            await self._release(edge)
+        except BaseException as error:
+            self.resign()
+            if isinstance(error, DATABASE_ERRORS):
+                raise Unavailable("database.failed", "PostgreSQL failed while the log was being opened.") from error
+            raise
+
+    def resign(self) -> None:
+        """Stop leading at once. PostgreSQL rolls back what was not committed and gives the lock away."""
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+    async def look_up(self, keys: Iterable[str], statements: Collection[bytes]) -> tuple[dict[str, Fact], dict[bytes, int]]:
+        """The facts under `keys` and the places of those `statements` (ids) that are logged, as of the newest commit."""
+        return await log_tables.look_up(self.connection, keys, statements)
+
+    async def commit(self, entries: Sequence[Entry], facts: Mapping[str, Fact]) -> tuple[Head, dict[Tile, bytes]]:
+        """Append the entries, which begin at the head's size, and release the new head; returns it and the tiles that changed.
+
+        Durable and in a signed checkpoint when it returns. When it raises, whatever it is, this process no longer leads, and the
+        entries are in the log as a whole or not at all.
+        """
+        connection, before = self.connection, self._edge
+        after, tiles = before.appended(leaf_hash(entry.leaf) for entry in entries)
+        try:
+            async with connection.transaction():
+                if not await log_tables.append(connection, before, after, entries, facts, tiles):
+                    raise superseded()
+                await self._apply(connection, entries)
+            return await self._release(after), tiles
+        except BaseException:
+            self.resign()
+            raise
+
+    async def renew(self) -> None:
+        """Let the clock cosign the head again, after making sure that it still is the head. Raises as `commit`."""
+        try:
+            size, root = await log_tables.read_head(self.connection)
+            if (size, root) != (self._edge.size, self._edge.root()):
+                raise superseded()
+            await self._release(self._edge)
+        except BaseException:
+            self.resign()
+            raise
+
+    @property
+    def _edge(self) -> TreeEdge:
+        assert self.head is not None, "no head before take_over"
+        return self.head.edge
+
+    async def _release(self, edge: TreeEdge) -> Head:
+        """Record a committed head at the fence, then sign it."""
+
+        def record_and_sign() -> Head:
+            self._fence.advance(edge.size, edge.root())
+            return self._signer.sign(edge)
+
+        self.head = await asyncio.to_thread(record_and_sign)
+        return self.head
+
+    async def _verified_edge(self, connection: Connection) -> TreeEdge:
+        size, root = await log_tables.read_head(connection)
+        edge = await log_tables.load_edge(connection, size)
+        if edge.root() != root:
+            raise Untrusted(
+                "log.damaged",
+                f"The {size} leaves in the database do not hash to the root recorded with them.",
+                fix="Restore the database from its newest backup; `treaty-registry audit` tells what is wrong.",
+            )
+        record = await asyncio.to_thread(self._fence.read)
+        if size < record.size or (await log_tables.load_edge(connection, record.size)).root() != record.root:
+            raise behind(record, size)
+        if size:
+            self._check_genesis((await log_tables.read_leaves(connection, [0]))[0])
+        return edge
+
+    def _check_genesis(self, leaf: bytes) -> None:
+        body = statement.parse(leaf).body
+        keys = str(self._signer.log_key.verifier), str(self._signer.clock_key.verifier)
+        if not isinstance(body, Genesis) or (body.log_key, body.clock_key) != keys:
+            raise Untrusted(
+                "log.other",
+                "The log in this database has other keys than the ones in the data directory.",
+                fix="Start with the data directory and the database that belong together.",
+            )
+
+
+def superseded() -> TreatyError:
+    """Another process has written the log."""
+    return Unavailable("log.superseded", "Another process writes this log now.", fix="Send to that one, or again in a while.")

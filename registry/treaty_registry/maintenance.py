@@ -1,0 +1,183 @@
+"""Audit and rebuild: holding the database against the leaves it keeps.
+
+Both derive every table anew from the leaves alone, in temporary tables made by the same migrations and filled by the same code
+as the real ones, and compare row by row. The replay that feeds them is the auditor's own: signatures, every rule, every decision.
+
+- `audit` changes nothing. It checks the blobs and the fence too, and says what it finds.
+- `rebuild` puts the derived rows in the place of those that differ, in one transaction. Readers see the old rows until it
+commits. It
+  never touches a leaf: leaves that do not hash to the recorded head are damage that only a backup repairs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from treaty_consensus.audit import Replay
+from treaty_consensus.canonical import hex_digest
+from treaty_consensus.errors import TreatyError, Untrusted
+from treaty_consensus.facts import log_of
+from treaty_consensus.log.merkle import leaf_hash
+from treaty_consensus.log.tiles import TreeEdge
+from treaty_consensus.statement import Statement
+
+from . import projection
+from .blobs import BlobStore
+from .entry import Entry
+from .fence import Fence, behind
+from .storage import log_tables
+from .storage.postgres import Connection, Pool, migrations
+
+_NOT_DERIVED = ("pending_blobs", "spent_tokens")
+_BLOBS_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """What `rebuild` did. `tables`: how many rows of each derived table differed and were put right."""
+
+    size: int
+    root: bytes
+    tables: dict[str, int]
+
+    @property
+    def differed(self) -> bool:
+        """Whether anything was put right."""
+        return any(self.tables.values())
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What `audit` found. `epochs`: how many were decided; `findings`: one sentence for everything that is wrong."""
+
+    size: int
+    root: bytes
+    epochs: int
+    blobs: int
+    findings: list[str] = field(default_factory=list)
+
+
+async def rebuild(writer: Connection, reader: Connection | Pool, blobs: BlobStore) -> Rebuilt:
+    """Put every derived table right. `writer` holds the leader's lock and nobody else writes meanwhile; `reader` is another one.
+
+    One transaction: all or nothing. Raises `Untrusted` when the leaves themselves are not what the head says, or break a rule.
+    """
+    async with writer.transaction():
+        size, root = await log_tables.read_head(writer)
+        async with _derived(writer, reader, blobs, size) as replay:
+            tables = await _differences(writer)
+            if replay.root() != root or tables["leaves"] or tables["head"]:
+                raise _damaged(size)
+            for table in (table for table, rows in tables.items() if rows):
+                # Not truncate: readers go on reading. The names are our own.
+                await writer.execute(f"delete from public.{table}")  # noqa: S608
+                await writer.execute(f"insert into public.{table} select * from pg_temp.{table}")  # noqa: S608
+    return Rebuilt(size, root, tables)
+
+
+async def audit(connection: Connection, reader: Connection | Pool, blobs: BlobStore, fence: Fence) -> Audited:
+    """Check everything that is stored. Runs beside a live server and changes nothing."""
+    record = await asyncio.to_thread(fence.read)  # first: the database is never behind a record that was there before
+    transaction = connection.transaction(isolation="repeatable_read")
+    await transaction.start()
+    try:
+        size, root = await log_tables.read_head(connection)
+        findings: list[str] = []
+        epochs = 0
+        try:
+            async with _derived(connection, reader, blobs, size) as replay:
+                epochs = _epochs(replay)
+                if replay.root() != root:
+                    findings.append(str(_damaged(size)))
+                tables = await _differences(connection)
+                findings += [
+                    f"{rows} rows of the table {table} are not what the leaves say." for table, rows in tables.items() if rows
+                ]
+            if size < record.size or (await log_tables.load_edge(reader, record.size)).root() != record.root:
+                findings.append(str(behind(record, size)))
+        except TreatyError as error:
+            findings.append(str(error))
+        checked = await _check_blobs(connection, blobs, findings)
+        return Audited(size, root, epochs, checked, findings)
+    finally:
+        await transaction.rollback()
+
+
+@asynccontextmanager
+async def _derived(connection: Connection, reader: Connection | Pool, blobs: BlobStore, size: int) -> AsyncIterator[Replay]:
+    """Within a transaction of `connection`: fill temporary tables from the first `size` leaves, which `reader` reads.
+
+    Every table has its temporary double as long as the block lasts; unqualified names mean the real ones again.
+    """
+    await connection.execute("set local search_path = pg_temp")
+    for _, sql in migrations():
+        await connection.execute(sql)
+    replay, edge = Replay(), TreeEdge()
+    async for leaves in log_tables.stream_leaves(reader, 0, size):
+        first = replay.size
+        statements = await asyncio.to_thread(_replay, replay, leaves)
+        entries = [Entry(first + n, leaf, statements[n], blobs) for n, leaf in enumerate(leaves)]
+        before = edge
+        edge, tiles = before.appended(map(leaf_hash, leaves))
+        await log_tables.append(connection, before, edge, entries, {}, tiles)
+        await projection.apply(connection, entries)
+    await log_tables.write_facts(connection, replay.facts)
+    await connection.execute("set local search_path to default")
+    yield replay
+    for table in await _tables(connection):
+        await connection.execute(f"drop table pg_temp.{table}")
+
+
+def _replay(replay: Replay, leaves: Sequence[bytes]) -> list[Statement | None]:
+    parsed = [replay.append(leaf) for leaf in leaves]
+    return [item if isinstance(item, Statement) else None for item in parsed]
+
+
+async def _differences(connection: Connection) -> dict[str, int]:
+    """How many rows of each derived table are in only one of the real table and its double."""
+    counts = {}
+    for table in await _tables(connection):
+        if table not in _NOT_DERIVED:
+            real, double = f"table public.{table}", f"table pg_temp.{table}"
+            difference = f"({real} except all {double}) union all ({double} except all {real})"
+            counts[table] = await connection.fetchval(f"select count(*) from ({difference}) as row")  # noqa: S608 (names of ours)
+    return counts
+
+
+async def _tables(connection: Connection) -> list[str]:
+    query = "select relname from pg_class where relnamespace = pg_my_temp_schema() and relkind = 'r' order by relname"
+    return [row["relname"] for row in await connection.fetch(query)]
+
+
+async def _check_blobs(connection: Connection, blobs: BlobStore, findings: list[str]) -> int:
+    """Hash every blob that is served, and note those that are missing or damaged; returns how many there are."""
+    rows = await connection.fetch("select sha256, size from blobs where withdrawn is null order by index")
+
+    async def check(sha256: str, size: int) -> str | None:
+        data = await blobs.get(sha256)
+        if data is None:
+            return f"The blob {sha256} is missing."
+        if len(data) != size or await asyncio.to_thread(hex_digest, data) != sha256:
+            return f"The blob {sha256} is damaged."
+        return None
+
+    for begin in range(0, len(rows), _BLOBS_AT_ONCE):
+        part = rows[begin : begin + _BLOBS_AT_ONCE]
+        results = await asyncio.gather(*(check(row["sha256"].hex(), row["size"]) for row in part))
+        findings += [finding for finding in results if finding]
+    return len(rows)
+
+
+def _epochs(replay: Replay) -> int:
+    return log_of(replay.facts).epoch if replay.size else 0
+
+
+def _damaged(size: int) -> Untrusted:
+    return Untrusted(
+        "log.damaged",
+        f"The {size} leaves in the database are not the ones that the recorded head is of.",
+        fix="Restore the database from its newest backup.",
+    )

@@ -1,0 +1,35 @@
+"""Content negotiation (RFC 9110 §12.5.1): which form of a resource an `Accept` header asks for."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Literal
+
+from litestar.datastructures.headers import Accept
+
+from .representation import BUNDLE, JSON
+
+Form = Literal["json", "md", "bundle"]
+
+# A person's browser asks for HTML and reads the JSON.
+_OFFERS: dict[str, Form] = {JSON: "json", "text/markdown": "md", BUNDLE: "bundle", "text/html": "json"}
+
+
+@lru_cache(maxsize=512)
+def preferred_form(accept: bytes, forms: tuple[Form, ...] = ("json", "md", "bundle")) -> Form | None:
+    """The form among `forms` that the value of an `Accept` header prefers; the first one where there is no header (`b""`). None
+    when nothing offered is acceptable."""
+    if not accept:
+        return forms[0]
+    offered = [media_type for media_type, form in _OFFERS.items() if form in forms]
+    match = Accept(accept.decode("latin-1")).best_match(offered)
+    return None if match is None else _OFFERS[match]
+
+
+def split_form(path: str) -> tuple[str, Form | None]:
+    """A path without its suffix, and the form that the suffix names. No topic and no version ends in one of them."""
+    stem, _, suffix = path.rpartition(".")
+    match suffix:
+        case "json" | "md" | "bundle":
+            return stem, suffix
+    return path, None

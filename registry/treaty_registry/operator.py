@@ -1,0 +1,118 @@
+"""The operator: the keys of a log, and the statements that only its operator makes.
+
+    DATA/keys/log.key         the log's Ed25519 key, a C2SP signed-note signer key (`PRIVATE+KEY+ORIGIN+…`)
+    DATA/keys/clock.key       its clock's cosignature key, the same form, named ORIGIN/clock
+    DATA/keys/operator.json   the operator's did:key (`treaty_client.identity`)
+    DATA/keys/authority/      the Sigstore authority's keys (`sigstore_authority.keys`)
+
+They are made once and together: the directory appears whole or not at all. All files are 0600, the directory is 0700.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+from treaty_client import durable
+from treaty_client.identity import Identity
+from treaty_consensus import statement
+from treaty_consensus.admit import keys_of
+from treaty_consensus.canonical import hex_digest
+from treaty_consensus.errors import NotFound, TreatyError, Untrusted
+from treaty_consensus.kinds import Body, Genesis
+from treaty_consensus.log.note import KeyType, SignerKey
+from treaty_consensus.statement import Verified
+
+from .sigstore_authority.keys import AuthorityKeys, create_keys, load_keys
+from .sigstore_authority.trust import trusted_root
+
+_MAX_KEY_FILE = 4096
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Whoever holds the keys of the log `origin`."""
+
+    log_key: SignerKey
+    clock_key: SignerKey
+    identity: Identity
+    authority: AuthorityKeys
+
+    @property
+    def origin(self) -> str:
+        """The log's name, which its key carries."""
+        return self.log_key.name
+
+    @property
+    def did(self) -> str:
+        """The operator's did:key."""
+        return self.identity.did
+
+    @cached_property
+    def trusted_root(self) -> bytes:
+        """The Sigstore trusted root of the registry's own authority: the exact bytes that the genesis pins."""
+        return trusted_root(self.authority, origin=self.origin, log_key=self.log_key.verifier.public)
+
+    def genesis(self) -> Genesis:
+        """The body of leaf 0."""
+        keys = str(self.log_key.verifier), str(self.clock_key.verifier)
+        return Genesis(self.origin, *keys, operator=self.did, trusted_root=hex_digest(self.trusted_root))
+
+    def state(self, body: Body, *, issued: datetime) -> Verified:
+        """A statement by the operator, signed."""
+        signed = self.identity.statement(body, log=self.origin, issued=int(issued.timestamp()))
+        return statement.verify(signed, keys_of({}, signed.author))
+
+
+def create_operator(directory: Path, origin: str) -> Operator:
+    """Make the keys of a new log and store them as `directory`, which must not exist. Durable when it returns; raises OSError."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))  # mkdtemp makes it 0700
+    try:
+        for name, key in (
+            ("log.key", SignerKey(origin, KeyType.ED25519, secrets.token_bytes(32))),
+            ("clock.key", SignerKey(f"{origin}/clock", KeyType.COSIGNATURE, secrets.token_bytes(32))),
+        ):
+            durable.create(staging / name, f"{key.format()}\n".encode(), mode=0o600)
+        Identity.create().save(staging / "operator.json")
+        create_keys(staging / "authority", origin=origin, now=datetime.now(UTC))
+        staging.rename(directory)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    descriptor = os.open(directory.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return load_operator(directory)
+
+
+def load_operator(directory: Path) -> Operator:
+    """Read what `create_operator` stored. Raises `NotFound`, or `Untrusted` when others can read a key or the parts do not
+    fit."""
+    log_key, clock_key = _load_key(directory / "log.key"), _load_key(directory / "clock.key")
+    if log_key.type != KeyType.ED25519 or clock_key.type != KeyType.COSIGNATURE or clock_key.name != f"{log_key.name}/clock":
+        raise Untrusted("keys.mismatch", f"The keys in {directory} do not belong together.")
+    return Operator(log_key, clock_key, Identity.load(directory / "operator.json"), load_keys(directory / "authority"))
+
+
+def _load_key(path: Path) -> SignerKey:
+    try:
+        with path.open("rb") as file:
+            mode, data = stat.S_IMODE(os.fstat(file.fileno()).st_mode), file.read(_MAX_KEY_FILE)
+    except FileNotFoundError as error:
+        raise NotFound("keys.missing", f"There is no {path}.", fix="Bring the keys back from a backup.") from error
+    if mode & 0o077:
+        raise Untrusted("keys.mode", f"Others on this machine may read {path}.", fix=f"Run: chmod 600 {path}")
+    try:
+        return SignerKey.parse(data.decode("ascii").removesuffix("\n"))
+    except (UnicodeDecodeError, TreatyError) as error:
+        raise Untrusted("keys.damaged", f"{path} holds no signer key.", fix="Bring it back from a backup.") from error

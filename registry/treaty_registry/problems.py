@@ -1,0 +1,140 @@
+"""The one table from errors to HTTP, and the form every refusal has: RFC 9457 `application/problem+json`.
+
+    {"type": "urn:treaty:problem:CODE", "title": FAMILY, "status": STATUS, "code": CODE, "detail": SENTENCE, "fix": SENTENCE}
+
+`code` is the stable code of the `TreatyError`, or one of `http.*` for what went wrong before any rule of Treaty was asked;
+`fix` is absent where there is none. A client maps `status` back to the family:
+
+    400 Malformed      401 Unauthorized    404 NotFound     409 Conflict          410 Gone
+    413 TooLarge       422 Refused, Untrusted               429, 503 Unavailable
+
+An exception that nobody raised on purpose is a 500 with a fixed sentence: its own text goes to the server's log and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import asyncpg
+import msgspec
+import structlog
+from litestar.exceptions import HTTPException, ValidationException
+
+from treaty_consensus.errors import (
+    Conflict,
+    Gone,
+    Malformed,
+    NotFound,
+    Refused,
+    TooLarge,
+    TreatyError,
+    Unauthorized,
+    Unavailable,
+    Untrusted,
+)
+
+MEDIA_TYPE = "application/problem+json"
+
+_FAMILIES: Mapping[type[TreatyError], tuple[HTTPStatus, str]] = {
+    Malformed: (HTTPStatus.BAD_REQUEST, "Malformed input"),
+    TooLarge: (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Too large"),
+    Unauthorized: (HTTPStatus.UNAUTHORIZED, "Not authentic"),
+    Refused: (HTTPStatus.UNPROCESSABLE_ENTITY, "Refused by a rule"),
+    Conflict: (HTTPStatus.CONFLICT, "In conflict with what stands"),
+    NotFound: (HTTPStatus.NOT_FOUND, "Not found"),
+    Gone: (HTTPStatus.GONE, "Withdrawn"),
+    Unavailable: (HTTPStatus.SERVICE_UNAVAILABLE, "Unavailable for now"),
+    Untrusted: (HTTPStatus.UNPROCESSABLE_ENTITY, "A proof does not hold"),
+}
+_QUOTA = "quota."
+_STATUSES: Mapping[int, tuple[str, str]] = {
+    400: ("http.request", "The request is not in the form this route asks for."),
+    404: ("http.not-found", "Nothing is served at this path."),
+    405: ("http.method", "This path does not answer that method."),
+    406: ("http.not-acceptable", "This resource has no representation of an acceptable media type."),
+    408: ("http.timeout", "The request took too long to arrive."),
+    413: ("http.body-too-large", "The body of the request is larger than this route reads."),
+    414: ("http.target-too-long", "The path or the query of the request is longer than anything served here."),
+    415: ("http.media-type", "This route does not read bodies of that Content-Type."),
+    431: ("http.headers-too-large", "The headers of the request are larger than a registry reads."),
+    500: ("http.internal", "The registry failed to answer; the fault is on its side and was recorded."),
+}
+_DATABASE_DOWN = (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.CannotConnectNowError, ConnectionError)
+_log = structlog.get_logger(__name__)
+
+
+class ProblemDetails(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The JSON of a refusal (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A refusal, ready to send: `body` is its JSON, `headers` what its status asks for beside it."""
+
+    status: int
+    code: str
+    title: str
+    detail: str
+    fix: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def details(self) -> ProblemDetails:
+        """The members of the problem, for embedding in another document."""
+        return ProblemDetails(f"urn:treaty:problem:{self.code}", self.title, self.status, self.code, self.detail, self.fix)
+
+    @property
+    def body(self) -> bytes:
+        """The problem's JSON."""
+        return msgspec.json.encode(self.details)
+
+
+def problem_of(error: Exception) -> Problem:
+    """The problem that says what `error` may say to a stranger. Logs an error that nobody raised on purpose."""
+    if isinstance(error, _DATABASE_DOWN) and not isinstance(error, ValueError):  # which asyncpg raises for a wrong argument
+        _log.warning("database unavailable", error=repr(error))
+        error = Unavailable("registry.database", "The registry's database does not answer.", fix="Try again in a few seconds.")
+    if isinstance(error, TreatyError):
+        return _of_treaty(error)
+    if isinstance(error, HTTPException) and error.status_code < 500:
+        return _of_framework(error)
+    _log.error("request failed", exc_info=error)
+    return http_problem(500)
+
+
+def http_problem(status: int, detail: str = "", *, headers: tuple[tuple[str, str], ...] = ()) -> Problem:
+    """A refusal by HTTP itself. `detail` replaces the status's own sentence."""
+    code, sentence = _STATUSES.get(status, _STATUSES[400])
+    return Problem(status, code, HTTPStatus(status).phrase, detail or sentence, headers=headers)
+
+
+def _of_framework(error: HTTPException) -> Problem:
+    headers = dict(error.headers or {})
+    if "GET" in headers.get("allow", ""):
+        headers["allow"] += ", HEAD"  # answered for every GET by `fast_path`
+    detail = ""
+    if isinstance(error, ValidationException):
+        faults = [fault for fault in error.extra or [] if isinstance(fault, dict)]
+        detail = " ".join(f"`{fault.get('key')}`: {fault.get('message')}." for fault in faults) or f"{error.detail}."
+    return http_problem(error.status_code, detail, headers=tuple(headers.items()))
+
+
+def _of_treaty(error: TreatyError) -> Problem:
+    family = next(family for family in type(error).__mro__ if family in _FAMILIES or family is TreatyError)
+    status, title = _FAMILIES.get(family, (HTTPStatus.UNPROCESSABLE_ENTITY, "Refused"))
+    headers: tuple[tuple[str, str], ...] = ()
+    if isinstance(error, Unavailable):
+        status = HTTPStatus.TOO_MANY_REQUESTS if error.code.startswith(_QUOTA) else status
+        headers = (("Retry-After", "1"),)
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers = (("WWW-Authenticate", "DSSE"),)  # RFC 9110 §15.5.2 asks for a challenge
+    return Problem(int(status), error.code, title, error.message, error.fix, headers)

@@ -1,0 +1,61 @@
+"""Views of the log in PostgreSQL: the tables of `0002_catalogue.sql`, filled from leaves and the blobs they name.
+
+`apply` runs inside the sequencer's transaction, so readers see leaves and views change together; `rebuild` calls `clear`, then
+`apply` with all leaves again, and arrives at the same rows. Both look at the entries and the tables only.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from asyncpg import Connection
+from asyncpg.pool import PoolConnectionProxy
+
+from treaty_consensus.kinds import Body
+
+from ..entry import Entry
+from . import authority, catalogue, election, records
+
+AnyConnection: TypeAlias = "Connection | PoolConnectionProxy"
+
+_TABLES = (
+    "genesis",
+    "clock",
+    "parameters",
+    "identities",
+    "grants",
+    "protocols",
+    "records",
+    "handlers",
+    "statuses",
+    "withdrawals",
+    "reports",
+    "ballots",
+    "decisions",
+    "elections",
+)
+
+
+async def apply(connection: AnyConnection, entries: Sequence[Entry]) -> None:
+    """Write what `entries`, ascending and without gaps, change. The caller's transaction makes it visible or undoes it.
+
+    One statement a table and batch, not a leaf. Raises what asyncpg raises; then the transaction is to be rolled back.
+    """
+    kinds: defaultdict[type[Body], list[Entry]] = defaultdict(list)
+    for entry in entries:
+        if entry.statement is not None:
+            kinds[type(entry.statement.body)].append(entry)
+    for module in (authority, catalogue, election):
+        for kind, write in module.WRITERS.items():
+            if kind in kinds:
+                await write(connection, kinds[kind])
+    statements = [entry for entry in entries if entry.statement is not None]
+    await authority.write_clock(connection, statements)
+    await records.write(connection, statements)
+
+
+async def clear(connection: AnyConnection) -> None:
+    """Empty every view, for a rebuild in the same transaction."""
+    await connection.execute(f"truncate {', '.join(_TABLES)}")

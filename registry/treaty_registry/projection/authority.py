@@ -1,0 +1,80 @@
+"""Who may speak, and under which constants: genesis, the log's clock, parameters, identities, grants."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from treaty_consensus.kinds import Ballot, Body, Genesis, Grant, Identity, Parameters, Report
+
+from ..entry import Entry
+from .columns import insert, statement_id, statement_of
+
+if TYPE_CHECKING:
+    from . import AnyConnection
+
+
+async def _genesis(connection: AnyConnection, entries: Sequence[Entry]) -> None:
+    bodies = [cast(Genesis, statement_of(entry).body) for entry in entries]
+    rows = [(body.operator, bytes.fromhex(body.trusted_root)) for body in bodies]
+    await insert(connection, "insert into genesis select * from unnest($1::text[], $2::bytea[])", rows)
+
+
+async def _parameters(connection: AnyConnection, entries: Sequence[Entry]) -> None:
+    rows = []
+    for entry in entries:
+        body = cast(Parameters, statement_of(entry).body)
+        rows.append((entry.index, statement_id(entry), body.electorate, body.rule))
+    await insert(
+        connection, "insert into parameters select * from unnest($1::bigint[], $2::bytea[], $3::text[], $4::text[])", rows
+    )
+
+
+async def _identities(connection: AnyConnection, entries: Sequence[Entry]) -> None:
+    rows = []
+    for entry in entries:
+        body = cast(Identity, statement_of(entry).body)
+        keys = msgspec.json.encode({key.id: key.multikey for key in body.keys}).decode()
+        document = bytes.fromhex(body.document.sha256)
+        rows.append((body.did, entry.index, statement_id(entry), document, body.tenure, keys))
+    await insert(
+        connection,
+        "insert into identities select * from unnest"
+        "($1::text[], $2::bigint[], $3::bytea[], $4::bytea[], $5::bigint[], $6::jsonb[])",
+        rows,
+    )
+
+
+async def _grants(connection: AnyConnection, entries: Sequence[Entry]) -> None:
+    rows = []
+    for entry in entries:
+        body = cast(Grant, statement_of(entry).body)
+        rows.append((body.namespace, body.to, statement_of(entry).author.text, entry.index))
+    await insert(connection, "insert into grants select * from unnest($1::text[], $2::text[], $3::text[], $4::bigint[])", rows)
+
+
+async def write_clock(connection: AnyConnection, entries: Sequence[Entry]) -> None:
+    """Keep which statements the operator, a did:key, signed and when: one of them set the clock that a proof may need. What it
+    reports or votes proves nothing, and is passed over."""
+    rows = [
+        (entry.index, statement_of(entry).issued, author.text)
+        for entry in entries
+        for author in statement_of(entry).authors
+        if author.method == "key" and not isinstance(statement_of(entry).body, Report | Ballot)
+    ]
+    await insert(
+        connection,
+        "insert into clock select index, issued from unnest($1::bigint[], $2::bigint[], $3::text[]) "
+        "as signed (index, issued, did) join genesis on operator = did",
+        rows,
+    )
+
+
+WRITERS: Mapping[type[Body], Callable[[AnyConnection, Sequence[Entry]], Awaitable[None]]] = {
+    Genesis: _genesis,
+    Parameters: _parameters,
+    Identity: _identities,
+    Grant: _grants,
+}

@@ -1,0 +1,163 @@
+"""What is published: protocols, handlers, their status, and what was withdrawn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from treaty_consensus.errors import Malformed, TooLarge
+from treaty_consensus.kinds import Body, Handler, Publish, Status, Withdrawal
+from treaty_consensus.protocol import Card, ProtocolUri, agora_digest, parse_card, parse_protocol_uri
+
+from .. import search
+from ..entry import Entry
+from .columns import insert, statement_id, statement_of
+
+if TYPE_CHECKING:
+    from . import AnyConnection
+
+_NO_CARD = Card("", "")
+
+
+async def _protocols(connection: AnyConnection, entries: Sequence[Entry]) -> None:
+    await insert(
+        connection,
+        """
+        insert into protocols
+          (uri, namespace, name, version, topic, origin, document, size, card, base, aliases, publisher, statement, index,
+           title, summary, tags, licence, agora, terms)
+        select uri, namespace, name, version, topic, origin, document, size, card, base, string_to_array(aliases, ' '), publisher,
+               statement, index, title, summary, string_to_array(tags, ' '), licence, agora, terms::tsvector
+        from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bytea[], $8::bigint[],
+                    $9::bytea[], $10::text[], $11::text[], $12::text[], $13::bytea[], $14::bigint[], $15::text[], $16::text[],
+                    $17::text[], $18::text[], $19::bytea[], $20::text[])
+          as entry (uri, namespace, name, version, topic, origin, document, size, card, base, aliases, publisher, statement,
+                    index, title, summary, tags, licence, agora, terms)
+        """,
+        await asyncio.gather(*map(_protocol_row, entries)),
+    )
+
+
+async def _protocol_row(entry: Entry) -> tuple[object, ...]:
+    body = cast(Publish, statement_of(entry).body)
+    uri = parse_protocol_uri(body.uri)
+    card_bytes, document = await asyncio.gather(entry.blobs.get(body.card.sha256), entry.blobs.get(body.document.sha256))
+    card = _card(card_bytes)
+    return (
+        body.uri,
+        uri.namespace,
+        uri.name,
+        uri.version,
+        body.topic,
+        body.origin,
+        bytes.fromhex(body.document.sha256),
+        body.document.size,
+        bytes.fromhex(body.card.sha256),
+        body.base.uri if body.base else None,
+        " ".join(body.aliases),  # an alias has no spaces, nor has a tag
+        statement_of(entry).author.text,
+        statement_id(entry),
+        entry.index,
+        card.title,
+        card.summary,
+        " ".join(card.tags),
+        card.licence,
+        None if document is None else agora_digest(document),
+        _terms(uri, body.topic, card),
+    )
+
+
+async def _handlers(connection: AnyConnection, entries: Sequence[Entry]) -> None:
+    rows = []
+    for entry in entries:
+        body = cast(Handler, statement_of(entry).body)
+        wheel, bundle = bytes.fromhex(body.wheel.sha256), bytes.fromhex(body.bundle.sha256)
+        author = statement_of(entry).author.text
+        rows.append(
+            (body.uri, author, wheel, body.filename, body.wheel.size, body.entry_point, bundle, statement_id(entry), entry.index)
+        )
+    await insert(
+        connection,
+        "insert into handlers (uri, publisher, wheel, filename, size, entry_point, bundle, statement, index) select * from unnest"
+        "($1::text[], $2::text[], $3::bytea[], $4::text[], $5::bigint[], $6::text[], $7::bytea[], $8::bytea[], $9::bigint[])",
+        rows,
+    )
+
+
+async def _statuses(connection: AnyConnection, entries: Sequence[Entry]) -> None:
+    rows = []
+    for entry in entries:
+        body = cast(Status, statement_of(entry).body)
+        wheel = bytes.fromhex(body.wheel) if body.wheel else None
+        rows.append((entry.index, body.uri, statement_of(entry).author.text, wheel, body.state, body.successor))
+    await insert(
+        connection,
+        "insert into statuses select * from unnest($1::bigint[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::text[])",
+        rows,
+    )
+    first = entries[0].index  # of several statuses in one batch the last one holds
+    await connection.execute(
+        """
+        update protocols set state = newest.state, successor = newest.successor
+        from (select distinct on (uri) uri, state, successor from statuses where index >= $1 and wheel is null
+              order by uri, index desc) newest
+        where protocols.uri = newest.uri
+        """,
+        first,
+    )
+    await connection.execute(
+        """
+        update handlers set state = newest.state
+        from (select distinct on (uri, publisher, wheel) uri, publisher, wheel, state from statuses
+              where index >= $1 and wheel is not null order by uri, publisher, wheel, index desc) newest
+        where (handlers.uri, handlers.publisher, handlers.wheel) = (newest.uri, newest.publisher, newest.wheel)
+        """,
+        first,
+    )
+
+
+async def _withdrawals(connection: AnyConnection, entries: Sequence[Entry]) -> None:
+    rows = []
+    for entry in entries:
+        body = cast(Withdrawal, statement_of(entry).body)
+        rows.append((entry.index, bytes.fromhex(body.sha256), body.reason))
+    await insert(connection, "insert into withdrawals select * from unnest($1::bigint[], $2::bytea[], $3::text[])", rows)
+    digests = [row[1] for row in rows]
+    await connection.execute("update protocols set agora = null where document = any($1)", digests)
+    cleared = await connection.fetch("select uri, topic from protocols where card = any($1)", digests)
+    await insert(
+        connection,
+        "update protocols set title = '', summary = '', tags = '{}', licence = '', terms = cleared.terms::tsvector "
+        "from unnest($1::text[], $2::text[]) as cleared (uri, terms) where protocols.uri = cleared.uri",
+        [(row["uri"], _terms(parse_protocol_uri(row["uri"]), row["topic"], _NO_CARD)) for row in cleared],
+    )
+
+
+def _card(data: bytes | None) -> Card:
+    """The card of a publish; an empty one when it was withdrawn, or is none: its publisher alone is worse off for that."""
+    try:
+        return _NO_CARD if data is None else parse_card(data)
+    except (Malformed, TooLarge):
+        return _NO_CARD
+
+
+def _terms(uri: ProtocolUri, topic: str, card: Card) -> str:
+    return search.vector(
+        [
+            ("A", card.title),
+            ("A", uri.name),
+            ("B", " ".join(card.tags)),
+            ("B", topic),
+            ("C", card.summary),
+            ("D", uri.namespace),
+        ]
+    )
+
+
+WRITERS: Mapping[type[Body], Callable[[AnyConnection, Sequence[Entry]], Awaitable[None]]] = {
+    Publish: _protocols,
+    Handler: _handlers,
+    Status: _statuses,
+    Withdrawal: _withdrawals,
+}

@@ -1,0 +1,82 @@
+"""What agents reported and voted, and what was decided. A tally for readers: decisions are computed from the log, never from
+here."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from treaty_consensus.election.rule import FORMER
+from treaty_consensus.kinds import Ballot, Body, Decision, Report
+
+from ..entry import Entry
+from .columns import insert, statement_id, statement_of
+
+if TYPE_CHECKING:
+    from . import AnyConnection
+
+
+async def _reports(connection: AnyConnection, entries: Sequence[Entry]) -> None:
+    rows = []
+    for entry in entries:
+        body = cast(Report, statement_of(entry).body)
+        first, second = sorted(did.text for did in statement_of(entry).authors)
+        rows.append((entry.index, body.topic, bytes.fromhex(body.document), first, second, body.outcome, body.epoch))
+    await insert(
+        connection,
+        "insert into reports select * from unnest"
+        "($1::bigint[], $2::text[], $3::bytea[], $4::text[], $5::text[], $6::text[], $7::bigint[])",
+        rows,
+    )
+
+
+async def _ballots(connection: AnyConnection, entries: Sequence[Entry]) -> None:
+    newest = {}  # one statement cannot update a row twice
+    for entry in entries:
+        body = cast(Ballot, statement_of(entry).body)
+        did = statement_of(entry).author.text
+        newest[body.topic, did] = (body.topic, did, body.seq, entry.index, not body.tiers)
+    await insert(
+        connection,
+        "insert into ballots select * from unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::boolean[]) "
+        "on conflict (topic, did) do update set seq = excluded.seq, index = excluded.index, withdrawn = excluded.withdrawn",
+        newest.values(),
+    )
+
+
+async def _decisions(connection: AnyConnection, entries: Sequence[Entry]) -> None:
+    rows = []
+    for entry in entries:
+        body = cast(Decision, statement_of(entry).body)
+        transcript, parameters = bytes.fromhex(body.transcript.sha256), bytes.fromhex(body.parameters)
+        consensus = bytes.fromhex(body.consensus) if body.consensus else None
+        rows.append((body.topic, entry.index, statement_id(entry), body.epoch, transcript, parameters, consensus))
+    await insert(
+        connection,
+        "insert into decisions select * from unnest"
+        "($1::text[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bytea[], $6::bytea[], $7::bytea[])",
+        rows,
+    )
+    for entry in entries:  # one by one: each decision of a topic starts from what the one before left
+        await _elections(connection, cast(Decision, statement_of(entry).body), statement_id(entry))
+
+
+async def _elections(connection: AnyConnection, body: Decision, decision: bytes) -> None:
+    """A decision names its candidates and what left them; what was the consensus once keeps its state until it is named again."""
+    await connection.execute("delete from elections where topic = $1 and state <> all($2)", body.topic, sorted(FORMER))
+    states = [(body.topic, bytes.fromhex(document), state, body.epoch, decision) for document, state in body.states]
+    await connection.execute(
+        "delete from elections where topic = $1 and document = any($2)", body.topic, [document for _, document, *_ in states]
+    )
+    await insert(
+        connection,
+        "insert into elections select * from unnest($1::text[], $2::bytea[], $3::text[], $4::bigint[], $5::bytea[])",
+        [row for row in states if row[2] != "published"],
+    )
+
+
+WRITERS: Mapping[type[Body], Callable[[AnyConnection, Sequence[Entry]], Awaitable[None]]] = {
+    Report: _reports,
+    Ballot: _ballots,
+    Decision: _decisions,
+}

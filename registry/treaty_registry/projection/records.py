@@ -1,0 +1,48 @@
+"""The records that are served: JSON made once per change, so that a reader costs one look-up by key and no encoding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from treaty_consensus.kinds import Decision, Handler, Publish, Status, Withdrawal
+
+from ..catalogue import fetch_records
+from ..entry import Entry
+from .columns import insert, statement_of
+
+if TYPE_CHECKING:
+    from . import AnyConnection
+
+_ELECTED = "select uri from protocols where topic = $1 and document = any($2)"
+_WITHDRAWN = "select uri from protocols where card = any($1)"
+
+
+async def write(connection: AnyConnection, entries: Sequence[Entry]) -> None:
+    """Write anew the records of the versions that `entries` say something of. To be called after everything else is written."""
+    uris = await _touched(connection, entries)
+    if not uris:
+        return
+    records = await fetch_records(connection, sorted(uris))
+    await insert(
+        connection,
+        "insert into records select * from unnest($1::text[], $2::bytea[], $3::bytea[]) "
+        "on conflict (uri) do update set record = excluded.record",
+        [(uri, bytes.fromhex(record.hash), msgspec.json.encode(record)) for uri, record in records.items()],
+    )
+
+
+async def _touched(connection: AnyConnection, entries: Iterable[Entry]) -> set[str]:
+    uris: set[str] = set()
+    for entry in entries:
+        match statement_of(entry).body:
+            case Publish(uri=uri) | Handler(uri=uri) | Status(uri=uri):
+                uris.add(uri)
+            case Decision() as body:
+                documents = [bytes.fromhex(document) for document, _ in body.states]
+                uris |= {row["uri"] for row in await connection.fetch(_ELECTED, body.topic, documents)}
+            case Withdrawal() as body:
+                uris |= {row["uri"] for row in await connection.fetch(_WITHDRAWN, [bytes.fromhex(body.sha256)])}
+    return uris

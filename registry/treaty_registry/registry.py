@@ -1,0 +1,340 @@
+"""The registry as one object: what the HTTP routes, the command line and the tests use.
+
+    async with Registry.open(settings) as registry: ...
+
+One `Registry` a process, on one event loop; every method may be called concurrently. Reads never wait for a write: they are
+answered from a released head, an immutable value, and from rows below it. Whoever reads several things that must fit together
+takes
+`registry.head` once and passes it along. Methods raise `Unavailable` or asyncpg's errors when PostgreSQL does not answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+import structlog
+
+from treaty_client.egress import EgressGuard
+from treaty_client.network import Address, Network
+from treaty_client.resolver import DidDocument, fetch_did_document
+from treaty_consensus import canonical, statement
+from treaty_consensus.did import Did, parse_did
+from treaty_consensus.election.rule import development_parameters
+from treaty_consensus.errors import NotFound, TreatyError, Unauthorized
+from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.log.proof import Receipt
+from treaty_consensus.sigstore_leaf import parse_sigstore_leaf
+from treaty_consensus.statement import Verified
+
+from . import projection
+from .admission import Admission
+from .blobs import BlobStore
+from .checkpoints import RENEWAL, CheckpointSigner, Head
+from .decisions import Decided, Decisions
+from .entry import Logged
+from .fence import Fence
+from .gossip import Gossip
+from .identities import Identities
+from .leader import Leader
+from .log_reader import LogReader
+from .maintenance import Rebuilt, rebuild
+from .operator import Operator, create_operator, load_operator
+from .quota import Quota
+from .sequencer import Place, Proposal, Sequencer
+from .settings import Settings
+from .sigstore_authority.keys import AuthorityKeys
+from .sigstore_authority.ports import LoggedLeaf
+from .storage.embedded import embedded_postgres
+from .storage.postgres import Pool, connect, lead, migrate, open_pool
+from .uploads import Uploads
+from .verifier import Verifier
+
+__all__ = ["Head", "Registry", "open_operator", "running_database"]
+
+_PATIENCE = 10.0
+"""Seconds to wait at a start for the lock of a predecessor that is just going."""
+_SWEEP = 600
+
+Clock: TypeAlias = Callable[[], datetime]
+Resolve: TypeAlias = Callable[[Did], Awaitable[DidDocument]]
+
+_log = structlog.get_logger(__name__)
+
+
+@asynccontextmanager
+async def running_database(settings: Settings) -> AsyncIterator[str]:
+    """The URL of the database: the one of the settings, or the embedded one, started and in the end stopped if need be."""
+    if settings.database is not None:
+        yield settings.database
+        return
+    settings.data.mkdir(parents=True, exist_ok=True)
+    async with embedded_postgres(settings.data) as url:
+        yield url
+
+
+def open_operator(settings: Settings) -> Operator:
+    """The operator's keys. Makes them, and the fence's record, when the data directory has none. Blocking.
+
+    Raises `NotFound` when there are none and no origin to make them for, `Conflict` when the settings name another origin.
+    """
+    if not settings.keys.exists():
+        if settings.origin is None:
+            raise NotFound(
+                "keys.missing",
+                f"There is no log in {settings.data}.",
+                fix="Name its origin to make one: --origin registry.example",
+            )
+        Fence(settings.fence, settings.origin).create()
+        create_operator(settings.keys, settings.origin)
+    operator = load_operator(settings.keys)
+    settings.check_origin(operator.origin)
+    return operator
+
+
+class Registry:
+    """A log, and everything around it. Made by `open`."""
+
+    def __init__(
+        self, settings: Settings, operator: Operator, pool: Pool, database: str, clock: Clock, resolve: Resolve | None
+    ) -> None:
+        self.origin = operator.origin
+        self.base_url = settings.reached_at(operator.origin)
+        self.log_key: VerifierKey = operator.log_key.verifier
+        self.clock_key: VerifierKey = operator.clock_key.verifier
+        self.operator: str = operator.did
+        self.authority: AuthorityKeys = operator.authority
+        self.trusted_root = operator.trusted_root
+        self.pool = pool
+        self.clock = clock
+        self.blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
+        self._operator = operator
+        self._uploads = Uploads(pool, self.blobs)
+        self._reader = LogReader(pool)
+        self._verifier = Verifier()
+        self._identities = Identities(
+            pool=pool,
+            uploads=self._uploads,
+            operator=operator,
+            resolve=resolve or _guarded(settings),
+            submit=self._log_own,
+            clock=clock,
+        )
+        self._leader = Leader(
+            lead=lambda patience: lead(database, patience=patience),
+            apply=projection.apply,
+            fence=Fence(settings.fence, operator.origin),
+            signer=CheckpointSigner(operator.log_key, operator.clock_key, clock),
+        )
+        self._sequencer = Sequencer(self._leader, self.blobs, self._identities.committed, RENEWAL)
+        self._admission = Admission(
+            origin=self.origin,
+            quota=Quota(settings.quotas, time.monotonic),
+            identities=self._identities,
+            gossip=Gossip(self.log_key, self._reader, lambda: self.head),
+            uploads=self._uploads,
+            verifier=self._verifier,
+        )
+        self._decisions = Decisions(pool, self._uploads, operator, self._sequencer, clock)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, settings: Settings, *, clock: Clock = lambda: datetime.now(UTC), resolve: Resolve | None = None
+    ) -> AsyncIterator[Registry]:
+        """Start the database if need be, migrate it, lead the log; for a new data directory, make keys and the first leaves.
+
+        `resolve` fetches the document of a DID, in place of the egress guard.
+
+        Raises `Unavailable`, `Refused`, `Conflict`, `NotFound` or `Untrusted`, each with what to do about it. Leaving the block
+        waits for what has queued up.
+        """
+        async with AsyncExitStack() as stack:
+            database = await stack.enter_async_context(running_database(settings))
+            operator = await asyncio.to_thread(open_operator, settings)
+            async with connect(database) as connection:
+                await migrate(connection)
+            pool = await stack.enter_async_context(open_pool(database))
+            registry = cls(settings, operator, pool, database, clock, resolve)
+            stack.callback(registry._verifier.close)
+            stack.push_async_callback(registry._sequencer.stop)
+            await registry._sequencer.start(patience=_PATIENCE)
+            await registry._begin()
+            sweeper = asyncio.create_task(registry._sweep())
+            stack.callback(sweeper.cancel)
+            yield registry
+
+    @property
+    def head(self) -> Head:
+        """The newest released head."""
+        assert self._leader.head is not None, "open released one"
+        return self._leader.head
+
+    async def is_ready(self) -> bool:
+        """Whether this process leads the log, its checkpoint is fresh and PostgreSQL answers."""
+        age = self.clock().timestamp() - self.head.time
+        return self._leader.leads and age < 2 * RENEWAL and bool(await self.pool.fetchval("select true"))
+
+    async def submit(self, leaves: Sequence[bytes], *, source: str | None = None) -> list[Logged | TreatyError]:
+        """Log statements that came from the IP address `source`; one outcome a leaf, in order, each on its own.
+
+        A statement that is logged already gets its first leaf's receipt, even if its author's keys have changed since. Raises
+        `Unavailable` when quotas or a full queue refuse all of them.
+        """
+        examined = await self._admission.examine(leaves, source)
+        proposals = [
+            Proposal(leaf, item.verdict) if isinstance(item.verdict, Verified) else None
+            for leaf, item in zip(leaves, examined, strict=True)
+        ]
+        places = iter(await self._sequencer.submit([proposal for proposal in proposals if proposal]))
+        outcomes: list[Place | TreatyError] = []
+        for item in examined:
+            outcomes.append(item.verdict if isinstance(item.verdict, TreatyError) else next(places))
+        return await self._answers([item.statement for item in examined], outcomes)
+
+    async def put_blob(self, sha256: str, leaf: bytes, data: bytes, *, source: str | None = None) -> bool:
+        """Hold an upload until the statement `leaf` that names it is logged. True when it was not held before.
+
+        Raises what `submit` may report of the statement, `Refused` or `Malformed` when the two do not fit, `Gone` when these
+        bytes were withdrawn.
+        """
+        return await self._admission.take_upload(sha256, leaf, data, source)
+
+    async def blob(self, sha256: str) -> bytes:
+        """A blob that a logged statement names. Raises `NotFound` (also while it only waits), `Gone` when it was withdrawn."""
+        return await self._uploads.served(canonical.parse_digest(sha256))
+
+    async def append(self, leaf: bytes) -> LoggedLeaf:
+        """Log a Sigstore leaf. Raises `Malformed`, `TooLarge` or `Unavailable`."""
+        parse_sigstore_leaf(leaf)
+        (place,) = await self._sequencer.submit([Proposal(leaf)])
+        if isinstance(place, TreatyError):
+            raise place
+        assert place.proof is not None, "Sigstore leaves are always new"
+        return LoggedLeaf(place.index, place.head.size, place.proof, place.head.root, place.head.note.decode())
+
+    async def leaves(self, indexes: Iterable[int], head: Head | None = None) -> dict[int, bytes]:
+        """The leaves at `indexes`. Raises `NotFound` when one is not below the head."""
+        return await self._reader.leaves(indexes, head or self.head)
+
+    async def inclusion(self, indexes: Iterable[int], head: Head | None = None) -> dict[int, list[bytes]]:
+        """Inclusion proofs at `head`. Raises `NotFound` when an index is not below it."""
+        return await self._reader.inclusion(indexes, head or self.head)
+
+    async def consistency(self, old: int, head: Head | None = None) -> list[bytes]:
+        """The consistency proof from the tree of `old` leaves to `head`. Raises `NotFound` when the head is smaller."""
+        return await self._reader.consistency(old, head or self.head)
+
+    async def receipt(self, statement_id: str, head: Head | None = None) -> bytes:
+        """The receipt (C2SP tlog-proof) of the statement with this id. Raises `NotFound`."""
+        canonical.parse_digest(statement_id)
+        at = head or self.head
+        index = (await self._reader.index_of([statement_id], at)).get(statement_id)
+        if index is None:
+            raise NotFound("statement.not-logged", f"The statement {statement_id} is not in this log.")
+        return (await self._reader.receipts([index], at))[index]
+
+    async def tile(self, path: str, head: Head | None = None) -> bytes | None:
+        """A hash tile or entry bundle by its path, such as /tile/0/x001/234.p/5 or /tile/entries/000; None when the log is not
+        that large (yet). Raises `Malformed` when it is no tile's path."""
+        return await self._reader.tile(path, head or self.head)
+
+    async def authentication_keys(self, did: str) -> Mapping[str, bytes]:
+        """The keys that speak for a DID as the registry would judge a statement that arrives now: DID URL → raw Ed25519. A DID
+        that the log does not know is resolved and logged. Raises `Malformed`, `Unauthorized` or `Unavailable`."""
+        parsed = parse_did(did)
+        keys = await self._identities.keys(parsed) or await self._identities.learn(parsed)
+        if not keys:
+            raise Unauthorized("identity.unknown", f"This log knows no key of {did}.")
+        return keys
+
+    async def spend(self, token: str, until: datetime) -> bool:
+        """True for the first caller with this `token` (64 hex digits), in any process and after any restart; False for later
+        ones. It may be forgotten after `until`."""
+        spent = "insert into spent_tokens (token, expires) values ($1, $2) on conflict do nothing returning true"
+        return bool(await self.pool.fetchval(spent, bytes.fromhex(canonical.parse_digest(token)), until))
+
+    async def decide(self) -> list[Decided]:
+        """Close the open epoch: compute, sign and log the decision of every topic with a report or a ballot, all in one commit.
+
+        For development electorates, whose epochs are closed by hand. Raises `Refused`, `Untrusted` or `Unavailable`.
+        """
+        # In a task of its own: whoever asked may go away, the log must not stop in the middle of it.
+        return await asyncio.shield(asyncio.create_task(self._decisions.close_epoch()))
+
+    async def rebuild(self) -> Rebuilt:
+        """Derive every table from the leaves again and put right what differs. Writers wait, readers do not.
+
+        Raises `Untrusted` when the leaves themselves are damaged or break a rule.
+        """
+        async with self._sequencer.turn():
+            try:
+                return await rebuild(self._leader.connection, self.pool, self.blobs)
+            finally:
+                self._leader.resign()  # what it knew of the tables may be wrong now
+
+    async def _begin(self) -> None:
+        """The first two leaves of a new log: its genesis and the constants of its election."""
+        if self.head.size:
+            return
+        bodies = (self._operator.genesis(), development_parameters())
+        async with self._sequencer.turn() as turn:
+            await turn.append([self._operator.state(body, issued=self.clock()) for body in bodies])
+
+    async def _log_own(self, verified: Verified) -> None:
+        (outcome,) = await self._sequencer.submit([Proposal(verified.statement.leaf, verified)])
+        if isinstance(outcome, TreatyError):
+            raise outcome
+
+    async def _answers(
+        self, statements: Sequence[statement.Statement | None], outcomes: Sequence[Place | TreatyError]
+    ) -> list[Logged | TreatyError]:
+        """Give receipts for places, and for what was refused now but is logged already."""
+        head = self.head
+        refused = [s.id for s, outcome in zip(statements, outcomes, strict=True) if s and isinstance(outcome, TreatyError)]
+        logged = await self._reader.index_of(refused, head) if refused else {}
+        known = [outcome.index for outcome in outcomes if isinstance(outcome, Place) and outcome.proof is None]
+        receipts = await self._reader.receipts({*known, *logged.values()}, head) if known or logged else {}
+        answers: list[Logged | TreatyError] = []
+        for signed, outcome in zip(statements, outcomes, strict=True):
+            if isinstance(outcome, Place):
+                assert signed is not None
+                receipt = _receipt(outcome) if outcome.proof is not None else receipts[outcome.index]
+                answers.append(_logged(signed.id, outcome, receipt))
+            elif signed is not None and signed.id in logged:
+                index = logged[signed.id]
+                answers.append(Logged(signed.id, index, False, receipts[index]))
+            else:
+                answers.append(outcome)
+        return answers
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP)
+            try:
+                await self._uploads.expire()
+                await self.pool.execute("delete from spent_tokens where expires < now()")
+            except Exception as error:
+                _log.error("expired uploads not swept", error=str(error))
+
+
+def _guarded(settings: Settings) -> Resolve:
+    guard = EgressGuard(Network({host: Address(*address) for host, address in settings.resolve.items()}, settings.ca))
+
+    async def resolve(did: Did) -> DidDocument:
+        return await fetch_did_document(did, guard)
+
+    return resolve
+
+
+def _receipt(place: Place) -> bytes:
+    assert place.proof is not None
+    return Receipt(place.index, tuple(place.proof), place.head.note).format()
+
+
+def _logged(id_: str, place: Place, receipt: bytes) -> Logged:
+    return Logged(id_, place.index, place.proof is not None, receipt)

@@ -1,0 +1,90 @@
+"""A representation (RFC 9110 §3.2): the bytes and headers of a 200, encoded once and sent any number of times.
+
+It is an ASGI application itself, for GET: it answers `If-None-Match` (RFC 9110 §13.1.2, weak comparison) with a 304. Every one
+has an `ETag` and a `Cache-Control`: what never changes says `immutable` (RFC 8246), everything else `no-cache`, so that caches
+keep it and ask whether it still holds.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeAlias
+
+from treaty_consensus.canonical import hex_digest
+
+if TYPE_CHECKING:
+    from litestar.types import HTTPResponseBodyEvent, HTTPResponseStartEvent, Receive, Scope, Send
+
+JSON = "application/json"
+MARKDOWN = "text/markdown; charset=utf-8"
+TEXT = "text/plain; charset=utf-8"
+BUNDLE = "application/vnd.treaty.bundle.v1+json"
+OCTETS = "application/octet-stream"
+
+IMMUTABLE = "public, max-age=31536000, immutable"
+REVALIDATE = "no-cache"
+NO_STORE = "no-store"
+
+Header: TypeAlias = tuple[str, str]
+RawHeader: TypeAlias = tuple[bytes, bytes]
+
+_OF_CONTENT = (b"content-type", b"content-length", b"x-content-type-options")
+
+
+class Representation:
+    """Immutable; safe to send from any number of requests at once.
+
+    `start`, `content`: the two ASGI events of a 200. `digest`: SHA-256 (hexadecimal) of the blob that these bytes are, so that a
+    withdrawal of the blob can be applied to it, or None.
+    """
+
+    __slots__ = ("_etag", "body", "content", "digest", "start")
+
+    def __init__(
+        self,
+        body: bytes,
+        media_type: str,
+        *extra: Header,
+        cache_control: str = REVALIDATE,
+        digest: str | None = None,
+    ) -> None:
+        """`extra`: more headers, such as `Content-Disposition`. The `ETag` is the body's own digest."""
+        self.body = body
+        self.digest = digest
+        self._etag = b'"%b"' % (digest or hex_digest(body)).encode("ascii")
+        about, always = _encoded(media_type, cache_control, extra)
+        etag, length = (b"etag", self._etag), (b"content-length", b"%d" % len(body))
+        self.start: HTTPResponseStartEvent = {
+            "type": "http.response.start",
+            "status": 200,
+            "headers": [*about, length, etag, *always],
+        }
+        self.content: HTTPResponseBodyEvent = {"type": "http.response.body", "body": body, "more_body": False}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one GET."""
+        await self.answer(next((value for name, value in scope["headers"] if name == b"if-none-match"), None), send)
+
+    async def answer(self, if_none_match: bytes | None, send: Send) -> None:
+        """Answer one GET, given the value of its `If-None-Match`."""
+        if if_none_match is not None and self._matches(if_none_match):
+            shared = [header for header in self.start["headers"] if header[0] not in _OF_CONTENT]
+            await send({"type": "http.response.start", "status": 304, "headers": shared})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        else:
+            await send(self.start)
+            await send(self.content)
+
+    def _matches(self, header: bytes) -> bool:
+        if header == self._etag:
+            return True
+        return any(tag.strip().removeprefix(b"W/") in (self._etag, b"*") for tag in header.split(b","))
+
+
+@lru_cache(maxsize=64)
+def _encoded(media_type: str, cache_control: str, extra: tuple[Header, ...]) -> tuple[list[RawHeader], list[RawHeader]]:
+    """The headers that a representation shares with those of its kind: the ones about its content, and the ones of a 304 too."""
+    about = [(b"content-type", media_type.encode("ascii")), (b"x-content-type-options", b"nosniff")]
+    always = [(b"cache-control", cache_control.encode("ascii"))]
+    always.extend((name.lower().encode("ascii"), value.encode("ascii")) for name, value in extra)
+    return about, always

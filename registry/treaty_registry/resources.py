@@ -1,0 +1,223 @@
+"""The JSON of the catalogue: one struct per resource of the HTTP API.
+
+Digests and statement ids are 64 hexadecimal digits, `index` is a leaf's, times do not occur. A field that may be missing is null;
+`successor` alone is left out, as in the statement it comes from.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+Digest: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+Index: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+ProtocolState: TypeAlias = Literal["active", "deprecated", "yanked", "revoked"]
+
+
+class Election(msgspec.Struct, frozen=True):
+    """What the newest decision of a topic says of a document: its state, the epoch that was closed, the decision's id."""
+
+    state: str
+    epoch: int
+    decision: Digest
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """A protocol's one version, as lists show it. `status` is its publisher's word, `election` the network's."""
+
+    uri: str
+    topic: str
+    title: str
+    summary: str
+    tags: list[str]
+    hash: Digest
+    publisher: str
+    status: ProtocolState
+    election: str | None
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A page of search results; `next` is the cursor of the page after it."""
+
+    protocols: list[Summary]
+    next: str | None
+
+
+class Versions(msgspec.Struct, frozen=True):
+    """All versions of a protocol, newest first by PEP 440."""
+
+    namespace: str
+    name: str
+    versions: list[Summary]
+
+
+class CardView(msgspec.Struct, frozen=True):
+    """A protocol's card; empty once its bytes were withdrawn."""
+
+    title: str
+    summary: str
+    tags: list[str]
+    licence: str
+
+
+class HandlerView(msgspec.Struct, frozen=True):
+    """An attached handler: by whom, and the blobs it is made of."""
+
+    by: str
+    filename: str
+    wheel: Digest
+    size: int
+    entry_point: str
+    bundle: Digest
+    statement: Digest
+    index: Index
+    status: ProtocolState
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A protocol's one version. `handlers`: the publisher's own, newest first, then those of others, oldest first; at most 64."""
+
+    uri: str
+    namespace: str
+    name: str
+    version: str
+    topic: str
+    origin: Literal["negotiated", "standard"]
+    hash: Digest
+    size: int
+    publisher: str
+    statement: Digest
+    index: Index
+    card: CardView
+    aliases: list[str]
+    status: ProtocolState
+    handlers: list[HandlerView]
+    election: Election | None
+    successor: str | None = None
+
+
+class HashMatches(msgspec.Struct, frozen=True):
+    """The protocols whose document has this SHA-256."""
+
+    hash: Digest
+    protocols: list[Summary]
+
+
+class Match(msgspec.Struct, frozen=True):
+    """A protocol that a name may mean. `verified`: false for what is merely claimed, and for every SHA-1."""
+
+    uri: str
+    hash: Digest
+    by: Literal["uri", "hash", "agora", "alias"]
+    verified: bool
+    publisher: str
+
+
+class Resolution(msgspec.Struct, frozen=True):
+    """Everything a name may mean, in the order of publication; the registry never picks."""
+
+    uri: str
+    matches: list[Match]
+
+
+class TopicSummary(msgspec.Struct, frozen=True):
+    """A topic: how many protocols it has, the hash of its consensus, the epoch of its newest decision."""
+
+    topic: str
+    protocols: int
+    consensus: Digest | None
+    epoch: int | None
+
+
+class Topics(msgspec.Struct, frozen=True):
+    """All topics that have a protocol, by name; `next` is where the next page starts."""
+
+    topics: list[TopicSummary]
+    next: str | None
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A document of a topic: where it is published, how many pairs of DIDs reported it, and what the newest decision says: its
+    state, and the weight for and against it (decimal, in units of 2^-32)."""
+
+    hash: Digest
+    uris: list[str]
+    title: str
+    state: str | None
+    reports: int
+    support: str | None
+    opposition: str | None
+
+
+class DecisionView(msgspec.Struct, frozen=True):
+    """The newest decision: the statement, and the transcript it rests on (null when its bytes are not held)."""
+
+    statement: Digest
+    index: Index
+    epoch: int
+    leaf: str
+    transcript: msgspec.Raw | None
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """A topic's election. `epoch`: the open one. `ballots`: how many DIDs have a live one. `matrix`: the decision's pairwise
+    weights, rows and columns in the order of its transcript's candidates, then NONE. `proof`: the decision's receipt."""
+
+    topic: str
+    electorate: str | None
+    epoch: int
+    ballots: int
+    candidates: list[Candidate]
+    matrix: msgspec.Raw | None
+    decision: DecisionView | None
+    proof: str | None
+
+
+class IdentityView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The newest identity of a DID. `keys`: DID URL → Multikey. A did:key is its own proof, and has neither statement nor
+    index."""
+
+    did: str
+    tenure: int
+    keys: dict[str, str]
+    statement: Digest | None = None
+    index: Index | None = None
+
+
+class VoterPosition(msgspec.Struct, frozen=True):
+    """What a voter signs next in a topic: `seq`, and the open `epoch`."""
+
+    seq: int
+    epoch: int
+
+
+class LogView(msgspec.Struct, frozen=True):
+    """The log's name, keys and size. `key`, `clock_key`: C2SP verifier keys."""
+
+    origin: str
+    key: str
+    clock_key: str
+    operator: str
+    electorate: str | None
+    epoch: int
+    size: int
+
+
+class BundleLeaf(msgspec.Struct, frozen=True):
+    """A leaf and its inclusion proof at the bundle's checkpoint, base64."""
+
+    index: Index
+    leaf: str
+    proof: list[str]
+
+
+class Bundle(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything that proves a protocol (`uri`) or a topic's candidates (`topic`), in one piece. See `bundle`."""
+
+    checkpoint: str
+    leaves: list[BundleLeaf]
+    blobs: dict[str, str]
+    uri: str | None = None
+    topic: str | None = None
+    consistency: list[str] | None = None

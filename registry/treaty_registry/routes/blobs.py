@@ -1,0 +1,65 @@
+"""`/blobs`: uploading what a statement names before it is logged, and reading it afterwards."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from litestar import Response, get, put
+from litestar.params import Parameter
+
+from treaty_consensus import canonical
+from treaty_consensus.errors import Malformed
+from treaty_consensus.kinds import MAX_WHEEL, blobs_of
+from treaty_consensus.statement import parse
+
+from ..representation import NO_STORE, OCTETS, Representation
+from ..views import Views
+from .documentation import READ, WRITE, answers, reads
+from .requests import HttpRequest, read_body, source
+
+MAX_STATEMENT_HEADER = 16 * 1024
+
+
+@put(
+    "/blobs/sha256/{digest:str}",
+    status_code=201,
+    summary="Upload a blob",
+    operation_class=reads(OCTETS, description="The blob's bytes."),
+    responses=answers(
+        None, "Stored until the statement is logged, or the upload expires.", *WRITE, status=201, also={204: "Held already."}
+    ),
+)
+async def upload(
+    digest: str,
+    request: HttpRequest,
+    views: Views,
+    statement: Annotated[
+        str,
+        Parameter(
+            header="Treaty-Statement",
+            description="Base64 of the signed statement that names this blob.",
+            max_length=MAX_STATEMENT_HEADER,
+        ),
+    ],
+) -> Response[None]:
+    """Bytes that a signed statement, not yet logged, names by digest and size. They are served once it is logged."""
+    leaf = canonical.b64decode(statement, limit=MAX_STATEMENT_HEADER)
+    sizes = {blob.sha256: blob.size for blob in blobs_of(parse(leaf).body)}
+    size = sizes.get(canonical.parse_digest(digest))
+    if size is None:
+        raise Malformed(
+            "blob.not-named", f"The statement in Treaty-Statement does not name the blob {digest}.", fix="Send the one that does."
+        )
+    data = await read_body(request, min(size, MAX_WHEEL))
+    new = await views.registry.put_blob(digest, leaf, data, source=source(request))
+    return Response(None, status_code=201 if new else 204, headers={"Cache-Control": NO_STORE})
+
+
+@get(
+    "/blobs/sha256/{digest:str}",
+    summary="A blob",
+    responses=answers(bytes, "The bytes, as an attachment.", 404, 410, *READ, media_type=OCTETS),
+)
+async def blob(digest: str, views: Views) -> Representation:
+    """Bytes that a logged statement names, by their SHA-256."""
+    return await views.blob(digest)

@@ -1,0 +1,88 @@
+"""How routes describe themselves in the OpenAPI document, where the framework cannot read it off their signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Schema
+from litestar.openapi.spec.enums import OpenAPIType
+
+from ..problems import MEDIA_TYPE, ProblemDetails
+from ..representation import JSON
+
+_EVERYWHERE = {
+    400: "The request is malformed.",
+    414: "The path or the query is too long.",
+    431: "The headers are too large.",
+    503: "A part of the registry does not answer now.",
+}
+_SOMETIMES = {
+    304: "The representation has not changed.",
+    401: "A signature does not verify, or its key is not the author's.",
+    404: "There is no such thing.",
+    406: "None of its media types is acceptable.",
+    409: "Something else stands in this place.",
+    410: "Its bytes were withdrawn.",
+    413: "The body is too large.",
+    415: "The body's media type is not read here.",
+    422: "A rule says no.",
+    429: "The quota is used up for now.",
+}
+READ = (304,)
+WRITE = (401, 404, 409, 413, 415, 422, 429)
+
+
+def answers(
+    container: type | None,
+    description: str,
+    *refusals: int,
+    status: int = 200,
+    media_type: str = JSON,
+    also: Mapping[int, str] | None = None,
+) -> dict[int, ResponseSpec]:
+    """The responses of a route: what it answers with, then the refusals it knows. `also`: successes without a body of their
+    own."""
+    specs = {status: ResponseSpec(container, description=description, media_type=media_type, generate_examples=False)}
+    for code, text in (also or {}).items():
+        specs[code] = ResponseSpec(container, description=text, media_type=media_type, generate_examples=False)
+    for code in refusals:
+        if code == 304:
+            specs[code] = ResponseSpec(None, description=_SOMETIMES[code])
+        else:
+            specs[code] = _problem(_SOMETIMES[code])
+    specs.update({code: _problem(text) for code, text in _EVERYWHERE.items()})
+    return specs
+
+
+def reads(*media_types: str, description: str) -> type[Operation]:
+    """An operation whose request has a body of one of these media types, read as bytes."""
+
+    @dataclass
+    class WithBody(Operation):
+        def __post_init__(self) -> None:
+            schema = Schema(type=OpenAPIType.STRING)
+            content = {media_type: OpenAPIMediaType(schema=schema) for media_type in media_types}
+            self.request_body = RequestBody(content=content, description=description, required=True)
+
+    return WithBody
+
+
+def also_as(**media_types: str) -> type[Operation]:
+    """An operation whose 200 also comes as text of these media types: name → media type."""
+
+    @dataclass
+    class WithForms(Operation):
+        def __post_init__(self) -> None:
+            found = (self.responses or {})["200"]
+            content = getattr(found, "content", None)
+            assert content is not None
+            for media_type in media_types.values():
+                content.setdefault(media_type, OpenAPIMediaType(schema=Schema(type=OpenAPIType.STRING)))
+
+    return WithForms
+
+
+def _problem(description: str) -> ResponseSpec:
+    return ResponseSpec(ProblemDetails, description=description, media_type=MEDIA_TYPE, generate_examples=False)

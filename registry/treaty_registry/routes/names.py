@@ -1,0 +1,39 @@
+"""`/hashes` and `/resolve`: what a hash or a foreign name may mean."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from litestar import get
+from litestar.params import Parameter
+
+from treaty_consensus.canonical import parse_digest
+from treaty_consensus.protocol import MAX_URI
+
+from ..representation import Representation
+from ..resources import HashMatches, Resolution
+from ..views import Views
+from .documentation import READ, answers
+from .requests import HttpRequest, target
+
+Name = Annotated[str, Parameter(query="uri", min_length=1, max_length=MAX_URI, description="The name, percent-encoded.")]
+
+
+@get(
+    "/hashes/{sha256:str}",
+    summary="Protocols by hash",
+    responses=answers(HashMatches, "In the order of publication.", 404, *READ),
+)
+async def by_hash(sha256: str, request: HttpRequest, views: Views) -> Representation:
+    """The protocols whose document has this SHA-256."""
+    head = views.registry.head
+    return views.json(target(request), head, await views.catalogue.by_hash(parse_digest(sha256)))
+
+
+@get("/resolve", summary="What a name may mean", responses=answers(Resolution, "Every match; none is picked.", *READ))
+async def resolve(uri: Name, request: HttpRequest, views: Views) -> Representation:
+    """A protocol's URI or hash, Agora's SHA-1 (hexadecimal or base64), or an alias that a publisher claims: a canonical URI
+    elsewhere, an A2A extension URI, `anp:protocol:NAME:VERSION`, a purl. An alias is `verified` only when its host is the
+    publisher's own domain."""
+    head = views.registry.head
+    return views.json(target(request), head, await views.catalogue.resolve(uri))

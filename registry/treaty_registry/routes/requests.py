@@ -1,0 +1,84 @@
+"""What a request says, capped and read strictly."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, TypeAlias
+
+from litestar import Request
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException
+
+from treaty_consensus.canonical import parse_decimal
+from treaty_consensus.errors import Malformed, TooLarge
+
+from ..negotiation import Form, preferred_form, split_form
+
+BODY_SECONDS = 30
+
+HttpRequest: TypeAlias = Request[Any, Any, State]
+
+
+async def read_body(request: HttpRequest, limit: int) -> bytes:
+    """The body, at most `limit` bytes of it, that arrives within `BODY_SECONDS`. Raises `TooLarge` as soon as it is known to be
+    larger, or `Malformed`."""
+    try:
+        parse_decimal(request.headers.get("content-length", "0"), limit=limit)
+    except Malformed as error:
+        raise _too_large(limit) from error
+    received = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                received += chunk
+                if len(received) > limit:
+                    raise _too_large(limit)
+    except TimeoutError as error:
+        raise Malformed("http.timeout", f"The body did not arrive within {BODY_SECONDS} seconds.") from error
+    return bytes(received)
+
+
+def media_type(request: HttpRequest) -> str:
+    """The media type of the body, without parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def source(request: HttpRequest) -> str | None:
+    """The sender's IP address, where there is one."""
+    return request.client.host if request.client else None
+
+
+def target(request: HttpRequest) -> str:
+    """The path and query that the request asks for, as memory knows it."""
+    query = request.scope["query_string"].decode("latin-1")
+    return f"{request.scope['path']}?{query}" if query else request.scope["path"]
+
+
+def negotiated(request: HttpRequest, path: str, *forms: Form) -> tuple[str, Form]:
+    """`path` without its suffix, and the form of `forms` that the suffix or else `Accept` asks for. Raises a 406."""
+    stem, form = split_form(path)
+    form = form or preferred_form(request.headers.get("accept", "").encode("latin-1"), forms)
+    if form not in forms:
+        raise HTTPException(status_code=406)
+    return stem, form
+
+
+def number(text: str | None, *, default: int, least: int, most: int, name: str) -> int:
+    """A number from a query. Raises `Malformed`."""
+    if text is None:
+        return default
+    try:
+        value = parse_decimal(text, limit=most)
+    except Malformed as error:
+        raise _out_of_range(name, least, most) from error
+    if value < least:
+        raise _out_of_range(name, least, most)
+    return value
+
+
+def _out_of_range(name: str, least: int, most: int) -> Malformed:
+    return Malformed("http.query", f"`{name}` is a number from {least} to {most}.")
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge("http.body-too-large", f"A body here has at most {limit} bytes.")

@@ -1,0 +1,118 @@
+"""`/sigstore` and `/trust-config.json`: the Sigstore services of this registry, for the stock clients.
+
+Thin: formats and rules are in `sigstore_authority`, whose package docstring lists the statuses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from litestar import Response, get, post
+
+from ..problems import http_problem
+from ..registry import Registry
+from ..representation import JSON, NO_STORE, Representation
+from ..sigstore_authority import ca, rekor, timestamps
+from ..sigstore_authority.trust import trust_config
+from ..views import Views
+from .documentation import READ, WRITE, answers, reads
+from .requests import HttpRequest, media_type, read_body, target
+from .responses import problem_response
+
+TIMESTAMP_QUERY = "application/timestamp-query"
+TIMESTAMP_REPLY = "application/timestamp-reply"
+
+
+@dataclass(frozen=True)
+class Services:
+    """The three services of one registry."""
+
+    certificates: ca.CertificateAuthority
+    timestamps: timestamps.TimestampAuthority
+    entries: rekor.EntryLog
+
+    @classmethod
+    def of(cls, registry: Registry) -> Services:
+        """The services, with the registry behind their ports."""
+        keys, origin, append = registry.authority, registry.origin, registry.append
+        return cls(
+            ca.CertificateAuthority(
+                keys,
+                origin=origin,
+                append=append,
+                authentication_keys=registry.authentication_keys,
+                spend=registry.spend,
+                clock=_now,
+            ),
+            timestamps.TimestampAuthority(keys, clock=_now),
+            rekor.EntryLog(keys, origin=origin, log_key=registry.log_key.public, append=append, clock=_now),
+        )
+
+
+@post(
+    ["/sigstore/api/v2/signingCert", "/api/v2/signingCert"],
+    status_code=200,
+    summary="A signing certificate for a DID (Fulcio)",
+    operation_class=reads(JSON, description="A CSR or a public key, with a token that the DID signed itself."),
+    responses=answers(dict[str, object], "The certificate chain, with an embedded SCT.", *WRITE),
+)
+async def signing_certificate(request: HttpRequest, services: Services) -> Response[bytes]:
+    """The certificate is in the log before it is handed out."""
+    if media_type(request) != JSON:
+        return problem_response(http_problem(415))
+    body = await read_body(request, ca.MAX_REQUEST)
+    return _reply(await services.certificates.issue(body, request.headers.get("authorization")), 200, JSON)
+
+
+@post(
+    "/sigstore/api/v1/timestamp",
+    summary="A timestamp (RFC 3161)",
+    operation_class=reads(TIMESTAMP_QUERY, description="A DER TimeStampReq."),
+    responses={
+        **answers(bytes, "A granted TimeStampResp.", *WRITE, status=201, media_type=TIMESTAMP_REPLY),
+        **answers(bytes, "A TimeStampResp that is a rejection.", status=400, media_type=TIMESTAMP_REPLY),
+    },
+)
+async def timestamp(request: HttpRequest, services: Services) -> Response[bytes]:
+    """Timestamps whatever imprint it is asked to."""
+    if media_type(request) != TIMESTAMP_QUERY:
+        return problem_response(http_problem(415))
+    reply = services.timestamps.respond(await read_body(request, timestamps.MAX_QUERY))
+    return _reply(reply.der, 201 if reply.granted else 400, TIMESTAMP_REPLY)
+
+
+@post(
+    "/sigstore/api/v2/log/entries",
+    summary="Log a signature (Rekor v2)",
+    operation_class=reads(JSON, description="A hashedRekordRequestV002."),
+    responses=answers(dict[str, object], "A TransparencyLogEntry.", *WRITE, status=201),
+)
+async def log_entry(request: HttpRequest, services: Services) -> Response[bytes]:
+    """Only signatures made with certificates of this registry are logged."""
+    if media_type(request) != JSON:
+        return problem_response(http_problem(415))
+    return _reply(await services.entries.add(await read_body(request, rekor.MAX_REQUEST)), 201, JSON)
+
+
+@get("/trust-config.json", summary="ClientTrustConfig for Sigstore clients", responses=answers(dict[str, object], "It.", *READ))
+async def client_trust_config(request: HttpRequest, views: Views) -> Representation:
+    """What `sigstore --trust-config` takes: the trusted root, and where the services are. Compare the root's digest with the
+    genesis."""
+    registry = views.registry
+    config = trust_config(registry.trusted_root, origin=registry.origin, base_url=registry.base_url)
+    return views.current(target(request), registry.head, Representation(config, JSON))
+
+
+@get("/sigstore/trusted-root.json", summary="The trusted root", responses=answers(dict[str, object], "It.", *READ))
+async def trusted_root(request: HttpRequest, views: Views) -> Representation:
+    """The very bytes whose SHA-256 the genesis pins."""
+    return views.current(target(request), views.registry.head, Representation(views.registry.trusted_root, JSON))
+
+
+def _reply(body: bytes, status: int, content_type: str) -> Response[bytes]:
+    return Response(body, status_code=status, media_type=content_type, headers={"Cache-Control": NO_STORE})
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

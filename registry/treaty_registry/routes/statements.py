@@ -1,0 +1,103 @@
+"""`/statements` and `/proofs`: writing signed statements, one or many, and reading them and their receipts back."""
+
+from __future__ import annotations
+
+import msgspec
+from litestar import Response, get, post
+
+from treaty_consensus.canonical import parse_digest
+from treaty_consensus.errors import Malformed, NotFound, TooLarge, TreatyError
+from treaty_consensus.statement import MAX_LEAF
+
+from ..entry import Logged
+from ..problems import Problem, ProblemDetails, http_problem, problem_of
+from ..representation import IMMUTABLE, JSON, NO_STORE, TEXT, Representation
+from ..views import Views
+from .documentation import READ, WRITE, answers, reads
+from .requests import HttpRequest, media_type, read_body, source, target
+from .responses import problem_response
+
+NDJSON = "application/x-ndjson"
+MAX_BATCH = 256
+MAX_BATCH_BYTES = 2 * 1024 * 1024
+
+
+class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The outcome of one line of a batch: `id` and `receipt`, or a `problem`."""
+
+    status: int
+    id: str | None = None
+    receipt: str | None = None
+    problem: ProblemDetails | None = None
+
+
+@post(
+    "/statements",
+    summary="Log signed statements",
+    description=(
+        "One statement as `application/json`: 201 with its receipt (C2SP tlog-proof), or 200 when it was logged before. "
+        "Up to 256 as `application/x-ndjson`, one a line: 200 with one outcome a line, in that order; the refusal of one "
+        "leaves the others be."
+    ),
+    operation_class=reads(JSON, NDJSON, description="A statement in its one spelling, or one a line."),
+    responses=answers(
+        str, "Logged; its receipt.", *WRITE, status=201, media_type=TEXT, also={200: "Logged before, or the outcomes of a batch."}
+    ),
+)
+async def submit(request: HttpRequest, views: Views) -> Response[bytes]:
+    match media_type(request):
+        case "application/json":
+            return await _submit_one(request, views, await read_body(request, MAX_LEAF))
+        case "application/x-ndjson":
+            return await _submit_batch(request, views, await read_body(request, MAX_BATCH_BYTES))
+    return problem_response(http_problem(415, f"Statements come as {JSON}, or as {NDJSON}, one a line."))
+
+
+@get("/statements/{statement:str}", summary="A statement as it was signed", responses=answers(str, "The leaf.", 404, *READ))
+async def statement(statement: str, request: HttpRequest, views: Views) -> Representation:
+    """The canonical envelope of a logged statement: the very bytes of its leaf."""
+    head = views.registry.head
+    row = await views.registry.pool.fetchrow(
+        "select leaf from leaves where statement = $1 and index < $2", bytes.fromhex(parse_digest(statement)), head.size
+    )
+    if row is None:
+        raise NotFound("statement.unknown", f"This log has no statement {statement}.")
+    return views.lasting(target(request), head, Representation(row["leaf"], JSON, cache_control=IMMUTABLE))
+
+
+@get(
+    "/proofs/{statement:str}",
+    summary="A statement's receipt",
+    responses=answers(str, "A C2SP tlog-proof.", 404, *READ, media_type=TEXT),
+)
+async def proof(statement: str, request: HttpRequest, views: Views) -> Representation:
+    """The proof that the log holds a statement, at its newest checkpoint."""
+    head = views.registry.head
+    receipt = await views.registry.receipt(parse_digest(statement))
+    return views.current(target(request), head, Representation(receipt, TEXT))
+
+
+async def _submit_one(request: HttpRequest, views: Views, leaf: bytes) -> Response[bytes]:
+    (outcome,) = await views.registry.submit([leaf], source=source(request))
+    if isinstance(outcome, TreatyError):
+        return problem_response(problem_of(outcome))
+    headers = {"Location": f"/proofs/{outcome.id}", "Cache-Control": NO_STORE}
+    return Response(outcome.receipt, status_code=201 if outcome.new else 200, media_type=TEXT, headers=headers)
+
+
+async def _submit_batch(request: HttpRequest, views: Views, body: bytes) -> Response[bytes]:
+    lines = body.removesuffix(b"\n").split(b"\n")
+    if len(lines) > MAX_BATCH:
+        raise TooLarge("statements.too-many", f"A batch has at most {MAX_BATCH} statements.", fix="Send them in several batches.")
+    if not all(lines):
+        raise Malformed("statements.empty-line", "Every line of a batch is a statement.")
+    outcomes = await views.registry.submit(lines, source=source(request))
+    encoded = b"".join(msgspec.json.encode(_line(outcome)) + b"\n" for outcome in outcomes)
+    return Response(encoded, status_code=200, media_type=NDJSON, headers={"Cache-Control": NO_STORE})
+
+
+def _line(outcome: Logged | TreatyError) -> Line:
+    if isinstance(outcome, TreatyError):
+        problem: Problem = problem_of(outcome)
+        return Line(problem.status, problem=problem.details)
+    return Line(201 if outcome.new else 200, outcome.id, outcome.receipt.decode())

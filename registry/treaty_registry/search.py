@@ -1,0 +1,66 @@
+"""Full-text search that reads English and Chinese alike, with the text search types PostgreSQL has built in.
+
+Text is cut into terms here, the same way for what is indexed and what is asked; PostgreSQL only stores and ranks them.
+
+- NFKC and case folding first, so that full-width letters and letter case make no difference.
+- A run of letters and digits is one term.
+- A run of ideographs, kana or Hangul, which no spaces divide, becomes each of its characters and each pair of neighbours:
+  `协商协议` is 协 商 协 议 协商 商协 协议. Asked for, a run of two or more is its pairs, which must all be there.
+
+An indexed card is a tsvector: terms with positions, and the weight A (title and name), B (tags and topic) or C (summary). A
+query is a tsquery: all of its terms, where a word also stands for the words that begin with it.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+
+from treaty_consensus.errors import Malformed
+
+MAX_QUERY = 200
+MAX_QUERY_TERMS = 16
+_MAX_TERM = 64
+_MAX_POSITION = 16_383
+
+_UNSPACED = "\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+_RUN = re.compile(rf"(?P<unspaced>[{_UNSPACED}]+)|[^\W_{_UNSPACED}]+")
+
+
+def vector(fields: Iterable[tuple[str, str]]) -> str:
+    """The text form of a tsvector of `(weight, text)` fields, weight being A, B, C or D."""
+    lexemes: dict[str, list[str]] = {}
+    position = 0
+    for weight, text in fields:
+        for run, unspaced in _runs(text):
+            for term in (*run, *_pairs(run)) if unspaced else (run[:_MAX_TERM],):
+                position = min(position + 1, _MAX_POSITION)
+                lexemes.setdefault(term, []).append(f"{position}{weight}")
+    return " ".join(f"'{term}':{','.join(places)}" for term, places in sorted(lexemes.items()))
+
+
+def query(text: str) -> str | None:
+    """The text form of the tsquery for what a person typed, or None when it holds no term. Raises `Malformed` over the caps."""
+    if len(text) > MAX_QUERY:
+        raise Malformed("search.query-too-long", f"A search has at most {MAX_QUERY} characters.")
+    terms: list[str] = []
+    for run, unspaced in _runs(text):
+        if not unspaced:
+            terms.append(f"'{run[:_MAX_TERM]}':*")
+        else:
+            terms.extend(f"'{term}'" for term in (_pairs(run) or run))
+    terms = list(dict.fromkeys(terms))
+    if len(terms) > MAX_QUERY_TERMS:
+        raise Malformed("search.too-many-terms", f"A search has at most {MAX_QUERY_TERMS} words or pairs of characters.")
+    return " & ".join(terms) or None
+
+
+def _runs(text: str) -> Iterator[tuple[str, bool]]:
+    """The runs of `text`, each with whether it is of a script without spaces. No run holds a quote or a backslash."""
+    for match in _RUN.finditer(unicodedata.normalize("NFKC", text).casefold()):
+        yield match[0], match["unspaced"] is not None
+
+
+def _pairs(run: str) -> list[str]:
+    return [run[at : at + 2] for at in range(len(run) - 1)]

@@ -1,0 +1,117 @@
+"""What an operator chooses. Everything else follows from the log.
+
+The data directory, made by the first start and to be backed up as a whole:
+
+    DATA/keys/        0700: the log's, the clock's and the operator's key, and the Sigstore authority's
+    DATA/head         the fence: the newest head that was ever signed (see `fence`); never restore an old copy of it
+    DATA/blobs/       documents, cards, wheels, …, unless `blobs` names an object store
+    DATA/postgres/    the embedded database, unless `database` names a server
+    DATA/run/         0700: the control socket of the running server
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from treaty_consensus.errors import Conflict, Malformed
+from treaty_consensus.protocol import is_origin
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A token bucket: `burst` statements at once, refilled at `per_second`."""
+
+    per_second: float
+    burst: float
+
+    def times(self, factor: float) -> Rate:
+        """This rate, so many times."""
+        return Rate(self.per_second * factor, self.burst * factor)
+
+
+@dataclass(frozen=True)
+class Quotas:
+    """How many statements this process takes: of one principal, from one address prefix (IPv4 /24, IPv6 /48), of everybody."""
+
+    principal: Rate = Rate(100, 2_000)
+    prefix: Rate = Rate(5_000, 20_000)
+    total: Rate = Rate(20_000, 40_000)
+
+    def times(self, factor: float) -> Quotas:
+        """These quotas, each multiplied by `factor`."""
+        return Quotas(self.principal.times(factor), self.prefix.times(factor), self.total.times(factor))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`origin`: the log's name for ever; only the first start needs it. `base_url`: where clients reach this registry, when that
+    is not `https://ORIGIN` (or, for a loopback origin, the address listened on). `database`: a PostgreSQL URL; None starts the
+    embedded one. `blobs`: an object store URL; None is a folder of the data directory. `resolve`: HOST → (address, port), hosts
+    that DID resolution reaches there and nowhere else, exempt from its rule of public addresses; `ca`: a PEM file of roots to
+    trust for them. Raises `Malformed`."""
+
+    data: Path
+    host: str = "127.0.0.1"
+    port: int = 8080
+    origin: str | None = None
+    base_url: str | None = None
+    database: str | None = None
+    blobs: str | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    resolve: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    ca: Path | None = None
+    quotas: Quotas = Quotas()
+
+    def __post_init__(self) -> None:
+        if self.origin is not None and not is_origin(self.origin):
+            raise Malformed(
+                "settings.origin",
+                f"{self.origin!r} cannot be a log's origin.",
+                fix="An origin is a lower-case host, with a port where it is not the default: registry.example, localhost:8080.",
+            )
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise Malformed("settings.tls", "TLS needs both a certificate and its key.", fix="Give --tls-cert and --tls-key.")
+
+    @property
+    def keys(self) -> Path:
+        """The directory of secret keys."""
+        return self.data / "keys"
+
+    @property
+    def control(self) -> Path:
+        """The directory of the running server's control socket."""
+        return self.data / "run"
+
+    @property
+    def fence(self) -> Path:
+        """The record of the newest signed head."""
+        return self.data / "head"
+
+    def check_origin(self, origin: str) -> None:
+        """Raises `Conflict` when the log here has another origin than the one asked for."""
+        if self.origin not in (None, origin):
+            raise Conflict(
+                "settings.other-origin",
+                f"The log in {self.data} is {origin}, and no log changes its name to {self.origin}.",
+                fix=f"Leave --origin out, or choose an empty directory for a log named {self.origin}.",
+            )
+
+    def reached_at(self, origin: str) -> str:
+        """The base URL of the registry whose log is `origin`, without a slash at its end."""
+        if self.base_url is not None:
+            return self.base_url.rstrip("/")
+        if not _is_loopback(origin.partition(":")[0]):
+            return f"https://{origin}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.tls_cert else 'http'}://{host}:{self.port}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

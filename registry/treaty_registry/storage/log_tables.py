@@ -1,0 +1,175 @@
+"""The log's own tables (migrations/0001_log.sql): what is read and written of them, and the only SQL that writes them.
+
+Whoever writes holds the leader's lock, and passes the connection that holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+
+from treaty_consensus.errors import Untrusted
+from treaty_consensus.facts import Fact, decode, encode
+from treaty_consensus.kinds import Withdrawal, blobs_of
+from treaty_consensus.log.merkle import Node, leaf_hash
+from treaty_consensus.log.tiles import TILE_HEIGHT, TILE_WIDTH, Tile, TreeEdge, edge_tiles, node_hash_in_tile
+
+from ..entry import Entry
+from .postgres import Connection, Pool
+
+_LOOK_UP = """
+select key, fact, null::bytea as statement, null::bigint as index from facts where key = any($1::text[])
+union all
+select null, null, statement, index from leaves where statement = any($2::bytea[])
+"""
+
+# The update of the head decides: when it finds another head than the leader expects, nothing else is written either.
+_APPEND = """
+with moved as (
+  update head set size = $3, root = $4 where size = $1 and root = $2 returning true
+), new_leaves as (
+  insert into leaves (index, leaf, statement)
+  select row.* from moved, unnest($5::bigint[], $6::bytea[], $7::bytea[]) as row
+), new_tiles as (
+  insert into tiles (level, index, hashes)
+  select row.* from moved, unnest($8::smallint[], $9::bigint[], $10::bytea[]) as row
+), new_facts as (
+  insert into facts (key, fact)
+  select row.* from moved, unnest($11::text[], $12::bytea[]) as row
+  on conflict (key) do update set fact = excluded.fact
+)
+select exists (select from moved)
+"""
+
+_NAME_BLOBS = """
+with named as (
+  insert into blobs (sha256, size, index)
+  select row.* from unnest($1::bytea[], $2::bigint[], $3::bigint[]) as row
+  on conflict (sha256) do nothing
+)
+delete from pending_blobs where sha256 = any($1::bytea[])
+"""
+
+
+async def look_up(
+    connection: Connection, keys: Iterable[str], statements: Collection[bytes]
+) -> tuple[dict[str, Fact], dict[bytes, int]]:
+    """In one round trip: the facts under `keys`, and the index of each of these statement ids that is logged."""
+    facts: dict[str, Fact] = {}
+    logged: dict[bytes, int] = {}
+    for row in await connection.fetch(_LOOK_UP, list(keys), list(statements)):
+        if row["key"] is not None:
+            facts[row["key"]] = decode(row["fact"])
+        else:
+            logged[row["statement"]] = row["index"]
+    return facts, logged
+
+
+async def read_fact(connection: Connection | Pool, key: str) -> Fact | None:
+    """The fact under `key` as of the newest commit, or None."""
+    data = await connection.fetchval("select fact from facts where key = $1", key)
+    return decode(data) if data is not None else None
+
+
+async def append(
+    connection: Connection,
+    before: TreeEdge,
+    after: TreeEdge,
+    entries: Sequence[Entry],
+    facts: Mapping[str, Fact],
+    tiles: Mapping[Tile, bytes],
+) -> bool:
+    """Within a transaction: move the head from `before` to `after`, and write the leaves, full tiles and facts between them.
+
+    False when the head is not `before`: another leader writes this log, and nothing was written here.
+    """
+    full = {tile: hashes for tile, hashes in tiles.items() if tile.width == TILE_WIDTH}
+    moved = await connection.fetchval(
+        _APPEND,
+        *(before.size, before.root(), after.size, after.root()),
+        [entry.index for entry in entries],
+        [entry.leaf for entry in entries],
+        [bytes.fromhex(entry.statement.id) if entry.statement else None for entry in entries],
+        *([tile.level for tile in full], [tile.index for tile in full], list(full.values())),
+        *(list(facts), [encode(fact) for fact in facts.values()]),
+    )
+    if moved:
+        await _apply_blobs(connection, entries)
+    return bool(moved)
+
+
+async def _apply_blobs(connection: Connection, entries: Sequence[Entry]) -> None:
+    statements = [(entry.index, entry.statement.body) for entry in entries if entry.statement]
+    named = [(bytes.fromhex(blob.sha256), blob.size, index) for index, body in statements for blob in blobs_of(body)]
+    if named:
+        await connection.execute(_NAME_BLOBS, *(list(column) for column in zip(*named, strict=True)))
+    for index, body in statements:
+        if isinstance(body, Withdrawal):
+            query = "update blobs set withdrawn = $2 where sha256 = $1 and withdrawn is null"
+            await connection.execute(query, bytes.fromhex(body.sha256), index)
+
+
+async def write_facts(connection: Connection, facts: Mapping[str, Fact]) -> None:
+    """Store all facts at once, where there are none yet."""
+    values = [(key, encode(fact)) for key, fact in facts.items()]
+    await connection.copy_records_to_table("facts", records=values, columns=["key", "fact"])
+
+
+async def read_head(connection: Connection | Pool) -> tuple[int, bytes]:
+    """The size and the root that the newest commit left."""
+    row = await connection.fetchrow("select size, root from head")
+    assert row is not None
+    return row["size"], row["root"]
+
+
+async def read_leaves(connection: Connection | Pool, indexes: Collection[int]) -> dict[int, bytes]:
+    """The leaves at `indexes`; those that do not exist are absent."""
+    rows = await connection.fetch("select index, leaf from leaves where index = any($1::bigint[])", list(indexes))
+    return {row["index"]: row["leaf"] for row in rows}
+
+
+async def read_range(connection: Connection | Pool, begin: int, end: int) -> list[bytes]:
+    """The leaves from `begin` up to, not including, `end`. Raises `Untrusted` when one is missing."""
+    rows = await connection.fetch("select leaf from leaves where index >= $1 and index < $2 order by index", begin, end)
+    if len(rows) != end - begin:
+        raise Untrusted("log.leaves-missing", f"The database lacks leaves between {begin} and {end}.")
+    return [row["leaf"] for row in rows]
+
+
+async def stream_leaves(connection: Connection | Pool, begin: int, end: int) -> AsyncIterator[list[bytes]]:
+    """The leaves from `begin` up to `end` in chunks of at most 256, each chunk within one entry bundle."""
+    while begin < end:
+        stop = min(end, (begin // TILE_WIDTH + 1) * TILE_WIDTH)
+        yield await read_range(connection, begin, stop)
+        begin = stop
+
+
+async def read_tiles(connection: Connection | Pool, tiles: Collection[Tile]) -> dict[Tile, bytes]:
+    """The full tiles at these coordinates; those that do not exist are absent."""
+    rows = await connection.fetch(
+        "select level, index, hashes from tiles"
+        " join unnest($1::smallint[], $2::bigint[]) as wanted (level, index) using (level, index)",
+        [tile.level for tile in tiles],
+        [tile.index for tile in tiles],
+    )
+    return {Tile(row["level"], row["index"]): row["hashes"] for row in rows}
+
+
+async def load_edge(connection: Connection | Pool, size: int) -> TreeEdge:
+    """The right edge of the tree of the first `size` leaves, from the leaves and full tiles below it.
+
+    Raises `Untrusted` when some are missing. Compare its root with a recorded head.
+    """
+    partial: dict[Tile, bytes] = {}
+    for tile in edge_tiles(size):
+        first = tile.index * TILE_WIDTH
+        if tile.level == 0:
+            partial[tile] = b"".join(map(leaf_hash, await read_range(connection, first, first + tile.width)))
+            continue
+        below = [Tile(tile.level - 1, index) for index in range(first, first + tile.width)]
+        stored = await read_tiles(connection, below)
+        if len(stored) != len(below):
+            raise Untrusted("log.tiles-missing", f"The database lacks tiles of level {tile.level - 1}.")
+        partial[tile] = b"".join(
+            node_hash_in_tile(Node(TILE_HEIGHT * tile.level, child.index), child, stored[child]) for child in below
+        )
+    return TreeEdge.load(size, partial)

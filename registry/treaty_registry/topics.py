@@ -1,0 +1,164 @@
+"""Queries of the elections: topics, their candidates and newest decision, and where a voter stands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from treaty_consensus import facts
+from treaty_consensus.canonical import b64encode
+from treaty_consensus.did import parse_did
+from treaty_consensus.errors import Gone, Malformed, NotFound
+from treaty_consensus.facts import LogFact
+from treaty_consensus.protocol import is_topic
+
+from .registry import Head, Registry
+from .resources import Candidate, DecisionView, LogView, Topic, Topics, TopicSummary, VoterPosition
+
+if TYPE_CHECKING:
+    from asyncpg import Record as Row
+
+MAX_TOPICS = 500
+MAX_CANDIDATES = 100
+
+_TOPICS = """
+select t.topic, t.protocols, d.consensus, d.epoch
+from (select topic, count(*) as protocols from protocols where topic > $1 group by topic order by topic limit $2) t
+left join lateral (select consensus, epoch from decisions where topic = t.topic order by index desc limit 1) d on true
+order by t.topic
+"""
+_CANDIDATES = """
+select d.document, d.uris, d.title, e.state,
+       (select count(distinct (first, second)) from reports r
+        where r.topic = $1 and r.document = d.document and r.outcome = 'agreed') as reports
+from (select document, array_agg(uri order by index) as uris, min(index) as index, (array_agg(title order by index))[1] as title
+      from protocols where topic = $1 group by document) d
+left join elections e on (e.topic, e.document) = ($1, d.document)
+order by e.state is null, reports desc, d.index limit $2
+"""
+_DECISION = """
+select d.statement, d.index, d.epoch, d.transcript, l.leaf from decisions d join leaves l on l.index = d.index
+where d.topic = $1 and d.index < $2 order by d.index desc limit 1
+"""
+
+
+class _Votes(msgspec.Struct):
+    hash: str
+    support: str
+    opposition: str
+
+
+class _Transcript(msgspec.Struct):
+    """Of a decision's transcript, what a topic's page repeats."""
+
+    candidates: list[_Votes]
+    pairwise: msgspec.Raw
+
+
+class Elections:
+    """Reads the elections. Safe for concurrent use on one event loop."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._pool = registry.pool
+
+    async def topics(self, after: str) -> Topics:
+        """Topics by name, those that follow `after`."""
+        rows = await self._pool.fetch(_TOPICS, after, MAX_TOPICS + 1)
+        shown = [
+            TopicSummary(row["topic"], row["protocols"], row["consensus"].hex() if row["consensus"] else None, row["epoch"])
+            for row in rows[:MAX_TOPICS]
+        ]
+        return Topics(shown, shown[-1].topic if len(rows) > MAX_TOPICS else None)
+
+    async def topic(self, topic: str, head: Head) -> Topic:
+        """A topic's election. Raises `NotFound`, or `Malformed` when it is no topic."""
+        _check_topic(topic)
+        rows = await self._pool.fetch(_CANDIDATES, topic, MAX_CANDIDATES)
+        if not rows:
+            raise NotFound("topic.unknown", f"Nothing is published in the topic {topic} here.", fix="See /topics.")
+        log, electorate = await self._log()
+        ballots = await self._pool.fetchval("select count(*) from ballots where topic = $1 and not withdrawn", topic)
+        decision = await self._decision(topic, head)
+        transcript = None
+        if decision is not None and decision.transcript is not None:
+            transcript = msgspec.json.decode(decision.transcript, type=_Transcript)
+        return Topic(
+            topic=topic,
+            electorate=electorate,
+            epoch=log.epoch,
+            ballots=ballots,
+            candidates=_candidates(rows, transcript),
+            matrix=transcript.pairwise if transcript else None,
+            decision=decision,
+            proof=(await self._registry.receipt(decision.statement)).decode() if decision else None,
+        )
+
+    async def voter(self, topic: str, did: str) -> VoterPosition:
+        """What `did` signs next in `topic`. Raises `Malformed`."""
+        _check_topic(topic)
+        parse_did(did)
+        last = await self._pool.fetchval("select seq from ballots where (topic, did) = ($1, $2)", topic, did)
+        log, _ = await self._log()
+        return VoterPosition(0 if last is None else last + 1, log.epoch)
+
+    async def log(self, head: Head) -> LogView:
+        """The log's name, keys and size."""
+        log, electorate = await self._log()
+        registry = self._registry
+        return LogView(
+            origin=registry.origin,
+            key=str(registry.log_key),
+            clock_key=str(registry.clock_key),
+            operator=registry.operator,
+            electorate=electorate,
+            epoch=log.epoch,
+            size=head.size,
+        )
+
+    async def _log(self) -> tuple[LogFact, str | None]:
+        """The log's own fact, and the electorate in force."""
+        row = await self._pool.fetchrow("select fact from facts where key = $1", facts.LOG)
+        log = facts.log_of({facts.LOG: facts.decode(row["fact"])} if row else {})
+        if log.parameters is None:
+            return log, None
+        electorate = await self._pool.fetchval(
+            "select electorate from parameters where statement = $1", bytes.fromhex(log.parameters)
+        )
+        return log, electorate
+
+    async def _decision(self, topic: str, head: Head) -> DecisionView | None:
+        row = await self._pool.fetchrow(_DECISION, topic, head.size)
+        if row is None:
+            return None
+        try:
+            transcript = msgspec.Raw(await self._registry.blob(row["transcript"].hex()))
+        except (NotFound, Gone):
+            transcript = None
+        return DecisionView(row["statement"].hex(), row["index"], row["epoch"], b64encode(row["leaf"]), transcript)
+
+
+def _candidates(rows: list[Row], transcript: _Transcript | None) -> list[Candidate]:
+    votes = {entry.hash: entry for entry in transcript.candidates} if transcript else {}
+    candidates = []
+    for row in rows:
+        digest = row["document"].hex()
+        counted = votes.get(digest)
+        candidates.append(
+            Candidate(
+                hash=digest,
+                uris=row["uris"],
+                title=row["title"],
+                state=row["state"],
+                reports=row["reports"],
+                support=counted.support if counted else None,
+                opposition=counted.opposition if counted else None,
+            )
+        )
+    return candidates
+
+
+def _check_topic(topic: str) -> None:
+    if not is_topic(topic):
+        raise Malformed("topic.name", "A topic is one to four lower-case names joined by '/'.")

@@ -1,0 +1,111 @@
+"""Blobs on their way into the log: uploads that no logged statement names yet.
+
+An upload is never served. It waits in the blob store under its digest, with a row in `pending_blobs` that says until when; the
+commit of the statement that names it takes the row away and adds one to `blobs`. What nobody names in time is deleted. A row is
+written before the bytes and deleted after them, so a crash leaves no bytes that no row knows of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from treaty_consensus.errors import Gone, NotFound, Refused, Unavailable
+from treaty_consensus.kinds import Blob
+
+from .blobs import BlobStore
+from .storage.postgres import Pool
+
+LIFETIME = 3600
+"""Seconds that an upload waits for its statement."""
+MAX_WAITING = 1024**3
+"""Bytes of uploads that wait at a time, of everybody together."""
+
+_WAIT = """
+insert into pending_blobs (sha256, size, expires) values ($1, $2, now() + make_interval(secs => $3))
+on conflict (sha256) do update set expires = excluded.expires
+returning xmax = 0
+"""
+_PRESENT = """
+with renewed as (
+  update pending_blobs set expires = now() + make_interval(secs => $2) where sha256 = any($1::bytea[]) returning sha256
+)
+select sha256, false as withdrawn from renewed
+union all
+select sha256, withdrawn is not null from blobs where sha256 = any($1::bytea[])
+"""
+
+
+class Uploads:
+    """Safe for concurrent use, also by several processes."""
+
+    def __init__(self, pool: Pool, blobs: BlobStore, lifetime: float = LIFETIME) -> None:
+        self._pool = pool
+        self._blobs = blobs
+        self._lifetime = lifetime
+
+    async def hold(self, sha256: str, data: bytes) -> bool:
+        """Store bytes that a statement will name; `sha256` is their digest. Durable when it returns; False when they were held.
+
+        Raises `Gone` when these bytes were withdrawn, `Unavailable` when too much is waiting already.
+        """
+        if await self._is_logged(sha256):
+            return False
+        if await self._pool.fetchval("select coalesce(sum(size), 0) from pending_blobs") + len(data) > MAX_WAITING:
+            raise Unavailable("quota.uploads", "Too many uploads wait for their statements.", fix="Send again in an hour.")
+        new = await self._pool.fetchval(_WAIT, bytes.fromhex(sha256), len(data), self._lifetime)
+        await self._blobs.put(sha256, data)
+        return bool(new)
+
+    async def present(self, named: Sequence[Blob]) -> dict[str, bytes]:
+        """The bytes of all these blobs, none of which will expire before their statement is logged.
+
+        Raises `NotFound` when one was not uploaded, `Gone` when it was withdrawn, `Refused` when its size is not the one named.
+        """
+        rows = await self._pool.fetch(_PRESENT, [bytes.fromhex(blob.sha256) for blob in named], self._lifetime)
+        withdrawn = {row["sha256"].hex(): row["withdrawn"] for row in rows}
+        contents = {}
+        for blob in named:
+            if withdrawn.get(blob.sha256):
+                raise _withdrawn(blob.sha256)
+            data = await self._blobs.get(blob.sha256) if blob.sha256 in withdrawn else None
+            if data is None:
+                raise NotFound(
+                    "blob.missing",
+                    f"The statement names the blob {blob.sha256}, which is not here.",
+                    fix=f"Upload it first: PUT /blobs/sha256/{blob.sha256}",
+                )
+            if len(data) != blob.size:
+                raise Refused("blob.size", f"The blob {blob.sha256} has {len(data)} bytes, not {blob.size}.")
+            contents[blob.sha256] = data
+        return contents
+
+    async def served(self, sha256: str) -> bytes:
+        """The bytes of a blob that a logged statement names. Raises `NotFound`, or `Gone` when they were withdrawn."""
+        data = await self._blobs.get(sha256) if await self._is_logged(sha256) else None
+        if data is None:
+            raise NotFound("blob.unknown", f"No logged statement names a blob {sha256}.")
+        return data
+
+    async def expire(self) -> int:
+        """Delete what nobody named in time; return how many blobs that were."""
+        async with self._pool.acquire() as connection, connection.transaction():
+            rows = await connection.fetch("delete from pending_blobs where expires < now() returning sha256")
+            digests = [row["sha256"] for row in rows]
+            kept = await connection.fetch("select sha256 from blobs where sha256 = any($1::bytea[])", digests)
+            # The rows stay locked until the bytes are gone: an upload of the same bytes waits, and then stores them again.
+            await self._delete({digest.hex() for digest in digests} - {row["sha256"].hex() for row in kept})
+        return len(digests) - len(kept)
+
+    async def _delete(self, digests: Collection[str]) -> None:
+        for digest in digests:
+            await self._blobs.delete(digest)
+
+    async def _is_logged(self, sha256: str) -> bool:
+        row = await self._pool.fetchrow("select withdrawn from blobs where sha256 = $1", bytes.fromhex(sha256))
+        if row is not None and row["withdrawn"] is not None:
+            raise _withdrawn(sha256)
+        return row is not None
+
+
+def _withdrawn(sha256: str) -> Gone:
+    return Gone("blob.withdrawn", f"The operator of this registry withdrew the bytes of {sha256}.")

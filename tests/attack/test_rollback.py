@@ -1,0 +1,53 @@
+"""A registry goes back to a shorter log, so that what was logged since seems not to have happened: step 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fetching import fetcher, refused_at
+from simulated_registry import ALICE, NAME, uri_of, with_echo
+
+from treaty_consensus import kinds
+
+
+async def test_a_log_that_lost_its_newest_leaves_is_refused(tmp_path: Path) -> None:
+    registry = with_echo()
+    short = registry.copy()
+    registry.add(kinds.Status(uri_of(), "deprecated"), ALICE)
+    async with fetcher(registry, tmp_path) as agent:
+        await agent.fetch(uri_of())
+    short.now += 7200
+    failure = await refused_at(2, short, tmp_path)
+    assert failure.code.startswith(("log.", "http."))
+
+
+async def test_a_server_that_lags_behind_is_accepted_and_not_remembered(tmp_path: Path) -> None:
+    registry = with_echo()
+    registry.add(kinds.Status(uri_of(), "deprecated"), ALICE)
+    async with fetcher(registry, tmp_path) as agent:
+        await agent.fetch(uri_of())
+        newest = agent.registries.get(NAME.origin).seen
+    registry.now += 7200
+    registry.served = registry.size - 1
+    answer = registry.tamper
+
+    def tiles_of_the_whole_log(path: str, body: bytes) -> bytes:
+        return registry.copy()._tile(path) if path.startswith("/tile/") else answer(path, body)
+
+    registry.tamper = tiles_of_the_whole_log
+    async with fetcher(registry, tmp_path) as agent:
+        verified = await agent.fetch(uri_of())
+        assert verified.checkpoint.checkpoint.size == registry.size < len(registry.leaves)
+        assert verified.warnings == ()
+        assert agent.registries.get(NAME.origin).seen == newest
+
+
+async def test_a_server_that_lags_behind_for_too_long_is_refused(tmp_path: Path) -> None:
+    registry = with_echo()
+    registry.add(kinds.Status(uri_of(), "deprecated"), ALICE)
+    async with fetcher(registry, tmp_path) as agent:
+        await agent.fetch(uri_of())
+    registry.cosigned = registry.now
+    registry.now += 7200
+    registry.served = registry.size - 1
+    assert (await refused_at(2, registry, tmp_path)).code == "checkpoint.stale"

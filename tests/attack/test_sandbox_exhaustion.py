@@ -1,0 +1,210 @@
+"""A handler that uses up time, memory, or the host's patience: it is ended, and everything else goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+from handler_packages import LOCAL, PEER, PROBE, package
+from sandboxes import Probe, descendants, gone, probe
+
+from treaty_client.handlers import Limits, SandboxPool
+from treaty_consensus.errors import Refused, TreatyError, Unavailable
+from treaty_handler import Call, Opened
+
+SHORT = Limits(event=0.5, load=5.0)
+
+
+async def ends_with(inside: Probe, code: str, expected: str) -> None:
+    """The code ends the worker with this error; later calls fail too, and no process is left."""
+    before = descendants()
+    assert before
+    with pytest.raises(TreatyError) as caught:
+        await inside.run(code)
+    assert caught.value.code == expected, caught.value
+    with pytest.raises(TreatyError):
+        await inside.run("value = 1")
+    assert not inside.worker.alive
+    await inside.worker.close()
+    assert gone(before)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while True: pass",
+        "sum(range(10 ** 12))",
+        "'a' * 30_000_000 in 'a' * 20_000_000 + 'b'\nimport re; re.match('(a+)+$', 'a' * 40 + 'b')",
+        "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
+        "import os; os.read(0, 1)",
+    ],
+    ids=["loop", "long C call", "regular expression", "catches everything", "steals the host's next request"],
+)
+async def test_an_endless_event(code: str) -> None:
+    async with probe(limits=SHORT) as inside:
+        await ends_with(inside, code, "sandbox.timeout")
+
+
+async def test_memory() -> None:
+    async with probe() as inside:
+        await ends_with(inside, "value = len(bytearray(1 << 30))", "sandbox.memory")
+    async with probe() as inside:
+        await ends_with(inside, "x = []\nwhile True: x.append(bytes(1 << 20))", "sandbox.memory")
+    async with probe() as inside:
+        # Whoever catches the error keeps living, within the same limit.
+        assert await inside.run("try:\n    bytearray(1 << 30)\nexcept MemoryError:\n    value = 'caught'") == "caught"
+        assert await inside.run("value = 1") == 1
+
+
+async def test_a_crash() -> None:
+    async with probe() as inside:
+        await ends_with(inside, "import sys; sys.modules['ctypes'].string_at(0)", "sandbox.died")
+    async with probe() as inside:
+        await ends_with(inside, "import os; os._exit(3)", "sandbox.died")
+
+
+async def test_exceptions_of_every_kind_are_told_escaped() -> None:
+    for code, told in (
+        ("raise ValueError('a\\x1b[31m\\nb')", "ValueError: a\\x1b[31m b"),
+        ("raise SystemExit(0)", "SystemExit: 0"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("def f(): f()\nf()", "RecursionError"),
+        ("class E(BaseException):\n    def __str__(self): raise self\nraise E", "E: <exception str() failed>"),
+    ):
+        async with probe() as inside:
+            before = descendants()
+            with pytest.raises(Refused) as caught:
+                await inside.run(code)
+            assert caught.value.code == "handler.raised"
+            assert told in caught.value.message
+            assert caught.value.message.isprintable()
+            await inside.worker.close()
+            assert gone(before)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os\nos.write(0, b'\\0\\0\\0\\1x')",
+        "import os\nos.write(0, b'\\xff\\xff\\xff\\xff')",
+        "import os\nos.write(0, b'\\0\\0\\0\\x0a\\x91\\xa5ready\\0\\0\\0' + b'more')",
+        "import os\nwhile True: os.write(0, b'x' * 65536)",
+        "value = 'x' * 5_000_000",
+        "effects = [Audit(text='x' * 1000) for _ in range(5000)]",
+    ],
+    ids=["no frame", "4 GiB announced", "another reply", "flood", "a large value", "5 MB of notes"],
+)
+async def test_what_floods_or_forges_the_pipe(code: str) -> None:
+    async with probe() as inside:
+        await ends_with(inside, code, "handler.reply")
+
+
+async def test_a_reply_that_was_not_asked_for() -> None:
+    # Two frames at once, the second being the answer to a question the host has not asked yet.
+    forged = "import os\nframe = b'\\x92\\xa7effects\\x90'\nos.write(0, (len(frame).to_bytes(4, 'big') + frame) * 2)"
+    async with probe() as inside:
+        await ends_with(inside, forged, "handler.reply")
+
+
+async def test_one_worker_dies_and_the_others_go_on() -> None:
+    async with SandboxPool(size=0, limits=SHORT) as pool:
+        workers = [await pool.load(package(), local=LOCAL, peers=[peer]) for peer in (PEER, "did:wba:other.example")]
+        sessions = [await worker.open("client") for worker in workers]
+        for session in sessions:
+            await session.handle(Opened())
+        bad, good = (
+            session.handle(Call(call="1", operation="ask", arguments={"code": code}))
+            for session, code in zip(sessions, ("while True: pass", "value = 'fine'"), strict=True)
+        )
+        ended, answered = await asyncio.gather(bad, good, return_exceptions=True)
+        assert isinstance(ended, Unavailable)
+        assert not isinstance(answered, BaseException)
+        assert answered[0].value == "fine"  # type: ignore[union-attr]
+        assert [worker.alive for worker in workers] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        ("while True: pass", "sandbox.timeout"),
+        ("x = bytearray(1 << 30)", "sandbox.memory"),
+        ("raise ValueError('no')", "handler.raised"),
+        ("def (:", "handler.syntax"),
+        ("(" * 500, "handler.syntax"),
+        ("x = 1", "handler.raised"),
+        ("import os; os._exit(0)", "sandbox.died"),
+        ("import requests", "handler.raised"),
+        ("import os; os.fork()", "handler.raised"),
+    ],
+)
+async def test_a_package_that_is_bad_already_when_it_is_loaded(source: str, code: str) -> None:
+    async with SandboxPool(size=0, limits=Limits(load=1.0)) as pool:
+        before = descendants()
+        with pytest.raises(TreatyError) as caught:
+            await pool.load(package(source), local=LOCAL, peers=[PEER])
+        assert caught.value.code == code, caught.value
+        assert descendants() == before
+        good = await pool.load(package(), local=LOCAL, peers=[PEER])
+        assert good.alive
+
+
+async def test_a_cancelled_caller_leaves_no_worker_in_between() -> None:
+    async with probe() as inside:
+        before = descendants()
+        task = asyncio.create_task(inside.run("while True: pass"))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not inside.worker.alive
+        await inside.worker.close()
+        assert gone(before)
+
+
+async def test_everything_ends_with_the_pool_ready_or_not() -> None:
+    pool = SandboxPool(size=2)
+    await pool.warm()
+    worker = await pool.load(package(), local=LOCAL, peers=[PEER])
+    running = descendants()
+    assert len(running) >= 2
+    await pool.close()
+    assert gone(running)
+    assert not worker.alive
+    with pytest.raises(Unavailable):
+        await pool.load(package(), local=LOCAL, peers=[PEER])
+
+
+async def test_everything_ends_with_the_host(tmp_path: Path) -> None:
+    """kill -9 of the process that runs the pool: its workers, even one in an endless loop, end with it."""
+    script = tmp_path / "host.py"
+    script.write_text(
+        "import asyncio, sys\n"
+        f"sys.path.insert(0, {str(Path(__file__).resolve().parents[1])!r})\n"
+        "from sandboxes import descendants, probe\n"
+        "async def main():\n"
+        "    async with probe() as inside:\n"
+        "        print(*descendants(), flush=True)\n"
+        "        await inside.run('while True: pass')\n"
+        "asyncio.run(main())\n"
+    )
+    host = await asyncio.create_subprocess_exec(sys.executable, str(script), stdout=asyncio.subprocess.PIPE)
+    assert host.stdout is not None
+    workers = {int(pid) for pid in (await host.stdout.readline()).split()}
+    assert workers
+    host.kill()
+    await host.wait()
+    assert gone(workers)
+
+
+async def test_many_workers_leave_no_descriptor_behind() -> None:
+    source = package(PROBE)
+    async with SandboxPool(size=0, isolation="none") as pool:
+        (await pool.load(source, local=LOCAL, peers=[PEER])).kill()
+        await asyncio.sleep(0)
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(5):
+            workers = [await pool.load(source, local=LOCAL, peers=[PEER]) for _ in range(5)]
+            await asyncio.gather(*(worker.close() for worker in workers))
+        assert len(list(Path("/proc/self/fd").iterdir())) <= before

@@ -1,0 +1,208 @@
+"""What a handler can reach from inside the sandbox: nothing it could harm, and nothing it could learn from."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from sandboxes import descendants, probe
+
+REFUSED = ("PermissionError", "OSError", "RuntimeError", "ImportError", "NotImplementedError")
+
+
+async def test_no_network() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        async with probe() as inside:
+            for family in ("AF_INET", "AF_INET6", "AF_UNIX", "AF_NETLINK"):
+                assert await inside.attempt(f"import _socket; _socket.socket(_socket.{family})") in (
+                    "PermissionError",
+                    "ImportError",
+                )
+            # The same by the bare system call, for whoever brings no module along: socket(AF_INET, SOCK_STREAM, 0).
+            assert await inside.run(_syscall("SOCKET", 2, 1, 0)) == -1
+            assert (
+                await inside.attempt(f"import urllib.request; urllib.request.urlopen('http://127.0.0.1:{port}')") != "it worked"
+            )
+
+
+async def test_the_view_holds_nothing_else() -> None:
+    async with probe() as inside:
+        assert set(await inside.run("import os; value = os.listdir('/')")) <= {"python", "treaty", "usr", "lib", "lib64"}
+        assert await inside.run("import os; value = sorted(os.listdir('/treaty'))") == ["msgspec", "treaty_handler", "worker"]
+        packages = (
+            "import glob; value = glob.glob('/python/*/python3*/*-packages/*') + glob.glob('/usr/lib/python3/*-packages/*')"
+        )
+        assert await inside.run(packages) == []
+        for path in ("/etc", "/home", "/root", "/proc", "/dev", "/sys", "/tmp", "/var", "/run", "/work", "/opt", "/bin"):
+            assert await inside.attempt(f"import os; os.listdir({path!r})") == "FileNotFoundError", path
+
+
+async def test_neither_home_nor_repository_nor_installed_packages(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("swordfish")
+    secret.chmod(0o644)
+    here = Path(__file__).resolve()
+    async with probe() as inside:
+        for path in (secret, here, Path.home() / ".bashrc", Path.home() / ".treaty"):
+            assert await inside.attempt(f"open({str(path)!r})") == "FileNotFoundError", path
+        for module in ("jsonschema_rs", "sigstore", "treaty_client", "treaty_consensus", "pip", "pytest"):
+            assert await inside.attempt(f"import {module}") == "ModuleNotFoundError", module
+        assert await inside.attempt("import treaty_handler, json, decimal, hashlib, email") == "it worked"
+
+
+async def test_nothing_is_writable() -> None:
+    async with probe() as inside:
+        for folder in ("/", "/python", "/python/lib", "/treaty", "/treaty/worker", "/usr", "/usr/lib"):
+            path = f"{folder}/x"
+            assert await inside.attempt(f"open({path!r}, 'w')") in ("PermissionError", "OSError"), folder
+            assert await inside.attempt(f"import os; os.mkdir({path!r})") in ("PermissionError", "OSError"), folder
+        writing = {
+            "os.open('/treaty/worker/main.py', os.O_RDWR)",
+            "os.open('/treaty/worker/main.py', os.O_WRONLY)",
+            "os.open('/', os.O_TMPFILE | os.O_RDWR)",
+            "os.open('/treaty/worker/main.py', os.O_RDONLY | os.O_TRUNC)",
+            "os.memfd_create('x')",
+            "os.unlink('/treaty/worker/main.py')",
+            "os.rename('/treaty', '/x')",
+            "os.symlink('/', '/x')",
+            "os.chmod('/treaty', 0o777)",
+            "os.truncate('/treaty/worker/main.py', 0)",
+            "os.chdir('/usr')",
+        }
+        for code in writing:
+            assert await inside.attempt(f"import os; {code}") in ("PermissionError", "OSError"), code
+
+
+async def test_the_environment_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "swordfish")
+    monkeypatch.setenv("PYTHONPATH", "/swordfish")
+    async with probe() as inside:
+        assert set(await inside.run("import os; value = list(os.environ)")) <= {"LD_LIBRARY_PATH", "PWD", "LC_CTYPE"}
+        assert "swordfish" not in str(await inside.run("import os, sys; value = [dict(os.environ), sys.path, sys.argv]"))
+        # The host's name is not the sandbox's, and even that is not told.
+        assert await inside.attempt("import os; assert os.uname().nodename == 'x'") == "PermissionError"
+
+
+async def test_it_is_nobody() -> None:
+    async with probe() as inside:
+        # Seen from outside: bwrap keeps the uid of whoever started it, the interpreter below it does not keep root's.
+        [pid] = [pid for pid in descendants() if Path(f"/proc/{pid}/comm").read_text().startswith("python")]
+        proc = Path(f"/proc/{pid}")
+        status = dict(line.split(":\t", 1) for line in (proc / "status").read_text().splitlines() if ":\t" in line)
+        assert {int(uid) for uid in status["Uid"].split()} == {os.getuid() or 65534}
+        assert {int(gid) for gid in status["Gid"].split()} == {os.getgid() or 65534}
+        assert [int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")] == [0] * 5
+        assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+        assert [entry.name for entry in (proc / "fd").iterdir()] == ["0"]
+        for namespace in ("user", "pid", "net", "ipc", "uts", "mnt", "cgroup"):
+            own = Path(f"/proc/self/ns/{namespace}").readlink()
+            assert (proc / "ns" / namespace).readlink() != own, namespace
+        assert await inside.run("value = 1") == 1
+
+
+async def test_no_process_and_no_signal() -> None:
+    async with probe() as inside:
+        for code in (
+            "os.fork()",
+            "os.forkpty()",
+            "os.posix_spawn('/python/bin/python3', ['python3'], {})",
+            "os.execv('/usr/lib/x', ['x'])",
+            "os.system('true') == 0 or exec('raise PermissionError')",
+            "os.kill(1, 9)",
+            "os.killpg(0, 9)",
+            "os.setuid(0)",
+            "os.setgid(0)",
+            "os.pipe()",
+            "os.nice(-1)",
+            "os.sched_setaffinity(0, {0})",
+            "os.chroot('/')",
+            "os.urandom(1)",
+            "os.getrandom(1)",
+            "__import__('_thread').start_new_thread(print, ())",
+            "__import__('signal').alarm(1) == 0 or exec('raise PermissionError')",
+            "__import__('time').sleep(0.1)",
+            "__import__('signal').signal(2, print)",
+        ):
+            assert await inside.attempt(f"import os\n{code}") in REFUSED, code
+        for name, *arguments in (
+            ("PRLIMIT64", 0, 0, 0, 0),
+            ("EXECVE", 0, 0, 0),
+            ("PTRACE", 0, 1, 0),
+            ("UNSHARE", 0x10000000),
+            ("MOUNT", 0, 0, 0),
+            ("BPF", 0, 0, 0),
+            ("IO_URING_SETUP", 1, 0),
+            ("USERFAULTFD", 0),
+            ("PERF_EVENT_OPEN", 0, 0, 0),
+            ("KEYCTL", 0, 0),
+            ("PROCESS_VM_READV", 1, 0, 0),
+            ("MEMFD_SECRET", 0),
+            ("PRCTL", 22, 0, 0),
+        ):
+            assert await inside.run(_syscall(name, *arguments)) == -1, name
+            assert await inside.run("import errno; value = session.kept['errno'] == errno.EPERM"), name
+
+
+async def test_no_native_code_after_the_doors_closed() -> None:
+    async with probe() as inside:
+        # mmap(0, 4096, READ|WRITE|EXEC, PRIVATE|ANONYMOUS, -1, 0), and making memory executable later.
+        assert await inside.run(_syscall("MMAP", 0, 4096, 7, 0x22, -1, 0)) == -1
+        assert await inside.run(_syscall("MPROTECT", 0, 4096, 5)) == -1
+        assert await inside.attempt("import _sqlite3") == "ImportError"
+
+
+async def test_inherited_descriptors_are_closed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("swordfish")
+    descriptor = os.open(secret, os.O_RDONLY)
+    os.set_inheritable(descriptor, True)
+    try:
+        async with probe() as inside:
+            for number in {1, 2, 3, descriptor}:
+                assert await inside.attempt(f"import os; os.fstat({number})") == "OSError", number
+            assert await inside.attempt("import os; os.fstat(0)") == "it worked"
+    finally:
+        os.close(descriptor)
+
+
+async def test_printing_is_harmless_and_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    async with probe() as inside:
+        assert await inside.attempt("import sys; print('x' * 10_000_000); print('y', file=sys.stderr)") == "it worked"
+        assert await inside.run("value = 7") == 7
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "")
+
+
+# System call numbers: x86_64, aarch64.
+_NUMBERS = {
+    "MMAP": (9, 222),
+    "MPROTECT": (10, 226),
+    "SOCKET": (41, 198),
+    "EXECVE": (59, 221),
+    "PTRACE": (101, 117),
+    "PRCTL": (157, 167),
+    "MOUNT": (165, 40),
+    "KEYCTL": (250, 219),
+    "UNSHARE": (272, 97),
+    "PRLIMIT64": (302, 261),
+    "PERF_EVENT_OPEN": (298, 241),
+    "PROCESS_VM_READV": (310, 270),
+    "BPF": (321, 280),
+    "USERFAULTFD": (323, 282),
+    "IO_URING_SETUP": (425, 425),
+    "MEMFD_SECRET": (447, 447),
+}
+
+
+def _syscall(name: str, *arguments: int) -> str:
+    """Code that makes a bare system call; `value` is what it returned."""
+    number = _NUMBERS[name][os.uname().machine == "aarch64"]
+    words = ", ".join(f"ctypes.c_long({argument})" for argument in (number, *arguments))
+    return (
+        "import sys; ctypes = sys.modules['ctypes']\n"
+        f"value = ctypes.CDLL(None, use_errno=True).syscall({words})\n"
+        "session.kept['errno'] = ctypes.get_errno()"
+    )

@@ -1,0 +1,47 @@
+"""Fixtures for the HTTP contract: a client of the registry's application in this process, and agents it can resolve."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+from registries import Web
+from signers import ORIGIN, Signer, domain_signer
+
+from treaty_registry.app import create_app
+from treaty_registry.operator import Operator, load_operator
+from treaty_registry.registry import Registry
+
+
+@pytest.fixture
+async def api(registry: Registry) -> AsyncIterator[httpx.AsyncClient]:
+    """The registry over HTTP, without a socket."""
+    transport = httpx.ASGITransport(create_app(registry))  # type: ignore[arg-type]  # the two spell ASGI's types differently
+    async with httpx.AsyncClient(transport=transport, base_url=f"https://{ORIGIN}") as client:
+        yield client
+
+
+@pytest.fixture
+def operator(registry: Registry, tmp_path: Path) -> Operator:
+    """The keys of the registry's operator."""
+    return load_operator(tmp_path / "registry" / "keys")
+
+
+@pytest.fixture
+def alice(web: Web) -> Signer:
+    """An agent with a domain, whose document can be fetched."""
+    return _agent(web, "alice.example")
+
+
+@pytest.fixture
+def bob(web: Web) -> Signer:
+    """Another one."""
+    return _agent(web, "bob.example")
+
+
+def _agent(web: Web, domain: str) -> Signer:
+    agent = domain_signer(domain)
+    web.serve(agent)
+    return agent

@@ -1,0 +1,216 @@
+"""What every transport promises, on each of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+
+import pytest
+from websockets.asyncio.client import connect as raw_connect
+from websockets.asyncio.server import ServerConnection
+from websockets.asyncio.server import serve as raw_serve
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.http11 import Request, Response
+
+from treaty_client.meta.frame import MAX_FRAME
+from treaty_client.network import Network
+from treaty_client.transport import memory, websocket
+from treaty_client.transport.connection import Connection, ConnectionLost
+from treaty_consensus.errors import Malformed, TooLarge, TreatyError, Unavailable
+
+
+@asynccontextmanager
+async def in_memory() -> AsyncIterator[tuple[Connection, Connection]]:
+    yield memory.pair()
+
+
+@asynccontextmanager
+async def over_websocket() -> AsyncIterator[tuple[Connection, Connection]]:
+    accepted: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+    over = asyncio.Event()
+
+    async def accept(connection: Connection) -> None:
+        accepted.set_result(connection)
+        await over.wait()
+
+    async with websocket.listen(accept, "127.0.0.1", 0, max_connections=2) as port:
+        near = await websocket.connect(f"ws://127.0.0.1:{port}/", Network())
+        try:
+            yield near, await accepted
+        finally:
+            over.set()
+            await near.close()
+
+
+@pytest.fixture(params=[in_memory, over_websocket])
+async def pair(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Connection, Connection]]:
+    async with request.param() as ends:
+        yield ends
+
+
+async def test_messages_arrive_whole_in_order_and_of_their_kind(pair: tuple[Connection, Connection]) -> None:
+    messages: list[str | bytes] = ["你好", b"\x40\x00\xff", "", b"", "last"]
+    for near, far in (pair, pair[::-1]):
+        for message in messages:
+            await near.send(message)
+        assert [await far.receive() for _ in messages] == messages
+
+
+async def test_the_largest_frame_passes(pair: tuple[Connection, Connection]) -> None:
+    near, far = pair
+    sending = asyncio.create_task(near.send(bytes(MAX_FRAME)))
+    assert await far.receive() == bytes(MAX_FRAME)
+    await sending
+
+
+async def test_too_large_a_message_does_not_arrive(pair: tuple[Connection, Connection]) -> None:
+    near, far = pair
+    try:
+        await near.send(bytes(MAX_FRAME + 1))
+    except TooLarge:
+        return
+    with pytest.raises(ConnectionLost):
+        await far.receive()
+
+
+async def test_whoever_closes_gives_the_reason_and_what_was_sent_before_still_arrives(
+    pair: tuple[Connection, Connection],
+) -> None:
+    near, far = pair
+    await near.send("goodbye")
+    closing = asyncio.create_task(near.close("session.idle"))
+    assert await far.receive() == "goodbye"
+    with pytest.raises(ConnectionLost) as lost:
+        await far.receive()
+    assert lost.value.reason == "session.idle"
+    await closing
+    with pytest.raises(ConnectionLost):
+        await far.send("too late")
+    with pytest.raises(ConnectionLost):
+        await near.send("too late")
+    await near.close()
+    await far.close("again")
+
+
+async def test_a_normal_end_has_no_reason(pair: tuple[Connection, Connection]) -> None:
+    near, far = pair
+    closing = asyncio.create_task(near.close())
+    with pytest.raises(ConnectionLost) as lost:
+        await far.receive()
+    assert lost.value.reason == ""
+    await closing
+
+
+async def test_cancelling_receive_loses_nothing(pair: tuple[Connection, Connection]) -> None:
+    near, far = pair
+    waiting = asyncio.create_task(far.receive())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await near.send("still here")
+    assert await far.receive() == "still here"
+
+
+async def test_a_sender_waits_for_a_reader(pair: tuple[Connection, Connection]) -> None:
+    near, far = pair
+    sent = 0
+
+    async def flood() -> None:
+        nonlocal sent
+        for _ in range(64):
+            await near.send(bytes(MAX_FRAME))
+            sent += 1
+
+    flooding = asyncio.create_task(flood())
+    before = -1
+    while sent != before:
+        before = sent
+        await asyncio.sleep(0.2)
+    assert sent < 64
+    for _ in range(64):
+        await far.receive()
+    await flooding
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1/", "ws:///nowhere", "ws://user@127.0.0.1/", "ws://127.0.0.1:99999/", "nonsense"]
+)
+async def test_what_is_no_address_is_refused_without_connecting(url: str) -> None:
+    with pytest.raises(Malformed):
+        await websocket.connect(url, Network())
+
+
+async def test_nobody_there_is_a_clear_error() -> None:
+    async with websocket.listen(_hang_up, "127.0.0.1", 0, max_connections=1) as port:
+        pass
+    with pytest.raises(Unavailable) as failure:
+        await websocket.connect(f"ws://127.0.0.1:{port}/", Network())
+    assert failure.value.code == "connection.failed"
+
+
+async def test_an_address_that_is_taken_is_a_clear_error() -> None:
+    async with websocket.listen(_hang_up, "127.0.0.1", 0, max_connections=1) as port:
+        with pytest.raises(Unavailable) as failure:
+            async with websocket.listen(_hang_up, "127.0.0.1", port, max_connections=1):
+                raise AssertionError("two servers on one port")
+        assert failure.value.code == "connection.listen"
+
+
+async def test_a_web_page_cannot_speak_to_an_agent() -> None:
+    async with websocket.listen(_hang_up, "127.0.0.1", 0, max_connections=1) as port:
+        with pytest.raises(InvalidStatus) as refusal:
+            await raw_connect(f"ws://127.0.0.1:{port}/", origin="https://evil.example", proxy=None)  # type: ignore[arg-type]
+        assert refusal.value.response.status_code == 403
+
+
+async def test_one_connection_too_many_is_told_to_come_back_later() -> None:
+    started, over = asyncio.Event(), asyncio.Event()
+
+    async def wait(connection: Connection) -> None:
+        started.set()
+        await over.wait()
+
+    async with websocket.listen(wait, "127.0.0.1", 0, max_connections=1) as port:
+        first = await websocket.connect(f"ws://127.0.0.1:{port}/", Network())
+        await started.wait()
+        with pytest.raises(InvalidStatus) as refusal:
+            await raw_connect(f"ws://127.0.0.1:{port}/", proxy=None)
+        assert refusal.value.response.status_code == 503
+        over.set()
+        await first.close()
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    async with raw_serve(_raw_hang_up, "127.0.0.1", 0, process_request=_redirect) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        with pytest.raises(Unavailable):
+            await websocket.connect(f"ws://127.0.0.1:{port}/", Network())
+
+
+async def test_a_compressed_message_is_not_offered() -> None:
+    async with websocket.listen(_hang_up, "127.0.0.1", 0, max_connections=1) as port:
+        socket = await raw_connect(f"ws://127.0.0.1:{port}/", proxy=None)
+        assert socket.response is not None
+        assert "Sec-WebSocket-Extensions" not in socket.response.headers
+        with pytest.raises(ConnectionClosed):
+            await socket.recv()
+
+
+async def _hang_up(connection: Connection) -> None:
+    await connection.close()
+
+
+async def _raw_hang_up(socket: object) -> None: ...
+
+
+def _redirect(socket: ServerConnection, _: Request) -> Response:
+    response = socket.respond(HTTPStatus.FOUND, "")
+    response.headers["Location"] = "ws://127.0.0.1:1/"
+    return response
+
+
+def test_a_lost_connection_is_one_of_the_errors_that_callers_know() -> None:
+    assert issubclass(ConnectionLost, TreatyError)

@@ -1,0 +1,218 @@
+"""Mirroring and auditing a log from its URL and key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from signers import signed
+from simulated_registry import ALICE, BASE_URL, BOB, NAME, OPERATOR, TOPIC, SimulatedRegistry, flipped, uri_of, with_echo
+
+from treaty_client.api import RegistryClient
+from treaty_client.audit import AuditReport, audit
+from treaty_client.mirror import Mirror
+from treaty_consensus import kinds
+from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
+from treaty_consensus.log.checkpoint import Checkpoint, open_checkpoint
+from treaty_consensus.log.tiles import TILE_WIDTH
+from treaty_consensus.sigstore_leaf import CertificateLeaf
+
+
+def silent(*progress: object) -> None:
+    """Who does not listen."""
+
+
+async def audited(registry: SimulatedRegistry, folder: Path) -> AuditReport:
+    return await audit(NAME, folder, registry.network(), progress=silent)
+
+
+async def mirrored(registry: SimulatedRegistry, folder: Path) -> Mirror:
+    mirror = Mirror(folder, NAME.key)
+    async with RegistryClient(BASE_URL, registry.network()) as client:
+        await mirror.update(client, silent)
+    return mirror
+
+
+def grown(registry: SimulatedRegistry, leaves: int) -> SimulatedRegistry:
+    for _ in range(leaves):
+        registry.force(CertificateLeaf(b"certificate %d" % len(registry.leaves)).encode())
+    return registry
+
+
+def elected() -> SimulatedRegistry:
+    """A log with votes and two decided epochs."""
+    registry = with_echo()
+    for signer in (ALICE, BOB):
+        ballot = kinds.Ballot(TOPIC, 0, ((registry.document_of(uri_of()).sha256,),), registry.checkpoint().decode())
+        registry.add(ballot, signer)
+    registry.decide()
+    registry.decide()
+    return registry
+
+
+async def test_an_audit_recomputes_every_decision(tmp_path: Path) -> None:
+    registry = elected()
+    report = await audited(registry, tmp_path)
+    assert report.checkpoint.note == registry.checkpoint()
+    assert report.checkpoint.time == registry.now
+    assert [(decision.body.epoch, decision.index) for decision in report.decisions] == [
+        (0, len(registry.leaves) - 2),
+        (1, len(registry.leaves) - 1),
+    ]
+    assert report.leaves == {
+        "genesis": 1, "parameters": 1, "identity": 2, "publish": 1, "handler": 1, "sigstore": 2, "ballot": 2, "decision": 2,
+    }  # fmt: skip
+    assert report.witnesses == 2
+
+
+async def test_a_wrong_decision_is_found(tmp_path: Path) -> None:
+    registry = elected()
+    made = registry.statements()[-1][1]
+    assert isinstance(made.body, kinds.Decision)
+    lie = kinds.Decision(
+        **{name: getattr(made.body, name) for name in made.body.__struct_fields__}
+        | {"consensus": registry.document_of(uri_of()).sha256}
+    )
+    fork = registry.rewritten(registry.size - 1, signed(lie, OPERATOR, issued=registry.now).leaf)
+    with pytest.raises(Untrusted) as error:
+        await audited(fork, tmp_path)
+    assert error.value.code == "audit.decision"
+
+
+async def test_a_leaf_that_breaks_a_rule_is_found(tmp_path: Path) -> None:
+    registry = with_echo()
+    registry.force(signed(kinds.Grant("alice.example", BOB.did), BOB, issued=registry.now).leaf)
+    with pytest.raises(Untrusted) as error:
+        await audited(registry, tmp_path)
+    assert error.value.code == "audit.refused"
+
+
+async def test_a_witness_of_another_history_is_heard(tmp_path: Path) -> None:
+    registry = with_echo()
+    fork = registry.rewritten(5, registry.leaves[4])
+    ballot = kinds.Ballot(TOPIC, 0, (), fork.checkpoint().decode())
+    registry.add(ballot, ALICE)
+    with pytest.raises(Untrusted) as error:
+        await audited(registry, tmp_path)
+    assert error.value.code == "audit.fork"
+
+
+async def test_what_the_log_never_signed_is_no_witness(tmp_path: Path) -> None:
+    registry = with_echo()
+    registry.add(kinds.Ballot(TOPIC, 0, (), "nonsense"), ALICE)
+    assert (await audited(registry, tmp_path)).witnesses == 0
+
+
+async def test_a_log_under_another_genesis_is_refused(tmp_path: Path) -> None:
+    registry = with_echo()
+    genesis = kinds.Genesis(NAME.origin, "other-key", "clock", OPERATOR.did, "0" * 64)
+    fork = registry.rewritten(0, signed(genesis, OPERATOR, issued=registry.now).leaf)
+    with pytest.raises(Untrusted) as error:
+        await audited(fork, tmp_path)
+    assert error.value.code == "audit.genesis"
+
+
+@pytest.mark.parametrize("steps", [(0,), (1, 1), (248, 1, 7), (600, 300), (100, 148, 256)])
+async def test_a_mirror_grows_with_the_log(tmp_path: Path, steps: tuple[int, ...]) -> None:
+    registry = with_echo()
+    for more in steps:
+        grown(registry, more)
+        registry.requests.clear()
+        mirror = await mirrored(registry, tmp_path)
+        assert [leaf for entries in mirror.entries() for leaf in entries] == registry.leaves
+        assert not any("/tile/0/" in request or "/tile/1/" in request for request in registry.requests)
+        for size in {1, 7, registry.size // 2, registry.size - 1, registry.size}:
+            registry.served = size
+            assert mirror.root_at(size) == registry.root()
+            registry.served = None
+
+
+async def test_what_is_mirrored_is_not_fetched_again(tmp_path: Path) -> None:
+    registry = grown(with_echo(), 2 * TILE_WIDTH)
+    await mirrored(registry, tmp_path)
+    registry.requests.clear()
+    await mirrored(registry, tmp_path)
+    assert registry.requests == ["GET /checkpoint"]
+
+
+async def test_an_interrupted_mirror_is_continued(tmp_path: Path) -> None:
+    registry = grown(with_echo(), 20 * TILE_WIDTH)
+
+    def fail_late(path: str, body: bytes) -> bytes:
+        if path == "/tile/entries/017":
+            raise Unavailable("test.cut", "The line was cut.")
+        return body
+
+    registry.tamper = fail_late
+    with pytest.raises(Unavailable):
+        await mirrored(registry, tmp_path)
+    assert Mirror(tmp_path, NAME.key).checkpoint() is None
+    registry.tamper = lambda path, body: body
+    registry.requests.clear()
+    mirror = await mirrored(registry, tmp_path)
+    fetched = [request for request in registry.requests if "entries" in request]
+    assert 0 < len(fetched) < 10
+    assert [leaf for entries in mirror.entries() for leaf in entries] == registry.leaves
+
+
+async def test_entries_that_are_not_those_of_the_checkpoint_are_refused(tmp_path: Path) -> None:
+    registry = with_echo()
+    other = registry.rewritten(5, registry.leaves[4])
+    registry.tamper = lambda path, body: other._tile(path) if path.startswith("/tile/") else body
+    with pytest.raises(Untrusted) as error:
+        await mirrored(registry, tmp_path)
+    assert error.value.code == "mirror.root"
+    assert Mirror(tmp_path, NAME.key).checkpoint() is None
+
+
+@pytest.mark.parametrize("more", [0, 10, 300])
+async def test_a_fork_does_not_replace_the_mirror(tmp_path: Path, more: int) -> None:
+    registry = with_echo()
+    await mirrored(registry, tmp_path)
+    fork = grown(registry.rewritten(5, registry.leaves[4]), more)
+    with pytest.raises(Untrusted) as error:
+        await mirrored(fork, tmp_path)
+    assert error.value.code == "mirror.root"
+    mirror = await mirrored(grown(registry, 1), tmp_path)
+    assert [leaf for entries in mirror.entries() for leaf in entries] == registry.leaves
+
+
+async def test_a_log_that_went_back_is_compared_with_the_mirror(tmp_path: Path) -> None:
+    registry = grown(with_echo(), 300)
+    mirror = await mirrored(registry, tmp_path)
+    registry.served = 100
+    assert (await mirrored(registry, tmp_path)).checkpoint() == mirror.checkpoint()
+    fork = grown(with_echo().rewritten(5, registry.leaves[4]), 20)
+    with pytest.raises(Untrusted):
+        await mirrored(fork, tmp_path)
+    assert (mirror.checkpoint() or open_checkpoint(b"", NAME.key)).checkpoint.size == len(registry.leaves)
+
+
+DAMAGES = (lambda data: b"", lambda data: data[:-1], lambda data: flipped(data, 20))
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("path", ["checkpoint", "tile/entries/000", "tile/entries/001.p/52", "tile/0/001.p/52"])
+async def test_damage_is_noticed(tmp_path: Path, path: str, damage: Callable[[bytes], bytes]) -> None:
+    registry = grown(with_echo(), 300)
+    await mirrored(registry, tmp_path)
+    file = tmp_path / path
+    whole = file.read_bytes()
+    file.write_bytes(damage(whole))
+    with pytest.raises(TreatyError) as error:
+        await audited(grown(registry, 1), tmp_path)
+    assert error.value.code == "mirror.damaged"
+    file.write_bytes(whole)
+    assert (await audited(registry, tmp_path)).checkpoint.checkpoint == Checkpoint(NAME.origin, registry.size, registry.root())
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("path", ["tile/0/000", "tile/1/000.p/1", "tile/0/001.p/52"])
+async def test_damage_is_never_taken_for_a_fork(tmp_path: Path, path: str, damage: Callable[[bytes], bytes]) -> None:
+    mirror = await mirrored(grown(with_echo(), 300), tmp_path)
+    (tmp_path / path).write_bytes(damage((tmp_path / path).read_bytes()))
+    with pytest.raises(Untrusted) as error:
+        for size in (3, 100, 256, 300, 308):
+            mirror.root_at(size)
+    assert error.value.code == "mirror.damaged"

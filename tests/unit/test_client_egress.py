@@ -1,0 +1,223 @@
+"""The egress guard: what strangers cannot make us fetch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+from loopback import Loopback, answering, response
+
+from treaty_client import egress
+from treaty_client.egress import HOST_INTERVAL, MAX_BODY, EgressGuard, is_public
+from treaty_client.network import Address, Network
+from treaty_consensus.errors import NotFound, Refused, TooLarge, TreatyError, Unavailable
+
+URL = "https://alice.example/.well-known/did.json"
+
+
+@dataclass
+class World:
+    """A clock that tests move, a DNS that they write, and the servers behind it."""
+
+    now: float = 1000.0
+    names: dict[str, list[str]] = field(default_factory=lambda: {"alice.example": ["93.184.216.34"]})
+    asked: list[str] = field(default_factory=list)
+    connected: list[Address] = field(default_factory=list)
+    answer: Callable[[httpx.Request], Awaitable[httpx.Response]] | None = None
+
+    async def lookup(self, host: str) -> list[str]:
+        self.asked.append(host)
+        if host not in self.names:
+            raise OSError("no such name")
+        return self.names[host]
+
+    def transport(self, address: Address) -> httpx.AsyncBaseTransport:
+        self.connected.append(address)
+
+        async def answer(request: httpx.Request) -> httpx.Response:
+            if self.answer is not None:
+                return await self.answer(request)
+            return httpx.Response(200, stream=httpx.ByteStream(b"{}"))
+
+        return httpx.MockTransport(answer)
+
+    def guard(self, network: Network | None = None) -> EgressGuard:
+        return EgressGuard(network or Network(), lookup=self.lookup, clock=lambda: self.now, transport=self.transport)
+
+
+async def refusal(guard: EgressGuard, url: str = URL) -> TreatyError:
+    with pytest.raises(TreatyError) as error:
+        await guard.get(url)
+    return error.value
+
+
+async def test_the_address_that_was_checked_is_the_one_that_is_used() -> None:
+    world = World()
+    answers = iter([["93.184.216.34"], ["127.0.0.1"]])
+
+    async def rebinding(host: str) -> list[str]:
+        return next(answers)
+
+    guard = EgressGuard(Network(), lookup=rebinding, clock=lambda: world.now, transport=world.transport)
+    assert await guard.get(URL) == b"{}"
+    assert world.connected == [Address("93.184.216.34", 443)]
+    world.now += HOST_INTERVAL
+    assert (await refusal(guard)).code == "egress.address"
+    assert len(world.connected) == 1
+
+
+NOT_PUBLIC = """
+127.0.0.1 10.0.0.1 172.16.0.1 192.168.0.1 169.254.169.254 100.64.0.1 0.0.0.0 224.0.0.1 240.0.0.1 255.255.255.255 192.0.2.1
+198.18.0.1 ::1 :: fe80::1 fc00::1 fec0::1 ff02::1 ::ffff:127.0.0.1 ::ffff:8.8.8.8 64:ff9b::7f00:1 2002:7f00:1::1 2002:808:808::1
+2001:0:4136:e378:8000:63bf:3fff:fdd2 2001:db8::1
+"""
+
+
+@pytest.mark.parametrize("address", NOT_PUBLIC.split())
+async def test_an_address_that_is_not_public_is_not_fetched(address: str) -> None:
+    world = World(names={"alice.example": [address]})
+    assert not is_public(address)
+    assert (await refusal(world.guard())).code == "egress.address"
+    assert world.connected == []
+
+
+@pytest.mark.parametrize("address", ["93.184.216.34", "8.8.8.8", "2606:2800:220:1:248:1893:25c8:1946"])
+async def test_a_public_address_is_fetched(address: str) -> None:
+    world = World(names={"alice.example": ["10.0.0.1", address]})
+    assert await world.guard().get(URL) == b"{}"
+    assert world.connected == [Address(address, 443)]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://alice.example/", "https://alice.example:8443/", "https://user@alice.example/", "https://user:x@alice.example/",
+        "ftp://alice.example/", "file:///etc/passwd", "https://", "alice.example", "https://[::1]/", "https://ALICE.example\\@x/",
+    ],
+)  # fmt: skip
+async def test_a_url_that_is_not_plain_https_is_not_fetched(url: str) -> None:
+    world = World()
+    assert (await refusal(world.guard(), url)).code == "egress.url"
+    assert world.asked == [] and world.connected == []
+
+
+async def test_an_ip_address_as_host_is_checked_like_any_other() -> None:
+    world = World(names={"127.0.0.1": ["127.0.0.1"]})
+    assert (await refusal(world.guard(), "https://127.0.0.1/did.json")).code == "egress.address"
+
+
+@pytest.mark.parametrize(
+    "reply, family, code",
+    [
+        (httpx.Response(302, headers={"Location": "https://127.0.0.1/"}), Refused, "egress.redirect"),
+        (httpx.Response(301), Refused, "egress.redirect"),
+        (httpx.Response(404), NotFound, "egress.not-found"),
+        (httpx.Response(410), NotFound, "egress.not-found"),
+        (httpx.Response(204), Unavailable, "egress.status"),
+        (httpx.Response(500), Unavailable, "egress.status"),
+        (httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=httpx.ByteStream(b"")), Refused, "egress.encoding"),
+        (httpx.Response(200, stream=httpx.ByteStream(b"x" * (MAX_BODY + 1))), TooLarge, "egress.too-large"),
+    ],
+)
+async def test_an_answer_that_is_not_a_plain_small_body_is_refused(reply: httpx.Response, family: type, code: str) -> None:
+    async def answer(request: httpx.Request) -> httpx.Response:
+        return reply
+
+    error = await refusal(World(answer=answer).guard())
+    assert (type(error), error.code) == (family, code)
+
+
+async def test_a_body_of_just_the_cap_is_taken() -> None:
+    async def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, stream=httpx.ByteStream(b"x" * MAX_BODY))
+
+    assert len(await World(answer=answer).guard().get(URL)) == MAX_BODY
+
+
+async def test_a_host_that_never_finishes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(egress, "DEADLINE", 0.05)
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        await asyncio.sleep(3600)
+        raise AssertionError
+
+    assert (await refusal(World(answer=answer).guard())).code == "egress.deadline"
+
+
+async def test_a_name_that_does_not_exist_and_a_host_that_does_not_answer_are_unavailable() -> None:
+    async def answer(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    assert (await refusal(World(names={}).guard())).code == "egress.unreachable"
+    assert (await refusal(World(answer=answer).guard())).code == "egress.unreachable"
+
+
+async def test_concurrent_requests_are_one_fetch_and_an_impatient_one_does_not_end_it() -> None:
+    world, go = World(), asyncio.Event()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        await go.wait()
+        return httpx.Response(200, stream=httpx.ByteStream(b"once"))
+
+    world.answer = answer
+    guard = world.guard()
+    waiting = [asyncio.create_task(guard.get(URL)) for _ in range(5)]
+    await asyncio.sleep(0.01)
+    waiting[0].cancel()
+    go.set()
+    assert await asyncio.gather(*waiting[1:]) == [b"once"] * 4
+    assert len(world.connected) == 1
+
+
+async def test_a_failure_is_remembered_for_a_minute() -> None:
+    world = World(names={})
+    guard = world.guard()
+    first = await refusal(guard)
+    world.names["alice.example"] = ["8.8.8.8"]
+    world.now += egress.FAILURE_LIFETIME - 1
+    second = await refusal(guard)
+    assert (second.code, second.message, world.asked) == (first.code, first.message, ["alice.example"])
+    assert second is not first
+    world.now += 1
+    assert await guard.get(URL) == b"{}"
+
+
+async def test_a_host_is_asked_once_in_ten_seconds() -> None:
+    world = World()
+    guard = world.guard()
+    await guard.get(URL)
+    world.now += HOST_INTERVAL - 1
+    error = await refusal(guard, "https://alice.example/users/bob/did.json")
+    assert (type(error), error.code) == (Unavailable, "egress.host-interval")
+    assert len(world.connected) == 1
+    world.now += 1
+    assert await guard.get("https://alice.example/users/bob/did.json") == b"{}", "the refusal itself is not remembered"
+
+
+async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(egress, "_REMEMBERED", 3)
+    guard = World(names={}).guard()
+    for number in range(10):
+        await refusal(guard, f"https://host-{number}.example/")
+    assert len(guard._failures) == len(guard._asked) == 3
+    assert not guard._flights
+
+
+async def test_a_host_that_the_operator_names_is_reached_there_over_real_tls(tmp_path: Path) -> None:
+    async with Loopback(tmp_path).serving(answering(b'{"id":"x"}'), "alice.example") as loopback:
+        guard = EgressGuard(loopback.network(), clock=lambda: 0.0)
+        assert await guard.get(URL) == b'{"id":"x"}'
+        assert "\r\nAccept-Encoding: identity\r\n" in loopback.seen[0]
+        assert (await refusal(guard, "https://alice.example:8443/")).code == "egress.url"
+
+
+async def test_a_slow_body_is_cut_off_over_real_tls(tmp_path: Path) -> None:
+    async def endless(head: str) -> bytes:
+        return response(b"x" * (4 * MAX_BODY))
+
+    async with Loopback(tmp_path).serving(endless, "alice.example") as loopback:
+        assert (await refusal(EgressGuard(loopback.network()))).code == "egress.too-large"

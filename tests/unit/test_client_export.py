@@ -1,0 +1,74 @@
+"""A verified protocol as files, and again from those files without a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fetching import fetcher
+from simulated_registry import ALICE, BOB, NAME, flipped, uri_of, with_echo
+
+from treaty_client.export import BUNDLE, DOCUMENT, TRUSTED_ROOT, export, verify_directory
+from treaty_client.policy import Policy
+from treaty_client.steps import VerificationFailed
+from treaty_client.trust import TrustedRegistries
+from treaty_client.verification import VerifiedProtocol
+from treaty_consensus.errors import NotFound
+
+POLICY = Policy([ALICE.did])
+WHEEL = "treaty_handler_echo-1-py3-none-any.whl"
+
+
+async def exported(tmp_path: Path) -> VerifiedProtocol:
+    async with fetcher(with_echo(), tmp_path / "home") as agent:
+        verified = await agent.fetch(uri_of())
+    files = export(verified, tmp_path / "out")
+    assert {path.name for path in files} == {path.name for path in (tmp_path / "out").iterdir()}
+    return verified
+
+
+async def test_the_files_are_the_protocol_and_prove_it_years_later(tmp_path: Path) -> None:
+    verified = await exported(tmp_path)
+    out, registries = tmp_path / "out", TrustedRegistries(tmp_path / "home")
+    assert (out / DOCUMENT).read_bytes() == verified.document
+    assert (out / WHEEL).read_bytes() == verified.wheel
+    assert (out / f"{WHEEL}.sigstore.json").read_bytes() == verified.attestation
+    assert verify_directory(out, registries, POLICY) == verified
+
+
+async def test_exporting_again_replaces(tmp_path: Path) -> None:
+    verified = await exported(tmp_path)
+    (tmp_path / "out" / DOCUMENT).write_text("old")
+    export(verified, tmp_path / "out")
+    assert (tmp_path / "out" / DOCUMENT).read_bytes() == verified.document
+
+
+@pytest.mark.parametrize("name, step", [(DOCUMENT, 5), (WHEEL, 7), (f"{WHEEL}.sigstore.json", 8), (TRUSTED_ROOT, 8)])
+async def test_a_changed_file_fails_its_step(tmp_path: Path, name: str, step: int) -> None:
+    await exported(tmp_path)
+    path = tmp_path / "out" / name
+    for data in (flipped(path.read_bytes(), 10), path.read_bytes() + b"\n", b""):
+        path.write_bytes(data)
+        with pytest.raises(VerificationFailed) as failure:
+            verify_directory(tmp_path / "out", TrustedRegistries(tmp_path / "home"), POLICY)
+        assert failure.value.step == step
+
+
+@pytest.mark.parametrize("name", [BUNDLE, DOCUMENT, WHEEL, TRUSTED_ROOT, f"{WHEEL}.sigstore.json"])
+async def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
+    await exported(tmp_path)
+    (tmp_path / "out" / name).unlink()
+    with pytest.raises((NotFound, VerificationFailed), match=name):
+        verify_directory(tmp_path / "out", TrustedRegistries(tmp_path / "home"), POLICY)
+
+
+async def test_the_policy_and_the_trusted_key_count_offline_too(tmp_path: Path) -> None:
+    await exported(tmp_path)
+    registries = TrustedRegistries(tmp_path / "home")
+    with pytest.raises(VerificationFailed) as failure:
+        verify_directory(tmp_path / "out", registries, Policy([BOB.did]))
+    assert failure.value.step == 6
+    registries.remove(NAME.origin)
+    with pytest.raises(VerificationFailed) as failure:
+        verify_directory(tmp_path / "out", registries, POLICY)
+    assert (failure.value.step, failure.value.code) == (1, "registry.not-trusted")

@@ -1,0 +1,237 @@
+"""Fetching: what is asked, what is kept, and when nothing needs asking."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fetching import fetcher, kept_in, refused_at
+from simulated_registry import ALICE, BOB, NAME, TOPIC, SimulatedRegistry, match_of, uri_of, with_echo
+
+from treaty_client.fetch import Fetcher
+from treaty_client.policy import Policy
+from treaty_client.steps import Step, VerificationFailed
+from treaty_client.store import Lockfile
+from treaty_consensus import kinds
+from treaty_consensus.errors import NotFound, Unavailable
+from treaty_consensus.log.checkpoint import open_checkpoint
+
+LINE = uri_of().rpartition("/")[0]
+
+
+def wheel_path(registry: SimulatedRegistry) -> str:
+    body = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Handler))
+    return f"GET /blobs/sha256/{body.wheel.sha256}"
+
+
+BUNDLE = "GET /protocols/alice.example/echo/1.0.bundle"
+
+
+async def test_a_cold_fetch_is_two_requests_and_keeps_everything(tmp_path: Path) -> None:
+    registry = with_echo()
+    told: list[Step] = []
+    async with fetcher(registry, tmp_path) as agent:
+        verified = await agent.fetch(uri_of(), progress=lambda step, said: told.append(step))
+        assert agent.cached(verified.hash) is verified
+        assert await agent.fetch(uri_of()) is verified
+    assert registry.requests == [BUNDLE, wheel_path(registry)]
+    assert told == list(Step)
+    locked = Lockfile(tmp_path).read()[LINE]
+    assert (locked.publisher, locked.tenure, locked.signer.identity) == (ALICE.did, 1, ALICE.did)
+    assert (locked.versions["1.0"].document, locked.versions["1.0"].wheel) == (verified.hash, verified.package.digest)
+    assert open_checkpoint(agent.registries.get(NAME.origin).seen or b"", NAME.key).checkpoint.size == registry.size
+
+
+async def test_another_process_asks_nothing_while_the_proof_is_young(tmp_path: Path) -> None:
+    registry = with_echo()
+    async with fetcher(registry, tmp_path) as agent:
+        first = await agent.fetch(uri_of())
+    registry.requests.clear()
+    async with fetcher(registry, tmp_path, down=True) as agent:
+        assert agent.cached(first.hash) == first
+        assert await agent.fetch(uri_of()) == first
+        assert agent.cached("0" * 64) is None
+    assert registry.requests == []
+
+
+async def test_a_warm_fetch_asks_for_the_bundle_alone(tmp_path: Path) -> None:
+    registry = with_echo()
+    async with fetcher(registry, tmp_path, max_age=60) as agent:
+        first = await agent.fetch(uri_of())
+        registry.requests.clear()
+        registry.now += 61
+        assert agent.cached(first.hash) is None
+        second = await agent.fetch(uri_of())
+    assert registry.requests == [BUNDLE]
+    assert second.wheel == first.wheel
+    assert second.checkpoint.time == registry.now
+    stored = {path.split("/")[-1] for path in kept_in(tmp_path) if path.startswith("store")}
+    assert stored == {first.package.digest, Lockfile(tmp_path).read()[LINE].versions["1.0"].bundle}, "the old proof is discarded"
+
+
+async def test_a_policy_that_changed_is_asked_anew(tmp_path: Path) -> None:
+    registry = with_echo()
+    async with fetcher(registry, tmp_path) as agent:
+        verified = await agent.fetch(uri_of())
+    async with fetcher(registry, tmp_path, publishers=(BOB,)) as agent:
+        assert agent.cached(verified.hash) is None
+    await refused_at(6, registry, tmp_path, publishers=(BOB,))
+
+
+async def test_many_at_once_are_one_fetch(tmp_path: Path) -> None:
+    registry = with_echo()
+    async with fetcher(registry, tmp_path) as agent:
+        fetched = await asyncio.gather(*(agent.fetch(uri_of()) for _ in range(8)))
+    assert all(verified is fetched[0] for verified in fetched)
+    assert registry.requests == [BUNDLE, wheel_path(registry)]
+
+
+async def test_many_processes_of_one_home_agree(tmp_path: Path) -> None:
+    registry = with_echo()
+    registry.publish("2.0")
+    registry.attach("2.0")
+    agents = [fetcher(registry, tmp_path) for _ in range(6)]
+    uris = [uri_of(), uri_of("2.0")] * 3
+    fetched = await asyncio.gather(*(agent.fetch(uri) for agent, uri in zip(agents, uris, strict=True)))
+    await asyncio.gather(*(agent.aclose() for agent in agents))
+    assert [verified.uri for verified in fetched] == uris
+    assert set(Lockfile(tmp_path).read()[LINE].versions) == {"1.0", "2.0"}
+
+
+async def test_what_another_process_saw_meanwhile_is_compared_too(tmp_path: Path) -> None:
+    """A second process sees one side of a fork while this one is verifying the other."""
+    registry = with_echo()
+    fork = registry.rewritten(5, registry.leaves[4])
+    async with fetcher(registry, tmp_path) as agent:
+        honest_wheel = agent._wheel
+
+        async def meanwhile(*arguments: Any) -> bytes:
+            agent.registries.advance(NAME.origin, None, fork.checkpoint())
+            return await honest_wheel(*arguments)
+
+        agent._wheel = meanwhile  # type: ignore[method-assign,assignment]
+        with pytest.raises(VerificationFailed) as failure:
+            await agent.fetch(uri_of())
+    assert (failure.value.step, failure.value.code) == (2, "log.consistency")
+    assert Lockfile(tmp_path).read() == {}
+
+
+async def test_a_registry_that_is_down_changes_nothing(tmp_path: Path) -> None:
+    registry = with_echo()
+    async with fetcher(registry, tmp_path, down=True) as agent:
+        before = kept_in(tmp_path)
+        with pytest.raises(Unavailable):
+            await agent.fetch(uri_of())
+        with pytest.raises(Unavailable):
+            await agent.candidates(TOPIC)
+    assert kept_in(tmp_path) == before
+
+
+async def test_a_registry_that_is_not_trusted_is_not_asked(tmp_path: Path) -> None:
+    registry = with_echo()
+    async with Fetcher(tmp_path, Policy([ALICE.did]), registry.network()) as agent:
+        with pytest.raises(VerificationFailed) as failure:
+            await agent.fetch(uri_of())
+    assert (failure.value.step, failure.value.code) == (1, "registry.not-trusted")
+    assert "treaty trust add" in failure.value.fix
+    assert registry.requests == [] and kept_in(tmp_path) == {}
+
+
+async def test_a_registry_that_the_policy_does_not_admit_is_not_asked(tmp_path: Path) -> None:
+    registry = with_echo()
+    failure = await refused_at(1, registry, tmp_path, registries=["other.example"])
+    assert failure.code == "policy.registry"
+    assert registry.requests == []
+
+
+async def test_a_protocol_that_is_not_there_fails_step_one(tmp_path: Path) -> None:
+    assert (await refused_at(1, with_echo(), tmp_path, uri_of("9.9"))).code == "protocol.unknown"
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"\xff", b'{"uri":"x"}'])
+async def test_an_answer_that_is_no_bundle_fails_step_one(tmp_path: Path, body: bytes) -> None:
+    registry = with_echo()
+    registry.tamper = lambda path, honest: body
+    await refused_at(1, registry, tmp_path)
+
+
+async def test_a_hash_is_a_name(tmp_path: Path) -> None:
+    registry = with_echo()
+    digest = registry.document_of(uri_of()).sha256
+    async with fetcher(registry, tmp_path) as agent:
+        for name in (digest, f"sha256:{digest}"):
+            assert (await agent.fetch(name)).uri == uri_of()
+
+
+async def test_a_standards_own_uri_is_a_name_when_its_host_publishes_it(tmp_path: Path) -> None:
+    registry = with_echo()
+    name = "https://alice.example/specs/echo"
+    made = registry.publish("2.0", aliases=(name,), origin="standard")
+    registry.attach("2.0")
+    registry.aliases[name] = [match_of(made)]
+    async with fetcher(registry, tmp_path) as agent:
+        assert (await agent.fetch(name)).uri == uri_of("2.0")
+
+
+async def test_a_claim_by_another_domain_is_refused_whatever_the_registry_says(tmp_path: Path) -> None:
+    registry = with_echo()
+    name = "https://www.w3.org/TR/echo"
+    made = registry.publish("2.0", aliases=(name,))
+    registry.attach("2.0")
+    registry.aliases[name] = [match_of(made)]
+    assert (await refused_at(1, registry, tmp_path, name)).code == "resolve.claim"
+
+
+async def test_a_claim_that_the_publisher_never_made_is_refused(tmp_path: Path) -> None:
+    registry = with_echo()
+    made = registry.publish("2.0")
+    registry.attach("2.0")
+    registry.aliases["https://alice.example/specs/echo"] = [match_of(made)]
+    assert (await refused_at(1, registry, tmp_path, "https://alice.example/specs/echo")).code == "resolve.claim"
+
+
+async def test_a_name_that_is_only_claimed_or_means_two_things_is_refused(tmp_path: Path) -> None:
+    registry = with_echo()
+    first, second = registry.publish("2.0"), registry.publish("3.0")
+    registry.aliases["https://alice.example/a"] = [match_of(first, verified=False)]
+    registry.aliases["https://alice.example/b"] = [match_of(first), match_of(second)]
+    registry.aliases["https://alice.example/c"] = [{**match_of(first), "uri": uri_of().replace("registry.", "other.")}]
+    assert (await refused_at(1, registry, tmp_path, "https://alice.example/a")).code == "resolve.unknown"
+    assert (await refused_at(1, registry, tmp_path, "https://alice.example/b")).code == "resolve.ambiguous"
+    assert (await refused_at(1, registry, tmp_path, "https://alice.example/c")).code == "resolve.unknown"
+
+
+async def test_candidates_are_the_topics_protocols(tmp_path: Path) -> None:
+    registry = with_echo()
+    registry.publish("2.0")
+    async with fetcher(registry, tmp_path) as agent:
+        assert await agent.candidates(TOPIC) == [uri_of("2.0"), uri_of()]
+        seen = agent.registries.get(NAME.origin).seen
+        assert seen == registry.checkpoint()
+        with pytest.raises(NotFound):
+            await agent.candidates("nothing/here")
+
+
+async def test_a_topic_of_a_forked_log_is_refused(tmp_path: Path) -> None:
+    registry = with_echo()
+    async with fetcher(registry, tmp_path) as agent:
+        await agent.candidates(TOPIC)
+    fork = registry.rewritten(5, registry.leaves[4])
+    before = kept_in(tmp_path)
+    async with fetcher(fork, tmp_path) as agent:
+        with pytest.raises(VerificationFailed) as failure:
+            await agent.candidates(TOPIC)
+    assert failure.value.step == 2 and kept_in(tmp_path) == before
+
+
+async def test_a_damaged_lock_stops_rather_than_forgets(tmp_path: Path) -> None:
+    registry = with_echo()
+    async with fetcher(registry, tmp_path) as agent:
+        await agent.fetch(uri_of())
+    (tmp_path / "treaty.lock").write_text(json.dumps({"lock": 1}))
+    assert (await refused_at(10, registry, tmp_path)).code == "lock.file"
+    async with fetcher(registry, tmp_path) as agent:
+        assert agent.cached(registry.document_of(uri_of()).sha256) is None

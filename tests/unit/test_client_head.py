@@ -1,0 +1,83 @@
+"""The head of a log: whatever shows us a checkpoint is compared with the newest one seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fetching import fetcher
+from signers import signed
+from simulated_registry import ALICE, CLOCK_KEY, NAME, SimulatedRegistry, uri_of, with_echo
+
+from treaty_client.head import LogHead
+from treaty_client.steps import VerificationFailed
+from treaty_consensus import kinds
+from treaty_consensus.errors import Untrusted
+from treaty_consensus.log.checkpoint import Checkpoint
+from treaty_consensus.log.note import KeyType, SignerKey, sign
+
+
+def grown(registry: SimulatedRegistry, leaves: int) -> SimulatedRegistry:
+    for number in range(leaves):
+        registry.force(registry.leaves[number % 5])
+    return registry
+
+
+async def head_of(registry: SimulatedRegistry, home: Path) -> LogHead:
+    return fetcher(registry, home).head(NAME.origin)
+
+
+@pytest.mark.parametrize("leaves", [0, 1, 2, 300, 600])
+async def test_a_larger_checkpoint_is_proved_by_tiles_and_remembered(tmp_path: Path, leaves: int) -> None:
+    registry = with_echo()
+    registries = registry.trusted_in(tmp_path)
+    head = await head_of(registry, tmp_path)
+    first = await head.refresh()
+    assert registries.get(NAME.origin).seen == first.note
+    grown(registry, leaves)
+    second = await head.refresh()
+    assert second.checkpoint.size == first.checkpoint.size + leaves
+    assert registries.get(NAME.origin).seen == (second.note if leaves else first.note)
+
+
+async def test_a_smaller_checkpoint_is_proved_and_not_remembered(tmp_path: Path) -> None:
+    registry = with_echo()
+    old = registry.checkpoint()
+    head = await head_of(grown(registry, 300), tmp_path)
+    newest = await head.refresh()
+    assert (await head.observe(old)).checkpoint.size == registry.size - 300
+    assert registry.trusted_in(tmp_path).get(NAME.origin).seen == newest.note
+
+
+@pytest.mark.parametrize("leaves", [0, 5, 300])
+async def test_a_fork_is_found_out_and_the_evidence_kept(tmp_path: Path, leaves: int) -> None:
+    registry = with_echo()
+    head = await head_of(registry, tmp_path)
+    first = await head.refresh()
+    fork = grown(registry.rewritten(3, registry.leaves[4]), leaves)
+    with pytest.raises(VerificationFailed) as failure:
+        await (await head_of(fork, tmp_path)).refresh()
+    assert (failure.value.step, failure.value.evidence) == (2, (first.note, fork.checkpoint()))
+    assert registry.trusted_in(tmp_path).get(NAME.origin).seen == first.note
+
+
+async def test_a_checkpoint_by_another_key_is_refused(tmp_path: Path) -> None:
+    registry = with_echo()
+    head = await head_of(registry, tmp_path)
+    other = SignerKey(NAME.origin, KeyType.ED25519, b"\x08" * 32)
+    note = sign(Checkpoint(NAME.origin, registry.size, registry.root()).format(), [other, CLOCK_KEY], time=registry.now)
+    with pytest.raises(Untrusted):
+        await head.observe(note)
+    assert registry.trusted_in(tmp_path).get(NAME.origin).seen is None
+
+
+async def test_a_receipt_is_for_its_statement_alone(tmp_path: Path) -> None:
+    registry = with_echo()
+    head = await head_of(registry, tmp_path)
+    made = signed(kinds.Status(uri_of(), "active"), ALICE, issued=registry.now)
+    other = signed(kinds.Status(uri_of(), "deprecated"), ALICE, issued=registry.now)
+    receipt = registry._receipt(registry.submit(made.leaf))
+    assert (await head.accept_receipt(receipt, made)).index == registry.size - 1
+    with pytest.raises(Untrusted) as error:
+        await head.accept_receipt(receipt, other)
+    assert error.value.code == "log.inclusion"

@@ -1,0 +1,83 @@
+"""Policies: closed by default, and read strictly."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from treaty_client import policy
+from treaty_client.policy import Policy, load_policy
+from treaty_consensus.errors import Malformed
+
+ALICE = "did:wba:alice.example"
+
+
+def test_by_default_nothing_runs_and_nothing_is_told() -> None:
+    default = Policy()
+    assert not default.admits_publisher(ALICE, 1)
+    assert (default.report, default.isolation, default.max_age) == (False, "bubblewrap", 3600)
+    assert default.admits_registry("registry.example")
+
+
+def test_publishers_are_named_and_may_be_pinned_to_a_tenure() -> None:
+    chosen = Policy([ALICE, "did:wba:bob.example"], tenures={ALICE: 2})
+    assert chosen.publishers == (ALICE, "did:wba:bob.example")
+    assert [chosen.admits_publisher(ALICE, tenure) for tenure in (1, 2, 3)] == [False, True, False]
+    assert chosen.admits_publisher("did:wba:bob.example", 7)
+    assert not chosen.admits_publisher("did:web:alice.example", 2)
+
+
+def test_registries_are_all_or_those_named() -> None:
+    assert Policy(registries=[]).admits_registry("registry.example") is False
+    assert Policy(registries=["registry.example"]).admits_registry("registry.example")
+    assert not Policy(registries=["registry.example"]).admits_registry("other.example")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"publishers": ["alice.example"]},
+        {"publishers": ALICE},
+        {"registries": ["https://registry.example"]},
+        {"tenures": {"x": 1}},
+        {"max_age": 0},
+        {"isolation": "chroot"},
+    ],
+)
+def test_an_impossible_policy_is_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(Malformed):
+        Policy(**fields)  # type: ignore[arg-type]
+
+
+def test_the_documented_example_is_a_policy(tmp_path: Path) -> None:
+    example = re.findall(r"^    (.*)$", policy.__doc__ or "", re.MULTILINE)
+    path = tmp_path / "policy.toml"
+    path.write_text("\n".join(example))
+    assert load_policy(path) == Policy(
+        publishers=["did:wba:example.com"],
+        signers=[
+            (
+                "https://github.com/o/r/.github/workflows/release.yml@refs/heads/main",
+                "https://token.actions.githubusercontent.com",
+            )
+        ],
+        registries=["registry.example"],
+        tenures={"did:wba:example.com": 1},
+    )
+
+
+def test_an_absent_file_is_the_default(tmp_path: Path) -> None:
+    assert load_policy(tmp_path / "policy.toml") == Policy()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["publishers = 1", "publisher = []", "max_age = 'x'", "isolation = 'chroot'", "=", "publishers = ['x']", "[[signers]]"],
+)
+def test_a_policy_that_cannot_be_meant_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(text)
+    with pytest.raises(Malformed):
+        load_policy(path)

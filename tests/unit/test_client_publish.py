@@ -1,0 +1,163 @@
+"""Publishing a project: the whole sequence against real rules and a real signing authority, and again after any interruption."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from fetching import fetcher
+from signers import ORIGIN, Signer
+from simulated_registry import ALICE, BOB, SimulatedRegistry, uri_of, with_echo
+from simulated_sigstore import Authority, serving
+
+from treaty_client.api import RegistryClient
+from treaty_client.identity import Identity
+from treaty_client.project import Project, load_project
+from treaty_client.publish import Published, Publisher
+from treaty_client.trust import TrustedRegistries
+from treaty_consensus import canonical, kinds
+from treaty_consensus.errors import Conflict, TreatyError, Unavailable, Untrusted
+
+MANIFEST = {
+    "operations": {"ping": {"arguments": {"type": "object"}, "result": {}, "errors": {}, "idempotent": True, "timeout": 5}},
+    "roles": {
+        "requester": {"peer": "provider", "calls": ["ping"], "invokes": []},
+        "provider": {"peer": "requester", "calls": [], "invokes": ["ping"]},
+    },
+}
+
+
+def project_in(folder: Path, *, document: str = "# Ping\n", handler: bool = True) -> Project:
+    folder.mkdir(parents=True, exist_ok=True)
+    toml = 'name = "ping"\nversion = "1.0"\ntopic = "demo/ping"\norigin = "negotiated"\ntitle = "Ping"\nsummary = "Ping."\n'
+    toml += 'licence = "Apache-2.0"\n'
+    if handler:
+        toml += '[handler]\nentry-point = "treaty_handler_ping:handler"\n'
+        (folder / "handler").mkdir(exist_ok=True)
+        (folder / "handler" / "__init__.py").write_text("handler = None\n")
+        (folder / "manifest.json").write_text(json.dumps(MANIFEST))
+    (folder / "protocol.toml").write_text(toml)
+    (folder / "document.md").write_text(document)
+    return load_project(folder)
+
+
+@pytest.fixture
+def registry() -> Iterator[SimulatedRegistry]:
+    registry = with_echo()
+    registry.now = int(time.time())
+    with serving(cast(Authority, registry)) as registry.services:
+        yield registry
+
+
+def publisher(registry: SimulatedRegistry, home: Path, signer: Signer = ALICE) -> Publisher:
+    network, identity = registry.network(), Identity(signer.did, signer.key_id, signer.private_key)
+    client = RegistryClient(f"https://{ORIGIN}", network)
+    return Publisher(identity, client, registry.trusted_in(home), ORIGIN, network, clock=lambda: registry.now)
+
+
+async def done(publisher: Publisher, project: Project, **options: Any) -> list[Published]:
+    return [step async for step in publisher.publish(project, **options)]
+
+
+async def test_a_project_is_published_attested_attached_and_can_be_fetched(registry: SimulatedRegistry, tmp_path: Path) -> None:
+    project = project_in(tmp_path / "project")
+    steps = await done(publisher(registry, tmp_path / "home"), project)
+    uri = uri_of(name="ping")
+    assert [step.what for step in steps] == ["built", "published", "attested", "attached"]
+    assert {step.uri for step in steps} == {uri}
+    async with fetcher(registry, tmp_path / "agent") as agent:
+        verified = await agent.fetch(uri)
+    assert verified.document == project.document
+    assert verified.card == project.card
+    assert verified.package.digest == steps[0].digest == steps[3].digest
+    assert canonical.hex_digest(verified.attestation) == steps[2].digest
+    assert verified.hash == steps[1].digest
+    indexes = {type(made.body): index for index, made in registry.statements() if getattr(made.body, "uri", "") == uri}
+    assert (steps[1].index, steps[3].index) == (indexes[kinds.Publish], indexes[kinds.Handler])
+    assert TrustedRegistries(tmp_path / "home").get(ORIGIN).seen == registry.checkpoint()
+
+
+async def test_publishing_again_adds_nothing(registry: SimulatedRegistry, tmp_path: Path) -> None:
+    project = project_in(tmp_path / "project")
+    first = await done(publisher(registry, tmp_path / "home"), project)
+    before = list(registry.leaves)
+    again = await done(publisher(registry, tmp_path / "home"), project)
+    assert [step.what for step in again] == ["built", "found-published", "found-attached"]
+    assert [step.index for step in again[1:]] == [first[1].index, first[3].index]
+    assert registry.leaves == before
+
+
+async def test_an_interrupted_run_is_taken_up(registry: SimulatedRegistry, tmp_path: Path) -> None:
+    project = project_in(tmp_path / "project")
+    services, registry.services = registry.services, "http://127.0.0.1:9"
+    with pytest.raises(Unavailable):
+        await done(publisher(registry, tmp_path / "home"), project)
+    registry.services = services
+    steps = await done(publisher(registry, tmp_path / "home"), project)
+    assert [step.what for step in steps] == ["built", "found-published", "attested", "attached"]
+
+
+async def test_a_protocol_without_a_handler_is_published_alone(registry: SimulatedRegistry, tmp_path: Path) -> None:
+    project = project_in(tmp_path / "project", handler=False)
+    steps = await done(publisher(registry, tmp_path / "home"), project)
+    assert [step.what for step in steps] == ["published"]
+
+
+async def test_a_version_is_not_published_twice_with_another_document(registry: SimulatedRegistry, tmp_path: Path) -> None:
+    await done(publisher(registry, tmp_path / "home"), project_in(tmp_path / "a", handler=False))
+    before = list(registry.leaves)
+    with pytest.raises(Conflict, match="new version"):
+        await done(publisher(registry, tmp_path / "home"), project_in(tmp_path / "b", document="# Pong\n", handler=False))
+    assert registry.leaves == before
+
+
+async def test_another_namespace_needs_a_grant(registry: SimulatedRegistry, tmp_path: Path) -> None:
+    project = project_in(tmp_path / "project")
+    before = list(registry.leaves)
+    with pytest.raises(TreatyError) as error:
+        await done(publisher(registry, tmp_path / "home", BOB), project, namespace="alice.example")
+    assert error.value.code == "publish.not-entitled"
+    assert registry.leaves == before
+    registry.add(kinds.Grant("alice.example", BOB.did), ALICE)
+    steps = await done(publisher(registry, tmp_path / "home", BOB), project, namespace="alice.example")
+    assert steps[-1].what == "attached"
+    async with fetcher(registry, tmp_path / "agent", publishers=(BOB,)) as agent:
+        assert (await agent.fetch(uri_of(name="ping"))).author == BOB.did
+
+
+async def test_a_handler_that_breaks_the_rules_publishes_nothing(registry: SimulatedRegistry, tmp_path: Path) -> None:
+    project_in(tmp_path / "project")
+    (tmp_path / "project" / "handler" / "x.pth").write_text("import os\n")
+    before = list(registry.leaves)
+    with pytest.raises(TreatyError) as error:
+        await done(publisher(registry, tmp_path / "home"), load_project(tmp_path / "project"))
+    assert error.value.code == "handler.pth"
+    assert registry.leaves == before and registry.requests == []
+
+
+async def test_an_authority_that_the_genesis_does_not_pin_gets_nothing_to_sign(
+    registry: SimulatedRegistry, tmp_path: Path
+) -> None:
+    def tamper(path: str, body: bytes) -> bytes:
+        if path != "/trust-config.json":
+            return body
+        config = json.loads(body)
+        config["trustedRoot"]["tlogs"] = []
+        return canonical.dumps(config)
+
+    registry.tamper = tamper
+    with pytest.raises(Untrusted) as error:
+        await done(publisher(registry, tmp_path / "home"), project_in(tmp_path / "project"))
+    assert error.value.code == "publish.trust-config"
+    assert not any(isinstance(m.body, kinds.Handler) and m.body.uri == uri_of(name="ping") for _, m in registry.statements())
+
+
+async def test_a_registry_that_only_says_it_logged_something_is_noticed(registry: SimulatedRegistry, tmp_path: Path) -> None:
+    registry.tamper = lambda path, body: registry._receipt(0) if path == "/statements" else body
+    with pytest.raises(Untrusted) as error:
+        await done(publisher(registry, tmp_path / "home"), project_in(tmp_path / "project", handler=False))
+    assert error.value.code == "log.inclusion"

@@ -1,0 +1,523 @@
+"""The state machine of the Hello profile, by the numbers of the source specification's checklist."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import pytest
+from meta_peers import (
+    BUYER,
+    DOCUMENT,
+    FAILED,
+    GENERATED,
+    HASH,
+    OTHER_HASH,
+    OTHER_URI,
+    SHOP,
+    STALE,
+    URI,
+    Wire,
+    application,
+    buyer,
+    destination_hello,
+    meta,
+    shop,
+    source_hello,
+)
+
+from treaty_client.meta import hello
+from treaty_client.meta.actions import Action, Agreement, Deliver, Ended, Load, Meta, Running, SendBinary, SendText
+from treaty_client.meta.frame import MAX_PAYLOAD, ProtocolType, encode
+from treaty_client.meta.machine import MAX_WAITING_FRAMES, Machine, Provided, State
+from treaty_client.meta.messages import ReportProposed
+from treaty_consensus.errors import Refused, TreatyError
+
+REPORTS = (hello.REPORT_COSIGNATURE,)
+
+
+def error_of(machine: Machine) -> str:
+    assert machine.error is not None
+    return machine.error.code
+
+
+def answer(machine: Machine, *, used: str | None = None, selected: str | None = None) -> list[Action]:
+    """The shop answers the buyer."""
+    return machine.receive(destination_hello(used=used, selected=selected).format(), 0.0)
+
+
+def agreed_buyer() -> Machine:
+    machine = buyer()
+    answer(machine, selected=URI, used=HASH)
+    assert machine.state is State.AGREED
+    return machine
+
+
+def agreed_shop() -> Machine:
+    machine = shop()
+    machine.receive(source_hello().format(), 0.0)
+    assert machine.state is State.AGREED
+    return machine
+
+
+def running_buyer(capabilities: tuple[str, ...] = ()) -> Machine:
+    machine = buyer(source_hello(offered=HASH, capabilities=capabilities))
+    machine.receive(destination_hello(used=HASH, capabilities=capabilities).format(), 0.0)
+    machine.code_ready(HASH, 0.0)
+    assert machine.state is State.RUNNING
+    return machine
+
+
+def stays_ended(machine: Machine) -> None:
+    """After the end nothing moves it, and nothing is sent."""
+    state, error = machine.state, machine.error
+    acts: list[Callable[[], list[Action]]] = [
+        lambda: machine.receive(GENERATED, 1.0),
+        lambda: machine.receive(source_hello().format(), 1.0),
+        lambda: machine.send(b"x", 1.0),
+        lambda: machine.code_ready(HASH, 1.0),
+        lambda: machine.code_failed(Refused("x.y", "No.")),
+        lambda: machine.tick(1e9),
+        lambda: machine.lost("again"),
+        machine.close,
+    ]
+    assert [act() for act in acts] == [[]] * len(acts)
+    assert (machine.state, machine.error) == (state, error)
+
+
+# What the destination chooses
+
+
+def test_000_60_a_confirmed_hash_skips_negotiation_on_both_sides() -> None:
+    wire = Wire.join(source_hello(offered=HASH))
+    wire.settle()
+    assert wire.source.agreement == wire.destination.agreement == Agreement(URI, HASH, True)
+    assert wire.source.state is wire.destination.state is State.RUNNING
+    assert [type(message) for _, message in wire.sent] == [str, str]  # two Hellos and nothing else
+
+
+def test_000_60_the_confirmation_repeats_the_hash() -> None:
+    machine = shop()
+    sent = machine.receive(source_hello(offered=HASH).format(), 0.0)[0]
+    assert isinstance(sent, SendText)
+    assert hello.parse(sent.text, "destinationHello").used_protocol_hash == HASH
+
+
+@pytest.mark.parametrize("provides", [{}, {OTHER_URI: Provided(OTHER_HASH, True)}, STALE])
+def test_000_61_an_unsupported_or_stale_hash_is_left_out(provides: dict[str, Provided]) -> None:
+    machine = shop(provides)
+    sent = machine.receive(source_hello((), offered=HASH).format(), 0.0)[0]
+    assert isinstance(sent, SendText)
+    assert hello.parse(sent.text, "destinationHello").used_protocol_hash is None
+
+
+def test_000_61_an_unconfirmed_hash_falls_back_to_the_candidates() -> None:
+    wire = Wire.join(source_hello((URI,), offered=OTHER_HASH))
+    wire.settle()
+    assert wire.source.agreement == wire.destination.agreement == Agreement(URI, HASH, False)
+    assert wire.source.state is wire.destination.state is State.RUNNING
+
+
+def test_000_61_a_stale_verification_takes_the_long_way_to_the_same_protocol() -> None:
+    wire = Wire.join(source_hello((URI,), offered=HASH), STALE)
+    wire.deliver("destination")
+    wire.deliver("source")
+    assert {wire.source.state, wire.destination.state} == {State.AGREED}
+    wire.settle()
+    assert {wire.source.state, wire.destination.state} == {State.RUNNING}
+    assert [message for _, message in wire.sent].count(GENERATED) == 2
+
+
+def test_000_63_the_first_candidate_in_source_order_that_is_provided_wins() -> None:
+    provides = {OTHER_URI: Provided(OTHER_HASH, True), URI: Provided(HASH, True)}
+    foreign = "https://other.example/protocol/1.0"
+    for candidates, chosen in (((foreign, URI, OTHER_URI), URI), ((OTHER_URI, URI), OTHER_URI)):
+        machine = shop(provides)
+        sent = machine.receive(source_hello(candidates).format(), 0.0)[0]
+        assert isinstance(sent, SendText)
+        said = hello.parse(sent.text, "destinationHello")
+        assert (said.selected_protocol, said.used_protocol_hash) == (chosen, provides[chosen].protocol_hash)
+
+
+def test_a_confirmed_hash_wins_over_a_candidate() -> None:
+    provides = {OTHER_URI: Provided(OTHER_HASH, True), URI: Provided(HASH, True)}
+    wire = Wire.join(source_hello((OTHER_URI,), offered=HASH), provides)
+    wire.settle()
+    assert wire.destination.agreement == Agreement(URI, HASH, True)
+
+
+def test_without_a_common_protocol_both_sides_are_rejected_and_told_why() -> None:
+    wire = Wire.join(source_hello((OTHER_URI,)))
+    wire.settle()
+    for machine in (wire.source, wire.destination):
+        assert (machine.state, error_of(machine)) == (State.REJECTED, "session.no-common-protocol")
+        assert "language model is not available" in str(machine.error)
+        stays_ended(machine)
+    assert wire.loads == {"source": [], "destination": []}
+
+
+@pytest.mark.parametrize("version", ["0.9", "0.1"])
+def test_000_53_a_destination_without_a_common_version_answers_nothing(version: str) -> None:
+    machine = shop()
+    text = source_hello().format().replace('"version":"1.0"},"random"', f'"version":"{version}"}},"random"')
+    assert f'"version":"{version}"' in text
+    assert [type(action) for action in machine.receive(text, 0.0)] == [Ended]
+    assert (machine.state, error_of(machine)) == (State.ERROR, "hello.version")
+
+
+def test_000_53_a_newer_source_is_answered_in_the_common_version() -> None:
+    machine = shop()
+    text = source_hello().format().replace('"version":"1.0"},"random"', '"version":"2.1"},"random"')
+    assert '"version":"2.1"' in text
+    sent = machine.receive(text, 0.0)[0]
+    assert isinstance(sent, SendText)
+    assert hello.parse(sent.text, "destinationHello").meta_version == "1.0"
+
+
+def test_a_destination_addressed_by_another_did_refuses() -> None:
+    machine = shop()
+    assert [type(action) for action in machine.receive(source_hello(to="did:wba:else.example").format(), 0.0)] == [Ended]
+    assert error_of(machine) == "hello.destination"
+    assert shop().receive(source_hello(to="").format(), 0.0)[0].__class__ is SendText
+
+
+# What the source believes
+
+
+def test_000_64_a_selection_that_was_no_candidate_aborts() -> None:
+    machine = buyer()
+    assert [type(action) for action in answer(machine, selected=OTHER_URI, used=OTHER_HASH)] == [Ended]
+    assert error_of(machine) == "hello.selected"
+    stays_ended(machine)
+
+
+def test_a_hash_that_nobody_offered_is_not_confirmed() -> None:
+    for machine in (buyer(), buyer(source_hello(offered=HASH))):
+        answer(machine, used=OTHER_HASH)
+        assert (machine.state, error_of(machine)) == (State.ERROR, "hello.hash")
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"sessionId": "x" * 16}, "hello.session"),
+        ({"destinationDid": "did:wba:else.example"}, "hello.session"),
+        ({"sourceDid": "did:wba:else.example"}, "hello.destination"),
+    ],
+)
+def test_an_answer_to_somebody_else_aborts(changes: dict[str, str], code: str) -> None:
+    said = {"sessionId": "s" * 16, "destinationDid": BUYER, "sourceDid": SHOP}
+    text = destination_hello(selected=URI, used=HASH).format()
+    for name, value in changes.items():
+        text = text.replace(f'"{name}":"{said[name]}"', f'"{name}":"{value}"')
+    machine = buyer()
+    machine.receive(text, 0.0)
+    assert (machine.state, error_of(machine)) == (State.ERROR, code)
+
+
+def test_a_source_that_knew_only_the_address_learns_the_did() -> None:
+    machine = buyer(source_hello(to=""))
+    answer(machine, selected=URI, used=HASH)
+    assert machine.peer is not None
+    assert machine.peer.source_did == SHOP
+
+
+def test_the_document_must_have_the_hash_beside_the_selected_uri() -> None:
+    machine = buyer()
+    answer(machine, selected=URI, used=OTHER_HASH)
+    assert machine.code_ready(HASH, 0.0) == [SendBinary(FAILED), Ended(machine.error)]
+    assert (machine.state, error_of(machine)) == (State.ERROR, "session.hash-mismatch")
+
+
+def test_a_destination_may_leave_the_hash_of_its_selection_out() -> None:
+    machine = buyer()
+    assert answer(machine, selected=URI) == [Load(Agreement(URI, None, False))]
+    machine.code_ready(HASH, 0.0)
+    assert machine.agreement == Agreement(URI, HASH, False)
+
+
+def test_a_version_that_was_not_offered_aborts() -> None:
+    machine = buyer()
+    text = destination_hello(selected=URI).format().replace('"version":"1.0"},"random"', '"version":"1.1"},"random"')
+    machine.receive(text, 0.0)
+    assert error_of(machine) == "hello.version"
+
+
+def test_000_57_and_58_the_hash_is_of_the_agreed_text() -> None:
+    assert hashlib.sha256(DOCUMENT.encode("utf-8")).hexdigest() == HASH
+    machine = agreed_buyer()
+    machine.code_ready(hashlib.sha256(DOCUMENT.encode("utf-8")).hexdigest(), 0.0)
+    assert not machine.is_final
+
+
+# codeGeneration
+
+
+def test_000_32_both_sides_send_code_generation_after_agreement() -> None:
+    wire = Wire.join(source_hello())
+    wire.settle()
+    assert [(who, message) for who, message in wire.sent if message == GENERATED] == [
+        ("destination", GENERATED),
+        ("source", GENERATED),
+    ]
+    assert wire.source.state is wire.destination.state is State.RUNNING
+
+
+def test_000_32_neither_runs_before_it_has_both() -> None:
+    machine = agreed_buyer()
+    assert machine.code_ready(HASH, 0.0) == [SendBinary(GENERATED)]
+    assert machine.state is State.AGREED
+    assert machine.receive(GENERATED, 0.0) == [Running()]
+    machine = agreed_buyer()
+    assert machine.receive(GENERATED, 0.0) == []
+    assert machine.state is State.AGREED
+    assert machine.code_ready(HASH, 0.0) == [SendBinary(GENERATED), Running()]
+
+
+@pytest.mark.parametrize("make", [agreed_buyer, agreed_shop])
+@pytest.mark.parametrize("own_code", [True, False])
+def test_000_33_and_34_without_code_generation_the_session_ends_after_15_seconds(
+    make: Callable[[], Machine], own_code: bool
+) -> None:
+    machine = make()
+    if own_code:
+        machine.code_ready(HASH, 3.0)
+    assert machine.deadline == 15.0
+    assert machine.tick(14.999) == []
+    assert not machine.is_final
+    assert machine.tick(15.0) == [Ended(machine.error)]
+    assert (machine.state, error_of(machine)) == (State.TIMEOUT, "session.code-timeout")
+    stays_ended(machine)
+
+
+def test_000_35_an_error_status_terminates() -> None:
+    for machine in (agreed_buyer(), agreed_shop(), running_buyer()):
+        assert machine.receive(FAILED, 0.0) == [Ended(machine.error)]
+        assert (machine.state, error_of(machine)) == (State.ERROR, "session.peer-code")
+        stays_ended(machine)
+
+
+def test_000_35_own_failure_is_told_and_terminates() -> None:
+    machine = agreed_shop()
+    cause = Refused("verification.7", "The wheel was tampered with.")
+    assert machine.code_failed(cause) == [SendBinary(FAILED), Ended(cause)]
+    assert machine.state is State.ERROR
+    stays_ended(machine)
+
+
+def test_an_action_nobody_listed_is_a_clear_error() -> None:
+    machine = agreed_buyer()
+    machine.receive(encode(ProtocolType.META, b'{"action":"protocolNegotiation","status":"negotiating"}'), 0.0)
+    assert (machine.state, error_of(machine)) == (State.ERROR, "meta.unknown-action")
+
+
+# Application messages
+
+
+@pytest.mark.parametrize("make", [agreed_buyer, agreed_shop])
+def test_000_47_messages_before_the_code_is_ready_are_kept_in_order(make: Callable[[], Machine]) -> None:
+    machine = make()
+    machine.receive(GENERATED, 0.0)
+    assert machine.receive(application(b"\x00\xff one"), 0.0) == []
+    assert machine.receive(application(b"two"), 0.0) == []
+    assert machine.code_ready(HASH, 0.0) == [SendBinary(GENERATED), Running(), Deliver(b"\x00\xff one"), Deliver(b"two")]
+    assert machine.receive(application(b"three"), 0.0) == [Deliver(b"three")]
+
+
+def test_what_is_said_before_running_is_kept_and_sent_behind_code_generation() -> None:
+    machine = agreed_buyer()
+    machine.code_ready(HASH, 0.0)
+    assert machine.send(b"first", 0.0) == []
+    assert machine.receive(GENERATED, 0.0) == [Running(), SendBinary(application(b"first"))]
+    assert machine.send(b"second", 0.0) == [SendBinary(application(b"second"))]
+
+
+def test_a_peer_that_floods_before_code_generation_is_cut_off() -> None:
+    machine = agreed_shop()
+    for _ in range(MAX_WAITING_FRAMES):
+        assert machine.receive(application(b"x"), 0.0) == []
+        assert machine.accepts_input
+    machine.receive(application(b"x"), 0.0)
+    assert error_of(machine) == "session.inbox-full"
+
+
+def test_a_peer_whose_code_is_ready_is_merely_asked_to_wait() -> None:
+    machine = agreed_shop()
+    machine.receive(GENERATED, 0.0)
+    for _ in range(MAX_WAITING_FRAMES):
+        assert machine.accepts_input
+        machine.receive(application(b"x"), 0.0)
+    assert not machine.accepts_input
+    machine.code_ready(HASH, 0.0)
+    assert machine.accepts_input
+
+
+def test_large_messages_fill_the_inbox_by_bytes() -> None:
+    machine = agreed_shop()
+    machine.receive(GENERATED, 0.0)
+    machine.receive(application(bytes(MAX_PAYLOAD)), 0.0)
+    assert not machine.accepts_input
+
+
+@pytest.mark.parametrize("type", [ProtocolType.NATURAL_LANGUAGE, ProtocolType.VERIFICATION])
+def test_000_05_other_types_are_never_delivered_as_user_data(type: ProtocolType) -> None:
+    machine = running_buyer()
+    assert machine.receive(encode(type, b"data"), 0.0) == [Ended(machine.error)]
+    assert error_of(machine) == "frame.unsupported-type"
+
+
+def test_too_large_a_message_is_not_sent() -> None:
+    machine = running_buyer()
+    assert machine.send(bytes(MAX_PAYLOAD + 1), 0.0) == [Ended(machine.error)]
+    assert error_of(machine) == "frame.too-large"
+
+
+def test_an_outbox_that_overflows_ends_the_session() -> None:
+    machine = agreed_buyer()
+    machine.code_ready(HASH, 0.0)
+    for _ in range(MAX_WAITING_FRAMES):
+        assert machine.send(b"x", 0.0) == []
+    machine.send(b"x", 0.0)
+    assert error_of(machine) == "session.outbox-full"
+
+
+# Early data
+
+
+def test_000_60_early_data_follows_the_hello_at_once_and_is_delivered_when_the_hash_is_confirmed() -> None:
+    wire = Wire.join(source_hello(offered=HASH))
+    wire.perform("source", wire.source.send(b"early", 0.0, early=True))
+    assert list(wire.to_destination) == [wire.sent[0][1], application(b"early")]
+    wire.settle()
+    assert wire.delivered["destination"] == [b"early"]
+
+
+def test_what_may_not_be_early_waits_for_the_confirmation_and_is_not_overtaken() -> None:
+    machine = buyer(source_hello(offered=HASH))
+    assert machine.send(b"once only", 0.0) == []
+    assert machine.send(b"idempotent", 0.0, early=True) == []
+    answer(machine, used=HASH)
+    assert machine.code_ready(HASH, 0.0) == [
+        Running(),
+        SendBinary(application(b"once only")),
+        SendBinary(application(b"idempotent")),
+    ]
+
+
+def test_without_an_offered_hash_nothing_is_early() -> None:
+    assert buyer().send(b"early", 0.0, early=True) == []
+
+
+@pytest.mark.parametrize("provides", [STALE, {URI: Provided(OTHER_HASH, True)}])
+def test_000_61_unconfirmed_early_data_is_dropped_by_the_destination(provides: dict[str, Provided]) -> None:
+    wire = Wire.join(source_hello(offered=HASH), provides)
+    wire.perform("source", wire.source.send(b"early", 0.0, early=True))
+    wire.perform("source", wire.source.send(b"kept", 0.0))
+    wire.deliver("destination")
+    wire.deliver("destination")
+    wire.deliver("source")
+    loads = wire.loads["source"]
+    assert len(loads) == 1
+    assert not loads[0].agreement.confirmed  # by which the driver knows to say everything again
+    loads.clear()
+    wire.perform("source", wire.source.code_ready(provides[URI].protocol_hash, 0.0))
+    wire.perform("source", wire.source.send(b"again", 0.0))
+    wire.settle()
+    assert wire.delivered["destination"] == [b"again"]
+
+
+def test_early_data_to_a_destination_that_rejects_goes_nowhere() -> None:
+    wire = Wire.join(source_hello((OTHER_URI,), offered=OTHER_HASH))
+    wire.perform("source", wire.source.send(b"early", 0.0, early=True))
+    wire.settle()
+    assert wire.delivered["destination"] == []
+    assert wire.destination.state is State.REJECTED
+
+
+# Order, ends, deadlines
+
+
+def test_000_09_a_frame_before_the_hello_is_an_error() -> None:
+    for machine in (buyer(), shop()):
+        machine.receive(application(b"x"), 0.0)
+        assert error_of(machine) == "hello.missing"
+
+
+def test_a_second_hello_is_an_error() -> None:
+    machine = shop()
+    machine.receive(source_hello().format(), 0.0)
+    machine.receive(source_hello().format(), 0.0)
+    assert error_of(machine) == "hello.repeated"
+
+
+@pytest.mark.parametrize("make", [buyer, shop])
+def test_a_silent_peer_is_given_ten_seconds_to_say_hello(make: Callable[[], Machine]) -> None:
+    machine = make()
+    assert (machine.deadline, machine.tick(9.9)) == (10.0, [])
+    assert machine.tick(10.0) == [Ended(machine.error)]
+    assert (machine.state, error_of(machine)) == (State.TIMEOUT, "session.hello-timeout")
+
+
+def test_an_idle_session_ends_and_any_message_postpones_that() -> None:
+    machine = running_buyer()
+    machine.receive(application(b"x"), 100.0)
+    assert machine.deadline == 700.0
+    machine.send(b"y", 200.0)
+    assert machine.tick(799.0) == []
+    machine.tick(800.0)
+    assert (machine.state, error_of(machine)) == (State.TIMEOUT, "session.idle")
+
+
+def test_a_confirmed_session_whose_code_does_not_come_ends_too() -> None:
+    machine = buyer(source_hello(offered=HASH))
+    answer(machine, used=HASH)
+    machine.receive(application(b"x"), 14.0)
+    machine.tick(15.0)
+    assert (machine.state, error_of(machine)) == (State.TIMEOUT, "session.code-timeout")
+
+
+@pytest.mark.parametrize(
+    ("make", "state"), [(buyer, State.ERROR), (shop, State.ERROR), (agreed_buyer, State.ERROR), (running_buyer, State.CLOSED)]
+)
+def test_a_lost_connection_ends_the_session(make: Callable[[], Machine], state: State) -> None:
+    machine = make()
+    machine.lost()
+    assert machine.state is state
+    stays_ended(machine)
+
+
+def test_the_reason_a_peer_gave_is_shown_escaped() -> None:
+    machine = buyer()
+    machine.lost("hello.version\x1b[2J")
+    assert "hello.version\\x1b" in str(machine.error)
+
+
+def test_close_and_fail_end_it() -> None:
+    machine = running_buyer()
+    assert machine.close() == [Ended(None)]
+    stays_ended(machine)
+    machine, cause = running_buyer(), TreatyError("x.y", "Enough.")
+    assert machine.fail(cause) == [Ended(cause)]
+    assert machine.state is State.ERROR
+
+
+# Reports
+
+
+def test_000_52_report_messages_need_the_capability_on_both_sides() -> None:
+    proposal = ReportProposed(b"{}", "did:wba:buyer.example#key-1", bytes(64))
+    machine = running_buyer(REPORTS)
+    assert machine.can_report()
+    assert machine.receive(meta(proposal), 0.0) == [Meta(proposal)]
+    machine = running_buyer()
+    assert not machine.can_report()
+    machine.receive(meta(proposal), 0.0)
+    assert error_of(machine) == "meta.not-agreed"
+
+
+def test_report_messages_belong_to_a_running_session() -> None:
+    machine = shop(capabilities=REPORTS)
+    machine.receive(source_hello(capabilities=REPORTS).format(), 0.0)
+    assert machine.send_meta(ReportProposed(b"{}", "did:wba:buyer.example#key-1", bytes(64)), 0.0) == []
+    machine.receive(meta(ReportProposed(b"{}", "did:wba:buyer.example#key-1", bytes(64))), 0.0)
+    assert error_of(machine) == "meta.not-agreed"

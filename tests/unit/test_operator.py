@@ -1,0 +1,112 @@
+"""The operator's keys: made once and whole, readable by nobody else, and refused when they do not belong together."""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from treaty_consensus import admit
+from treaty_consensus.election.rule import development_parameters
+from treaty_consensus.errors import NotFound, TreatyError, Untrusted
+from treaty_consensus.facts import LogFact
+from treaty_registry.operator import Operator, create_operator, load_operator
+
+ORIGIN = "registry.example"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Operator:
+    return create_operator(tmp_path / "keys", ORIGIN)
+
+
+def refusal(directory: Path) -> str:
+    with pytest.raises(TreatyError) as refused:
+        load_operator(directory)
+    assert not isinstance(refused.value, AssertionError)
+    return refused.value.code
+
+
+def test_what_is_made_is_what_is_loaded(made: Operator, tmp_path: Path) -> None:
+    again = load_operator(tmp_path / "keys")
+    assert (again.log_key, again.clock_key, again.did) == (made.log_key, made.clock_key, made.did)
+    assert again.trusted_root == made.trusted_root
+    assert (made.origin, made.log_key.name, made.clock_key.name) == (ORIGIN, ORIGIN, f"{ORIGIN}/clock")
+
+
+def test_nobody_else_reads_a_key_and_nothing_else_is_left(made: Operator, tmp_path: Path) -> None:
+    assert [path.name for path in tmp_path.iterdir()] == ["keys"]
+    assert stat.S_IMODE((tmp_path / "keys").stat().st_mode) == 0o700
+    files = [path for path in (tmp_path / "keys").rglob("*") if path.is_file()]
+    assert len(files) >= 8
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+
+
+def test_two_logs_share_no_key(made: Operator, tmp_path: Path) -> None:
+    other = create_operator(tmp_path / "other", ORIGIN)
+    assert other.did != made.did
+    assert other.log_key.seed not in (made.log_key.seed, made.clock_key.seed, other.clock_key.seed)
+
+
+def test_its_first_statements_begin_a_log(made: Operator) -> None:
+    genesis = made.state(made.genesis(), issued=NOW)
+    facts = admit.admit({}, genesis, 0)
+    parameters = made.state(development_parameters(), issued=NOW)
+    facts |= admit.admit(facts, parameters, 1)
+    log = facts["log"]
+    assert isinstance(log, LogFact)
+    assert (log.origin, log.operator, log.parameters) == (ORIGIN, made.did, parameters.statement.id)
+    assert made.genesis().trusted_root == hashlib.sha256(made.trusted_root).hexdigest()
+
+
+@pytest.mark.parametrize("name", ["log.key", "clock.key", "operator.json", "authority/ca.key.pem"])
+def test_each_key_must_be_there_and_secret(made: Operator, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "keys" / name
+    path.chmod(0o640)
+    assert refusal(tmp_path / "keys") in ("keys.mode", "identity.mode", "sigstore.keys-mode")
+    path.unlink()
+    assert refusal(tmp_path / "keys") in ("keys.missing", "identity.missing", "sigstore.keys-missing")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"PRIVATE+KEY+x", b"no key at all\n"])
+def test_a_damaged_key_is_noticed(made: Operator, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "keys" / "log.key").write_bytes(content)
+    assert refusal(tmp_path / "keys") == "keys.damaged"
+
+
+def test_keys_of_two_logs_do_not_mix(made: Operator, tmp_path: Path) -> None:
+    create_operator(tmp_path / "other", "other.example")
+    (tmp_path / "other" / "clock.key").replace(tmp_path / "keys" / "clock.key")
+    assert refusal(tmp_path / "keys") == "keys.mismatch"
+
+
+def test_a_log_key_is_no_clock_key(made: Operator, tmp_path: Path) -> None:
+    log_key, clock_key = tmp_path / "keys" / "log.key", tmp_path / "keys" / "clock.key"
+    one, two = log_key.read_bytes(), clock_key.read_bytes()
+    log_key.write_bytes(two)
+    clock_key.write_bytes(one)
+    assert refusal(tmp_path / "keys") == "keys.mismatch"
+
+
+def test_an_empty_directory_holds_no_log(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        load_operator(tmp_path)
+
+
+def test_making_them_twice_is_an_error_and_changes_nothing(made: Operator, tmp_path: Path) -> None:
+    with pytest.raises(OSError):
+        create_operator(tmp_path / "keys", ORIGIN)
+    assert load_operator(tmp_path / "keys").did == made.did
+    assert [path.name for path in tmp_path.iterdir()] == ["keys"]
+
+
+def test_an_untrusted_key_never_shows_its_seed(made: Operator, tmp_path: Path) -> None:
+    path = tmp_path / "keys" / "log.key"
+    path.write_bytes(path.read_bytes()[:-6] + b"\n")
+    with pytest.raises(Untrusted) as refused:
+        load_operator(tmp_path / "keys")
+    assert "PRIVATE" not in str(refused.value)

@@ -1,0 +1,180 @@
+"""A protocol's folder: what load_project takes from it, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from treaty_client.handlers import Limits, SandboxPool, run_vectors
+from treaty_client.project import load_project
+from treaty_consensus.errors import NotFound, TreatyError
+from treaty_consensus.handler import read_wheel
+
+PRODUCT_INFO = Path(__file__).parents[2] / "protocols" / "product-info"
+URI = "https://registry.example/protocols/example.com/product-info/1.0"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of product-info 1.0 that a test may spoil."""
+    shutil.copytree(PRODUCT_INFO, tmp_path / "product-info", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path / "product-info" / "1.0"
+
+
+def test_a_good_project(folder: Path) -> None:
+    project = load_project(folder)
+    assert (project.name, project.version, project.topic, project.origin) == (
+        "product-info",
+        "1.0",
+        "commerce/product-info",
+        "negotiated",
+    )
+    assert project.card.title == "Product information"
+    assert project.document == (folder / "document.md").read_bytes()
+    assert len(project.protocol_hash) == 64
+    assert project.handler is not None
+    assert set(project.handler.sources) == {"__init__.py", "messages.py", "provider.py", "requester.py"}
+    assert [vector.name for vector in project.vectors] == sorted(path.name for path in (folder / "vectors").iterdir())
+
+
+def test_the_wheel_is_bound_to_uri_and_hash_and_the_same_each_time(folder: Path) -> None:
+    project = load_project(folder)
+    filename, wheel = project.build_wheel(URI)
+    package = read_wheel(filename, wheel)
+    assert filename == "treaty_handler_product_info-1.0-py3-none-any.whl"
+    assert (package.manifest.protocol_uri, package.manifest.protocol_hash) == (URI, project.protocol_hash)
+    assert load_project(folder).build_wheel(URI) == (filename, wheel)
+    assert project.build_wheel(URI.replace("example.com", "other.example"))[1] != wheel
+    for other in (URI.replace("/1.0", "/1.1"), URI.replace("product-info", "other"), "https://registry.example/"):
+        with pytest.raises(TreatyError):
+            project.build_wheel(other)
+
+
+def test_traces_of_running_it_stay_out(folder: Path) -> None:
+    source = folder.parent / "handler"
+    expected = load_project(folder).build_wheel(URI)
+    (source / "__pycache__").mkdir()
+    (source / "__pycache__" / "messages.cpython-311.pyc").write_bytes(b"\0")
+    (source / ".hidden").write_bytes(b"\0")
+    (source / ".git").mkdir()
+    (source / ".git" / "config").write_text("")
+    assert load_project(folder).build_wheel(URI) == expected
+    (source / "fast.so").write_bytes(b"\x7fELF")
+    with pytest.raises(TreatyError) as caught:
+        load_project(folder).build_wheel(URI)
+    assert caught.value.code == "handler.native"
+
+
+def test_a_handler_may_have_a_version_of_its_own(folder: Path) -> None:
+    toml = folder / "protocol.toml"
+    toml.write_text(toml.read_text().replace("[handler]\n", '[handler]\nversion = "1.0.post2"\n'))
+    assert load_project(folder).build_wheel(URI)[0] == "treaty_handler_product_info-1.0.post2-py3-none-any.whl"
+
+
+def test_a_protocol_may_have_no_handler(folder: Path) -> None:
+    toml = folder / "protocol.toml"
+    toml.write_text(toml.read_text().split("[handler]")[0])
+    project = load_project(folder)
+    assert project.handler is None
+    with pytest.raises(NotFound, match="has no handler"):
+        project.build_wheel(URI)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "told"),
+    [
+        ('name = "product-info"', 'name = "Product Info"', "project.toml", "name"),
+        ('name = "product-info"\n', "", "project.toml", "name"),
+        ('name = "product-info"', "name = 7", "project.toml", "name"),
+        ('name = "product-info"', 'nom = "product-info"', "project.toml", "nom"),
+        ('version = "1.0"', 'version = "1.0.0-beta"', "protocol.version", "1.0.0b0"),
+        ('topic = "commerce/product-info"', 'topic = "Commerce"', "project.toml", "topic"),
+        ('origin = "negotiated"', 'origin = "invented"', "project.toml", "origin"),
+        ('title = "Product information"', 'title = ""', "card.field", "title"),
+        ('tags = ["commerce", "catalogue", "json"]', 'tags = ["A B"]', "card.tags", "tags"),
+        ('licence = "Apache-2.0"', "", "project.toml", "licence"),
+        ('source = "../handler"', 'source = "../.."', "project.toml", "source"),
+        ('source = "../handler"', 'source = "/etc"', "project.toml", "source"),
+        ('source = "../handler"', 'source = "nowhere"', "project.source", "__init__.py"),
+        ("entry-point", "entry_point", "project.toml", "entry"),
+        ("[handler]", "[handler", "project.toml", "protocol.toml"),
+    ],
+)
+def test_a_description_that_is_wrong(folder: Path, old: str, new: str, code: str, told: str) -> None:
+    toml = folder / "protocol.toml"
+    assert old in toml.read_text()
+    toml.write_text(toml.read_text().replace(old, new, 1))
+    with pytest.raises(TreatyError) as caught:
+        load_project(folder)
+    assert caught.value.code == code, caught.value
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code"),
+    [
+        ("protocol.toml", None, "project.file"),
+        ("document.md", None, "project.file"),
+        ("manifest.json", None, "project.file"),
+        ("document.md", b"", "document.text"),
+        ("document.md", b"\xff", "document.utf8"),
+        ("document.md", b"x" * 300_000, "project.file"),
+        ("protocol.toml", b"\xff", "project.toml"),
+        ("protocol.toml", b"a = " + b"[" * 20_000, "project.toml"),
+        ("manifest.json", b"[]", "project.manifest"),
+        ("manifest.json", b"{", "project.manifest"),
+        ("vectors/bad.json", b"{}", "vector.form"),
+        ("vectors/bad.json", b'{"title": "", "role": "provider", "steps": []}', "vector.form"),
+        ("vectors/bad.json", b'{"title": "", "role": "provider", "steps": [{"event": {"wait": {}}, "effects": []}]}', "vector.form"),
+    ],
+)
+def test_a_file_that_is_wrong(folder: Path, name: str, content: bytes | None, code: str) -> None:
+    path = folder / name
+    path.unlink(missing_ok=True)
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(TreatyError) as caught:
+        load_project(folder)
+    assert caught.value.code == code, caught.value
+
+
+def test_a_folder_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(NotFound) as caught:
+        load_project(tmp_path / "nowhere")
+    assert "protocols/product-info/1.0" in caught.value.fix
+
+
+async def test_a_vector_that_a_handler_does_not_reproduce_is_reported(folder: Path) -> None:
+    vector = folder / "vectors" / "provider-hit.json"
+    vector.write_text(vector.read_text().replace('"Success"', '"Splendid"'))
+    project = load_project(folder)
+    package = read_wheel(*project.build_wheel(URI))
+    async with SandboxPool(size=0, isolation="none") as pool:
+        mismatches = await run_vectors(pool, package, project.vectors)
+    assert [(found.vector, found.step) for found in mismatches] == [("provider-hit.json", 3)] * 2
+    assert "Splendid" in mismatches[0].expected
+    assert "Success" in mismatches[0].actual
+    assert "after a snapshot" in mismatches[1].actual
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "told"),
+    [
+        ("requester.py", "TIMEOUT: Final = 15.0", "TIMEOUT: Final = 14.0", "14.0"),
+        ("provider.py", "Invoke(call=call", 'Invoke(call="a b"', "handler.effect-call"),
+        ("messages.py", "raise ValueError", "raise SystemExit", "handler.raised"),
+        ("provider.py", '"open": self._open', '"open": {}', "after a snapshot"),
+        ("provider.py", "        return []\n", "        while True: pass\n", "sandbox.timeout"),
+    ],
+)
+async def test_vectors_find_what_is_broken(folder: Path, file: str, old: str, new: str, told: str) -> None:
+    path = folder.parent / "handler" / file
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    project = load_project(folder)
+    package = read_wheel(*project.build_wheel(URI))
+    async with SandboxPool(size=1, limits=Limits(event=0.3)) as pool:
+        mismatches = await run_vectors(pool, package, project.vectors)
+    assert told in " ".join(map(str, mismatches))

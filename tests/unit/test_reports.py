@@ -1,0 +1,492 @@
+"""Co-signed reports: what is signed, by whom, and every reason not to; after a refusal nothing is signed and nothing submitted."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from meetings import LAPTOP, MAX_AGE, TOPIC, Party, buyer, identity, meeting, shop
+from meta_peers import destination_hello, source_hello
+from signers import NOW, ORIGIN
+from virtual_time import run
+
+from treaty_client.identity import Identity
+from treaty_client.meta.messages import ReportCosignature, ReportProposed, ReportRefused, ReportSigned
+from treaty_client.policy import Policy
+from treaty_client.reporter import Reporter
+from treaty_client.reports import WEEK, SessionFacts, coarse, draft_report, negotiation_id
+from treaty_consensus import canonical, kinds, statement
+from treaty_consensus.did import Did
+from treaty_consensus.errors import Refused, TreatyError, Unavailable, Untrusted
+from treaty_consensus.statement import Statement
+
+BUYER, SHOP = identity("buyer.example"), identity("shop.example")
+DOCUMENT, NID = "d0" * 32, "e1" * 32
+CHECKPOINT = b"registry.example\n7\nAAAA\n\n\xe2\x80\x94 registry.example AAAA\n"
+
+
+@dataclass
+class SimulatedLog:
+    """A registry's log as reports see it; `submitted` is what it accepted."""
+
+    open_epoch: int = 4
+    known: dict[str, Identity] = field(default_factory=lambda: {BUYER.did: BUYER, SHOP.did: SHOP})
+    submitted: list[Statement] = field(default_factory=list)
+    forked: bool = False
+    down: int = 0
+    refuses: TreatyError | None = None
+
+    async def epoch(self) -> int:
+        return self.open_epoch
+
+    def newest_seen(self) -> bytes:
+        return CHECKPOINT
+
+    async def observe(self, note: bytes) -> None:
+        if self.forked:
+            raise Untrusted("log.consistency", "The checkpoints contradict each other.")
+        assert note == CHECKPOINT
+
+    async def keys(self, did: Did) -> Mapping[str, bytes]:
+        someone = self.known.get(did.text)
+        if someone is None:
+            raise Unavailable("egress.unreachable", "Nobody knows that DID.")
+        return {someone.key_id: someone.public_key}
+
+    async def submit(self, report: Statement) -> None:
+        if self.down:
+            self.down -= 1
+            raise Unavailable("registry.unreachable", "The registry does not answer.")
+        if self.refuses is not None:
+            raise self.refuses
+        body = report.body
+        assert isinstance(body, kinds.Report)
+        if body.epoch != self.open_epoch:
+            raise Refused("report.epoch", f"The open epoch is {self.open_epoch}.")
+        statement.verify(report, {someone.key_id: someone.public_key for someone in self.known.values()})
+        self.submitted.append(report)
+
+
+def facts(own: Identity, peer: Identity, **changes: Any) -> SessionFacts:
+    known = SessionFacts(own.key_id, peer.key_id, ORIGIN, NID, TOPIC, DOCUMENT, spoke=True)
+    return dataclasses.replace(known, **changes)
+
+
+class CountingIdentity(Identity):
+    """Counts its signatures."""
+
+    signatures: list[bytes]
+
+    def sign(self, message: bytes) -> bytes:
+        self.signatures.append(message)
+        return super().sign(message)
+
+
+def counting(someone: Identity) -> CountingIdentity:
+    made = CountingIdentity(someone.did, someone.key_id, someone.private_key)
+    object.__setattr__(made, "signatures", [])
+    return made
+
+
+@dataclass
+class Sides:
+    """A reporter for each side, on one log."""
+
+    log: SimulatedLog
+    buyer: CountingIdentity
+    shop: CountingIdentity
+    buyers: Reporter
+    shops: Reporter
+    home: Path
+
+    async def report(self, ours: SessionFacts | None = None, theirs: SessionFacts | None = None) -> bool:
+        """The whole exchange."""
+
+        async def propose(proposal: ReportProposed) -> ReportCosignature:
+            return await self.shops.cosign(theirs or facts(SHOP, BUYER), proposal)
+
+        return await self.buyers.report(ours or facts(BUYER, SHOP), propose)
+
+    def untouched(self) -> bool:
+        """Whether the shop signed nothing, kept nothing, and the log got nothing."""
+        return not self.shop.signatures and not self.log.submitted and not list((self.home / "shop").rglob("*"))
+
+
+def sides(home: Path, delay: float = 0, now: int = NOW) -> Sides:
+    log = SimulatedLog()
+    buyer, shop = counting(BUYER), counting(SHOP)
+
+    def log_of(origin: str) -> SimulatedLog:
+        assert origin == ORIGIN
+        return log
+
+    return Sides(
+        log,
+        buyer,
+        shop,
+        Reporter(buyer, home / "buyer", log_of, delay=delay, clock=lambda: now),
+        Reporter(shop, home / "shop", log_of, delay=delay, clock=lambda: now),
+        home,
+    )
+
+
+def proposal(own: SessionFacts | None = None, *, signer: Identity = BUYER, **changes: Any) -> ReportProposed:
+    """What a buyer proposes, with fields of the report or of the statement replaced by a liar, and signed all the same."""
+    known = own or facts(BUYER, SHOP)
+    body: dict[str, Any] = {
+        "topic": known.topic,
+        "nid": known.nid,
+        "document": known.document,
+        "outcome": "agreed",
+        "epoch": 4,
+        "seen_checkpoint": CHECKPOINT.decode(),
+    }
+    head: dict[str, Any] = {"log": known.log, "by": (known.own_key, known.peer_key), "issued": coarse(NOW)}
+    for name, value in changes.items():
+        (head if name in head else body)[name] = value
+    draft = statement.draft(kinds.Report(**body), **head)
+    return ReportProposed(draft.payload, signer.key_id, signer.sign(draft.signing_input))
+
+
+# What is signed
+
+
+def test_the_negotiation_id_is_the_same_for_both_and_pinned() -> None:
+    source, destination = source_hello(), destination_hello(selected="https://x.example/")
+    expected = canonical.dumps([source.source_did, destination.source_did, "b" * 32, "t" * 32])
+    assert negotiation_id(source, destination) == hashlib.sha256(expected).hexdigest()
+    assert negotiation_id(source, destination) != negotiation_id(destination, source)
+
+
+@pytest.mark.parametrize("side", ["source", "destination"])
+def test_without_a_random_in_both_hellos_there_is_no_id(side: str) -> None:
+    hellos = {"source": source_hello(), "destination": destination_hello(selected="https://x.example/")}
+    hellos[side] = dataclasses.replace(hellos[side], random=None)
+    with pytest.raises(Refused) as refusal:
+        negotiation_id(hellos["source"], hellos["destination"])
+    assert refusal.value.code == "report.random"
+
+
+def test_a_report_is_signed_by_both_says_no_time_and_reaches_the_log(tmp_path: Path) -> None:
+    both = sides(tmp_path)
+    assert run(both.report())
+    (report,) = both.log.submitted
+    body = report.body
+    assert isinstance(body, kinds.Report)
+    assert report.by == tuple(sorted((BUYER.key_id, SHOP.key_id)))
+    assert (body.nid, body.document, body.topic, body.outcome, body.epoch) == (NID, DOCUMENT, TOPIC, "agreed", 4)
+    assert report.issued % WEEK == 0
+    assert NOW - WEEK < report.issued <= NOW
+    assert len(both.buyer.signatures) == len(both.shop.signatures) == 1
+
+
+def test_what_is_signed_is_on_disk_before_it_is_signed(tmp_path: Path) -> None:
+    both = sides(tmp_path)
+    seen: list[list[str]] = []
+    for who, home in ((both.buyer, "buyer"), (both.shop, "shop")):
+
+        def watch(message: bytes, home: str = home, who: Any = who) -> bytes:
+            seen.append([path.name for path in (tmp_path / home / "reports").glob("*.json")])
+            return Identity.sign(who, message)
+
+        object.__setattr__(who, "sign", watch)
+    run(both.report())
+    assert seen == [[f"{NID}.json"]] * 2
+
+
+# The other side's refusals
+
+
+REFUSALS: list[tuple[str, Callable[[], ReportProposed]]] = [
+    ("report.nid", lambda: proposal(nid="ab" * 32)),
+    ("report.topic", lambda: proposal(topic="commerce/other")),
+    ("report.document", lambda: proposal(document="ab" * 32)),
+    ("report.outcome", lambda: proposal(outcome="failed")),
+    ("report.log", lambda: proposal(log="other.example")),
+    ("report.epoch", lambda: proposal(epoch=5)),
+    ("report.issued", lambda: proposal(issued=NOW)),
+    ("report.issued", lambda: proposal(issued=coarse(NOW) - 2 * WEEK)),
+    ("report.parties", lambda: proposal(by=(BUYER.key_id,))),
+    ("report.parties", lambda: proposal(by=(BUYER.key_id, identity("third.example").key_id))),
+    ("report.parties", lambda: proposal(signer=SHOP)),
+    ("report.signature", lambda: dataclasses.replace(proposal(), signature=bytes(64))),
+    ("report.signature", lambda: dataclasses.replace(proposal(), signature=proposal(epoch=5).signature)),
+    ("report.not-checked", lambda: dataclasses.replace(proposal(), payload=b"{}")),
+    ("report.not-checked", lambda: dataclasses.replace(proposal(), payload=proposal().payload + b" ")),
+]
+
+
+@pytest.mark.parametrize(("code", "make"), REFUSALS)
+def test_a_proposal_that_does_not_hold_is_refused_unsigned(tmp_path: Path, code: str, make: Callable[[], ReportProposed]) -> None:
+    both = sides(tmp_path)
+    assert run(both.shops.cosign(facts(SHOP, BUYER), make())) == ReportRefused(code)
+    assert both.untouched()
+    assert isinstance(run(both.shops.cosign(facts(SHOP, BUYER), proposal())), ReportSigned)
+
+
+def test_another_kind_of_statement_is_never_signed(tmp_path: Path) -> None:
+    both = sides(tmp_path)
+    ballot = kinds.Ballot(TOPIC, 0, ((DOCUMENT,),), CHECKPOINT.decode())
+    draft = statement.draft(ballot, log=ORIGIN, by=(BUYER.key_id, SHOP.key_id), issued=coarse(NOW))
+    proposed = ReportProposed(draft.payload, BUYER.key_id, BUYER.sign(draft.signing_input))
+    assert run(both.shops.cosign(facts(SHOP, BUYER), proposed)) == ReportRefused("report.type")
+    assert both.untouched()
+
+
+def test_a_forked_checkpoint_an_unknown_did_and_a_session_without_words_are_refused_unsigned(tmp_path: Path) -> None:
+    both = sides(tmp_path)
+    both.log.forked = True
+    assert run(both.shops.cosign(facts(SHOP, BUYER), proposal())) == ReportRefused("report.not-checked")
+    both.log.forked = False
+    both.log.known.pop(BUYER.did)
+    assert run(both.shops.cosign(facts(SHOP, BUYER), proposal())) == ReportRefused("report.not-checked")
+    both.log.known[BUYER.did] = BUYER
+    assert run(both.shops.cosign(facts(SHOP, BUYER, spoke=False), proposal())) == ReportRefused("report.outcome")
+    assert both.untouched()
+
+
+def test_one_negotiation_is_never_signed_with_two_documents(tmp_path: Path) -> None:
+    both = sides(tmp_path)
+    other = "ab" * 32
+    assert isinstance(run(both.shops.cosign(facts(SHOP, BUYER), proposal())), ReportSigned)
+    again = sides(tmp_path)  # after a restart
+    lied = again.shops.cosign(facts(SHOP, BUYER, document=other), proposal(document=other))
+    assert run(lied) == ReportRefused("report.equivocation")
+    assert again.shop.signatures == []
+
+
+def test_one_peer_and_topic_are_reported_once_an_epoch(tmp_path: Path) -> None:
+    both = sides(tmp_path)
+    another = "ab" * 32
+    assert run(both.report())
+    assert run(both.report(facts(BUYER, SHOP, nid=another), facts(SHOP, BUYER, nid=another))) is False
+    again = proposal(nid=another)
+    assert run(both.shops.cosign(facts(SHOP, BUYER, nid=another), again)) == ReportRefused("report.repeated")
+    assert len(both.log.submitted) == len(both.shop.signatures) == 1
+    both.log.open_epoch = 5
+    assert run(both.report(facts(BUYER, SHOP, nid=another), facts(SHOP, BUYER, nid=another)))
+    assert len(both.log.submitted) == 2
+
+
+# The proposing side
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (ReportRefused("report.document"), "report.document"),
+        (ReportSigned(BUYER.key_id, bytes(64)), "report.parties"),
+        (ReportSigned(SHOP.key_id, bytes(64)), "report.signature"),
+        (proposal(), "report.no-answer"),
+    ],
+)
+def test_without_the_peers_true_signature_nothing_is_submitted(tmp_path: Path, answer: ReportCosignature, code: str) -> None:
+    both = sides(tmp_path)
+
+    async def propose(_: ReportProposed) -> ReportCosignature:
+        return answer
+
+    with pytest.raises(TreatyError) as refusal:
+        run(both.buyers.report(facts(BUYER, SHOP), propose))
+    assert refusal.value.code == code
+    assert both.log.submitted == []
+    assert run(both.report())  # a later session may try again
+
+
+def test_a_session_without_words_is_not_reported(tmp_path: Path) -> None:
+    both = sides(tmp_path)
+    with pytest.raises(Refused) as refusal:
+        run(both.report(facts(BUYER, SHOP, spoke=False)))
+    assert refusal.value.code == "report.outcome"
+    assert both.untouched()
+    assert both.buyer.signatures == []
+
+
+def test_an_epoch_that_closes_meanwhile_is_signed_again(tmp_path: Path) -> None:
+    both = sides(tmp_path)
+
+    async def propose(proposed: ReportProposed) -> ReportCosignature:
+        answer = await both.shops.cosign(facts(SHOP, BUYER), proposed)
+        both.log.open_epoch = 5
+        return answer
+
+    assert run(both.buyers.report(facts(BUYER, SHOP), propose))
+    (report,) = both.log.submitted
+    assert isinstance(report.body, kinds.Report)
+    assert report.body.epoch == 5
+    assert len(both.shop.signatures) == 2
+
+
+def test_epochs_that_close_for_ever_are_given_up(tmp_path: Path) -> None:
+    both = sides(tmp_path)
+
+    async def propose(proposed: ReportProposed) -> ReportCosignature:
+        answer = await both.shops.cosign(facts(SHOP, BUYER), proposed)
+        both.log.open_epoch += 1
+        return answer
+
+    with pytest.raises(Refused) as refusal:
+        run(both.buyers.report(facts(BUYER, SHOP), propose))
+    assert refusal.value.code == "report.epoch"
+    assert both.log.submitted == []
+
+
+# Submission
+
+
+def test_a_submission_waits_a_random_time_and_survives_the_process(tmp_path: Path) -> None:
+    async def first() -> None:
+        both = sides(tmp_path, delay=3600)
+        assert await both.report()
+        assert both.log.submitted == []
+        await both.buyers.close()
+        await asyncio.sleep(7200)
+        assert both.log.submitted == []
+
+    async def second() -> None:
+        both = sides(tmp_path, delay=3600)
+        both.buyers.resume()
+        await asyncio.sleep(3601)
+        assert len(both.log.submitted) == 1
+        both.buyers.resume()
+        await asyncio.sleep(3601)
+        assert len(both.log.submitted) == 1
+
+    run(first())
+    run(second())
+
+
+def test_a_registry_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        both = sides(tmp_path)
+        both.log.down = 6
+        assert await both.report()
+        assert both.log.submitted == []
+        await asyncio.sleep(5 * 3600)
+        assert len(both.log.submitted) == 1
+        await both.buyers.close()
+
+    run(main())
+
+
+def test_a_report_that_the_log_refuses_is_dropped(tmp_path: Path) -> None:
+    async def main() -> None:
+        both = sides(tmp_path, delay=10)
+        both.log.refuses = Refused("quota.principal", "Too many reports.")
+        assert await both.report()
+        await asyncio.sleep(3600)
+        assert list((tmp_path / "buyer" / "reports" / "outbox").iterdir()) == []
+        assert both.log.submitted == []
+
+    run(main())
+
+
+def test_a_report_that_is_logged_already_is_done(tmp_path: Path) -> None:
+    both = sides(tmp_path)
+    both.log.refuses = Refused("report.exists", "This negotiation is reported already.")
+    assert run(both.report())
+
+
+def test_a_damaged_ledger_signs_nothing(tmp_path: Path) -> None:
+    both = sides(tmp_path)
+    folder = tmp_path / "shop" / "reports"
+    folder.mkdir(parents=True)
+    (folder / f"{NID}.json").write_bytes(b"{")
+    assert run(both.shops.cosign(facts(SHOP, BUYER), proposal())) == ReportRefused("report.ledger")
+    assert both.shop.signatures == []
+
+
+# In a session
+
+
+REPORTING = Policy(publishers=["did:wba:publisher.example"], max_age=MAX_AGE, report=True, report_delay=0)
+
+
+async def _session(seller: Party, customer: Party, calls: int = 1) -> None:
+    async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
+        for _ in range(calls):
+            assert await session.call("getProductInfo", productId="P12345") == LAPTOP
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(True, True), (True, False), (False, True), (False, False)])
+def test_a_session_is_reported_only_if_both_policies_say_so(tmp_path: Path, ours: bool, theirs: bool) -> None:
+    log = SimulatedLog()
+
+    def policy(report: bool) -> Policy:
+        return dataclasses.replace(REPORTING, report=report)
+
+    customer = buyer(tmp_path, policy=policy(ours), log_of=lambda _: log)
+    seller = shop(tmp_path, policy=policy(theirs), log_of=lambda _: log)
+    run(_session(seller, customer))
+    assert len(log.submitted) == int(ours and theirs)
+    assert ("reported" in customer.names()) is (ours and theirs)
+
+
+def test_the_report_of_a_session_names_what_was_spoken(tmp_path: Path) -> None:
+    log = SimulatedLog()
+    customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log) for make in (buyer, shop))
+    run(_session(seller, customer))
+    (report,) = log.submitted
+    body = report.body
+    assert isinstance(body, kinds.Report)
+    remembered = json.loads((customer.home / "agreements.json").read_bytes())["agreements"][0]
+    assert (body.document, body.topic) == (remembered["hash"], TOPIC)
+    assert {did.text for did in report.authors} == {customer.agent.did, seller.agent.did}
+    assert (customer.home / "reports" / f"{body.nid}.json").exists()
+    assert (seller.home / "reports" / f"{body.nid}.json").exists()
+
+
+def test_a_session_without_a_reply_is_not_reported(tmp_path: Path) -> None:
+    log = SimulatedLog()
+    customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log) for make in (buyer, shop))
+    run(_session(seller, customer, calls=0))
+    assert log.submitted == []
+    assert not (seller.home / "reports").exists()
+
+
+def test_a_report_that_fails_does_not_spoil_the_session(tmp_path: Path) -> None:
+    log = SimulatedLog(forked=True)
+    customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log) for make in (buyer, shop))
+    run(_session(seller, customer))
+    assert log.submitted == []
+    assert "report failed" in customer.names()
+
+
+def test_a_peer_that_never_answers_a_proposal_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    log, stuck = SimulatedLog(), SimulatedLog()
+
+    async def hang(note: bytes) -> None:
+        await asyncio.sleep(1e9)
+
+    stuck.observe = hang  # type: ignore[method-assign]
+    customer = buyer(tmp_path, policy=REPORTING, log_of=lambda _: log)
+    seller = shop(tmp_path, policy=REPORTING, log_of=lambda _: stuck)
+    run(_session(seller, customer))
+    assert log.submitted == stuck.submitted == []
+    assert customer.names()[-2:] == ["report failed", "end"]
+
+
+def test_an_answer_to_no_proposal_ends_the_session(tmp_path: Path) -> None:
+    log = SimulatedLog()
+
+    async def main() -> None:
+        customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log) for make in (buyer, shop))
+        async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
+            await wire.send(b'\x00{"action":"reportCosignature","status":"refused","reason":"report.x"}')
+            with pytest.raises(TreatyError):
+                await session.call("getProductInfo", productId="P12345")
+
+    run(main())
+    assert log.submitted == []
+
+
+def test_the_draft_holds_for_the_other_side() -> None:
+    draft = draft_report(facts(BUYER, SHOP), epoch=4, seen_checkpoint=CHECKPOINT, now=NOW)
+    assert draft.payload == proposal().payload
