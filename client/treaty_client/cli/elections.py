@@ -6,7 +6,6 @@ import time
 from typing import Any
 
 from rich.markup import escape
-from rich.table import Table
 
 from treaty_consensus.errors import NotFound, Refused
 from treaty_consensus.protocol import is_topic
@@ -72,9 +71,7 @@ def topic(topic: str, /, *, options: Options = Options()) -> None:
             return await _view(fetcher, topic, origin), await fetcher.client(origin).topic(topic)
 
     view, shown = run(work())
-    table = Table("protocol", "hash", "state", box=None)
-    for protocol in view.protocols:
-        table.add_row(escape(protocol.uri), short(protocol.hash), escape(protocol.state))
+    lines = [f"{p.state:<12} {short(p.hash)}  {escape(p.uri)}" for p in view.protocols]
     decided = "no decision yet" if view.epoch is None else f"decided at the end of epoch {view.epoch}"
     head = f"[bold]{escape(topic)}[/]  [dim]{escape(str(shown.get('electorate', '')))} electorate, {decided}[/]"
     value = {
@@ -83,7 +80,7 @@ def topic(topic: str, /, *, options: Options = Options()) -> None:
         "consensus": view.consensus,
         "decided_epoch": view.epoch,
     }
-    options.output.result(value, head, table)
+    options.output.result(value, head, *lines)
 
 
 async def _view(fetcher: Fetcher, topic: str, origin: str) -> TopicView:

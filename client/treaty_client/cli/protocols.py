@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
-from rich.table import Table
 
 from ..api import RegistryClient, Summary
 from ..export import export, verify_directory
@@ -68,11 +67,12 @@ def search(words: str = "", /, *, topic: str = "", limit: int = 20, options: Opt
             return (await client.search(words, topic=topic, limit=limit)).protocols
 
     found = run(work())
-    table = Table("protocol", "topic", "title", "state", box=None)
-    for protocol in found:
-        table.add_row(*map(escape, (protocol.uri, protocol.topic, protocol.title, protocol.election or protocol.status)))
+    lines = [
+        f"[bold]{escape(p.uri)}[/]\n  {escape(p.title)}  [dim]{escape(p.topic)}, {escape(p.election or p.status)}[/]"
+        for p in found
+    ]
     value = {"protocols": [{name: getattr(p, name) for name in p.__struct_fields__} for p in found]}
-    options.output.result(value, table if found else "Nothing found.")
+    options.output.result(value, *(lines or ["Nothing found."]))
 
 
 def fetch(
