@@ -1,0 +1,111 @@
+"""The command line of an agent: what it prints, to whom, and its exit status. The end-to-end tests run it against a registry."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from signers import key_signer
+
+from treaty_client.cli import main
+from treaty_consensus.log.note import KeyType, VerifierKey
+
+NAME = f"http://127.0.0.1:9#{VerifierKey('registry.example', KeyType.ED25519, key_signer('log').public_key)}"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> list[str]:
+    return ["--home", str(tmp_path / "home")]
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    """What a command printed with --json: one value on standard output and nothing else."""
+    main([*arguments, "--json"])
+    value: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return value
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    with pytest.raises(SystemExit) as end:
+        main([*arguments, "--json"])
+    assert end.value.code == 1
+    error: dict[str, Any] = json.loads(capsys.readouterr().out)["error"]
+    return error
+
+
+def test_an_identity_is_made_once_and_only_its_owner_reads_it(home: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    made = said(capsys, "identity", "new", *home)
+    file = Path(home[1]) / "identity.json"
+    before = file.read_bytes()
+    assert made["did"].startswith("did:key:z6Mk")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert said(capsys, "identity", "show", *home)["did"] == made["did"]
+    assert refused(capsys, "identity", "new", *home)["code"] == "identity.exists"
+    assert file.read_bytes() == before
+
+
+def test_a_domains_identity_comes_with_its_document(home: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = tmp_path / "did.json"
+    made = said(capsys, "identity", "new", "shop.example:agents:a", "--document", str(document), *home)
+    assert made["document_url"] == "https://shop.example/agents/a/did.json"
+    assert json.loads(document.read_text())["id"] == made["did"] == "did:wba:shop.example:agents:a"
+
+
+def test_people_see_a_did_as_it_is_written(home: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """`:key:` is also the name of an emoji."""
+    main(["identity", "new", *home])
+    assert "did:key:z6Mk" in capsys.readouterr().out
+
+
+def test_a_refusal_names_the_fix_on_standard_error(home: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["identity", "show", *home])
+    printed = capsys.readouterr()
+    assert (end.value.code, printed.out) == (1, "")
+    assert "identity.missing" in printed.err
+    assert "treaty identity new" in printed.err
+    assert not Path(home[1]).exists()
+
+
+def test_registries_are_trusted_by_key(home: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(capsys, "search", *home)["code"] == "registry.none"
+    assert said(capsys, "trust", "add", NAME, *home)["origin"] == "registry.example"
+    other = NAME.replace("registry.example", "other.example")
+    assert refused(capsys, "trust", "add", other, *home)["code"] == "note.key"
+    assert said(capsys, "trust", "list", *home)["registries"] == [NAME]
+    assert said(capsys, "trust", "remove", "registry.example", *home) == {"removed": "registry.example"}
+    assert said(capsys, "trust", "list", *home)["registries"] == []
+
+
+def test_a_registry_that_does_not_answer_is_a_clear_error(home: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    said(capsys, "trust", "add", NAME, *home)
+    assert refused(capsys, "search", "x", *home)["code"] == "registry.unreachable"
+    assert refused(capsys, "topic", "Not A Topic", *home)["code"] == "topic.name"
+    assert refused(capsys, "vote", "a/b", *home)["code"] == "vote.tiers"
+
+
+def test_a_project_that_is_none_is_refused_before_anything_is_sent(home: list[str], tmp_path: Path, capsys: Any) -> None:
+    said(capsys, "trust", "add", NAME, *home)
+    error = refused(capsys, "publish", str(tmp_path), *home)
+    assert error["code"] == "project.file"
+    assert "protocol.toml" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "command", ["identity new", "trust add", "publish", "search", "fetch", "verify", "vote", "topic", "audit"]
+)
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main([*command.split(), "--help"])
+    printed = capsys.readouterr().out
+    assert f"treaty {command}" in printed
+    assert "--json" in printed
+
+
+def test_a_wrong_command_line_has_another_status() -> None:
+    done = subprocess.run([sys.executable, "-c", "from treaty_client.cli import main; main(['vote'])"], check=False)
+    assert done.returncode == 2
