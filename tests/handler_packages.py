@@ -1,4 +1,4 @@
-"""Handler packages for tests: honest ones, crafted wheels that read_wheel has to refuse, and one that does whatever it is told."""
+"""Handler packages for tests: honest ones, the parts of crafted wheels, and a handler that does whatever it is told."""
 
 from __future__ import annotations
 

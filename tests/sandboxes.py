@@ -55,6 +55,11 @@ async def probe(isolation: Isolation = "bubblewrap", limits: Limits = _QUICK, **
         yield Probe(worker, session)
 
 
+def open_descriptors() -> int:
+    """How many descriptors this process has."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def descendants() -> set[int]:
     """Every process below this one, by number, zombies included."""
     parents: dict[int, int] = {}
@@ -71,6 +76,11 @@ def descendants() -> set[int]:
     return found - {os.getpid()}
 
 
+def left(pids: set[int]) -> set[int]:
+    """Which of these processes exist in any form."""
+    return {pid for pid in pids if Path(f"/proc/{pid}").exists()}
+
+
 def _left(pid: int) -> bool:
     try:
         state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
@@ -80,7 +90,7 @@ def _left(pid: int) -> bool:
 
 
 def gone(pids: set[int], seconds: float = 10.0) -> bool:
-    """Whether all of these processes disappear, leaving no zombie of ours; an orphan's is for the system's process 1 to collect."""
+    """Whether all these processes disappear and leave no zombie of ours; an orphan's is for the system's process 1 to collect."""
     deadline = time.monotonic() + seconds
     while any(_left(pid) for pid in pids):
         if time.monotonic() > deadline:

@@ -22,8 +22,9 @@ protocol.toml:
     source = "../handler"                 optional; a folder here or beside this one
     entry-point = "treaty_handler_product_info:handler"
 
-The package is called `treaty_handler_NAME` with the dashes of `name` as underscores. Its URI and the protocol's hash are part of its
-manifest and known only where it is published, so the wheel is built then. Names beginning with a dot and `__pycache__` are left out.
+The package is called `treaty_handler_NAME` with the dashes of `name` as underscores. Its URI and the protocol's hash are part of
+its manifest and known only where it is published, so the wheel is built then. Names beginning with a dot and `__pycache__` are
+left out.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ class Project:
 
 
 def load_project(folder: Path) -> Project:
-    """Read a project. Raises `NotFound`, `Malformed` or `TooLarge` (`project.…`, `document.…`, `card.…`, `vector.…`) with the fix."""
+    """Read a project. Raises `NotFound`, `Malformed` or `TooLarge`, codes `project.…`, `document.…`, `card.…`, `vector.…`."""
     toml = _parse_toml(_read(folder, "protocol.toml", MAX_TOML))
     if not is_name(toml.name):
         raise _malformed(f"name = {toml.name!r} is not lower-case letters and digits joined by '-'")

@@ -22,13 +22,13 @@ MAX_INTEGER = 2**53 - 1
 class Failure:
     """How an operation fails. It crosses the same places a value does, and never as an exception.
 
-    `code`: an integer. 100 to 599 have the meaning HTTP gives them (RFC 9110 §15), any other is the protocol's own and listed in
-    its document. `message`: one sentence for a person, at most 500 characters, which nobody parses. Four codes may come from any
-    operation: 500 the business logic broke, 502 the other side answered outside of the protocol, 503 it is gone, 504 its answer
-    is late. All others are those that the operation lists under `errors` in the manifest.
+    `code`: an integer. 100 to 599 have the meaning HTTP gives them (RFC 9110 §15), any other is the protocol's own and listed
+    in its document. `message`: one sentence for a person, at most 500 characters, which nobody parses. Four codes may come from
+    any operation: 500 the business logic broke, 502 the other side answered outside of the protocol, 503 it is gone, 504 its
+    answer is late. All others are those that the operation lists under `errors` in the manifest.
 
-    So business logic says "not found" by failing with code 404. The session receives `Result(error=Failure(code=404, …))` and puts
-    it on the wire as its protocol demands; the session at the other end returns it to the caller as
+    So business logic says "not found" by failing with code 404. The session receives `Result(error=Failure(code=404, …))` and
+    puts it on the wire as its protocol demands; the session at the other end returns it to the caller as
     `Return(error=Failure(code=404, …))`.
     """
 

@@ -28,6 +28,11 @@ async def answer(cache: CodeCache | None) -> Any:
         return effect.value
 
 
+def only_file(folder: Path) -> Path:
+    [file] = folder.iterdir()
+    return file
+
+
 def crashing() -> bytes:
     """Code that reads local variables which are not there: CPython trusts its bytecode, so this is a wild read and jump."""
     honest = compile("def f():\n    x = 1\n    return x\nf()", "x", "exec")
@@ -41,7 +46,7 @@ def crashing() -> bytes:
 async def test_a_warm_start_uses_what_a_worker_compiled(tmp_path: Path) -> None:
     cache = CodeCache(tmp_path / "code")
     assert await answer(cache) == 42
-    [file] = (tmp_path / "code").iterdir()
+    file = only_file(tmp_path / "code")
     assert file.stat().st_mode & 0o777 == 0o600
     marked = compile(PROBE.replace('value=space["value"]', 'value="from the cache"'), "x", "exec")
     cache.put(PROBED.digest, marshal.dumps({f"{PACKAGE}/__init__.py": marked}))
@@ -78,7 +83,7 @@ async def test_crafted_code_in_the_cache_is_thrown_away(code: bytes, tmp_path: P
 async def test_a_rotten_file_is_no_file(tmp_path: Path) -> None:
     cache = CodeCache(tmp_path)
     assert await answer(cache) == 42
-    [file] = tmp_path.iterdir()
+    file = only_file(tmp_path)
     whole = file.read_bytes()
     for position in range(0, len(whole), 97):
         damaged = bytearray(whole)

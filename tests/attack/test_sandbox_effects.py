@@ -15,6 +15,7 @@ from treaty_handler import (
     Call,
     Close,
     End,
+    Event,
     Failure,
     Invoke,
     Opened,
@@ -131,13 +132,13 @@ async def test_what_it_may_have_it_gets_with_texts_made_printable() -> None:
     async with probe() as inside:
         effects = await inside.effects(
             "effects = [Send(peer=session.parameters['peer'], data=b'\\x00', stream='s-1'), SetTimer(name='t', seconds=1),"
-            "Persist(key='k', value=b'v'), Audit(text='a\\x1b[31m\\n\\u202eb\\\\ \\u5546\\u54c1 \\ud800'.encode('utf-8', 'replace').decode())]"
+            "Persist(key='k', value=b'v'), Audit(text='a\\x1b[31m\\n\\u202eb\\\\ \\u5546\\u54c1')]"
         )
         assert effects == [
             Send(peer=PEER, data=b"\0", stream="s-1"),
             SetTimer(name="t", seconds=1.0),
             Persist(key="k", value=b"v"),
-            Audit(text="a\\x1b[31m\\n\\u202eb\\\\ 商品 ?"),
+            Audit(text="a\\x1b[31m\\n\\u202eb\\\\ 商品"),
             Return(call="1", value=None),
         ]
         failed = await inside.effects("error = Failure(code=404, message='\\x07')")
@@ -150,15 +151,21 @@ async def test_a_bad_event_of_the_host_reaches_nobody_and_breaks_nothing() -> No
     )
     async with probe(source=source) as inside:
         session, seen = inside.session, await inside.run("value = session.seen")
-        for event, code in (
+        events: list[tuple[Event, str]] = [
             (Call(call="x", operation="serve", arguments={}), "session.operation"),
             (Call(call="x", operation="ask", arguments={"a": b"bytes"}), "operation.arguments"),
             (Call(call="x", operation="ask", arguments=[]), "operation.arguments"),  # type: ignore[arg-type]
-        ):
+        ]
+        for event, code in events:
             with pytest.raises(TreatyError) as caught:
                 await session.handle(event)
             assert caught.value.code == code
-        for event in (Opened(), Call(call="no name", operation="ask", arguments={}), Result(call="9")):
+        impossible: list[Event] = [
+            Opened(),
+            Call(call="no name", operation="ask", arguments={}),
+            Result(call="9"),
+        ]
+        for event in impossible:
             with pytest.raises(ValueError):
                 await session.handle(event)
         assert await inside.run("value = session.seen") == seen + 1

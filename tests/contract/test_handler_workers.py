@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from handler_packages import LOCAL, PEER, package
+from sandboxes import descendants
 
 from treaty_client.handlers import Isolation, Limits, SandboxPool, Worker
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
@@ -78,6 +81,14 @@ def encode(message):
     if message is None: raise ValueError("nothing to say")
     return encode_json(message)
 """
+
+
+def resident() -> int:
+    """Bytes of memory of the largest process below this one: the worker with a handler, the others being idle or bubblewrap."""
+    pages = [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in descendants()]
+    return max(pages) * 4096
+
+
 PACKAGE = package(
     SOURCE,
     more={
@@ -136,7 +147,7 @@ async def test_events_go_in_and_effects_come_out(worker: Worker) -> None:
 async def test_values_pass_unchanged(worker: Worker) -> None:
     session = await worker.open("client")
     await session.handle(Opened(at=5))
-    value = {"n": None, "t": True, "i": -(2**53) + 1, "f": 0.1, "s": "商品\n", "l": [[], {}], "o": {"": 1.0}}
+    value: dict[str, Any] = {"n": None, "t": True, "i": -(2**53) + 1, "f": 0.1, "s": "商品\n", "l": [[], {}], "o": {"": 1.0}}
     [told] = await session.handle(Call(call="1", operation="ask", arguments=value))
     assert told == Return(call="1", value=value)
     assert isinstance(told, Return)
@@ -240,6 +251,20 @@ async def test_a_thousand_round_trips(worker: Worker) -> None:
     for number in range(1_000):
         data = number.to_bytes(2, "big") * (number % 7 * 100)
         assert await session.handle(Received(peer=PEER, data=data)) == [Send(peer=PEER, data=data[::-1])]
+
+
+async def test_sessions_leave_nothing_behind_in_the_worker(worker: Worker) -> None:
+    async def some(count: int) -> None:
+        for _ in range(count):
+            session = await worker.open("server", {"bulk": "x" * 20_000})
+            await session.handle(Opened())
+            await session.handle(Received(peer=PEER, data=b"y" * 20_000))
+            await session.close()
+
+    await some(50)
+    before = resident()
+    await some(500)
+    assert resident() - before < 4 * 1024 * 1024  # 500 sessions that stayed would be 10 MB of parameters alone
 
 
 async def test_large_messages(worker: Worker) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import zipfile
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
-from handler_packages import FILENAME, MANIFEST, PROBE, metadata, package, zipped
+from handler_packages import FILENAME, MANIFEST, metadata, package, zipped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from treaty_client.handlers import parse_vector
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import build_wheel, parse_filename, parse_manifest, read_wheel
 from treaty_consensus.handler.archive import read_archive, write_archive
@@ -19,6 +21,8 @@ from treaty_handler import decode_json, encode_json
 _, BUILT = build_wheel({"__init__.py": b"handler = 1\n"}, metadata())
 FILES = dict(read_wheel(FILENAME, BUILT).files)
 DEFLATED = zipped(FILES, zipfile.ZIP_DEFLATED)
+
+VECTORS = [path.read_text() for path in (Path(__file__).parents[2] / "protocols" / "product-info").glob("1.*/vectors/*.json")]
 
 names = st.from_regex(r"[A-Za-z0-9._+-]{1,8}(/[A-Za-z0-9._+-]{1,8}){0,2}", fullmatch=True)
 json_values = st.recursive(
@@ -126,5 +130,14 @@ def test_json_that_anybody_wrote_is_a_value_or_a_value_error(data: bytes) -> Non
         assert decode_json(encode_json(decode_json(data))) == decode_json(data)
 
 
-def test_the_probe_itself_is_honest() -> None:
-    assert package(PROBE).files[f"{package().package}/__init__.py"] == PROBE.encode()
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_any_vector(data: st.DataObject) -> None:
+    text = data.draw(st.sampled_from(VECTORS))
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(text)))
+        stop = data.draw(st.integers(start, min(len(text), start + 30)))
+        piece = data.draw(st.sampled_from(["", "{}", "[]", "null", '"peer":1,', "1e999", '"base64":"=",']) | st.text(max_size=8))
+        text = text[:start] + piece + text[stop:]
+    with suppress(TreatyError):
+        assert parse_vector("x.json", text.encode("utf-8", "surrogatepass")).steps

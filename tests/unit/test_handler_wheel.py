@@ -251,7 +251,7 @@ LOCAL, CENTRAL, END = struct.Struct("<4s5H3L2H"), struct.Struct("<4s6H3L5H2L"), 
 CONTENT = b"hello" * 20
 
 
-def one_file(  # noqa: PLR0913
+def one_file(
     *,
     name: bytes = b"a/b.txt",
     local_name: bytes | None = None,

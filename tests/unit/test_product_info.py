@@ -23,6 +23,7 @@ from treaty_handler import (
     Failure,
     Invoke,
     Opened,
+    PeerLost,
     Received,
     Result,
     Return,
@@ -143,7 +144,8 @@ def breakages(message: dict[str, Any]) -> list[Value]:
     broken: list[Value] = [None, [], "text", {}]
     for name, value in message.items():
         rest = {key: item for key, item in message.items() if key != name}
-        broken += [rest, *({**rest, name: other} for other in (None, 7, "x", [], {}, True, 1.5))]
+        others: list[Value] = [None, 7, "x", [], {}, True, 1.5]
+        broken += [rest, *({**rest, name: other} for other in others)]
         if isinstance(value, dict):
             broken += [{**rest, name: inner} for inner in breakages(value)]
     return broken
@@ -217,7 +219,7 @@ async def test_a_timeout_is_15_seconds_and_says_so() -> None:
         worker = await pool.load(load("1.0")[1], local=BUYER, peers=[SHOP])
         session = await worker.open("requester")
         await session.handle(Opened())
-        send, timer = await session.handle(Call(call="1", operation="getProductInfo", arguments={"productId": "P1"}))
+        timer, send = await session.handle(Call(call="1", operation="getProductInfo", arguments={"productId": "P1"}))
         assert isinstance(send, Send)
         assert isinstance(timer, SetTimer)
         assert (timer.name, timer.seconds) == (decode_json(send.data)["messageId"], 15.0)
@@ -243,9 +245,18 @@ async def test_a_timeout_is_15_seconds_and_says_so() -> None:
         b'{"messageId":"ID","type":"RESPONSE","status":{"code":-1,"message":"x"},"productInfo":null}',
         b'{"messageId":{"a":1},"type":"RESPONSE"}',
         b'{"messageId":"ID","type":"REQUEST","action":"getProductInfo","productId":"P"}',
-        encode_json({"messageId": "ID", "status": {"code": 404, "message": "x" * 100_000}, "productInfo": None, "type": "RESPONSE"}),
+        encode_json(
+            {"messageId": "ID", "status": {"code": 404, "message": "x" * 100_000}, "productInfo": None, "type": "RESPONSE"}
+        ),
         encode_json({"messageId": "x" * 500_000, "type": "REQUEST", "action": "getProductInfo", "productId": 1}),
-        encode_json({"messageId": "ID", "type": "RESPONSE", "status": {"code": 200, "message": ""}, "productInfo": {**LAPTOP, "price": 2**53 - 1, "x": [[[]]]}}),
+        encode_json(
+            {
+                "messageId": "ID",
+                "type": "RESPONSE",
+                "status": {"code": 200, "message": ""},
+                "productInfo": {**LAPTOP, "price": 2**53 - 1, "x": [[[]]]},
+            }
+        ),
     ],
 )
 @pytest.mark.parametrize("role", ["requester", "provider"])
@@ -257,7 +268,7 @@ async def test_no_message_of_a_hostile_peer_ends_the_worker(hostile: bytes, role
         data = hostile
         if role == "requester":
             call = Call(call="1", operation="getProductInfo", arguments={"productId": "P1"})
-            send, _ = await session.handle(call)
+            _, send = await session.handle(call)
             assert isinstance(send, Send)
             data = hostile.replace(b"ID", decode_json(send.data)["messageId"].encode())
         effects = await session.handle(Received(peer=SHOP, data=data))
@@ -296,8 +307,6 @@ async def test_many_calls_at_once_and_a_lost_peer() -> None:
         with pytest.raises(TreatyError) as caught:
             await session.handle(Call(call="more", operation="getProductInfo", arguments={"productId": "P"}))
         assert caught.value.code == "session.busy"
-        from treaty_handler import PeerLost
-
         effects = await session.handle(PeerLost(peer=SHOP))
         failed = [effect for effect in effects if isinstance(effect, Return)]
         assert [effect.call for effect in failed] == [str(number) for number in range(1_024)]

@@ -127,7 +127,11 @@ def test_a_description_that_is_wrong(folder: Path, old: str, new: str, code: str
         ("manifest.json", b"{", "project.manifest"),
         ("vectors/bad.json", b"{}", "vector.form"),
         ("vectors/bad.json", b'{"title": "", "role": "provider", "steps": []}', "vector.form"),
-        ("vectors/bad.json", b'{"title": "", "role": "provider", "steps": [{"event": {"wait": {}}, "effects": []}]}', "vector.form"),
+        (
+            "vectors/bad.json",
+            b'{"title": "", "role": "provider", "steps": [{"event": {"wait": {}}, "effects": []}]}',
+            "vector.form",
+        ),
     ],
 )
 def test_a_file_that_is_wrong(folder: Path, name: str, content: bytes | None, code: str) -> None:

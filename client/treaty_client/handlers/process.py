@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import subprocess
+from collections.abc import Callable
 from typing import IO
 
 import msgspec
@@ -37,7 +38,10 @@ class WorkerProcess:
     def __init__(self, process: subprocess.Popen[bytes], pipe: _Pipe) -> None:
         self._process = process
         self._pipe = pipe
-        self._first_child: int | None = None  # a pidfd: a number could be another process's by the time it is used
+        pipe.on_hang_up = self.kill  # a worker that misbehaves between requests is ended then, not when somebody asks it again
+        # Its first child, whose end is the end of all, as a pidfd: a number could be another's by the time it is used. None
+        # where there is no bubblewrap around the worker.
+        self._first_child = asyncio.create_task(asyncio.to_thread(_first_child, process))
         self._reaper: asyncio.Task[None] | None = None
 
     @classmethod
@@ -53,7 +57,7 @@ class WorkerProcess:
                 process = subprocess.Popen(  # noqa: S603, ASYNC220
                     command(isolation, limits),
                     stdin=theirs.fileno(),
-                    stdout=subprocess.PIPE,
+                    stdout=subprocess.PIPE if isolation == "bubblewrap" else subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
                     env={},
                     cwd="/",
@@ -64,18 +68,16 @@ class WorkerProcess:
             except BaseException:
                 ours.close()
                 raise
-        assert process.stdout is not None
         assert process.stderr is not None
         pipe = _Pipe(limits.reply)
         worker = cls(process, pipe)
-        with process.stdout, process.stderr:
+        with process.stderr:
             try:
                 ready = pipe.expect()
                 await asyncio.get_running_loop().create_unix_connection(lambda: pipe, sock=ours)
                 async with asyncio.timeout(limits.start):
                     await ready
-                if isolation == "bubblewrap":
-                    worker._first_child = _first_child(process.stdout)
+                    await asyncio.shield(worker._first_child)
             except (TreatyError, TimeoutError, OSError) as error:
                 await worker.close()
                 raise unavailable(_said(process.stderr)) from error
@@ -126,13 +128,10 @@ class WorkerProcess:
         """End the process and all it started, at once; later requests raise the reason. `close` waits until they are gone."""
         if self._reaper is not None:
             return
-        if self._first_child is not None:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._first_child, signal.SIGKILL)
-        else:
-            self._process.kill()
-        self._pipe.hang_up(reason or Unavailable("sandbox.died", _DIED))
         self._reaper = asyncio.create_task(self._reap())
+        self._pipe.hang_up(reason or Unavailable("sandbox.died", _DIED))
+        if self._first_child.done():
+            self._end(self._first_child.result())
 
     async def close(self) -> None:
         """Kill, and wait until the operating system has nothing left of the process."""
@@ -140,19 +139,31 @@ class WorkerProcess:
         assert self._reaper is not None
         await asyncio.shield(self._reaper)
 
+    def _end(self, first_child: int | None) -> None:
+        if first_child is None:
+            self._process.kill()
+            return
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(first_child, signal.SIGKILL)
+
     async def _reap(self) -> None:
+        # bubblewrap names its child before it lets it run. Killed earlier, it would leave a child that waits for it for ever.
+        named, _ = await asyncio.wait({self._first_child}, timeout=_REAP_SECONDS)
+        if not named:
+            self._process.kill()
+        first_child = await self._first_child
+        self._end(first_child)
         try:
             await asyncio.to_thread(self._process.wait, _REAP_SECONDS)
         except subprocess.TimeoutExpired:  # bubblewrap itself hangs; it cannot ignore this, nor can what it started survive it
             self._process.kill()
             await asyncio.to_thread(self._process.wait)
-        if self._first_child is not None:
+        if first_child is not None:
             # A worker that ended by itself lets bubblewrap end before its init. The orphan is for the system's process 1 to
             # collect, which in a container may be this very process.
             with contextlib.suppress(ChildProcessError):
-                await asyncio.to_thread(os.waitid, os.P_PIDFD, self._first_child, os.WEXITED)
-            os.close(self._first_child)
-            self._first_child = None
+                await asyncio.to_thread(os.waitid, os.P_PIDFD, first_child, os.WEXITED)
+            os.close(first_child)
 
 
 class _Pipe(asyncio.Protocol):
@@ -163,6 +174,7 @@ class _Pipe(asyncio.Protocol):
 
     def __init__(self, limit: int) -> None:
         self.offence: TreatyError | None = None
+        self.on_hang_up: Callable[[], None] | None = None
         self._limit = limit
         self._buffer = bytearray()
         self._due: asyncio.Future[bytes] | None = None
@@ -219,6 +231,8 @@ class _Pipe(asyncio.Protocol):
             due.set_exception(self.offence)
         if self._transport is not None:
             self._transport.abort()
+        if self.on_hang_up is not None:
+            self.on_hang_up()
 
 
 class _Status(msgspec.Struct, rename="kebab"):
@@ -227,12 +241,15 @@ class _Status(msgspec.Struct, rename="kebab"):
     child_pid: int
 
 
-def _first_child(stream: IO[bytes]) -> int | None:
-    """A pidfd for the process whose end is the end of all; None where the kernel has none, then bubblewrap itself is killed."""
-    status = msgspec.json.decode(os.read(stream.fileno(), 4096), type=_Status)
+def _first_child(process: subprocess.Popen[bytes]) -> int | None:
+    """Wait for what bubblewrap says of its child, and open a pidfd of it. None when it ended before there was one."""
+    if process.stdout is None:
+        return None
+    with process.stdout as stream:
+        said = stream.read()
     try:
-        return os.pidfd_open(status.child_pid)
-    except OSError:
+        return os.pidfd_open(msgspec.json.decode(said, type=_Status).child_pid)
+    except (OSError, msgspec.DecodeError):  # also of nothing said
         return None
 
 

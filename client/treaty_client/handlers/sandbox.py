@@ -70,7 +70,7 @@ class Limits:
 
     memory: int = 256 * 1024 * 1024
     reply: int = 4 * 1024 * 1024
-    cpu: int = 600
+    cpu: int = 60
     start: float = 20.0
     load: float = 10.0
     event: float = 2.0

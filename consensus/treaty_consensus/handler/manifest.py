@@ -49,7 +49,7 @@ MAX_ERROR_CODE = 999_999_999
 MAX_TIMEOUT = 86_400
 
 COMMON_ERRORS = frozenset({500, 502, 503, 504})
-"""What any operation may fail with: business logic broke, the other side answered outside of the protocol, it is gone, or late."""
+"""What any operation may fail with: its logic broke, the other side answered outside of the protocol, it is gone, or late."""
 
 _OPERATION = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _ROLE = re.compile(r"[a-z][a-z0-9-]{0,31}")

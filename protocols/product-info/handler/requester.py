@@ -52,7 +52,7 @@ class Requester:
                 message_id = derive_id(self._seed, self._made)
                 self._waiting[message_id] = call
                 data = messages.request(message_id, messages.wanted(arguments))
-                return [Send(peer=self._peer, data=data), SetTimer(name=message_id, seconds=TIMEOUT)]
+                return [SetTimer(name=message_id, seconds=TIMEOUT), Send(peer=self._peer, data=data)]
             case Received(data=data):
                 return self._received(data)
             case Timer(name=message_id):

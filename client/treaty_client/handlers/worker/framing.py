@@ -20,7 +20,7 @@
 fields are a map by field name, bytes as MessagePack bin, `error` as a map or nil. For example `End()` in reply to event 7 of
 an endpoint is the frame
 
-    00 00 00 22 92 a7 65 66 66 65 63 74 73 91 92 a3 65 6e 64 81 a6 73 74 61 74 75 73 a9 63 6f 6d 70 6c 65 74 65 64
+    00 00 00 21 92 a7 65 66 66 65 63 74 73 91 92 a3 65 6e 64 81 a6 73 74 61 74 75 73 a9 63 6f 6d 70 6c 65 74 65 64
 
 Reasons of a failure: `raised` (the handler raised; `text` is the exception), `memory`, `syntax`, `code` (unreadable code
 bytes), `rejected` (the handler's own `ValueError` for a message it cannot encode or decode), `type` (it returned something of

@@ -9,6 +9,7 @@ read, and everything that needs a door has happened, such as mapping the standar
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import resource
@@ -24,11 +25,12 @@ from . import framing, importer, seccomp
 if typing.TYPE_CHECKING:
     from treaty_handler import Handler, Session
 
-# What a handler can import beside `treaty_handler` although it has native code; pure Python is readable later too.
-_STANDARD = (
-    *("array", "base64", "bisect", "collections", "csv", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools"),
-    *("hashlib", "heapq", "hmac", "itertools", "json", "math", "re", "statistics", "string", "struct", "typing", "unicodedata"),
-    *("uuid", "xml.etree.ElementTree", "zlib"),
+# The standard library's native code that a handler can use: what is not mapped before the doors close never will be. Its Python
+# code is readable later. The names differ among versions of Python, so those that are missing are none of this one's.
+_NATIVE = (
+    *("_bisect", "_blake2", "_bz2", "_csv", "_datetime", "_decimal", "_elementtree", "_heapq", "_json", "_lzma", "_md5"),
+    *("_random", "_sha1", "_sha2", "_sha256", "_sha3", "_sha512", "_statistics", "_struct", "_uuid", "_zoneinfo"),
+    *("array", "binascii", "cmath", "math", "pyexpat", "unicodedata", "zlib"),
 )
 
 _PIPE = 0
@@ -147,8 +149,9 @@ def _describe(error: BaseException) -> str:
 
 def _harden(mode: str, memory: int, cpu: int) -> None:
     """Limits, system calls, descriptors. Raises `OSError` or `ValueError`, told on stderr, if one of the doors stays open."""
-    for name in _STANDARD:
-        importlib.import_module(name)
+    for name in _NATIVE:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     limits = [
         (resource.RLIMIT_CPU, cpu),
         (resource.RLIMIT_CORE, 0),
