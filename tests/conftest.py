@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import structlog
 from registries import Web, open_registry
 
 from treaty_registry.registry import Registry
 from treaty_registry.storage.embedded import embedded_postgres
 from treaty_registry.storage.postgres import connect, migrate
+
+structlog.configure(processors=[structlog.processors.KeyValueRenderer()])  # the default draws tracebacks, which takes a second
 
 
 @dataclass
@@ -47,16 +51,31 @@ class Postgres:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+def postgres() -> Iterator[Postgres]:
     """The server for the whole run; it ends with it."""
-    with asyncio.Runner() as runner:
-        running = embedded_postgres(tmp_path_factory.mktemp("pg"))
+    with temporary_directory() as directory, asyncio.Runner() as runner:
+        running = embedded_postgres(directory)
         server = Postgres(runner.run(running.__aenter__()))
         try:
             runner.run(server.prepare())
             yield server
         finally:
             runner.run(running.__aexit__(None, None, None))
+
+
+@contextmanager
+def temporary_directory() -> Iterator[Path]:
+    """A directory that another user may traverse: pytest's own are closed again by the next run of pytest, and PostgreSQL, when
+    it is started by root, runs as another user."""
+    with tempfile.TemporaryDirectory(prefix="treaty-") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+def data() -> Iterator[Path]:
+    """An empty data directory for a registry with an embedded PostgreSQL."""
+    with temporary_directory() as directory:
+        yield directory
 
 
 @pytest.fixture

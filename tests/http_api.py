@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+from granian.constants import Interfaces
+from granian.server.embed import Server
 from registries import Publication, blob, contents, publication
-from signers import ORIGIN, Signer
+from signers import NOW, ORIGIN, Signer
 from simulated_registry import echo_wheel
 
 from treaty_consensus import canonical, kinds
 from treaty_consensus.statement import Statement
+from treaty_registry.app import create_app
 from treaty_registry.registry import Registry
 
 ENTRY_POINT = "treaty_handler_echo:handler"
@@ -59,9 +64,9 @@ async def attach(api: httpx.AsyncClient, agent: Signer, made: Publication, relea
     return signed
 
 
-async def say(api: httpx.AsyncClient, agent: Signer, body: kinds.Body) -> Statement:
+async def say(api: httpx.AsyncClient, agent: Signer, body: kinds.Body, *, issued: int = NOW) -> Statement:
     """Log a statement that names no blobs."""
-    signed = agent.statement(body)
+    signed = agent.statement(body, issued=issued)
     response = await post(api, signed)
     assert response.status_code == 201, response.text
     return signed
@@ -70,7 +75,9 @@ async def say(api: httpx.AsyncClient, agent: Signer, body: kinds.Body) -> Statem
 def described(agent: Signer, name: str, *, title: str, summary: str, tags: tuple[str, ...] = (), topic: str) -> Publication:
     """A publication with a card of its own."""
     plain = publication(agent, name, topic=topic)
-    card = canonical.dumps({"summary": summary, "tags": list(tags), "title": title} if tags else {"summary": summary, "title": title})
+    card = canonical.dumps(
+        {"summary": summary, "tags": list(tags), "title": title} if tags else {"summary": summary, "title": title}
+    )
     body = kinds.Publish(plain.body.uri, topic, plain.body.document, blob(card), "negotiated")
     return Publication(body, plain.document, card)
 
@@ -93,3 +100,29 @@ async def unchanged(registry: Registry) -> AsyncIterator[None]:
     before = await contents(registry)
     yield
     assert await contents(registry) == before
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@asynccontextmanager
+async def serving(registry: Registry, port: int) -> AsyncIterator[str]:
+    """Serve a registry over a socket, as `treaty-registry serve` does; yields its base URL once it answers."""
+    server = Server(create_app(registry), port=port, interface=Interfaces.ASGI, websockets=False, log_enabled=False)
+    served = asyncio.create_task(server.serve())
+    base_url = f"http://127.0.0.1:{port}"
+    async with httpx.AsyncClient() as client:
+        for _ in range(200):
+            try:
+                await client.get(f"{base_url}/health/live")
+                break
+            except httpx.TransportError:
+                await asyncio.sleep(0.02)
+    yield base_url
+    server.stop()  # type: ignore[no-untyped-call]
+    await served

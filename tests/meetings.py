@@ -22,14 +22,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from signers import ORIGIN, domain_signer
 
 from treaty_client.agent import Agent
-from treaty_client.driver import SessionTimeouts
 from treaty_client.handlers.validation import Operations, SessionRules
 from treaty_client.identity import Identity
 from treaty_client.operations import OperationError
 from treaty_client.policy import Policy
-from treaty_client.ports import RunningHandler
 from treaty_client.project import load_project
-from treaty_client.sides import AgentEvent, Ports
+from treaty_client.session.ports import RunningHandler
+from treaty_client.session.sides import AgentEvent, Ports
+from treaty_client.session.timing import SessionTimeouts
 from treaty_client.transport import memory
 from treaty_client.transport.connection import Connection
 from treaty_consensus.errors import NotFound, TreatyError, Unavailable
@@ -134,6 +134,9 @@ class InlineRuntime:
 
     async def warm(self) -> None:
         pass
+
+    async def rehearse(self, package: HandlerPackage, *, local: str) -> None:
+        _handler(package.digest, package)
 
     async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str) -> RunningHandler:
         await asyncio.sleep(self.delay)

@@ -249,11 +249,10 @@ class SimulatedRegistry:
 
     def topic_bundle(self, topic: str, since: int | None = None) -> bytes:
         """The bundle of a topic."""
-        kept = [
-            (index, made)
-            for index, made in self.statements()
-            if isinstance(made.body, kinds.Status) or (isinstance(made.body, kinds.Publish) and made.body.topic == topic)
-        ]
+        about = kinds.Publish | kinds.Handler | kinds.Status
+        listed = [(index, made, made.body) for index, made in self.statements() if isinstance(made.body, about)]
+        uris = {body.uri for _, _, body in listed if isinstance(body, kinds.Publish) and body.topic == topic}
+        kept = [(index, made) for index, made, body in listed if body.uri in uris]
         if not kept:
             raise NotFound("topic.unknown", f"Nothing is published in {topic}.")
         return self._bundle({"topic": topic}, kept, topic, since)
@@ -463,8 +462,10 @@ def _echo() -> SimulatedRegistry:
 
 
 def with_echo() -> SimulatedRegistry:
-    """A registry with ALICE's `echo` 1.0 and its handler: a copy of its own for whoever asks."""
-    return _echo().copy()
+    """A registry with ALICE's `echo` 1.0 and its handler, as of now: a copy of its own for whoever asks."""
+    registry = _echo().copy()
+    registry.now = int(datetime.now(UTC).timestamp())
+    return registry
 
 
 def flipped(data: bytes, at: int, mask: int = 1) -> bytes:

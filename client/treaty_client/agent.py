@@ -20,7 +20,7 @@ import logging
 import secrets
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,8 +30,6 @@ from typing import TypeVar
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError
 from treaty_consensus.protocol import parse_protocol_uri
 
-from .agreements import Agreements, Remembered
-from .driver import SessionDriver, SessionTimeouts
 from .egress import EgressGuard
 from .fetch import Fetcher
 from .identity import Identity
@@ -40,12 +38,15 @@ from .meta.machine import Machine, State
 from .network import Network
 from .operations import Function, choose_role
 from .policy import Policy
-from .ports import SpokenProtocol
-from .report_log import RegistryLog
-from .reporter import Reporter
-from .runtime import SandboxRuntime
-from .session import Session
-from .sides import AgentEvent, Destination, Household, Ports, Service, Source, check_functions, session_facts
+from .reports.log import RegistryLog
+from .reports.reporter import Reporter
+from .session.agreements import Agreements, Remembered
+from .session.driver import SessionDriver
+from .session.ports import SpokenProtocol
+from .session.runtime import SandboxRuntime
+from .session.session import Session
+from .session.sides import AgentEvent, Destination, Household, Ports, Service, Source, check_functions, session_facts
+from .session.timing import SessionTimeouts
 from .store import default_home
 from .transport import websocket
 from .transport.connection import Connection
@@ -105,6 +106,7 @@ class Agent:
             services={},
             on_event=on_event,
         )
+        self._warming: asyncio.Task[None] | None = None
 
     @property
     def did(self) -> str:
@@ -121,6 +123,8 @@ class Agent:
         """End the workers and the connections to registries. Reports that wait for their time are left to the next process."""
         household = self._household
         await household.reporter.close()
+        if self._warming is not None:
+            await self._warming
         await household.ports.runtime.close()
         await household.ports.protocols.aclose()
         for service in household.services.values():
@@ -168,6 +172,7 @@ class Agent:
         for (uri, service), protocol in zip(household.services.items(), fetched, strict=True):
             role = choose_role(protocol.package.manifest, calling=False, wanted=service.role)
             check_functions(service, role, uri)
+            await household.ports.runtime.rehearse(protocol.package, local=self.did)
             service.protocol = protocol
         await household.ports.runtime.warm()
         if household.policy.report:
@@ -194,6 +199,7 @@ class Agent:
         begins. Raises `Malformed`, `Unavailable` (`connection.failed`), `Refused` (`session.no-common-protocol`, …), and what
         verification raises. When the block ends without an error and both policies report, a report is co-signed.
         """
+        self._begin_warming()
         offer = await self._offer(url, topic, protocols, peer)
         async with self._session(await websocket.connect(url, self._network), offer, url, topic, role) as session:
             yield session
@@ -232,6 +238,16 @@ class Agent:
             await task
             if remembered and not driver.was_running:
                 household.agreements.forget(address, topic)
+
+    def _begin_warming(self) -> None:
+        """Have workers started while the network is waited for. Where that fails, the session's own worker will say why."""
+
+        async def warm() -> None:
+            with suppress(TreatyError):
+                await self._household.ports.runtime.warm()
+
+        if self._warming is None:
+            self._warming = asyncio.create_task(warm())
 
     async def _offer(self, address: str, topic: str, protocols: Sequence[str], peer: str) -> _Offer:
         """What to say first: a remembered hash whose code is here and fresh, and candidates; the network only without one."""

@@ -11,7 +11,7 @@ import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -38,8 +38,11 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def _place(path: Path, data: bytes, mode: int, *, replace: bool) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     temporary = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -51,9 +54,10 @@ def _place(path: Path, data: bytes, mode: int, *, replace: bool) -> None:
             temporary.replace(path)
         else:
             path.hardlink_to(temporary)  # unlike a rename, fails when the name is taken
-    finally:
-        with suppress(FileNotFoundError):
             temporary.unlink()
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)

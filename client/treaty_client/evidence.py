@@ -63,11 +63,10 @@ class Evidence:
     genesis: Genesis
     statements: tuple[Logged, ...]
 
-    @property
-    def decision(self) -> Decision | None:
-        """The newest decision among the statements."""
-        decisions = [logged.statement.body for logged in self.statements if isinstance(logged.statement.body, Decision)]
-        return decisions[-1] if decisions else None
+    def decision(self, topic: str) -> Decision | None:
+        """The newest decision in a topic, None when there is none."""
+        bodies = [logged.statement.body for logged in self.statements]
+        return next((body for body in reversed(bodies) if isinstance(body, Decision) and body.topic == topic), None)
 
     def published(self, uri: str) -> Logged:
         """The statement that publishes `uri`. Raises `NotFound` (`bundle.no-publish`)."""
@@ -83,12 +82,12 @@ def missing_proof(bundle: Bundle, registry: TrustedRegistry) -> tuple[int, int] 
     Such a proof is the caller's to get, from tiles: a server that lags behind cannot know it. Raises `VerificationFailed`, step
     2.
     """
-    if registry.seen is None:
-        return None
     with taking(Step.CHECKPOINT):
-        head = open_checkpoint(bundle.checkpoint, registry.name.key).checkpoint
-        seen = open_checkpoint(registry.seen, registry.name.key).checkpoint
-    return (head.size, seen.size) if head.size < seen.size else None
+        if registry.newest is None:
+            return None
+        size = open_checkpoint(bundle.checkpoint, registry.name.key).checkpoint.size
+        seen = registry.newest.checkpoint.size
+    return (size, seen) if size < seen else None
 
 
 def examine(
@@ -109,8 +108,8 @@ def examine(
         checkpoint, genesis = _open_head(bundle, registry.name.key)
         if now is not None:
             _check_age(checkpoint, now, max_age)
-        if registry.seen is not None:
-            _check_consistency(bundle, checkpoint, open_checkpoint(registry.seen, registry.name.key), bridge)
+        if registry.newest is not None:
+            _check_consistency(bundle, checkpoint, registry.newest, bridge)
     with taking(Step.INCLUSION):
         head = checkpoint.checkpoint
         for leaf in bundle.leaves:

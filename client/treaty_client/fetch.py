@@ -22,9 +22,9 @@ import msgspec
 
 from treaty_consensus.canonical import parse_digest
 from treaty_consensus.did import parse_did
-from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, TooLarge, TreatyError, Unavailable
+from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, TooLarge, TreatyError, Unavailable, Untrusted
 from treaty_consensus.kinds import Blob
-from treaty_consensus.log.checkpoint import open_checkpoint
+from treaty_consensus.log.checkpoint import SignedCheckpoint
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 
 from .api import RegistryClient
@@ -91,9 +91,9 @@ class Fetcher:
         """The protocol of that URI and the handler that the policy allows, after all ten steps.
 
         `name`: a protocol URI, or whatever the policy's registries resolve to exactly one verified protocol: `sha256:HEX`, the
-        canonical URI of a standard. `fresh`: ask the registry even if what is here is young enough. `accept_change`:
-        let step 10 replace a changed publisher, tenure or signer. Raises
-        `VerificationFailed`, and `Unavailable` when the registry does not answer; then nothing has changed.
+        canonical URI of a standard. `fresh`: ask the registry even if what is here is young enough. `accept_change`: ask it,
+        and let step 10 replace a changed publisher, tenure or signer. Raises `VerificationFailed`, and `Unavailable` when the
+        registry does not answer; then nothing has changed.
         """
         uri, expected = await self._resolve(name)
         async with self._turns[str(uri)]:
@@ -137,7 +137,7 @@ class Fetcher:
     async def topic(self, topic: str) -> list[TopicView]:
         """What each registry of the policy proves of a topic; those that do not know it, or do not answer, are left out.
 
-        Raises `VerificationFailed`, and what the last registry raised when none answered.
+        Raises `VerificationFailed`, and `NotFound` or `Unavailable` when that leaves none.
         """
         views: list[TopicView] = []
         failure: TreatyError | None = None
@@ -148,8 +148,8 @@ class Fetcher:
                 views.append(await self._topic_at(registry, topic))
             except (NotFound, Unavailable) as error:
                 failure = error
-        if not views and failure is not None:
-            raise failure
+        if not views:
+            raise failure or NotFound("registry.none", "There is no registry to ask.", fix="Trust one: treaty trust add URL#KEY")
         return views
 
     async def _topic_at(self, registry: TrustedRegistry, topic: str) -> TopicView:
@@ -160,7 +160,7 @@ class Fetcher:
             bundle = read_bundle(data, topic)
             bridge = await self._bridge(bundle, registry)
             view = verify_topic(bundle, topic, registry, self.policy, now=self._now(), bridge=bridge)
-            if self._advance(registry, view.evidence.checkpoint.note):
+            if self._advance(registry, view.evidence.checkpoint):
                 return view
         raise Conflict("registry.busy", f"Other processes keep changing what is known of {origin}.", fix="Try again.")
 
@@ -168,7 +168,7 @@ class Fetcher:
         """Step 1 for a name: the URI it means, and the document's hash if the name is one."""
         try:
             uri = parse_protocol_uri(name)
-        except Malformed:
+        except TreatyError:
             uri = None
         if uri is not None and uri.origin in self.registries.all():
             return uri, None
@@ -176,10 +176,7 @@ class Fetcher:
         found: dict[str, ProtocolUri] = {}
         for origin in self.registries.all():
             if self.policy.admits_registry(origin):
-                for match in await self.client(origin).resolve(name):
-                    if match.verified:
-                        matched = parse_protocol_uri(match.uri)
-                        found |= {match.uri: matched} if matched.origin == origin else {}
+                found |= await self._matches(origin, name)
         if len(found) == 1:
             return next(iter(found.values())), expected
         if uri is not None:
@@ -193,6 +190,14 @@ class Fetcher:
             Step.RESOLVE, "resolve.unknown", f"No registry of the policy has a protocol that is known to be {name[:200]}.",
             "Search for it: treaty search WORDS",
         )  # fmt: skip
+
+    async def _matches(self, origin: str, name: str) -> dict[str, ProtocolUri]:
+        """The protocols of its own that a registry says are verified to be `name`."""
+        with _answering(Step.RESOLVE):
+            matches = await self.client(origin).resolve(name)
+        with taking(Step.RESOLVE):
+            found = {match.uri: parse_protocol_uri(match.uri) for match in matches if match.verified}
+        return {text: uri for text, uri in found.items() if uri.origin == origin}
 
     async def _verify(
         self, uri: ProtocolUri, name: str, registry: TrustedRegistry, expected: str | None, progress: Progress
@@ -228,8 +233,13 @@ class Fetcher:
         sizes = missing_proof(bundle, registry)
         if sizes is None:
             return None
-        with _answering(Step.CHECKPOINT):
+        assert registry.seen is not None
+        try:
             return await self.head(registry.name.origin).consistency(*sizes)
+        except Untrusted as error:
+            raise VerificationFailed(
+                Step.CHECKPOINT, error.code, error.message, error.fix, evidence=(registry.seen, bundle.checkpoint)
+            ) from error
 
     def _known(self, uri: ProtocolUri) -> VerifiedProtocol | None:
         """A fetch that is still fresh: from memory, or from the store after steps 1 to 9 and a look at the lock."""
@@ -266,7 +276,7 @@ class Fetcher:
             locked = entries.get(line)
             if not accept_change:
                 check_unchanged(locked, found, line)
-            if not self._advance(registry, verified.checkpoint.note):
+            if not self._advance(registry, verified.checkpoint):
                 return False
             same = locked is not None and msgspec.structs.replace(locked, versions={}) == found
             versions = dict(locked.versions) if locked is not None and same else {}
@@ -284,14 +294,12 @@ class Fetcher:
             self._store.discard(replaced.bundle)
         return True
 
-    def _advance(self, registry: TrustedRegistry, note: bytes) -> bool:
+    def _advance(self, registry: TrustedRegistry, checkpoint: SignedCheckpoint) -> bool:
         """Remember a checkpoint that was proved consistent with `registry.seen`, if it is larger."""
-        key = registry.name.key
-        if registry.seen is not None:
-            size = open_checkpoint(note, key).checkpoint.size
-            if size <= open_checkpoint(registry.seen, key).checkpoint.size:
-                note = registry.seen
-        return self.registries.advance(registry.name.origin, registry.seen, note)
+        newest = registry.newest
+        if newest is None or checkpoint.checkpoint.size > newest.checkpoint.size:
+            newest = checkpoint
+        return self.registries.advance(registry.name.origin, registry.seen, newest.note)
 
     def _trusted(self, origin: str) -> TrustedRegistry:
         with taking(Step.RESOLVE):
@@ -342,10 +350,8 @@ def _locked(verified: VerifiedProtocol) -> LockedProtocol:
 
 
 def _size(registry: TrustedRegistry) -> int | None:
-    if registry.seen is None:
-        return None
     with taking(Step.CHECKPOINT):
-        return open_checkpoint(registry.seen, registry.name.key).checkpoint.size
+        return registry.newest.checkpoint.size if registry.newest else None
 
 
 def _narrate(proven: ProvenProtocol, progress: Progress) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from treaty_consensus.errors import Conflict, TreatyError
+from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, TooLarge, Untrusted
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.merkle import consistency_nodes, consistency_proof, verify_consistency
 from treaty_consensus.log.proof import Receipt
@@ -44,11 +44,10 @@ class LogHead:
         for _ in range(_ATTEMPTS):
             registry = self._registries.get(self._origin)
             signed = open_checkpoint(note, registry.name.key)
-            newest = note
-            if registry.seen is not None:
-                seen = open_checkpoint(registry.seen, registry.name.key)
+            seen, newest = registry.newest, note
+            if seen is not None:
                 await self._check_consistency(*sorted((seen, signed), key=lambda known: known.checkpoint.size))
-                newest = note if signed.checkpoint.size > seen.checkpoint.size else registry.seen
+                newest = note if signed.checkpoint.size > seen.checkpoint.size else seen.note
             if self._registries.advance(self._origin, registry.seen, newest):
                 return signed
         raise Conflict("registry.busy", f"Other processes keep changing what is known of {self._origin}.", fix="Try again.")
@@ -64,18 +63,29 @@ class LogHead:
         return parsed
 
     async def consistency(self, old: int, new: int) -> list[bytes]:
-        """The proof that the tree of `new` leaves extends that of `old`, from hash tiles. It is yet to be verified."""
+        """The proof that the tree of `new` leaves extends that of `old`, from hash tiles. It is yet to be verified.
+
+        Raises `Untrusted` (`log.rollback`) when the registry does not have them, and `Unavailable`.
+        """
         nodes = consistency_nodes(old, new)
         tiles = tiles_for(nodes, new)
-        contents = await asyncio.gather(*(self._client.tile(tile) for tile in tiles))
-        return consistency_proof(old, new, node_hashes(nodes, new, dict(zip(tiles, contents, strict=True))))
+        try:
+            contents = await asyncio.gather(*(self._client.tile(tile) for tile in tiles))
+            hashes = node_hashes(nodes, new, dict(zip(tiles, contents, strict=True)))
+        except (NotFound, Gone, Malformed, TooLarge) as error:
+            raise Untrusted(
+                "log.rollback",
+                f"A log of {new} leaves was signed, and this registry cannot show that its {old} leaves are the first of them.",
+                fix="Try again later, in case it lags behind; if it stays so, it lost or rewrote its log.",
+            ) from error
+        return consistency_proof(old, new, hashes)
 
     async def _check_consistency(self, old: SignedCheckpoint, new: SignedCheckpoint) -> None:
         before, after = old.checkpoint, new.checkpoint
-        proof = await self.consistency(before.size, after.size)
         try:
+            proof = await self.consistency(before.size, after.size)
             verify_consistency(before.size, after.size, before.root, after.root, proof)
-        except TreatyError as error:
+        except Untrusted as error:
             raise VerificationFailed(
                 Step.CHECKPOINT, error.code, error.message, error.fix, evidence=(old.note, new.note)
             ) from error

@@ -53,9 +53,7 @@ def verify_topic(
     """
     check_registry(registry, policy)
     evidence = examine(bundle, registry, now=now, max_age=policy.max_age, bridge=bridge)
-    decision = evidence.decision
-    if decision is not None and decision.topic != topic:
-        decision = None
+    decision = evidence.decision(topic)
     states = dict(decision.states) if decision else {}
     negative = _taken_back(evidence)
     found = []

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,6 +22,7 @@ import msgspec
 
 from treaty_consensus import canonical
 from treaty_consensus.errors import Conflict, Malformed, Untrusted
+from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.note import MAX_NOTE_BYTES, KeyType, VerifierKey
 from treaty_consensus.protocol import is_origin
 
@@ -62,6 +64,11 @@ class TrustedRegistry:
 
     name: RegistryName
     seen: bytes | None
+
+    @cached_property
+    def newest(self) -> SignedCheckpoint | None:
+        """`seen`, opened. Raises `Malformed` or `Untrusted` when the file was damaged."""
+        return None if self.seen is None else open_checkpoint(self.seen, self.name.key)
 
 
 def parse_base_url(text: str) -> str:

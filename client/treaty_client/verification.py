@@ -298,7 +298,5 @@ def _judge(status: Status | None, what: str) -> tuple[str, ...]:
 
 
 def _election(evidence: Evidence, publish: Publish) -> str | None:
-    decision = evidence.decision
-    if decision is None or decision.topic != publish.topic:
-        return None
-    return dict(decision.states).get(publish.document.sha256)
+    decision = evidence.decision(publish.topic)
+    return dict(decision.states).get(publish.document.sha256) if decision else None

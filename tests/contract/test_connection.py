@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from pathlib import Path
 
 import pytest
+import trustme
 from websockets.asyncio.client import connect as raw_connect
 from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as raw_serve
@@ -15,7 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.http11 import Request, Response
 
 from treaty_client.meta.frame import MAX_FRAME
-from treaty_client.network import Network
+from treaty_client.network import Address, Network
 from treaty_client.transport import memory, websocket
 from treaty_client.transport.connection import Connection, ConnectionLost
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError, Unavailable
@@ -141,6 +144,25 @@ async def test_a_sender_waits_for_a_reader(pair: tuple[Connection, Connection]) 
 async def test_what_is_no_address_is_refused_without_connecting(url: str) -> None:
     with pytest.raises(Malformed):
         await websocket.connect(url, Network())
+
+
+async def test_over_tls_the_server_must_be_the_host_of_the_url(tmp_path: Path) -> None:
+    authority, tls = trustme.CA(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("shop.example").configure_cert(tls)
+    ca = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(ca))
+    async with websocket.listen(_hang_up, "127.0.0.1", 0, tls=tls, max_connections=4) as port:
+        resolve = {host: Address("127.0.0.1", port) for host in ("shop.example", "other.example")}
+        connection = await websocket.connect("wss://shop.example/", Network(resolve, ca))
+        with pytest.raises(ConnectionLost):
+            await connection.receive()
+        for url, network in (
+            ("wss://other.example/", Network(resolve, ca)),
+            ("wss://shop.example/", Network(resolve)),
+            ("ws://shop.example/", Network(resolve, ca)),
+        ):
+            with pytest.raises(Unavailable):
+                await websocket.connect(url, network)
 
 
 async def test_nobody_there_is_a_clear_error() -> None:

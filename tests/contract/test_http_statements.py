@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import httpx
@@ -16,6 +18,7 @@ from treaty_consensus.log.proof import Receipt
 from treaty_consensus.statement import MAX_LEAF
 from treaty_registry.operator import Operator
 from treaty_registry.registry import Registry
+from treaty_registry.routes import requests
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 
@@ -42,9 +45,7 @@ async def test_the_same_statement_again_is_answered_and_not_logged_twice(
     Receipt.parse(again.content).verify(signed.leaf, registry.log_key)
 
 
-async def test_a_logged_statement_is_read_back_with_its_proof(
-    api: httpx.AsyncClient, registry: Registry, alice: Signer
-) -> None:
+async def test_a_logged_statement_is_read_back_with_its_proof(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
     signed = await say(api, alice, ballot(registry, 0))
     leaf = await api.get(f"/statements/{signed.id}")
     assert leaf.content == signed.leaf and "immutable" in leaf.headers["cache-control"]
@@ -145,9 +146,7 @@ async def test_only_what_is_refused_by_the_log_is_refused_in_a_batch(
     assert outcomes[1]["problem"]["code"] == "publish.version-exists"
 
 
-async def test_an_unknown_agent_is_looked_up_and_logged_first(
-    api: httpx.AsyncClient, registry: Registry, alice: Signer
-) -> None:
+async def test_an_unknown_agent_is_looked_up_and_logged_first(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
     problem(await api.get(f"/identities/{alice.did}"), 404, "identity.unknown")
     signed = await publish(api, alice, publication(alice))
     found = (await api.get(f"/identities/{alice.did}")).json()
@@ -164,7 +163,23 @@ async def test_a_did_key_is_its_own_identity(api: httpx.AsyncClient, registry: R
     problem(await api.get("/identities/did:nobody:x"), 400, "did.method")
 
 
-async def _chunks(size: int):  # type: ignore[no-untyped-def]  # an async iterator has no length to declare
+async def test_a_body_that_does_not_arrive_is_not_waited_for(
+    api: httpx.AsyncClient, registry: Registry, alice: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "BODY_SECONDS", 0.05)
+    leaf = alice.statement(ballot(registry, 0)).leaf
+
+    async def dripping() -> AsyncIterator[bytes]:
+        yield leaf[:10]
+        await asyncio.sleep(60)
+        yield leaf[10:]
+
+    async with unchanged(registry):
+        response = await api.post("/statements", content=dripping(), headers={"Content-Type": "application/json"})
+        problem(response, 408, "http.timeout")
+
+
+async def _chunks(size: int) -> AsyncIterator[bytes]:
     while size > 0:
         yield b" " * min(size, 65_536)
         size -= 65_536

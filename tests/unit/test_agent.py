@@ -30,12 +30,12 @@ from meetings import (
 from virtual_time import run
 
 from treaty_client.operations import OperationError
-from treaty_client.ports import RunningHandler
 from treaty_client.project import load_project
+from treaty_client.session.ports import RunningHandler
 from treaty_client.transport import memory
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
 from treaty_consensus.handler import read_wheel
-from treaty_handler import Call, Close, Effect, End, Event, Opened, Persist, Received, Send, SetTimer, Timer
+from treaty_handler import Call, Close, Effect, End, Event, Opened, Persist, Received, Return, Send, SetTimer, Timer
 
 HASH_1, HASH_2 = product_info(URI_1).hash, product_info(URI_2).hash
 LONG_WAY = [">hello", "<hello", "<meta", ">meta", ">application", "<application"]
@@ -239,6 +239,41 @@ def test_another_agent_at_the_remembered_address_is_not_spoken_to(tmp_path: Path
         assert (await fails(impostor, customer, at="here")).code == "session.peer-lost"
         assert impostor.runtime.opened == []
         assert (await buy(impostor, customer, at="here"))[0] == LAPTOP  # forgotten, so a stranger again
+
+    run(main())
+
+
+def test_whoever_names_another_peer_gets_a_stranger_at_the_remembered_address(tmp_path: Path) -> None:
+    async def main() -> None:
+        customer = buyer(tmp_path)
+        await buy(shop(tmp_path), customer, at="here")
+        another = shop(tmp_path, name="another")
+        async with (
+            meeting(another, at="here") as tap,
+            customer.agent.connect_over(tap, topic=TOPIC, peer=another.agent.did) as session,
+        ):
+            assert (session.peer, session.resumed) == (another.agent.did, False)
+        assert tap.kinds()[:2] == [">hello", "<hello"]
+        assert HASH_2 not in str(tap.seen[0][1])
+
+    run(main())
+
+
+def test_000_47_a_peer_whose_code_is_ready_first_may_speak_at_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        seller = shop(tmp_path)
+        handler = scripted(seller)
+        seller.runtime.delay = 10
+        async with meeting(seller) as wire:
+            await wire.send(_source_hello())
+            await wire.send(b'\x00{"action":"codeGeneration","status":"generated"}')
+            for number in range(200):
+                await wire.send(b"\x40" + str(number).encode())
+            await wire.receive()
+            await wire.receive()
+            await asyncio.sleep(1)
+        received = [event.data for event in handler.seen if isinstance(event, Received)]
+        assert received == [str(number).encode() for number in range(200)]
 
     run(main())
 
@@ -567,7 +602,14 @@ def test_a_handler_that_misbehaves_ends_the_session_and_only_that(tmp_path: Path
     async def main() -> None:
         seller, customer = shop(tmp_path), buyer(tmp_path)
         handler = scripted(customer, **{event: action})
-        assert (await fails(seller, customer)).code == code
+        with pytest.raises(TreatyError) as failure:
+            async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
+                with pytest.raises(TreatyError) as first:
+                    await session.call("getProductInfo", **CALL)
+                assert first.value.code == code
+                handler.script[Call] = lambda event: [Return(call=event.call, value=LAPTOP)]
+                await session.call("getProductInfo", **CALL)
+        assert failure.value.code == code
         assert handler.closed
         customer.runtime.wrap = lambda original: original
         assert (await buy(seller, customer))[0] == LAPTOP
@@ -682,6 +724,32 @@ def test_a_cancelled_caller_leaves_nothing_behind(tmp_path: Path) -> None:
     run(main())
 
 
+def test_a_narrator_that_raises_spoils_nothing(tmp_path: Path) -> None:
+    def broken(event: Any) -> None:
+        raise RuntimeError("no paper left")
+
+    seller, customer = shop(tmp_path), buyer(tmp_path)
+    object.__setattr__(customer.agent._household, "on_event", broken)
+    assert run(buy(seller, customer))[0] == LAPTOP
+
+
+def test_a_connection_that_breaks_in_an_unknown_way_ends_the_session(tmp_path: Path) -> None:
+    async def main() -> None:
+        seller, customer = shop(tmp_path), buyer(tmp_path)
+
+        async def broken() -> str | bytes:
+            raise RuntimeError("the cable is on fire")
+
+        async with meeting(seller) as wire:
+            wire.receive = broken  # type: ignore[method-assign]
+            with pytest.raises(Unavailable) as failure:
+                async with customer.agent.connect_over(wire, topic=TOPIC):
+                    raise AssertionError("a session without a wire")
+            assert failure.value.code == "session.internal"
+
+    run(main())
+
+
 # What a handler asks of its host
 
 
@@ -722,7 +790,7 @@ def test_what_a_handler_keeps_it_sees_again_in_that_role_with_that_peer(tmp_path
 
 
 def test_audit_texts_go_to_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="treaty_client.hosting")
+    caplog.set_level("INFO", logger="treaty_client.session.hosting")
     seller, customer = shop(tmp_path), buyer(tmp_path)
     run(_one_odd_message(seller, customer))
     assert "provider with did:wba:buyer.example: Ignored what is no message" in caplog.text
@@ -749,3 +817,11 @@ def test_a_handler_is_told_that_its_side_leaves(tmp_path: Path) -> None:
 
 def _source_hello() -> str:
     return meta_peers.source_hello((URI_2,)).format()
+
+
+def test_000_62_each_version_has_a_uri_of_its_own_and_code_for_it() -> None:
+    first, second = product_info(URI_1), product_info(URI_2)
+    for known, uri in ((first, URI_1), (second, URI_2)):
+        assert (known.package.manifest.protocol_uri, known.package.manifest.protocol_hash) == (uri, known.hash)
+    assert first.hash != second.hash
+    assert first.package.digest != second.package.digest

@@ -216,3 +216,25 @@ async def test_damage_is_never_taken_for_a_fork(tmp_path: Path, path: str, damag
         for size in (3, 100, 256, 300, 308):
             mirror.root_at(size)
     assert error.value.code == "mirror.damaged"
+
+
+async def test_a_damaged_edge_is_not_blamed_on_the_log(tmp_path: Path) -> None:
+    registry = grown(with_echo(), TILE_WIDTH - 8)
+    assert registry.size == TILE_WIDTH
+    await mirrored(registry, tmp_path)
+    path = tmp_path / "tile/1/000.p/1"
+    path.write_bytes(flipped(path.read_bytes(), 3))
+    with pytest.raises(Untrusted) as error:
+        await mirrored(grown(registry, 1), tmp_path)
+    assert error.value.code == "mirror.damaged"
+
+
+async def test_leaves_that_were_exchanged_with_their_tile_are_still_not_the_logs(tmp_path: Path) -> None:
+    registry = grown(with_echo(), 300)
+    await mirrored(registry, tmp_path)
+    forged = registry.rewritten(100, CertificateLeaf(b"another certificate").encode())
+    for path in ("tile/entries/000", "tile/0/000"):
+        (tmp_path / path).write_bytes(forged._tile(f"/{path}"))
+    with pytest.raises(Untrusted) as error:
+        await audited(registry, tmp_path)
+    assert error.value.code == "audit.checkpoint"

@@ -72,6 +72,21 @@ async def test_a_warm_fetch_asks_for_the_bundle_alone(tmp_path: Path) -> None:
     assert stored == {first.package.digest, Lockfile(tmp_path).read()[LINE].versions["1.0"].bundle}, "the old proof is discarded"
 
 
+async def test_whoever_wants_it_fresh_asks_the_registry(tmp_path: Path) -> None:
+    registry = with_echo()
+    async with fetcher(registry, tmp_path) as agent:
+        await agent.fetch(uri_of())
+        registry.requests.clear()
+        registry.now += 5
+        assert (await agent.fetch(uri_of(), fresh=True)).checkpoint.time == registry.now
+        assert registry.requests == [BUNDLE]
+    registry.add(kinds.Status(uri_of(), "revoked"), ALICE)
+    async with fetcher(registry, tmp_path) as agent:
+        with pytest.raises(VerificationFailed) as failure:
+            await agent.fetch(uri_of(), fresh=True)
+    assert failure.value.step == 9
+
+
 async def test_a_policy_that_changed_is_asked_anew(tmp_path: Path) -> None:
     registry = with_echo()
     async with fetcher(registry, tmp_path) as agent:
@@ -202,6 +217,19 @@ async def test_a_name_that_is_only_claimed_or_means_two_things_is_refused(tmp_pa
     assert (await refused_at(1, registry, tmp_path, "https://alice.example/a")).code == "resolve.unknown"
     assert (await refused_at(1, registry, tmp_path, "https://alice.example/b")).code == "resolve.ambiguous"
     assert (await refused_at(1, registry, tmp_path, "https://alice.example/c")).code == "resolve.unknown"
+
+
+async def test_a_registry_outside_the_policy_resolves_no_names(tmp_path: Path) -> None:
+    registry = with_echo()
+    digest = registry.document_of(uri_of()).sha256
+    assert (await refused_at(1, registry, tmp_path, digest, registries=["other.example"])).code == "resolve.unknown"
+    assert registry.requests == []
+
+
+async def test_without_a_registry_there_is_nothing_to_choose_from(tmp_path: Path) -> None:
+    async with Fetcher(tmp_path, Policy([ALICE.did]), with_echo().network()) as agent:
+        with pytest.raises(NotFound, match="treaty trust add"):
+            await agent.candidates(TOPIC)
 
 
 async def test_candidates_are_the_topics_protocols(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from simulated_registry import ALICE, CLOCK_KEY, NAME, SimulatedRegistry, uri_of
 from treaty_client.head import LogHead
 from treaty_client.steps import VerificationFailed
 from treaty_consensus import kinds
-from treaty_consensus.errors import Untrusted
+from treaty_consensus.errors import Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.note import KeyType, SignerKey, sign
 
@@ -59,6 +59,24 @@ async def test_a_fork_is_found_out_and_the_evidence_kept(tmp_path: Path, leaves:
         await (await head_of(fork, tmp_path)).refresh()
     assert (failure.value.step, failure.value.evidence) == (2, (first.note, fork.checkpoint()))
     assert registry.trusted_in(tmp_path).get(NAME.origin).seen == first.note
+
+
+async def test_a_log_that_lost_leaves_is_found_out(tmp_path: Path) -> None:
+    registry = with_echo()
+    short = registry.copy()
+    newest = await (await head_of(grown(registry, 1), tmp_path)).refresh()
+    with pytest.raises(VerificationFailed) as failure:
+        await (await head_of(short, tmp_path)).refresh()
+    assert (failure.value.step, failure.value.code) == (2, "log.rollback")
+    assert failure.value.evidence == (short.checkpoint(), newest.note)
+
+
+async def test_a_registry_that_is_down_is_no_proof_of_anything(tmp_path: Path) -> None:
+    registry = with_echo()
+    await (await head_of(registry, tmp_path)).refresh()
+    note = grown(registry, 1).checkpoint()
+    with pytest.raises(Unavailable):
+        await fetcher(registry, tmp_path, down=True).head(NAME.origin).observe(note)
 
 
 async def test_a_checkpoint_by_another_key_is_refused(tmp_path: Path) -> None:

@@ -101,6 +101,21 @@ async def test_an_interrupted_run_is_taken_up(registry: SimulatedRegistry, tmp_p
     assert [step.what for step in steps] == ["built", "found-published", "attested", "attached"]
 
 
+async def test_somebody_elses_statement_about_the_same_wheel_is_not_mine(registry: SimulatedRegistry, tmp_path: Path) -> None:
+    project = project_in(tmp_path / "project")
+    services, registry.services = registry.services, "http://127.0.0.1:9"
+    with pytest.raises(Unavailable):
+        await done(publisher(registry, tmp_path / "home"), project)
+    registry.services = services
+    uri = uri_of(name="ping")
+    filename, wheel = project.build_wheel(uri)
+    theirs = kinds.Handler(
+        uri, project.protocol_hash, filename, registry.put(wheel), "treaty_handler_ping:handler", registry.put(b"{}")
+    )
+    registry.add(theirs, BOB)
+    assert (await done(publisher(registry, tmp_path / "home"), project))[-1].what == "attached"
+
+
 async def test_a_protocol_without_a_handler_is_published_alone(registry: SimulatedRegistry, tmp_path: Path) -> None:
     project = project_in(tmp_path / "project", handler=False)
     steps = await done(publisher(registry, tmp_path / "home"), project)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from simulated_registry import CLOCK_KEY, LOG_KEY, NAME
 
+from treaty_client import durable
 from treaty_client.trust import RegistryName, TrustedRegistries, parse_base_url, parse_registry_name
 from treaty_consensus.errors import Conflict, Malformed, TreatyError, Untrusted
 from treaty_consensus.log.note import KeyType, SignerKey
@@ -108,8 +110,15 @@ def test_the_head_advances_only_from_what_was_expected(tmp_path: Path) -> None:
     assert registries.get(NAME.origin).seen == b"two"
 
 
-def test_of_many_writers_exactly_one_advances(tmp_path: Path) -> None:
+def test_of_many_writers_exactly_one_advances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     TrustedRegistries(tmp_path).add(NAME)
+    write = durable.write
+
+    def slow_write(path: Path, data: bytes) -> None:
+        time.sleep(0.005)  # all would have read by now what nobody has replaced yet
+        write(path, data)
+
+    monkeypatch.setattr(durable, "write", slow_write)
 
     def advance(number: int) -> bool:
         return TrustedRegistries(tmp_path).advance(NAME.origin, None, b"note %d" % number)

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 from signers import Signer, key_signer, signed
-from simulated_registry import ALICE, BOB, CLOCK_KEY, NAME, OPERATOR, TOPIC, SimulatedRegistry, uri_of, with_echo
+from simulated_registry import ALICE, BOB, CLOCK_KEY, LOG_KEY, NAME, OPERATOR, TOPIC, SimulatedRegistry, uri_of, with_echo
 
 from treaty_client import steps
-from treaty_client.bundle import parse_bundle
+from treaty_client.bundle import BundledLeaf, parse_bundle
 from treaty_client.evidence import Evidence, examine, missing_proof
 from treaty_client.policy import Policy
 from treaty_client.steps import Step, VerificationFailed, taking
@@ -22,6 +22,7 @@ from treaty_client.verification import ProvenProtocol, read_bundle, verify_bundl
 from treaty_consensus import kinds
 from treaty_consensus.errors import Refused
 from treaty_consensus.log import merkle
+from treaty_consensus.log.note import SignerKey
 from treaty_consensus.protocol import parse_protocol_uri
 
 POLICY = Policy([ALICE.did])
@@ -113,6 +114,16 @@ def test_a_withdrawn_card_costs_only_the_card() -> None:
     assert proven(registry).card is None
 
 
+@pytest.mark.parametrize("document", [b"\xff", b" ", b"\xef\xbb\xbf# Echo", b"# E\0cho"])
+def test_a_document_that_is_no_text_is_refused_though_its_publisher_signed_it(document: bytes) -> None:
+    registry = with_echo()
+    registry.publish("2.0", document=document)
+    uri = parse_protocol_uri(uri_of("2.0"))
+    with pytest.raises(VerificationFailed) as failure:
+        verify_bundle(read_bundle(registry.bundle(str(uri)), str(uri)), uri, TRUSTED, POLICY, now=registry.now)
+    assert (failure.value.step, failure.value.code.split(".")[0]) == (5, "document")
+
+
 def test_a_did_key_publishes_in_its_own_namespace_without_an_identity() -> None:
     registry = with_echo()
     carol = key_signer("carol")
@@ -158,6 +169,15 @@ def test_a_strangers_status_of_somebody_elses_wheel_counts_for_nothing() -> None
     assert (failure.value.step, failure.value.code) == (4, "status.no-handler")
 
 
+def test_who_attached_the_same_wheel_speaks_for_themselves() -> None:
+    registry = with_echo()
+    wheel = proven(registry).handler.body.wheel.sha256
+    registry.attach(signer=BOB)
+    registry.add(kinds.Status(uri_of(), "revoked", wheel=wheel), BOB)
+    assert not proven(registry).handler.is_negative
+    assert proven(registry, Policy([BOB.did])).handler.is_negative
+
+
 def test_statements_that_prove_nothing_are_not_carried() -> None:
     registry = with_echo()
     ballot = kinds.Ballot(TOPIC, 0, (), registry.checkpoint().decode())
@@ -169,10 +189,11 @@ def test_statements_that_prove_nothing_are_not_carried() -> None:
     assert (failure.value.step, failure.value.code) == (4, "bundle.statement")
 
 
-def test_a_genesis_of_another_key_is_refused() -> None:
+@pytest.mark.parametrize("origin, key", [(NAME.origin, CLOCK_KEY), ("other.example", LOG_KEY)])
+def test_a_genesis_of_another_key_or_origin_is_refused(origin: str, key: SignerKey) -> None:
     registry = with_echo()
-    genesis = kinds.Genesis(NAME.origin, str(CLOCK_KEY.verifier), str(CLOCK_KEY.verifier), OPERATOR.did, "0" * 64)
-    fork = registry.rewritten(0, signed(genesis, OPERATOR, issued=registry.now).leaf)
+    genesis = kinds.Genesis(origin, str(key.verifier), str(CLOCK_KEY.verifier), OPERATOR.did, "0" * 64)
+    fork = registry.rewritten(0, signed(genesis, OPERATOR, log=origin, issued=registry.now).leaf)
     with pytest.raises(VerificationFailed) as failure:
         examined(fork)
     assert (failure.value.step, failure.value.code) == (2, "log.genesis")
@@ -183,7 +204,7 @@ def decided() -> SimulatedRegistry:
     registry = with_echo()
     registry.publish("2.0")
     for name in (ALICE, BOB):
-        for topic in (TOPIC, "aaa"):
+        for topic in (TOPIC, "zzz"):
             ballot = kinds.Ballot(topic, 0, ((registry.document_of(uri_of()).sha256,),), registry.checkpoint().decode())
             registry.add(ballot, name)
     assert len(registry.decide()) == 2
@@ -194,10 +215,27 @@ def decided() -> SimulatedRegistry:
 
 def test_a_decision_of_any_epoch_is_taken_on_the_operators_word() -> None:
     registry = decided()
-    evidence = examined(registry)
-    assert evidence.decision is not None
-    assert (evidence.decision.epoch, evidence.decision.topic, evidence.decision.remaining) == (1, TOPIC, 0)
-    assert evidence.decision.previous is not None
+    decision = examined(registry).decision(TOPIC)
+    assert decision is not None and decision.previous is not None
+    assert (decision.epoch, decision.topic, decision.remaining) == (1, TOPIC, 1)
+
+
+def test_a_decision_of_another_topic_says_nothing_of_this_one() -> None:
+    registry = decided()
+    honest = parse_bundle(registry.bundle(uri_of()))
+    other = next(i for i, m in reversed(registry.statements()) if isinstance(m.body, kinds.Decision) and m.body.topic == "zzz")
+    leaves = (*honest.leaves, BundledLeaf(other, registry.leaves[other], registry._inclusion(other)))
+    evidence = examine(replace(honest, leaves=leaves), TRUSTED, now=registry.now, max_age=60)
+    assert evidence.decision(TOPIC) == examined(registry).decision(TOPIC)
+    assert evidence.decision("zzz") is not None
+    assert evidence.decision("nothing") is None
+
+
+def test_the_documents_state_in_its_topic_is_told() -> None:
+    registry = redecided(decided(), states=((with_echo().document_of(uri_of()).sha256, "consensus"),))
+    before = proven(registry)
+    verified = verify_handler(before, registry.blobs[before.handler.body.wheel.sha256], POLICY, bundle=b"")
+    assert verified.election == "consensus"
 
 
 def test_statements_after_a_decision_are_judged_by_the_facts_before_it() -> None:
@@ -278,6 +316,12 @@ def test_a_topic_lists_the_consensus_first_and_nothing_that_was_taken_back() -> 
 def topic_of(registry: SimulatedRegistry) -> TopicView:
     bundle = read_bundle(registry.topic_bundle(TOPIC), TOPIC)
     return verify_topic(bundle, TOPIC, TRUSTED, POLICY, now=registry.now)
+
+
+def test_a_handler_that_was_taken_back_does_not_take_its_protocol_with_it() -> None:
+    registry = with_echo()
+    registry.add(kinds.Status(uri_of(), "yanked", wheel=proven(registry).handler.body.wheel.sha256), ALICE)
+    assert [protocol.uri for protocol in topic_of(registry).protocols] == [uri_of()]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import signal
 import stat
@@ -13,7 +14,6 @@ import asyncpg
 import pytest
 
 from treaty_consensus.errors import Refused, Unavailable
-from treaty_registry.storage import embedded
 from treaty_registry.storage.embedded import embedded_postgres
 
 HOLD = """
@@ -54,68 +54,68 @@ def server_pid(data: Path) -> int | None:
         return None
 
 
-async def test_it_keeps_data_and_stops_with_its_last_user(tmp_path: Path) -> None:
-    async with embedded_postgres(tmp_path) as url:
+async def test_it_keeps_data_and_stops_with_its_last_user(data: Path) -> None:
+    async with embedded_postgres(data) as url:
         await fetch(url, "create table kept as select 1 as one")
-        assert server_pid(tmp_path) is not None
-    assert server_pid(tmp_path) is None
-    async with embedded_postgres(tmp_path) as url:
+        assert server_pid(data) is not None
+    assert server_pid(data) is None
+    async with embedded_postgres(data) as url:
         assert await fetch(url, "select one from kept") == 1
         assert await fetch(url, "show synchronous_commit") == "on"
         assert await fetch(url, "show listen_addresses") == ""
         assert await fetch(url, "select lower('ÄÖÜ漢字')") == "äöü漢字"
 
 
-async def test_only_its_user_reaches_the_server(tmp_path: Path) -> None:
-    async with embedded_postgres(tmp_path):
-        assert stat.S_IMODE((tmp_path / "postgres").stat().st_mode) == 0o700
-        assert (tmp_path / "postgres" / ".s.PGSQL.5432").is_socket()
+async def test_only_its_user_reaches_the_server(data: Path) -> None:
+    async with embedded_postgres(data):
+        assert stat.S_IMODE((data / "postgres").stat().st_mode) == 0o700
+        assert (data / "postgres" / ".s.PGSQL.5432").is_socket()
 
 
-async def test_several_processes_share_it(tmp_path: Path) -> None:
-    other = await another_process(tmp_path)
-    async with embedded_postgres(tmp_path) as url:
-        pid = server_pid(tmp_path)
+async def test_several_processes_share_it(data: Path) -> None:
+    other = await another_process(data)
+    async with embedded_postgres(data) as url:
+        pid = server_pid(data)
         assert await fetch(url, "select 1") == 1
-    assert server_pid(tmp_path) == pid, "the other process still uses it"
-    async with embedded_postgres(tmp_path) as url:
+    assert server_pid(data) == pid, "the other process still uses it"
+    async with embedded_postgres(data) as url:
         await other.communicate(b"")
         assert await fetch(url, "select 1") == 1, "the one who started it has gone, this one still uses it"
-    assert server_pid(tmp_path) is None
+    assert server_pid(data) is None
 
 
-async def test_a_killed_user_leaves_it_running_for_the_next(tmp_path: Path) -> None:
-    other = await another_process(tmp_path)
-    pid = server_pid(tmp_path)
+async def test_a_killed_user_leaves_it_running_for_the_next(data: Path) -> None:
+    other = await another_process(data)
+    pid = server_pid(data)
     other.kill()
     await other.wait()
-    async with embedded_postgres(tmp_path) as url:
-        assert server_pid(tmp_path) == pid
+    async with embedded_postgres(data) as url:
+        assert server_pid(data) == pid
         assert await fetch(url, "select 1") == 1
-    assert server_pid(tmp_path) is None
+    assert server_pid(data) is None
 
 
-async def test_a_killed_server_recovers(tmp_path: Path) -> None:
-    async with embedded_postgres(tmp_path) as url:
+async def test_a_killed_server_recovers(data: Path) -> None:
+    async with embedded_postgres(data) as url:
         await fetch(url, "create table kept as select 1 as one")
-        pid = server_pid(tmp_path)
+        pid = server_pid(data)
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         await asyncio.sleep(0.3)
-    async with embedded_postgres(tmp_path) as url:
+    async with embedded_postgres(data) as url:
         assert await fetch(url, "select one from kept") == 1
 
 
-async def test_the_process_id_of_another_program_is_no_server(tmp_path: Path) -> None:
-    async with embedded_postgres(tmp_path):
-        lines = (tmp_path / "postgres" / "postmaster.pid").read_text().split("\n")
-    (tmp_path / "postgres" / "postmaster.pid").write_text("\n".join([str(os.getpid()), *lines[1:]]))
-    async with embedded_postgres(tmp_path) as url:
+async def test_the_process_id_of_another_program_is_no_server(data: Path) -> None:
+    async with embedded_postgres(data):
+        lines = (data / "postgres" / "postmaster.pid").read_text().split("\n")
+    (data / "postgres" / "postmaster.pid").write_text("\n".join([str(os.getpid()), *lines[1:]]))
+    async with embedded_postgres(data) as url:
         assert await fetch(url, "select 1") == 1
 
 
-async def test_a_path_too_long_for_a_socket_is_refused_before_anything_is_made(tmp_path: Path) -> None:
-    deep = tmp_path / ("d" * 100)
+async def test_a_path_too_long_for_a_socket_is_refused_before_anything_is_made(data: Path) -> None:
+    deep = data / ("d" * 100)
     with pytest.raises(Refused) as refused:
         async with embedded_postgres(deep):
             pass
@@ -123,20 +123,20 @@ async def test_a_path_too_long_for_a_socket_is_refused_before_anything_is_made(t
     assert not deep.exists()
 
 
-async def test_a_server_that_does_not_start_says_where_to_look(tmp_path: Path) -> None:
-    async with embedded_postgres(tmp_path):
+async def test_a_server_that_does_not_start_says_where_to_look(data: Path) -> None:
+    async with embedded_postgres(data):
         pass
-    (tmp_path / "postgres" / "postgresql.conf").write_text("nonsense = 1\n")
+    (data / "postgres" / "postgresql.conf").write_text("nonsense = 1\n")
     with pytest.raises(Unavailable) as refused:
-        async with embedded_postgres(tmp_path):
+        async with embedded_postgres(data):
             pass
     assert refused.value.code == "embedded.postgres"
-    assert str(tmp_path / "postgres" / "log") in refused.value.fix
+    assert str(data / "postgres" / "log") in refused.value.fix
 
 
-async def test_without_the_wheel_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded.importlib.util, "find_spec", lambda name: None)
+async def test_without_the_wheel_it_says_what_to_install(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(Unavailable) as refused:
-        async with embedded_postgres(tmp_path):
+        async with embedded_postgres(data):
             pass
     assert refused.value.code == "embedded.missing"

@@ -92,6 +92,10 @@ def test_000_55_the_version_is_1_0() -> None:
     assert refused(SOURCE, version="2.0") == "hello.version"
 
 
+def test_000_06_a_wider_header_needs_a_hello_of_another_version_which_is_refused_here() -> None:
+    assert refused(SOURCE, version="1.1") == "hello.version"
+
+
 @pytest.mark.parametrize(("theirs", "common"), [("1.0", "1.0"), ("1.1", "1.0"), ("2.0", "1.0"), ("10.0", "1.0")])
 def test_000_53_the_highest_common_version_is_used(theirs: str, common: str) -> None:
     assert common_version(theirs) == common

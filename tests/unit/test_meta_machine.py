@@ -274,6 +274,15 @@ def test_000_32_neither_runs_before_it_has_both() -> None:
     assert machine.code_ready(HASH, 0.0) == [SendBinary(GENERATED), Running()]
 
 
+def test_code_generation_said_twice_changes_nothing() -> None:
+    machine = agreed_buyer()
+    machine.receive(GENERATED, 0.0)
+    assert machine.receive(GENERATED, 0.0) == []
+    machine.code_ready(HASH, 0.0)
+    assert machine.receive(GENERATED, 0.0) == machine.code_ready(HASH, 0.0) == []
+    assert machine.state is State.RUNNING
+
+
 @pytest.mark.parametrize("make", [agreed_buyer, agreed_shop])
 @pytest.mark.parametrize("own_code", [True, False])
 def test_000_33_and_34_without_code_generation_the_session_ends_after_15_seconds(

@@ -1,4 +1,4 @@
-"""Co-signed reports: what is signed, by whom, and every reason not to; after a refusal nothing is signed and nothing submitted."""
+"""Co-signed reports: what is signed, by whom, and every reason not to; after a refusal nothing is signed, nothing submitted."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from virtual_time import run
 from treaty_client.identity import Identity
 from treaty_client.meta.messages import ReportCosignature, ReportProposed, ReportRefused, ReportSigned
 from treaty_client.policy import Policy
-from treaty_client.reporter import Reporter
-from treaty_client.reports import WEEK, SessionFacts, coarse, draft_report, negotiation_id
+from treaty_client.reports.reporter import Reporter
+from treaty_client.reports.rules import WEEK, SessionFacts, coarse, draft_report, negotiation_id
 from treaty_consensus import canonical, kinds, statement
 from treaty_consensus.did import Did
 from treaty_consensus.errors import Refused, TreatyError, Unavailable, Untrusted
@@ -448,6 +448,8 @@ def test_a_session_without_a_reply_is_not_reported(tmp_path: Path) -> None:
     customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log) for make in (buyer, shop))
     run(_session(seller, customer, calls=0))
     assert log.submitted == []
+    assert customer.names()[-1] == "end"
+    assert "report failed" not in customer.names()
     assert not (seller.home / "reports").exists()
 
 

@@ -58,6 +58,11 @@ class Outbox:
         """Wait until everything is sent."""
         await self._empty.wait()
 
+    def close(self) -> None:
+        """Nothing more will be sent: whoever waits need wait no longer."""
+        self._room.set()
+        self._empty.set()
+
     async def run(self) -> None:
         """Send until cancelled, or until the connection is lost or too slow."""
         try:

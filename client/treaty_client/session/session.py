@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .driver import SessionDriver, SessionEvent
+from .driver import SessionDriver
+from .timing import SessionEvent
 
 
 class Session:

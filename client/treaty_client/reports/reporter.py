@@ -22,10 +22,10 @@ from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_consensus.kinds import Report
 from treaty_consensus.statement import Statement, pre_authentication_encoding
 
-from .identity import Identity
-from .meta.messages import ReportCosignature, ReportProposed, ReportRefused, ReportSigned
-from .report_ledger import ReportLedger, Signed
-from .reports import SessionFacts, check_proposal, check_signature, draft_report, refusal_code
+from ..identity import Identity
+from ..meta.messages import ReportCosignature, ReportProposed, ReportRefused, ReportSigned
+from .ledger import ReportLedger, Signed
+from .rules import SessionFacts, check_proposal, check_signature, draft_report, refusal_code
 
 ATTEMPTS = 3
 """How often a report is signed again because its epoch was closed meanwhile."""
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class ReportLog(Protocol):
-    """The log that a report is for; `report_log.RegistryLog` is one. Everything raises `TreatyError`."""
+    """The log that a report is for; `log.RegistryLog` is one. Everything raises `TreatyError`."""
 
     async def epoch(self) -> int:
         """The open epoch, as the registry says."""
@@ -70,7 +70,7 @@ class Reporter:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def cosign(self, facts: SessionFacts, proposal: ReportProposed) -> ReportSigned | ReportRefused:
-        """The half of the side that was connected to: sign what is proposed, if every rule of `reports` holds. Never raises."""
+        """The half of the side that was connected to: sign what is proposed, if every rule of `rules` holds. Never raises."""
         try:
             proposed = check_proposal(facts, proposal.payload, proposal.key_id, now=self._now())
             body = proposed.body

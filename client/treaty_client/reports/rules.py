@@ -29,7 +29,7 @@ from treaty_consensus.errors import Malformed, Refused, TreatyError, Unauthorize
 from treaty_consensus.kinds import Report
 from treaty_consensus.statement import Draft, Statement
 
-from .meta.hello import Hello
+from ..meta.hello import Hello
 
 WEEK = 7 * 24 * 3600
 

@@ -14,66 +14,23 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_handler import Return
 
-from .cosignature import CosignatureExchange
+from ..meta.actions import Action, Agreement, Deliver, Ended, Load, Meta, Running, SendBinary, SendText
+from ..meta.machine import Machine, State
+from ..meta.messages import ReportCosignature, ReportProposed
+from ..operations import OperationError
+from ..reports.exchange import CosignatureExchange
+from ..transport.connection import Connection, ConnectionLost
+from ..transport.outbox import Outbox
 from .hosting import HandlerHost, Step
-from .meta.actions import Action, Agreement, Deliver, Ended, Load, Meta, Running, SendBinary, SendText
-from .meta.machine import Machine, State, Timeouts
-from .meta.messages import ReportCosignature, ReportProposed
-from .operations import OperationError
-from .ports import SpokenProtocol
-from .transport.connection import Connection, ConnectionLost
-from .transport.outbox import Outbox
+from .ports import Side, SpokenProtocol
+from .timing import SessionEvent
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class SessionTimeouts(Timeouts):
-    """All waits of a session, in seconds. `send`: for a peer to read one message; `flush`: for it to read the last ones;
-    `handler`: for a handler to take one event; `answer`: beyond an operation's own timeout, for the handler to say that it is
-    over; `report`: for a co-signature."""
-
-    send: float = 30.0
-    flush: float = 3.0
-    handler: float = 10.0
-    answer: float = 5.0
-    report: float = 10.0
-
-
-class SessionEvent(NamedTuple):
-    """Something worth telling: `hello`, `verified` (all steps), `sandbox`, `running`, `first reply`, `reported`, `end`; and
-    when, in seconds since the session began."""
-
-    name: str
-    seconds: float
-
-
-class Side(Protocol):
-    """What the agent does for a session of its: `sides.Source` and `sides.Destination`."""
-
-    @property
-    def timeouts(self) -> SessionTimeouts:
-        """How long everything may take."""
-
-    async def resolve(self, agreement: Agreement) -> SpokenProtocol:
-        """The verified protocol that was agreed on. Raises `TreatyError`."""
-
-    async def host(self, driver: SessionDriver, protocol: SpokenProtocol, peer: str) -> HandlerHost:
-        """A handler for it, to speak with that DID. Raises `TreatyError`."""
-
-    def agreed(self, driver: SessionDriver) -> None:
-        """The session runs."""
-
-    async def cosign(self, driver: SessionDriver, proposal: ReportProposed) -> ReportCosignature:
-        """The answer to a proposed report. Never raises."""
-
-    def observe(self, driver: SessionDriver, event: SessionEvent) -> None:
-        """Something happened."""
 
 
 @dataclass
@@ -125,6 +82,8 @@ class SessionDriver:
     async def run(self) -> None:
         """Drive the session to its end. Raises nothing but cancellation, which ends the session too."""
         wire = [asyncio.create_task(self._read()), asyncio.create_task(self._outbox.run())]
+        for task in wire:
+            task.add_done_callback(self._wire_broke)
         try:
             await self._guarded(self._begin)
             while not self.machine.is_final:
@@ -196,7 +155,9 @@ class SessionDriver:
             await self._open()
 
     async def _next(self) -> Step:
-        """The next step; the machine's deadline is one."""
+        """The next step; the machine's deadline is one, and goes before all others."""
+        if self._now() >= self.machine.deadline:
+            return self._tick
         try:
             async with asyncio.timeout_at(self.machine.deadline):
                 return await self._steps.get()
@@ -238,10 +199,16 @@ class SessionDriver:
             self._disconnected(error)
 
     def _send_failed(self, error: TreatyError) -> None:
-        if isinstance(error, ConnectionLost):
-            return  # `_read` finds that too, after all that arrived before
         self._connected = False
-        self.post(partial(self._fail, error))
+        if not isinstance(error, ConnectionLost):  # else `_read` says so, after all that arrived before
+            self.post(partial(self._fail, error))
+
+    def _wire_broke(self, task: asyncio.Task[None]) -> None:
+        """Neither task of the wire fails in any way that it knows of; if one does, the session must not wait for it."""
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("A connection failed", exc_info=task.exception())
+            self._connected = False
+            self.post(partial(self._fail, Unavailable("session.internal", "This side failed; its log says why.")))
 
     def _disconnected(self, error: TreatyError) -> None:
         self._connected = False
@@ -371,12 +338,15 @@ class SessionDriver:
         for task in self._tasks:
             task.cancel()
         self.tell("end")
-        if self._handler is not None:
-            await self._handler.close()
+        closing = [self._hang_up(wire), *([self._handler.close()] if self._handler else [])]
+        await asyncio.gather(*closing)
+
+    async def _hang_up(self, wire: list[asyncio.Task[None]]) -> None:
         if self._connected:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._side.timeouts.flush):
                     await self._outbox.flushed()
+        self._outbox.close()
         for task in wire:
             task.cancel()
         await self._connection.close(self.machine.error.code if self.machine.error and self._connected else "")

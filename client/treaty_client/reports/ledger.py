@@ -21,7 +21,7 @@ from treaty_consensus.errors import Conflict, Refused, TreatyError, Unavailable
 from treaty_consensus.kinds import Count, Digest
 from treaty_consensus.statement import MAX_LEAF, Statement
 
-from . import durable
+from .. import durable
 
 _MAX_RECORD = 4096
 _MAX_WAITING = 2 * MAX_LEAF

@@ -44,9 +44,9 @@ from treaty_handler import (
     Timer,
 )
 
-from .operations import Functions
+from ..operations import Functions
 from .ports import RunningHandler
-from .session_store import SessionStore
+from .store import SessionStore
 
 MAX_RUNNING = 16
 """Business functions of one session that run at once; more wait."""

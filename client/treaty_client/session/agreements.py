@@ -20,7 +20,7 @@ from treaty_consensus import canonical
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.kinds import Digest
 
-from . import durable
+from .. import durable
 
 MAX_AGREEMENTS = 256
 MAX_FILE = 4 * 1024 * 1024

@@ -13,19 +13,20 @@ from treaty_consensus.errors import NotFound, Refused, TreatyError
 from treaty_consensus.handler import Role
 from treaty_consensus.protocol import parse_protocol_uri
 
+from ..identity import Identity
+from ..meta.actions import Agreement
+from ..meta.machine import Provided
+from ..meta.messages import ReportCosignature, ReportProposed, ReportRefused
+from ..operations import Functions, choose_role
+from ..policy import Policy
+from ..reports.reporter import LogOf, Reporter
+from ..reports.rules import SessionFacts, negotiation_id, refusal_code
 from .agreements import Agreements, Remembered
-from .driver import SessionDriver, SessionEvent, SessionTimeouts
+from .driver import SessionDriver
 from .hosting import HandlerHost, Situation
-from .identity import Identity
-from .meta.actions import Agreement
-from .meta.machine import Provided
-from .meta.messages import ReportCosignature, ReportProposed, ReportRefused
-from .operations import Functions, choose_role
-from .policy import Policy
 from .ports import ProtocolSource, Runtime, SpokenProtocol
-from .reporter import LogOf, Reporter
-from .reports import SessionFacts, negotiation_id, refusal_code
-from .session_store import SessionStore
+from .store import SessionStore
+from .timing import SessionEvent, SessionTimeouts
 
 _log = logging.getLogger(__name__)
 
@@ -108,10 +109,14 @@ class _Side:
         return await self._household.reporter.cosign(facts, proposal)
 
     def observe(self, driver: SessionDriver, event: SessionEvent) -> None:
-        if self._household.on_event is not None:
-            peer = driver.machine.peer.source_did if driver.machine.peer else ""
-            uri = driver.protocol.uri if driver.protocol else ""
+        if self._household.on_event is None:
+            return
+        peer = driver.machine.peer.source_did if driver.machine.peer else ""
+        uri = driver.protocol.uri if driver.protocol else ""
+        try:
             self._household.on_event(AgentEvent(self._name, peer, uri, *event))
+        except Exception:  # a narrator's fault is not the session's
+            _log.exception("The observer of a session raised")
 
     def _remember(self, agreement: Remembered) -> None:
         try:

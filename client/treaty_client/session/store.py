@@ -17,8 +17,8 @@ from typing import TypeVar
 from treaty_consensus import canonical
 from treaty_consensus.errors import Refused, Unavailable
 
-from . import durable
-from .handlers.validation import MAX_STORED, MAX_STORED_KEYS
+from .. import durable
+from ..handlers.validation import MAX_STORED, MAX_STORED_KEYS
 
 MAX_FOLDERS = 10_000
 _T = TypeVar("_T")

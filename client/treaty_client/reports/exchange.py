@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 
-from .meta.messages import ReportCosignature, ReportProposed, ReportRefused
+from ..meta.messages import ReportCosignature, ReportProposed, ReportRefused
 
 
 class CosignatureExchange:

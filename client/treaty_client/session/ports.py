@@ -1,12 +1,21 @@
-"""What a session needs of the rest of the client, as small interfaces: where protocols come from, and where handlers run."""
+"""What a session needs of others, as small interfaces: where protocols come from, where handlers run, what its agent does for
+it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from treaty_consensus.handler import HandlerPackage
 from treaty_handler import Effect, Event
+
+from ..meta.actions import Agreement
+from ..meta.messages import ReportCosignature, ReportProposed
+from .timing import SessionEvent, SessionTimeouts
+
+if TYPE_CHECKING:
+    from .driver import SessionDriver
+    from .hosting import HandlerHost
 
 
 class SpokenProtocol(Protocol):
@@ -69,9 +78,37 @@ class Runtime(Protocol):
     async def warm(self) -> None:
         """Be ready for the next `open`. Raises `Unavailable` where handlers cannot run at all."""
 
+    async def rehearse(self, package: HandlerPackage, *, local: str) -> None:
+        """Load a handler once and drop it: what would go wrong goes wrong now, and what can be kept of the loading is kept.
+        Raises
+        `TreatyError`."""
+
     async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str) -> RunningHandler:
         """A new session in `role` between two DIDs, in a place that no other session shares. Its first event is to be `Opened`.
         Raises `TreatyError`."""
 
     async def close(self) -> None:
         """End all that it runs."""
+
+
+class Side(Protocol):
+    """What the agent does for a session of its own; `sides.Source` and `sides.Destination` are the two."""
+
+    @property
+    def timeouts(self) -> SessionTimeouts:
+        """How long everything may take."""
+
+    async def resolve(self, agreement: Agreement) -> SpokenProtocol:
+        """The verified protocol that was agreed on. Raises `TreatyError`."""
+
+    async def host(self, driver: SessionDriver, protocol: SpokenProtocol, peer: str) -> HandlerHost:
+        """A handler for it, to speak with that DID. Raises `TreatyError`."""
+
+    def agreed(self, driver: SessionDriver) -> None:
+        """The session runs."""
+
+    async def cosign(self, driver: SessionDriver, proposal: ReportProposed) -> ReportCosignature:
+        """The answer to a proposed report. Never raises."""
+
+    def observe(self, driver: SessionDriver, event: SessionEvent) -> None:
+        """Something happened."""

@@ -1,0 +1,216 @@
+"""Threat: a log that shows different histories. A restored backup, a second writer and a mixed-up start never sign; what a
+copied key signs elsewhere is noticed when it comes back.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from registries import Web, ballot, log, open_registry, refuse
+from signers import key_signer
+
+from treaty_consensus import kinds
+from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unavailable, Untrusted
+from treaty_consensus.log.checkpoint import Checkpoint
+from treaty_consensus.log.merkle import verify_consistency
+from treaty_registry import registry as registry_module
+from treaty_registry.registry import Registry
+from treaty_registry.storage.postgres import LEADER, connect
+
+VOTER, OTHER_VOTER = key_signer("voter"), key_signer("other voter")
+
+
+class Server(Protocol):
+    """What is used of the fixture `postgres`."""
+
+    url: str
+
+    def database(self, name: str) -> str: ...
+
+
+def record(data: Path) -> Checkpoint:
+    """What the fence in a data directory says."""
+    return Checkpoint.parse((data / "head").read_text())
+
+
+async def opening_fails(data: Path, database: str, kind: type[TreatyError]) -> str:
+    """Open a registry that must not open; the fence says the same afterwards."""
+    before = (data / "head").read_bytes() if (data / "head").exists() else None
+    with pytest.raises(kind) as refused:
+        async with open_registry(data, database, Web()):
+            pass
+    assert ((data / "head").read_bytes() if (data / "head").exists() else None) == before
+    assert refused.value.fix
+    return refused.value.code
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "registry"
+
+
+@asynccontextmanager
+async def backup(server: Server, database: str) -> AsyncIterator[str]:
+    """A copy of a database that nobody uses at the moment."""
+    name = database.partition("/test_")[2].partition("?")[0]
+    async with connect(server.url) as connection:
+        await connection.execute(f"create database backup_{name} template test_{name}")
+    yield server.database(f"backup_{name}")
+    async with connect(server.url) as connection:
+        await connection.execute(f"drop database backup_{name} with (force)")
+
+
+async def test_a_restored_backup_is_not_signed(postgres: Server, database: str, data: Path, web: Web) -> None:
+    async with open_registry(data, database, web) as registry:
+        await log(registry, ballot(registry, 0), VOTER)
+    async with backup(postgres, database) as old:
+        async with open_registry(data, database, web) as registry:
+            await log(registry, ballot(registry, 1), VOTER)
+            newest = registry.head
+        assert await opening_fails(data, old, Untrusted) == "fence.behind"
+        async with open_registry(data, database, web) as registry:
+            assert (registry.head.size, registry.head.root) == (newest.size, newest.root)
+            await log(registry, ballot(registry, 2), VOTER)
+
+
+async def test_a_backup_that_grew_elsewhere_is_not_signed_however_large(
+    postgres: Server, database: str, data: Path, tmp_path: Path, web: Web
+) -> None:
+    async with open_registry(data, database, web) as registry:
+        await log(registry, ballot(registry, 0), VOTER)
+    shutil.copytree(data, tmp_path / "stolen")
+    async with backup(postgres, database) as old:
+        async with open_registry(tmp_path / "stolen", old, web) as elsewhere:
+            for seq in range(1, 5):
+                await log(elsewhere, ballot(elsewhere, seq), VOTER)
+        async with open_registry(data, database, web) as registry:
+            await log(registry, ballot(registry, 1, "ab" * 32), VOTER)
+        assert record(data).size < record(tmp_path / "stolen").size
+        assert await opening_fails(data, old, Untrusted) == "fence.behind"
+
+
+async def test_a_fork_by_a_copied_key_is_noticed_when_its_checkpoint_comes_back(
+    postgres: Server, database: str, data: Path, tmp_path: Path, web: Web
+) -> None:
+    async with open_registry(data, database, web) as registry:
+        await log(registry, ballot(registry, 0), VOTER)
+    shutil.copytree(data, tmp_path / "stolen")
+    async with (
+        backup(postgres, database) as old,
+        open_registry(tmp_path / "stolen", old, web) as elsewhere,
+        open_registry(data, database, web) as registry,
+    ):
+        await log(elsewhere, ballot(elsewhere, 1), VOTER)
+        await log(registry, ballot(registry, 1, "ab" * 32), VOTER)
+        victim = key_signer("shown the fork")
+        refusal = await refuse(registry, victim.statement(kinds.Ballot("topic/x", 0, (), elsewhere.head.note.decode())))
+        assert refusal.code == "log.forked"
+        await log(registry, ballot(registry), victim)
+
+
+async def test_a_second_process_does_not_write(
+    database: str, data: Path, tmp_path: Path, web: Web, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry_module, "_PATIENCE", 0.2)
+    shutil.copytree(data, tmp_path / "second")
+    before = registry.head
+    assert await opening_fails(tmp_path / "second", database, Unavailable) == "log.other-leader"
+    assert registry.head == before
+    await log(registry, ballot(registry), VOTER)
+
+
+async def test_a_leader_that_lost_its_lock_unawares_signs_nothing_more(
+    database: str, data: Path, tmp_path: Path, web: Web, registry: Registry
+) -> None:
+    await log(registry, ballot(registry, 0), VOTER)
+    shutil.copytree(data, tmp_path / "second")
+    last = registry.head
+    await registry._leader.connection.execute("select pg_advisory_unlock($1)", LEADER)
+    async with open_registry(tmp_path / "second", database, web) as second:
+        await log(second, ballot(second, 1), VOTER)
+        refusal = await refuse(registry, OTHER_VOTER.statement(ballot(registry)))
+        assert isinstance(refusal, Unavailable)
+        assert registry.head == last
+        with pytest.raises(Unavailable):
+            await registry._leader.take_over(patience=0)
+        assert registry.head == last
+        assert not await registry.is_ready()
+        proof = await second.consistency(last.size)
+        verify_consistency(last.size, second.head.size, last.root, second.head.root, proof)
+        newest = second.head
+    await log(registry, ballot(registry, 2), VOTER)
+    assert registry.head.size == newest.size + 1, "once the other one is gone, it leads again, on top of what that one wrote"
+    verify_consistency(newest.size, registry.head.size, newest.root, registry.head.root, await registry.consistency(newest.size))
+
+
+async def test_a_leader_that_lost_its_lock_does_not_even_cosign(
+    database: str, data: Path, tmp_path: Path, web: Web, registry: Registry
+) -> None:
+    shutil.copytree(data, tmp_path / "second")
+    last = registry.head
+    await registry._leader.connection.execute("select pg_advisory_unlock($1)", LEADER)
+    async with open_registry(tmp_path / "second", database, web) as second:
+        await log(second, ballot(second), VOTER)
+        with pytest.raises(Unavailable) as refused:
+            await registry._leader.renew()
+        assert refused.value.code == "log.superseded"
+        assert registry.head == last
+
+
+async def test_the_database_of_another_log_is_not_signed(
+    postgres: Server, database: str, data: Path, tmp_path: Path, web: Web
+) -> None:
+    async with open_registry(data, database, web):
+        pass
+    (tmp_path / "other").mkdir()
+    async with connect(postgres.url) as connection:
+        await connection.execute("create database another_log template template_registry")
+    another = postgres.database("another_log")
+    try:
+        async with open_registry(tmp_path / "other" / "registry", another, web) as other:
+            await log(other, ballot(other), VOTER)
+        assert await opening_fails(data, another, Untrusted) == "fence.behind"
+        (data / "head").write_bytes((tmp_path / "other" / "registry" / "head").read_bytes())
+        assert await opening_fails(data, another, Untrusted) == "log.other"
+    finally:
+        async with connect(postgres.url) as connection:
+            await connection.execute("drop database another_log with (force)")
+
+
+async def test_without_the_fence_nothing_is_signed(database: str, data: Path, web: Web) -> None:
+    async with open_registry(data, database, web):
+        pass
+    (data / "head").unlink()
+    assert await opening_fails(data, database, NotFound) == "fence.missing"
+
+
+async def test_without_its_keys_a_log_is_not_begun_again(database: str, data: Path, web: Web) -> None:
+    async with open_registry(data, database, web):
+        pass
+    shutil.rmtree(data / "keys")
+    assert await opening_fails(data, database, Conflict) == "fence.exists"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "update head set root = decode(repeat('00', 32), 'hex')",
+        "update head set size = size - 1",
+        "update head set size = size + 1",
+        "update leaves set leaf = leaf || 'x' where index = 2",
+        "delete from leaves where index = 2",
+        "delete from leaves where index = 3",
+    ],
+)
+async def test_a_log_that_does_not_hash_to_its_head_is_not_signed(database: str, data: Path, web: Web, damage: str) -> None:
+    async with open_registry(data, database, web) as registry:
+        await log(registry, ballot(registry, 0), VOTER)
+        await log(registry, ballot(registry, 1), VOTER)
+    async with connect(database) as connection:
+        await connection.execute(damage)
+    assert await opening_fails(data, database, Untrusted) in ("log.damaged", "log.incomplete")

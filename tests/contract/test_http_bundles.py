@@ -1,0 +1,239 @@
+"""Bundles: whoever has one and the log's key needs nothing else. Each is replayed through the rules that admitted its leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import pytest
+from http_api import attach, post, publish, put, say
+from registries import TOPIC, Publication, Web, ballot, log, publication, settings_for
+from signers import NOW, Signer, domain_signer
+
+from treaty_client.bundle import Bundle, parse_bundle
+from treaty_consensus import kinds, statement
+from treaty_consensus.admit import TENURE_WAIT, admit, keys_of
+from treaty_consensus.canonical import hex_digest
+from treaty_consensus.facts import Fact
+from treaty_consensus.kinds import Decision, Genesis, Handler, Parameters, Publish, Status
+from treaty_consensus.log.checkpoint import open_checkpoint
+from treaty_consensus.log.merkle import leaf_hash, verify_consistency, verify_inclusion
+from treaty_consensus.statement import Statement
+from treaty_registry.app import create_app
+from treaty_registry.registry import Registry
+
+PATH = "/protocols/alice.example/product-info/1.0.bundle"
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a bundle proved: its statements in the log's order, and the facts they leave."""
+
+    bundle: Bundle
+    statements: tuple[Statement, ...]
+    facts: Mapping[str, Fact]
+
+    def bodies(self, kind: type[kinds.Body]) -> list[kinds.Body]:
+        return [made.body for made in self.statements if isinstance(made.body, kind)]
+
+
+async def fetch(api: httpx.AsyncClient, registry: Registry, path: str = PATH) -> Replayed:
+    """Get a bundle and check all that it claims, with the consensus library alone."""
+    response = await api.get(path)
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"] == "application/vnd.treaty.bundle.v1+json"
+    bundle = parse_bundle(response.content)
+    head = open_checkpoint(bundle.checkpoint, registry.log_key, registry.clock_key)
+    assert head.time is not None
+    facts: dict[str, Fact] = {}
+    statements = []
+    for leaf in bundle.leaves:
+        verify_inclusion(leaf.index, head.checkpoint.size, leaf_hash(leaf.leaf), leaf.proof, head.checkpoint.root)
+        made = statement.parse(leaf.leaf)
+        keys: dict[str, bytes] = {}
+        for did in made.authors:
+            keys |= keys_of(facts, did)
+        verified = statement.verify(made, keys)
+        if isinstance(made.body, Decision):
+            assert [did.text for did in made.authors] == [registry.operator]
+        else:
+            facts |= admit(facts, verified, leaf.index)
+        statements.append(made)
+    genesis = statements[0].body
+    assert isinstance(genesis, Genesis)
+    assert hex_digest(bundle.blobs[genesis.trusted_root]) == genesis.trusted_root
+    assert all(hex_digest(data) == digest for digest, data in bundle.blobs.items())
+    return Replayed(bundle, tuple(statements), facts)
+
+
+async def test_a_bundle_proves_a_protocol_with_its_handlers_and_statuses(
+    api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer
+) -> None:
+    made = publication(alice)
+    await publish(api, alice, made)
+    own, theirs = await attach(api, alice, made), await attach(api, bob, made)
+    assert isinstance(own.body, Handler) and isinstance(theirs.body, Handler)
+    await publish(api, bob, publication(bob))  # has no place in the bundle
+    await say(api, alice, kinds.Status(made.body.uri, "deprecated"))
+    newest = await say(api, alice, kinds.Status(made.body.uri, "active"))
+    yanked = await say(api, bob, kinds.Status(made.body.uri, "yanked", wheel=theirs.body.wheel.sha256))
+    found = await fetch(api, registry)
+    assert found.bundle.uri == made.body.uri and found.bundle.topic == "" and found.bundle.consistency is None
+    assert found.bodies(Publish) == [made.body]
+    assert found.bodies(Handler) == [own.body, theirs.body]
+    assert found.bodies(Status) == [newest.body, yanked.body], "the newest of each subject"
+    assert len(found.bodies(Parameters)) == 1 and found.bodies(Decision) == []
+    genesis = found.statements[0].body
+    assert isinstance(genesis, Genesis)
+    assert found.bundle.blobs.keys() == {
+        *made.blobs,
+        own.body.bundle.sha256,
+        theirs.body.bundle.sha256,
+        genesis.trusted_root,
+    }, "and no wheels"
+
+
+async def test_since_adds_the_proof_from_there(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
+    await publish(api, alice, publication(alice))
+    heads = []
+    for seq in range(6):
+        head = registry.head
+        heads.append((head.size, head.root))
+        await say(api, alice, ballot(registry, seq))
+    for path in (PATH, f"/topics/{TOPIC}.bundle"):
+        for size, root in heads:
+            found = await fetch(api, registry, f"{path}?since={size}")
+            latest = open_checkpoint(found.bundle.checkpoint, registry.log_key).checkpoint
+            assert found.bundle.consistency is not None
+            verify_consistency(size, latest.size, root, latest.root, found.bundle.consistency)
+        size = registry.head.size
+        assert (await fetch(api, registry, f"{path}?since={size}")).bundle.consistency == ()
+        assert (await fetch(api, registry, f"{path}?since=0")).bundle.consistency == ()
+        assert (await fetch(api, registry, f"{path}?since={size + 1}")).bundle.consistency is None, "nobody here can know"
+
+
+async def test_a_guest_comes_with_the_grant(api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer) -> None:
+    granted = await say(api, alice, kinds.Grant("alice.example", bob.did))
+    plain = publication(alice)  # in alice's namespace, signed by bob
+    await publish(api, bob, plain)
+    found = await fetch(api, registry)
+    assert found.bodies(kinds.Grant) == [granted.body]
+    assert [made.body.did for made in found.statements if isinstance(made.body, kinds.Identity)] == [alice.did, bob.did]
+
+
+async def test_a_change_comes_with_what_it_changes(
+    api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer
+) -> None:
+    first = publication(bob, version="0.8")
+    await publish(api, bob, first)
+    second = _based_on(first, publication(alice, version="0.9"))
+    await publish(api, alice, second)
+    third = _based_on(second, publication(alice))
+    await publish(api, alice, third)
+    found = await fetch(api, registry)
+    assert found.bodies(Publish) == [first.body, second.body, third.body]
+    assert third.body.document.sha256 in found.bundle.blobs and first.body.document.sha256 not in found.bundle.blobs
+
+
+async def test_rotated_keys_come_in_the_order_they_were_logged(
+    api: httpx.AsyncClient, registry: Registry, web: Web, alice: Signer
+) -> None:
+    made = publication(alice)
+    await publish(api, alice, made)
+    await attach(api, alice, made)
+    identities = (await fetch(api, registry)).bodies(kinds.Identity)
+    assert len(identities) == 1
+    replacement = Signer(alice.did, f"{alice.did}#key-2", domain_signer("somebody.example").private_key)
+    web.serve(replacement)
+    await attach(api, replacement, made, "2")
+    found = await fetch(api, registry)
+    assert [body.tenure for body in found.bodies(kinds.Identity) if isinstance(body, kinds.Identity)] == [1, 2]
+    assert len(found.bodies(Handler)) == 2
+
+
+async def test_a_domain_that_changed_hands_comes_with_the_clock(tmp_path: Path, database: str, web: Web) -> None:
+    alice, bob = domain_signer("alice.example"), domain_signer("bob.example")
+    web.serve(alice, bob)
+    async with _with_clock(tmp_path, database, web) as (api, registry, clock):
+        await say(api, alice, ballot(registry, 0))
+        heir = Signer(alice.did, f"{alice.did}#heir", domain_signer("heir.example").private_key)
+        web.serve(heir)
+        await say(api, heir, ballot(registry, 1))
+        made = publication(heir)
+        signed = heir.statement(made.body)
+        for data in made.blobs.values():
+            await put(api, data, signed)
+        assert (await post(api, signed)).json()["code"] == "publish.new-tenure"
+        clock[0] += TENURE_WAIT
+        await say(api, bob, ballot(registry, 0))  # logs bob's identity, which sets the log's clock
+        assert (await post(api, signed)).status_code == 201
+        found = await fetch(api, registry)
+        dids = [body.did for body in found.bodies(kinds.Identity) if isinstance(body, kinds.Identity)]
+        assert dids == [alice.did, alice.did, bob.did], "bob's has no part in the protocol but the time"
+
+
+async def test_a_topic_comes_with_its_protocols_and_decision(
+    api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer
+) -> None:
+    ours, theirs = publication(alice), publication(bob)
+    await publish(api, alice, ours)
+    await publish(api, bob, theirs)
+    await publish(api, bob, publication(bob, "other", topic="other/topic"))
+    taken_back = await say(api, bob, kinds.Status(theirs.body.uri, "yanked"))
+    await say(api, alice, ballot(registry, 0, ours.body.document.sha256))
+    await registry.decide()
+    await say(api, alice, ballot(registry, 1, ours.body.document.sha256))
+    await registry.decide()
+    found = await fetch(api, registry, f"/topics/{TOPIC}.bundle")
+    assert found.bundle.topic == TOPIC and found.bundle.uri == ""
+    assert found.bodies(Publish) == [ours.body, theirs.body] and found.bodies(Status) == [taken_back.body]
+    (decision,) = found.bodies(Decision)
+    assert isinstance(decision, Decision) and decision.epoch == 1
+    assert decision.transcript.sha256 in found.bundle.blobs
+    alone = await fetch(api, registry)
+    assert alone.bodies(Decision) == [decision] and decision.transcript.sha256 in alone.bundle.blobs
+
+
+@pytest.mark.parametrize("path", [PATH, f"/topics/{TOPIC}.bundle"])
+async def test_a_bundle_is_of_one_head_while_others_write(
+    api: httpx.AsyncClient, registry: Registry, alice: Signer, path: str
+) -> None:
+    await publish(api, alice, publication(alice))
+
+    async def write() -> None:
+        for seq in range(40):
+            await log(registry, ballot(registry, seq), alice)
+
+    async def read() -> int:
+        found = await fetch(api, registry, path)
+        return open_checkpoint(found.bundle.checkpoint, registry.log_key).checkpoint.size
+
+    writer = asyncio.create_task(write())
+    sizes = []
+    while not writer.done():
+        sizes += await asyncio.gather(*(read() for _ in range(4)))
+    await writer
+    assert sizes == sorted(sizes) and len(set(sizes)) > 3
+
+
+def _based_on(base: Publication, made: Publication) -> Publication:
+    pinned = kinds.Base(base.body.uri, base.body.document.sha256)
+    body = kinds.Publish(made.body.uri, made.body.topic, made.body.document, made.body.card, "negotiated", base=pinned)
+    return Publication(body, made.document, made.card)
+
+
+@asynccontextmanager
+async def _with_clock(tmp_path: Path, database: str, web: Web) -> AsyncIterator[tuple[httpx.AsyncClient, Registry, list[int]]]:
+    """A registry whose clock the test sets: the one number of the list, Unix seconds."""
+    clock = [NOW]
+    settings = settings_for(tmp_path / "registry", database)
+    opened = Registry.open(settings, clock=lambda: datetime.fromtimestamp(clock[0], UTC), resolve=web.resolve)
+    async with opened as registry:
+        transport = httpx.ASGITransport(create_app(registry))  # type: ignore[arg-type]
+        async with httpx.AsyncClient(transport=transport, base_url="https://registry.example") as api:
+            yield api, registry, clock

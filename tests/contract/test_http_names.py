@@ -1,0 +1,130 @@
+"""`/hashes` and `/resolve`: every kind of name, and what a claim is worth."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+import httpx
+import pytest
+from http_api import post, problem, publish, put
+from registries import Publication, publication
+from signers import Signer, domain_signer
+
+from treaty_consensus import kinds
+from treaty_registry.catalogue import is_verified_alias
+
+W3C = "https://alice.example/ns/product-info/v1"
+
+
+def claiming(agent: Signer, *aliases: str, version: str = "1.0") -> Publication:
+    """A publication that claims foreign names."""
+    plain = publication(agent, version=version)
+    body = kinds.Publish(plain.body.uri, plain.body.topic, plain.body.document, plain.body.card, "standard", aliases=aliases)
+    return Publication(body, plain.document, plain.card)
+
+
+async def resolve(api: httpx.AsyncClient, name: str) -> list[dict[str, object]]:
+    response = await api.get("/resolve", params={"uri": name})
+    assert response.status_code == 200, response.text
+    found = response.json()
+    assert found.keys() == {"uri", "matches"} and found["uri"] == name
+    matches: list[dict[str, object]] = found["matches"]
+    return matches
+
+
+async def test_every_kind_of_name_resolves(api: httpx.AsyncClient, alice: Signer, bob: Signer) -> None:
+    others = (
+        "https://a2a.example/extensions/product-info/v1",
+        "anp:protocol:product-info:1.0",
+        "pkg:pypi/product-info@1.0",
+        "urn:ietf:rfc:9999",
+    )
+    made = claiming(alice, W3C, *others)
+    await publish(api, alice, made)
+    await publish(api, bob, publication(bob, version="7.0"))
+    sha1 = hashlib.sha1(made.document).digest()
+    digest = made.body.document.sha256
+    match = {"uri": made.body.uri, "hash": digest, "publisher": alice.did}
+    names = {
+        made.body.uri: ("uri", True),
+        digest: ("hash", True),
+        f"sha256:{digest}": ("hash", True),
+        sha1.hex(): ("agora", False),
+        base64.b64encode(sha1).decode(): ("agora", False),
+        W3C: ("alias", True),
+        **dict.fromkeys(others, ("alias", False)),
+    }
+    for name, (by, verified) in names.items():
+        assert await resolve(api, name) == [match | {"by": by, "verified": verified}], name
+    for name in (
+        digest.upper(),
+        f"sha512:{digest}",
+        sha1.hex().upper(),
+        "https://alice.example/ns",
+        "anp:protocol:product-info:2",
+    ):
+        assert await resolve(api, name) == [], name
+
+
+async def test_a_claim_is_listed_beside_the_truth_and_never_verified(api: httpx.AsyncClient, alice: Signer, bob: Signer) -> None:
+    honest = claiming(alice, W3C)
+    await publish(api, alice, honest)
+    thief = claiming(bob, W3C, honest.body.uri, version="6.6")
+    await publish(api, bob, thief)
+    by_alias = await resolve(api, W3C)
+    assert [(match["publisher"], match["verified"]) for match in by_alias] == [(alice.did, True), (bob.did, False)]
+    by_uri = await resolve(api, honest.body.uri)
+    assert [(match["publisher"], match["by"], match["verified"]) for match in by_uri] == [
+        (alice.did, "uri", True),
+        (bob.did, "alias", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("alias", "did", "verified"),
+    [
+        ("https://example.com/ns", "did:wba:example.com", True),
+        ("http://example.com/ns#v1", "did:web:example.com", True),
+        ("https://EXAMPLE.com", "did:wba:example.com", True),
+        ("https://example.com/ns", "did:wba:example.com:users:mallory", False),
+        ("https://example.com/ns", "did:wba:example.com%3A8443", False),
+        ("https://example.com:8443/ns", "did:wba:example.com", False),
+        ("https://example.com@evil.example/ns", "did:wba:example.com", False),
+        ("https://evil.example/https://example.com", "did:wba:example.com", False),
+        ("https://sub.example.com/ns", "did:wba:example.com", False),
+        ("https://example.com.evil.example/ns", "did:wba:example.com", False),
+        ("ftp://example.com/ns", "did:wba:example.com", False),
+        ("urn:example.com", "did:wba:example.com", False),
+        ("https://[::1", "did:wba:example.com", False),
+        ("https://example.com:99999/", "did:wba:example.com", False),
+        ("https://example.com/ns", "did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp", False),
+    ],
+)
+def test_only_the_domain_itself_verifies_its_names(alias: str, did: str, verified: bool) -> None:
+    assert is_verified_alias(alias, did) is verified
+
+
+async def test_a_hash_finds_every_protocol_that_has_it(api: httpx.AsyncClient, alice: Signer, bob: Signer) -> None:
+    ours = publication(alice)
+    await publish(api, alice, ours)
+    digest = ours.body.document.sha256
+    theirs = kinds.Publish(publication(bob, "copy").body.uri, "other/topic", ours.body.document, ours.body.card, "negotiated")
+    signed = bob.statement(theirs)
+    for data in ours.blobs.values():
+        await put(api, data, signed)
+    assert (await post(api, signed)).status_code == 201
+    found = (await api.get(f"/hashes/{digest}")).json()
+    assert found["hash"] == digest
+    assert [entry["uri"] for entry in found["protocols"]] == [ours.body.uri, theirs.uri]
+    problem(await api.get(f"/hashes/{'0' * 64}"), 404, "protocol.unknown-hash")
+    problem(await api.get(f"/hashes/{digest.upper()}"), 400, "canonical.digest")
+
+
+async def test_names_are_capped(api: httpx.AsyncClient) -> None:
+    problem(await api.get("/resolve"), 400, "http.request")
+    problem(await api.get("/resolve", params={"uri": ""}), 400, "http.request")
+    problem(await api.get("/resolve", params={"uri": "x" * 513}), 400, "http.request")
+    assert await resolve(api, "x" * 512) == []
+    stranger = domain_signer("nobody.example")
+    problem(await api.get(f"/identities/{stranger.did}"), 404, "identity.unknown")

@@ -1,0 +1,97 @@
+"""The Sigstore services over HTTP: the stock client's own code signs with a DID, and everything ends up in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+from http_api import free_port, problem, serving, unchanged
+from registries import Web, settings_for
+from signers import ORIGIN, Signer
+
+from treaty_client.attestation import Binding, Trust, attest, identity_token, verify_attestation
+from treaty_consensus import statement
+from treaty_consensus.errors import Untrusted
+from treaty_consensus.kinds import Genesis
+from treaty_consensus.sigstore_leaf import CertificateLeaf, RekordLeaf, parse_sigstore_leaf
+from treaty_registry.registry import Registry
+
+JSON = {"Content-Type": "application/json"}
+BINDING = Binding("1" * 64, f"https://{ORIGIN}/protocols/alice.example/echo/1.0", "2" * 64, "treaty_handler_echo:handler")
+
+
+@asynccontextmanager
+async def _served(tmp_path: Path, database: str, web: Web) -> AsyncIterator[tuple[httpx.AsyncClient, Registry]]:
+    """A registry on a socket with the real clock, since the client's own code looks at the real time."""
+    port = free_port()
+    settings = replace(settings_for(tmp_path / "registry", database), base_url=f"http://127.0.0.1:{port}")
+    async with (
+        Registry.open(settings, resolve=web.resolve) as registry,
+        serving(registry, port) as base_url,
+        httpx.AsyncClient(base_url=base_url) as api,
+    ):
+        yield api, registry
+
+
+async def test_a_did_signs_through_the_registry(tmp_path: Path, database: str, web: Web, alice: Signer) -> None:
+    async with _served(tmp_path, database, web) as (api, registry):
+        config = (await api.get("/trust-config.json")).content
+        root = (await api.get("/sigstore/trusted-root.json")).content
+        genesis = statement.parse((await registry.leaves([0]))[0]).body
+        assert isinstance(genesis, Genesis) and hashlib.sha256(root).hexdigest() == genesis.trusted_root
+        assert json.loads(config)["trustedRoot"] == json.loads(root)
+        size = registry.head.size
+        bundle = await asyncio.to_thread(
+            attest, BINDING, "echo.whl", trust_config=config, token=lambda digest: _token(alice, digest)
+        )
+        trust = [Trust.registry(root, origin=ORIGIN, publisher=alice.did)]
+        verify_attestation(bundle, BINDING, publisher=alice.did, trust=trust)
+        with pytest.raises(Untrusted):
+            verify_attestation(bundle, replace(BINDING, wheel="3" * 64), publisher=alice.did, trust=trust)
+        leaves = await registry.leaves(range(size, registry.head.size))
+        logged = [parse_sigstore_leaf(leaf) for _, leaf in sorted(leaves.items()) if b'"payload"' not in leaf]
+        assert [type(leaf) for leaf in logged] == [CertificateLeaf, RekordLeaf]
+
+
+async def test_what_the_services_refuse_logs_nothing(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
+    authority = ("/sigstore/api/v2/signingCert", "/api/v2/signingCert")
+    token = {"Authorization": "Bearer e30.e30.e30"}
+    async with unchanged(registry):
+        for path in authority:
+            problem(await api.post(path, content=b"{", headers=JSON), 400, "canonical.json")
+            problem(await api.post(path, content=b"{}", headers=JSON), 401, "sigstore.token-missing")
+            problem(await api.post(path, content=b"{}", headers=JSON | token), 400, "token.header")
+            problem(await api.post(path, content=b"{}", headers={"Content-Type": "text/plain"}), 415, "http.media-type")
+            problem(await api.post(path, content=b" " * 20_000, headers=JSON), 413, "http.body-too-large")
+        entries = "/sigstore/api/v2/log/entries"
+        problem(await api.post(entries, content=b"{}", headers=JSON), 400, "sigstore.entry")
+        problem(await api.post(entries, content=b"{}", headers={"Content-Type": "text/plain"}), 415, "http.media-type")
+        problem(await api.post(entries, content=b" " * 20_000, headers=JSON), 413, "http.body-too-large")
+
+
+async def test_timestamps_are_granted_or_rejected_in_their_own_form(api: httpx.AsyncClient) -> None:
+    path, query = "/sigstore/api/v1/timestamp", {"Content-Type": "application/timestamp-query"}
+    rejected = await api.post(path, content=b"nonsense", headers=query)
+    assert (rejected.status_code, rejected.headers["content-type"]) == (400, "application/timestamp-reply")
+    imprint = hashlib.sha256(b"what is stamped").digest()
+    asked = bytes.fromhex("30360201013031300d060960864801650304020105000420") + imprint
+    granted = await api.post(path, content=asked, headers=query)
+    assert (granted.status_code, granted.headers["content-type"]) == (201, "application/timestamp-reply")
+    assert imprint in granted.content and imprint not in rejected.content
+    problem(await api.post(path, content=asked, headers=JSON), 415, "http.media-type")
+    problem(await api.post(path, content=asked + bytes(1_024), headers=query), 413, "http.body-too-large")
+
+
+def _token(agent: Signer, digest: str) -> str:
+    return identity_token(
+        agent.key_id, agent.sign, origin=ORIGIN, now=int(time.time()), jti=secrets.token_hex(16), csr_key_digest=digest
+    )

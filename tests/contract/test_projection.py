@@ -1,0 +1,78 @@
+"""The views follow from the leaves alone: applied anew, in batches of any size, they come out the same to the last row."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+
+import httpx
+from http_api import attach, post, publish, say
+from registries import Web, ballot, log, publication
+from signers import NOW, Signer, domain_signer
+
+from treaty_consensus import canonical, kinds
+from treaty_consensus.sigstore_leaf import parse_sigstore_leaf
+from treaty_consensus.statement import Statement, parse
+from treaty_registry import projection
+from treaty_registry.entry import Entry
+from treaty_registry.operator import Operator
+from treaty_registry.registry import Registry
+
+MIGRATION = resources.files("treaty_registry.storage").joinpath("migrations/0002_catalogue.sql").read_text()
+TABLES = re.findall(r"^create table (\w+)", MIGRATION, re.M)
+
+
+async def test_the_views_do_not_depend_on_how_leaves_were_batched(
+    api: httpx.AsyncClient, registry: Registry, operator: Operator, web: Web, alice: Signer, bob: Signer
+) -> None:
+    await _live(api, registry, operator, web, alice, bob)
+    before = await _rows(registry)
+    assert {table for table, rows in before.items() if not rows} == set(), "every table has something to get wrong"
+    leaves = await registry.leaves(range(registry.head.size))
+    entries = [Entry(index, leaf, _statement(leaf), registry.blobs) for index, leaf in sorted(leaves.items())]
+    for size in (1, 3, 7, len(entries)):
+        async with registry.pool.acquire() as connection:
+            for table in TABLES:
+                await connection.execute(f"delete from {table}")
+            for begin in range(0, len(entries), size):
+                async with connection.transaction():
+                    await projection.apply(connection, entries[begin : begin + size])
+        assert await _rows(registry) == before, f"in batches of {size}"
+
+
+async def _live(api: httpx.AsyncClient, registry: Registry, operator: Operator, web: Web, alice: Signer, bob: Signer) -> None:
+    """A log with every kind of statement, some of which undo others."""
+    carol = domain_signer("carol.example")
+    web.serve(carol)
+    first, second = publication(alice), publication(alice, version="2.0")
+    for made in (first, second):
+        await publish(api, alice, made)
+    handler = await attach(api, bob, first)
+    assert isinstance(handler.body, kinds.Handler)
+    await say(api, alice, kinds.Grant("alice.example", bob.did))
+    await publish(api, bob, publication(alice, "guest"))
+    for number, state in enumerate(("yanked", "active", "deprecated")):
+        await say(api, alice, kinds.Status(first.body.uri, state, successor=second.body.uri), issued=NOW + number)  # type: ignore[arg-type]
+    await say(api, bob, kinds.Status(first.body.uri, "revoked", wheel=handler.body.wheel.sha256))
+    document = first.body.document.sha256
+    for epoch in range(2):
+        for number, pair in enumerate(((alice, bob), (bob, carol), (alice, carol))):
+            nid = canonical.hex_digest(b"%d %d" % (epoch, number))
+            report = kinds.Report(first.body.topic, nid, document, "agreed", epoch, registry.head.note.decode())
+            await log(registry, report, *pair)
+        for agent in (alice, bob, carol):
+            await say(api, agent, ballot(registry, epoch, document))
+        assert await registry.decide()
+    withdrawal = operator.state(kinds.Withdrawal(second.body.card.sha256, "personal"), issued=registry.clock())
+    assert (await post(api, withdrawal.statement)).status_code == 201
+
+
+async def _rows(registry: Registry) -> dict[str, list[str]]:
+    return {table: [row[0] for row in await registry.pool.fetch(f"select t::text from {table} t order by 1")] for table in TABLES}
+
+
+def _statement(leaf: bytes) -> Statement | None:
+    if b'"certificate"' in leaf or b'"hashedrekord"' in leaf:
+        parse_sigstore_leaf(leaf)
+        return None
+    return parse(leaf)

@@ -1,0 +1,237 @@
+"""The specification is checked against the code: what it names exists, and what exists is named."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from treaty_client.policy import load_policy
+from treaty_client.steps import Step
+from treaty_consensus import canonical, errors, kinds, protocol, statement
+from treaty_consensus.did import did_key, did_key_id
+from treaty_consensus.errors import TreatyError
+from treaty_consensus.handler import archive, manifest
+from treaty_consensus.log import note, proof
+from treaty_consensus.log.merkle import leaf_hash
+from treaty_registry.problems import problem_of
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs" / "specification"
+SOURCES = ("consensus", "client", "registry")
+
+CODE = re.compile(r"[a-z][a-z0-9-]*\.[a-z][a-z0-9-]*")
+NO_CODE = re.compile(r".*\.(example|handlers|json|key|lock|md|pem|pid|sha256|start|toml)")  # files, hosts and groups
+SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+WORD = re.compile(r"[a-z][a-z0-9-]*")
+
+OWNERS = {
+    "README.md": ["canonical.py"],
+    "statements.md": ["statement.py", "kinds.py", "admit.py", "facts.py"],
+    "protocols.md": ["protocol.py", "did.py", "egress.py"],
+    "log.md": ["log/*.py", "sigstore_leaf.py", "treaty_consensus/audit.py", "treaty_client/audit.py", "mirror.py"],
+    "handler-packages.md": ["handler/*.py", "attestation.py"],
+    "bundles.md": ["treaty_client/bundle.py", "evidence.py", "verification.py", "fetch.py"],
+    "http.md": [
+        *("routes/*.py", "problems.py", "admission.py", "uploads.py", "quota.py", "gossip.py", "sequencer.py", "views.py"),
+        *("catalogue.py", "treaty_registry/topics.py", "search.py", "sigstore_token.py"),
+        *("sigstore_authority/ca.py", "sigstore_authority/certificates.py", "sigstore_authority/rekor.py"),
+    ],
+    "home.md": [
+        *("treaty_client/identity.py", "trust.py", "policy.py", "store.py", "session_store.py", "report_ledger.py", "export.py"),
+        *("settings.py", "fence.py", "operator.py", "leader.py", "sigstore_authority/keys.py", "storage/*.py"),
+    ],
+}
+"""The modules whose every code a file of the specification lists."""
+
+LISTED_ELSEWHERE = {
+    "handler-packages.md": {"protocol.uri"},  # a field of the manifest
+    "bundles.md": {"registry.none"},  # there is no registry to ask: not a step
+    "http.md": {"statement.other-log", "statement.unknown-key", "protocol.name"},  # rules of the formats
+    "home.md": {"log.not-leading", "log.superseded"},  # what a writer is told, in http.md
+}
+
+CAPS = [
+    ("statements.md", statement.MAX_LEAF),
+    ("statements.md", statement.MAX_PAYLOAD),
+    ("statements.md", kinds.MAX_WHEEL),
+    ("statements.md", kinds.MAX_BUNDLE),
+    ("protocols.md", protocol.MAX_DOCUMENT),
+    ("protocols.md", protocol.MAX_CARD),
+    ("log.md", note.MAX_NOTE_BYTES),
+    ("log.md", proof.MAX_RECEIPT_BYTES),
+    ("handler-packages.md", archive.MAX_ARCHIVE),
+    ("handler-packages.md", archive.MAX_CONTENT),
+    ("handler-packages.md", manifest.MAX_MANIFEST),
+]
+
+
+@cache
+def text(name: str) -> str:
+    return (DOCS / name).read_text()
+
+
+def blocks(name: str) -> dict[str, str]:
+    """The fenced blocks that a paragraph beginning with a bold word introduces, by that word."""
+    found = re.findall(r"^\*\*(\w+)\*\*(?:[^\n]+\n)+\n```\n(.*?)^```$", text(name), re.MULTILINE | re.DOTALL)
+    return dict(found)
+
+
+def named_codes(name: str) -> set[str]:
+    """What a file names in code spans that can only be an error code."""
+    return {span for span in SPAN.findall(text(name)) if CODE.fullmatch(span) and not NO_CODE.fullmatch(span)}
+
+
+@cache
+def codes_of(path: Path) -> tuple[frozenset[str], frozenset[str]]:
+    """The codes that a module spells, and those that an f-string of it may compose from its own words."""
+    strings, composed = set(), set[tuple[str, str]]()
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Constant(value=str(value)):
+                strings.add(value)
+            case ast.JoinedStr(values=[ast.Constant(value=str(prefix)), ast.FormattedValue()]):
+                composed.add((prefix, ""))
+            case ast.JoinedStr(values=[ast.FormattedValue(), ast.Constant(value=str(suffix))]):
+                composed.add(("", suffix))
+    words = {word for value in strings if WORD.fullmatch(word := value.replace(" ", "-").lower())}
+    candidates = {prefix + word + suffix for prefix, suffix in composed for word in words}
+    spelt = {code for code in strings if CODE.fullmatch(code) and not NO_CODE.fullmatch(code)}
+    return frozenset(spelt), frozenset(code for code in candidates if CODE.fullmatch(code))
+
+
+@cache
+def modules() -> tuple[Path, ...]:
+    return tuple(path for source in SOURCES for path in sorted((ROOT / source).rglob("*.py")))
+
+
+def owned(patterns: list[str]) -> list[Path]:
+    """The modules that patterns name, each of which must find one."""
+    found = []
+    for pattern in patterns:
+        matches = [path for path in modules() if path.match(pattern)]
+        assert matches, f"there is no {pattern}"
+        found += matches
+    return found
+
+
+def spelt(size: int) -> str:
+    """A number of bytes as the specification writes it."""
+    for unit, factor in (("MiB", 2**20), ("KiB", 2**10)):
+        if size % factor == 0:
+            return f"{size // factor} {unit}"
+    return f"{size:,} "
+
+
+def test_the_worked_example_is_what_the_code_makes() -> None:
+    given = blocks("statements.md")
+    key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(given["Seed"].strip()))
+    public = key.public_key().public_bytes_raw()
+    document, card = given["Document"].encode(), given["Card"].strip().encode()
+    assert protocol.parse_card(card).title == "Greeting"
+    body = kinds.Publish(
+        f"https://registry.example/protocols/{did_key(public)}/greeting/1.0",
+        "social/greeting",
+        kinds.Blob(protocol.check_document(document), len(document)),
+        kinds.Blob(canonical.hex_digest(card), len(card)),
+        "negotiated",
+    )
+    draft = statement.draft(body, log="registry.example", by=(did_key_id(public),), issued=1_790_000_000)
+    made = draft.seal({did_key_id(public): key.sign(draft.signing_input)})
+    assert made.payload.decode() == given["Payload"].replace("\n", "")
+    assert made.signatures[0].hex() == given["Signature"].replace("\n", "")
+    assert made.id == given["Id"].strip()
+    assert leaf_hash(made.leaf).hex() == given["Leaf"].strip()
+    assert statement.verify(statement.parse(made.leaf), {did_key_id(public): public}).statement.id == made.id
+    for size in (f"{len(document)} bytes", f"{len(card)} bytes", f"{len(made.payload)} bytes", f"{len(made.leaf):,}-byte"):
+        assert size in text("statements.md")
+
+
+def test_every_kind_is_specified_with_its_fields() -> None:
+    listing = next(part for part in re.findall(r"^```\n(.*?)^```$", text("statements.md"), re.M | re.S) if part[:7] == "genesis")
+    found = {}
+    for part in re.split(r"\n\n", listing.strip()):
+        name, fields = part.split(None, 1)
+        found[name] = {word.rstrip("?,") for line in fields.splitlines()[1:] for word in re.split(r"\s{3,}", line.strip())[0].split()}
+    assert list(found) == list(kinds.KINDS)
+    for name, kind in kinds.KINDS.items():
+        assert {field.encode_name for field in msgspec.structs.fields(kind)} == found[name], name
+
+
+def test_every_file_is_in_the_index() -> None:
+    index = re.findall(r"^\d+\. \[.+\]\((.+)\):", text("README.md"), re.MULTILINE)
+    assert sorted([*index, "README.md"]) == sorted(path.name for path in DOCS.glob("*.md"))
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in DOCS.glob("*.md")))
+def test_every_code_that_is_named_exists(name: str) -> None:
+    known = set().union(*(spelt | composed for spelt, composed in map(codes_of, modules())))
+    assert named_codes(name) <= known
+
+
+@pytest.mark.parametrize("name", OWNERS)
+def test_every_code_of_a_format_is_named(name: str) -> None:
+    existing = set().union(*(codes_of(path)[0] for path in owned(OWNERS[name])))
+    elsewhere = LISTED_ELSEWHERE.get(name, set())
+    assert existing - named_codes(name) == elsewhere
+
+
+def test_every_step_is_specified_under_its_number() -> None:
+    headings = re.findall(r"^### (\d+) (\w+)$", text("bundles.md"), re.MULTILINE)
+    assert headings == [(str(step.value), step.title) for step in Step]
+
+
+async def test_every_route_is_specified(api: httpx.AsyncClient) -> None:
+    described = (await api.get("/schema/openapi.json")).json()
+    routes = {f"{method.upper()} {path}" for path, methods in described["paths"].items() for method in methods}
+    named = {span for span in SPAN.findall(text("http.md")) if re.fullmatch(r"(GET|POST|PUT) /\S+", span)}
+    assert named == routes | {"GET /schema/openapi.json"}
+
+
+def test_every_family_has_its_status() -> None:
+    families = [family for family in vars(errors).values() if isinstance(family, type) and TreatyError in family.__mro__[1:]]
+    assert len(families) == 9
+    for family in families:
+        status = problem_of(family("some.code", "A sentence.")).status
+        assert re.search(rf"^\| {status} \| {family.__name__}\b", text("http.md"), re.MULTILINE), family
+        assert re.search(rf"^\| {family.__name__} \|", text("README.md"), re.MULTILINE), family
+    assert "429 when a quota is used up" in text("http.md")
+    assert problem_of(errors.Unavailable("quota.total", "A sentence.")).status == 429
+
+
+@pytest.mark.parametrize(("name", "cap"), CAPS)
+def test_caps_are_those_of_the_code(name: str, cap: int) -> None:
+    assert spelt(cap) in text(name)
+
+
+def test_the_policy_in_the_specification_is_one(tmp_path: Path) -> None:
+    (example,) = re.findall(r"^```toml\n(.*?)^```$", text("home.md"), re.MULTILINE | re.DOTALL)
+    (tmp_path / "policy.toml").write_text(example)
+    policy = load_policy(tmp_path / "policy.toml")
+    assert policy.publishers == ("did:wba:example.com",)
+    defaults = load_policy(tmp_path / "absent.toml")
+    assert tomllib.loads(example).keys() == set(vars(policy))
+    for name in ("max_age", "report", "report_delay", "isolation"):
+        assert getattr(policy, name) == getattr(defaults, name), name
+
+
+def test_links_between_files_lead_somewhere() -> None:
+    for path in [*DOCS.glob("*.md"), *(ROOT / "docs" / "decisions").glob("*.md")]:
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", path.read_text()):
+            linked = (path.parent / target).resolve() if target else path
+            assert linked.exists(), f"{path.name}: {target}"
+            if anchor:
+                assert anchor in anchors(linked), f"{path.name}: {target}#{anchor}"
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors that headings have: lower case, spaces as dashes, other signs left out."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

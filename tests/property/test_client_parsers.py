@@ -1,0 +1,108 @@
+"""Whatever a user, a file or a registry says: a value, or a `TreatyError`, and never anything else."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated_registry import NAME, uri_of, with_echo
+
+from treaty_client import api, egress
+from treaty_client.bundle import parse_bundle
+from treaty_client.identity import Identity
+from treaty_client.network import Network
+from treaty_client.policy import load_policy
+from treaty_client.resolver import read_did_document
+from treaty_client.store import Lockfile
+from treaty_client.trust import TrustedRegistries, parse_base_url, parse_registry_name
+from treaty_consensus.did import parse_did
+from treaty_consensus.errors import TreatyError
+
+ALICE = parse_did("did:wba:alice.example")
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+DOCUMENTS = st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode())
+URLS = st.text(max_size=60) | st.tuples(
+    st.sampled_from(["http://", "https://", "wss://", "//", "https:", "https://[", "https://u@"]), st.text(max_size=40)
+).map("".join)
+
+
+def in_file(name: str, read: Callable[[Path], object]) -> Callable[[bytes], object]:
+    def parse(data: bytes) -> object:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / name
+            path.touch(mode=0o600)
+            path.write_bytes(data)
+            return read(path)
+
+    return parse
+
+
+@pytest.mark.parametrize(
+    "parse",
+    [
+        parse_base_url,
+        parse_registry_name,
+        lambda text: parse_registry_name(f"{NAME.base_url}#{text}"),
+        lambda text: Network.parse([text]),
+        lambda text: Network.parse([f"host={text}"]),
+        Network().endpoint,
+        egress._host_of,
+        Identity.create,
+    ],
+)
+@settings(max_examples=100, deadline=None)
+@given(text=URLS)
+def test_any_text(parse: Callable[[str], object], text: str) -> None:
+    try:
+        assert parse(text) is not None
+    except TreatyError as error:
+        assert error.code and error.message
+
+
+@pytest.mark.parametrize(
+    "parse",
+    [
+        parse_bundle,
+        lambda data: read_did_document(ALICE, data),
+        in_file("identity.json", Identity.load),
+        in_file("registries.json", lambda path: TrustedRegistries(path.parent).all()),
+        in_file("treaty.lock", lambda path: Lockfile(path.parent).read()),
+        in_file("policy.toml", load_policy),
+        lambda data: api._convert(data, api.Page),
+        lambda data: api._refusal(422, api._parse_problem(data)),
+    ],
+)
+@settings(max_examples=60, deadline=None)
+@given(data=DOCUMENTS)
+def test_any_document(parse: Callable[[bytes], object], data: bytes) -> None:
+    try:
+        assert parse(data) is not None
+    except TreatyError as error:
+        assert error.code and error.message
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_any_value_in_the_place_of_another(data: st.DataObject) -> None:
+    """A bundle in which one member, anywhere, is another JSON value."""
+    value = json.loads(with_echo().bundle(uri_of(), since=3))
+    place = value
+    while isinstance(place, dict | list) and place:
+        name = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else list(range(len(place)))))
+        if data.draw(st.booleans()) or not isinstance(place[name], dict | list) or not place[name]:
+            place[name] = data.draw(JSON)
+            break
+        place = place[name]
+    try:
+        parse_bundle(json.dumps(value).encode())
+    except TreatyError as error:
+        assert error.code and error.message

@@ -1,0 +1,97 @@
+"""The host of a handler, step by step: what is late does nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from meetings import URI_2, product_info
+from virtual_time import run
+
+from treaty_client.operations import Functions
+from treaty_client.session.hosting import HandlerHost, Situation, Step
+from treaty_client.session.store import SessionStore
+from treaty_consensus.errors import TreatyError
+from treaty_handler import Effect, Event, Invoke, Received, Result, Return, SetTimer, Timer
+
+ROLE = product_info(URI_2).package.manifest.roles["provider"]
+
+
+class Queue:
+    """A driver that performs nothing by itself."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+
+    def post(self, step: Step) -> None:
+        self.steps.append(step)
+
+    async def send(self, payload: bytes, *, early: bool) -> None: ...
+
+    def answer(self, call: str, outcome: Return | TreatyError) -> None: ...
+
+    async def end(self, error: TreatyError | None) -> None: ...
+
+    async def perform(self) -> None:
+        steps, self.steps = self.steps, []
+        for step in steps:
+            await step()
+
+
+class Asking:
+    """A handler that answers what it receives with the effects that were set."""
+
+    def __init__(self) -> None:
+        self.effects: Sequence[Effect] = ()
+        self.seen: list[Event] = []
+
+    async def handle(self, event: Event) -> Sequence[Effect]:
+        self.seen.append(event)
+        return self.effects if isinstance(event, Received) else ()
+
+    async def close(self) -> None: ...
+
+
+def host(home: Path) -> tuple[HandlerHost, Asking, Queue]:
+    handler, queue, functions = Asking(), Queue(), Functions()
+
+    async def getProductInfo(productId: str) -> str:  # noqa: N802, N803
+        return productId
+
+    functions.add(getProductInfo)
+    store = SessionStore(home, wheel="ab" * 32, role=ROLE.name, local="did:wba:a.example", peer="did:wba:b.example")
+    return HandlerHost(handler, Situation("did:wba:b.example", ROLE, 10), functions, store, queue), handler, queue
+
+
+def test_a_timer_that_rang_while_it_was_being_replaced_does_not_ring(tmp_path: Path) -> None:
+    async def main() -> None:
+        hosted, handler, queue = host(tmp_path)
+        handler.effects = [SetTimer(name="t", seconds=10)]
+        await hosted.received(b"")
+        await asyncio.sleep(11)  # it rang, and waits for its turn
+        await hosted.received(b"")
+        await queue.perform()
+        assert [event for event in handler.seen if isinstance(event, Timer)] == []
+        await asyncio.sleep(11)
+        await queue.perform()
+        assert len([event for event in handler.seen if isinstance(event, Timer)]) == 1
+
+    run(main())
+
+
+def test_what_comes_for_a_handler_that_was_replaced_is_not_delivered(tmp_path: Path) -> None:
+    async def main() -> None:
+        hosted, handler, queue = host(tmp_path)
+        handler.effects = [
+            SetTimer(name="t", seconds=10),
+            Invoke(call="1", operation="getProductInfo", arguments={"productId": "x"}),
+        ]
+        await hosted.received(b"")
+        await asyncio.sleep(11)
+        assert len(queue.steps) == 2
+        await hosted.close()
+        await queue.perform()
+        assert [event for event in handler.seen if isinstance(event, Timer | Result)] == []
+
+    run(main())

@@ -1,0 +1,83 @@
+"""Cutting text into search terms: two kinds of script, one form."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treaty_consensus.errors import Malformed
+from treaty_registry.search import MAX_QUERY, MAX_QUERY_TERMS, query, vector
+
+LEXEME = re.compile(r"'([^'\\]+)':(\d+[ABCD](?:,\d+[ABCD])*)")
+
+
+def terms(text: str) -> set[str]:
+    return {match[1] for match in LEXEME.finditer(vector([("A", text)]))}
+
+
+def test_words_are_terms_and_unspaced_scripts_become_characters_and_pairs() -> None:
+    assert vector([("A", "Chat 协商协议")]) == ("'chat':1A '协':2A,4A '协商':6A '协议':8A '商':3A '商协':7A '议':5A")
+    assert terms("かな カタカナ 한국어") == {
+        "か",
+        "な",
+        "かな",
+        "カ",
+        "タ",
+        "ナ",
+        "カタ",
+        "タカ",
+        "カナ",
+        "한",
+        "국",
+        "어",
+        "한국",
+        "국어",
+    }
+
+
+def test_letter_case_width_and_punctuation_make_no_difference() -> None:
+    assert terms("Product-Info_v1") == terms("ＰＲＯＤＵＣＴ info, V1!") == {"product", "info", "v1"}
+    assert terms("Straße") == terms("STRASSE")
+    assert terms("…「」 \t\n --") == set() and query("…「」 \t\n --") is None
+
+
+def test_fields_keep_their_weights() -> None:
+    assert vector([("A", "shop"), ("C", "a shop")]) == "'a':2C 'shop':1A,3C"
+
+
+def test_a_query_asks_for_all_of_it() -> None:
+    assert query("Product info") == "'product':* & 'info':*"
+    assert query("商品信息") == "'商品' & '品信' & '信息'"
+    assert query("价") == "'价'"
+    assert query("shop 商品 shop") == "'shop':* & '商品'"
+    assert query("") is None
+
+
+def test_queries_are_capped() -> None:
+    assert query("a" * MAX_QUERY) is not None
+    with pytest.raises(Malformed, match="200 characters"):
+        query("a" * (MAX_QUERY + 1))
+    query(" ".join(f"w{n}" for n in range(MAX_QUERY_TERMS)))
+    with pytest.raises(Malformed, match="16 words"):
+        query(" ".join(f"w{n}" for n in range(MAX_QUERY_TERMS + 1)))
+
+
+@given(st.text(max_size=400))
+def test_any_text_gives_terms_that_need_no_quoting(text: str) -> None:
+    cut = vector([("B", text)])
+    assert cut == " ".join(match[0] for match in LEXEME.finditer(cut))
+    assert all(len(term) <= 64 for term in terms(text))
+
+
+@given(st.text(max_size=30))
+def test_every_text_is_found_by_itself(text: str) -> None:
+    try:
+        asked = query(text)
+    except Malformed:
+        return
+    indexed = terms(text)
+    for term in (asked or "").split(" & ") if asked else []:
+        assert term.removesuffix(":*").strip("'") in indexed

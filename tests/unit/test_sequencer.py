@@ -1,0 +1,265 @@
+"""The sequencer: group commit, one refusal for one statement, idempotency, and what a failing commit leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from registries import Web, ballot, contents, log, open_registry, publication, publish, refuse, settings_for
+from signers import NOW, Signer, domain_signer, key_signer
+
+from treaty_consensus import kinds, statement
+from treaty_consensus.errors import Conflict, TreatyError, Unavailable
+from treaty_consensus.log.checkpoint import open_checkpoint
+from treaty_consensus.log.proof import Receipt
+from treaty_consensus.sigstore_leaf import CertificateLeaf
+from treaty_registry import projection
+from treaty_registry import registry as registry_module
+from treaty_registry import sequencer as sequencer_module
+from treaty_registry.entry import Entry, Logged
+from treaty_registry.registry import Registry
+from treaty_registry.storage.postgres import Connection
+
+VOTERS = [key_signer(f"voter {number}") for number in range(40)]
+ALICE = domain_signer("alice.example")
+PROTOCOL = "10" * 32
+
+
+def vote(registry: Registry, voter: Signer, seq: int = 0) -> bytes:
+    return voter.statement(ballot(registry, seq, PROTOCOL)).leaf
+
+
+def verify(registry: Registry, outcome: Logged | TreatyError, leaf: bytes) -> int:
+    """Check a receipt as a client would; returns the size of the tree it is for."""
+    assert isinstance(outcome, Logged), outcome
+    receipt = Receipt.parse(outcome.receipt)
+    assert receipt.index == outcome.index
+    return receipt.verify(leaf, registry.log_key, registry.clock_key).checkpoint.size
+
+
+async def test_a_log_begins_with_its_genesis_and_parameters(registry: Registry) -> None:
+    leaves = await registry.leaves([0, 1])
+    genesis, parameters = (statement.parse(leaves[index]).body for index in (0, 1))
+    assert isinstance(genesis, kinds.Genesis)
+    assert (genesis.log_key, genesis.clock_key) == (str(registry.log_key), str(registry.clock_key))
+    assert genesis.operator == registry.operator
+    assert isinstance(parameters, kinds.Parameters)
+    assert registry.head.size == 2
+
+
+async def test_concurrent_writers_share_commits_and_each_gets_a_proof(registry: Registry) -> None:
+    leaves = [vote(registry, voter) for voter in VOTERS]
+    outcomes = [outcome for (outcome,) in await asyncio.gather(*(registry.submit([leaf]) for leaf in leaves))]
+    sizes = {verify(registry, outcome, leaf) for outcome, leaf in zip(outcomes, leaves, strict=True)}
+    assert sorted(outcome.index for outcome in outcomes if isinstance(outcome, Logged)) == list(range(2, 42))
+    assert max(sizes) == registry.head.size == 42
+    assert len(sizes) < len(VOTERS), "every statement had a commit of its own"
+
+
+async def test_a_refusal_in_a_batch_concerns_one_statement(registry: Registry) -> None:
+    first, second = VOTERS[:2]
+    batch = [
+        vote(registry, first, 0),
+        vote(registry, first, 3),
+        b"{}",
+        vote(registry, first, 1),
+        vote(registry, second, 1),
+        vote(registry, first, 2),
+    ]
+    outcomes = await registry.submit(batch)
+    assert [outcome.code if isinstance(outcome, TreatyError) else outcome.index for outcome in outcomes] == [
+        *(2, "ballot.seq", "statement.envelope", 3, "ballot.seq", 4)
+    ]
+    for outcome, leaf in zip(outcomes, batch, strict=True):
+        if isinstance(outcome, Logged):
+            verify(registry, outcome, leaf)
+
+
+async def test_a_statement_sees_the_one_before_it_in_its_batch(registry: Registry, web: Web) -> None:
+    web.serve(ALICE)
+    made = publication(ALICE)
+    first = ALICE.statement(made.body).leaf
+    for digest, data in made.blobs.items():
+        await registry.put_blob(digest, first, data)
+    early, late = (ALICE.statement(kinds.Status(made.body.uri, state)).leaf for state in ("deprecated", "yanked"))
+    outcomes = await registry.submit([early, first, late])
+    assert [getattr(outcome, "code", "logged") for outcome in outcomes] == ["protocol.unknown", "logged", "logged"]
+
+
+async def test_one_statement_has_one_place_however_often_it_comes(registry: Registry) -> None:
+    leaf = vote(registry, VOTERS[0])
+    together = await registry.submit([leaf, leaf, leaf])
+    again = await asyncio.gather(*(registry.submit([leaf]) for _ in range(5)))
+    outcomes = [*together, *(outcome for (outcome,) in again)]
+    assert {outcome.index for outcome in outcomes if isinstance(outcome, Logged)} == {2}
+    assert [outcome.new for outcome in outcomes if isinstance(outcome, Logged)] == [True] + [False] * 7
+    for outcome in outcomes:
+        verify(registry, outcome, leaf)
+    assert registry.head.size == 3
+
+
+async def test_a_refused_statement_that_is_logged_by_the_end_of_its_batch_has_a_receipt(registry: Registry) -> None:
+    first, second = (vote(registry, VOTERS[0], seq) for seq in (0, 1))
+    outcomes = await registry.submit([second, first, second])
+    assert [(outcome.index, outcome.new) for outcome in outcomes if isinstance(outcome, Logged)] == [
+        (3, False),
+        (2, True),
+        (3, True),
+    ]
+
+
+async def test_a_logged_statement_keeps_its_receipt_when_its_key_is_gone(registry: Registry, web: Web) -> None:
+    web.serve(ALICE)
+    leaf = vote(registry, ALICE)
+    (before,) = await registry.submit([leaf])
+    web.documents[ALICE.did] = web.documents[ALICE.did].replace(b"key-1", b"key-2")
+    rotated = Signer(ALICE.did, ALICE.key_id.replace("key-1", "key-2"), ALICE.private_key)
+    await log(registry, ballot(registry, 1, PROTOCOL), rotated)
+    (after,) = await registry.submit([leaf])
+    assert isinstance(before, Logged)
+    assert isinstance(after, Logged)
+    assert (after.index, after.new) == (before.index, False)
+    verify(registry, after, leaf)
+    assert (await refuse(registry, vote(registry, ALICE, 2))).code == "statement.unknown-key"
+
+
+async def test_a_statement_that_trips_over_our_own_fault_takes_no_other_along(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison = vote(registry, VOTERS[3])
+
+    async def faulty(connection: Connection, entries: Sequence[Entry]) -> None:
+        await projection.apply(connection, entries)
+        if any(entry.leaf == poison for entry in entries):
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(registry._leader, "_apply", faulty)
+    leaves = [vote(registry, voter) for voter in VOTERS[:8]]
+    outcomes = await registry.submit(leaves)
+    failed = [leaf for leaf, outcome in zip(leaves, outcomes, strict=True) if isinstance(outcome, TreatyError)]
+    assert failed == [poison]
+    assert isinstance(outcomes[3], Unavailable)
+    assert outcomes[3].code == "log.unavailable"
+    assert registry.head.size == 2 + 7
+    monkeypatch.undo()
+    (retried,) = await registry.submit([poison])
+    assert verify(registry, retried, poison) == 10
+
+
+async def test_a_lost_connection_is_made_again(registry: Registry) -> None:
+    await log(registry, ballot(registry), VOTERS[0])
+    await registry.pool.execute("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and granted")
+    leaf = vote(registry, VOTERS[1])
+    outcomes = [(await registry.submit([leaf]))[0] for _ in range(2)]
+    assert verify(registry, outcomes[-1], leaf) == 4
+
+
+async def test_what_the_fence_cannot_record_is_not_signed(registry: Registry, tmp_path: Path) -> None:
+    record = tmp_path / "registry" / "head"
+    aside = record.rename(tmp_path / "aside")
+    before = registry.head
+    leaf = vote(registry, VOTERS[0])
+    (outcome,) = await registry.submit([leaf])
+    assert isinstance(outcome, Unavailable)
+    assert registry.head == before, "readers see the last checkpoint that was recorded"
+    assert not await registry.is_ready()
+    (outcome,) = await registry.submit([vote(registry, VOTERS[1])])
+    assert isinstance(outcome, Unavailable)
+    aside.rename(record)
+    (outcome,) = await registry.submit([leaf])
+    assert isinstance(outcome, Logged)
+    assert not outcome.new, "it was committed, though nobody was told"
+    assert verify(registry, outcome, leaf) == 3
+    assert await registry.is_ready()
+
+
+async def test_closing_waits_for_what_has_queued_up(tmp_path: Path, database: str, web: Web) -> None:
+    async with open_registry(tmp_path / "registry", database, web) as registry:
+        leaves = [vote(registry, voter) for voter in VOTERS]
+        tasks = [asyncio.create_task(registry.submit([leaf])) for leaf in leaves]
+        for _ in range(10):
+            await asyncio.sleep(0.001)  # some are under way, some wait, some have not arrived yet
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    logged = [outcome for outcome in outcomes if isinstance(outcome, list) and isinstance(outcome[0], Logged)]
+    assert logged
+    async with open_registry(tmp_path / "registry", database, web) as registry:
+        assert registry.head.size == 2 + len(logged)
+
+
+async def test_a_full_queue_refuses_all_of_a_batch(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sequencer_module, "MAX_QUEUE", 3)
+    before = await contents(registry)
+    with pytest.raises(Unavailable) as refused:
+        await registry.submit([vote(registry, voter) for voter in VOTERS[:4]])
+    assert refused.value.code == "log.busy"
+    assert await contents(registry) == before
+    assert len(await registry.submit([vote(registry, voter) for voter in VOTERS[:3]])) == 3
+
+
+async def test_sigstore_leaves_stand_between_statements(registry: Registry) -> None:
+    leaf = CertificateLeaf(b"a certificate").encode()
+    await log(registry, ballot(registry), VOTERS[0])
+    placed = await registry.append(leaf)
+    await log(registry, ballot(registry), VOTERS[1])
+    assert (placed.index, placed.size) == (3, 4)
+    Receipt(placed.index, tuple(placed.hashes), placed.checkpoint.encode()).verify(leaf, registry.log_key)
+    assert (await registry.leaves([3]))[3] == leaf
+    before = registry.head
+    for bad in (b"", b"{}", leaf + b" ", leaf.replace(b"cert", b"Cert")):
+        with pytest.raises(TreatyError):
+            await registry.append(bad)
+    assert registry.head == before
+
+
+async def test_a_turn_logs_all_or_nothing(registry: Registry) -> None:
+    good, bad = (statement.parse(vote(registry, VOTERS[0], seq)) for seq in (0, 7))
+    keys = {VOTERS[0].key_id: VOTERS[0].public_key}
+    before = await contents(registry)
+    async with registry._sequencer.turn() as turn:
+        with pytest.raises(Conflict):
+            await turn.append([statement.verify(good, keys), statement.verify(bad, keys)])
+    assert await contents(registry) == before
+    async with registry._sequencer.turn() as turn:
+        (place,) = await turn.append([statement.verify(good, keys)])
+    assert place.index == 2
+
+
+async def test_a_turn_keeps_writers_waiting_and_no_reader(registry: Registry, web: Web) -> None:
+    web.serve(ALICE)
+    logged = await publish(registry, ALICE, made := publication(ALICE))
+    assert isinstance(logged, Logged)
+    async with registry._sequencer.turn():
+        writing = asyncio.create_task(registry.submit([vote(registry, VOTERS[0])]))
+        async with asyncio.timeout(10):
+            assert await registry.receipt(logged.id) == logged.receipt
+            assert await registry.blob(made.body.document.sha256) == made.document
+            assert await registry.tile("/tile/entries/000.p/1")
+            await registry.inclusion(range(registry.head.size))
+        assert not writing.done()
+    assert isinstance((await writing)[0], Logged)
+
+
+async def test_the_clock_cosigns_again_while_nothing_happens(
+    tmp_path: Path, database: str, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry_module, "RENEWAL", 0.02)
+    now = NOW
+
+    def clock() -> datetime:
+        nonlocal now
+        now += 1
+        return datetime.fromtimestamp(now, UTC)
+
+    settings = settings_for(tmp_path / "registry", database)
+    async with Registry.open(settings, clock=clock, resolve=web.resolve) as registry:
+        first = registry.head
+        for _ in range(3_000):
+            if registry.head.time > first.time + 2:
+                break
+            await asyncio.sleep(0.01)
+        renewed = open_checkpoint(registry.head.note, registry.log_key, registry.clock_key)
+        assert renewed.checkpoint == first.signed.checkpoint
+        assert renewed.time == registry.head.time

@@ -1,0 +1,77 @@
+"""What handlers keep between sessions: whose it is, that it is whole, and that nobody fills the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from treaty_client.handlers.validation import MAX_STORED, MAX_STORED_KEYS
+from treaty_client.session import store as session_store
+from treaty_client.session.store import SessionStore
+from treaty_consensus.errors import Refused, Unavailable
+
+WHO = {"wheel": "ab" * 32, "role": "provider", "local": "did:wba:shop.example", "peer": "did:wba:buyer.example"}
+
+
+def store(home: Path, **changes: str) -> SessionStore:
+    return SessionStore(home, **(WHO | changes))
+
+
+async def test_what_is_put_is_loaded_by_the_same_handler_role_and_pair_only(tmp_path: Path) -> None:
+    await store(tmp_path).put("a:b.c-1", b"\x00value")
+    assert await store(tmp_path).load() == {"a:b.c-1": b"\x00value"}
+    for changes in ({"wheel": "cd" * 32}, {"role": "requester"}, {"local": "did:wba:x.example"}, {"peer": "did:wba:y.example"}):
+        assert await store(tmp_path, **changes).load() == {}
+
+
+async def test_a_key_is_replaced_and_forgotten(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    await kept.put("key", b"1")
+    await kept.put("key", b"2")
+    assert await kept.load() == {"key": b"2"}
+    await kept.put("key", None)
+    await kept.put("key", None)
+    assert await kept.load() == {}
+
+
+async def test_sessions_at_once_share_one_allowance(tmp_path: Path) -> None:
+    first, second = store(tmp_path), store(tmp_path)
+    await first.put("half", bytes(MAX_STORED // 2))
+    await second.put("half again", bytes(MAX_STORED // 2))
+    with pytest.raises(Refused) as refusal:
+        await first.put("one more", b"x")
+    assert refusal.value.code == "session.storage-full"
+    await first.put("half", bytes(MAX_STORED // 2))  # replacing is not adding
+    await first.put("half", b"")
+    await second.put("one more", b"x")
+    assert set(await first.load()) == {"half", "half again", "one more"}
+
+
+async def test_keys_are_counted(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    await kept.put("0", b"")
+    folder = next((tmp_path / "sessions").iterdir())
+    for number in range(1, MAX_STORED_KEYS):
+        (folder / str(number).encode().hex()).write_bytes(b"")
+    with pytest.raises(Refused):
+        await kept.put("one more", b"")
+    assert len(await kept.load()) == MAX_STORED_KEYS
+
+
+async def test_strangers_under_many_names_cannot_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_store, "MAX_FOLDERS", 3)
+    for number in range(3):
+        await store(tmp_path, peer=f"did:wba:stranger{number}.example").put("key", b"")
+    with pytest.raises(Refused) as refusal:
+        await store(tmp_path, peer="did:wba:stranger3.example").put("key", b"")
+    assert refusal.value.code == "session.storage-full"
+    await store(tmp_path, peer="did:wba:stranger0.example").put("another", b"")
+    assert len(list((tmp_path / "sessions").iterdir())) == 3
+
+
+async def test_a_disk_that_fails_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "sessions").write_text("no folder")
+    with pytest.raises(Unavailable) as failure:
+        await store(tmp_path).put("key", b"")
+    assert failure.value.code == "session.storage"
