@@ -219,13 +219,14 @@ async def test_killing_the_server_loses_nothing_and_never_forks_the_log(server: 
 
 async def restart(server: Server, choices: random.Random) -> None:
     """Start the server until it listens; now and then it is killed before it does."""
-    while True:
+    for _ in range(20):
         await server.start()
         if choices.random() < 0.2:
             await asyncio.sleep(choices.uniform(0, 1.5))
             await server.kill()
         elif await server.ready():
             return
+    pytest.fail("The server does not start any more.")
 
 
 async def check_acknowledged(server: Server, witness: Witness) -> None:

@@ -41,7 +41,8 @@ class SandboxRuntime:
 
     def __init__(self, home: Path, isolation: Isolation = "bubblewrap") -> None:
         """Starts nothing."""
-        self._pool = SandboxPool(isolation=isolation)
+        # One at a time: two that start together both keep the first session waiting longer.
+        self._pool = SandboxPool(size=1, isolation=isolation)
         self._code = CodeCache(home / "code")
         self._spares: OrderedDict[_Key, asyncio.Task[_Sandboxed]] = OrderedDict()
         self._leaving: set[asyncio.Task[None]] = set()

@@ -1,0 +1,108 @@
+"""Closing an epoch: the decisions that the operator signs are the ones that every auditor recomputes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+
+from registries import TOPIC, Web, ballot, contents, log, publication, publish
+from signers import Signer, domain_signer, key_signer
+
+from treaty_consensus import kinds, statement
+from treaty_consensus.audit import Replay
+from treaty_consensus.canonical import loads
+from treaty_consensus.kinds import MAX_TRANSCRIPT
+from treaty_registry.entry import Logged
+from treaty_registry.registry import Registry
+
+AGENTS = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta", "echo")]
+
+
+async def report(registry: Registry, document: str, epoch: int, *, topic: str = TOPIC) -> None:
+    """The five agents agree on a document in a ring."""
+    for first, second in zip(AGENTS, AGENTS[1:] + AGENTS[:1], strict=True):
+        nid = hashlib.sha256(f"{first.did} {second.did} {epoch} {topic}".encode()).hexdigest()
+        body = kinds.Report(topic, nid, document, "agreed", epoch, registry.head.note.decode())
+        await log(registry, body, first, second)
+
+
+async def replayed(registry: Registry) -> Replay:
+    replay = Replay()
+    leaves = await registry.leaves(range(registry.head.size))
+    for index in range(registry.head.size):
+        replay.append(leaves[index])
+    assert replay.root() == registry.head.root
+    return replay
+
+
+async def test_nothing_is_decided_where_nobody_reported_or_voted(registry: Registry) -> None:
+    before = await contents(registry)
+    assert await registry.decide() == []
+    assert await contents(registry) == before
+
+
+async def test_epochs_close_until_there_is_a_consensus(registry: Registry, web: Web) -> None:
+    web.serve(*AGENTS)
+    made = publication(AGENTS[0])
+    await publish(registry, AGENTS[0], made)
+    document = made.body.document.sha256
+    await report(registry, document, 0)
+    for agent in AGENTS:
+        await log(registry, ballot(registry, 0, document), agent)
+    states = []
+    for epoch in range(4):
+        (decided,) = await registry.decide()
+        assert (decided.decision.epoch, decided.index) == (epoch, registry.head.size - 1)
+        states.append(dict(decided.decision.states)[document])
+        transcript = await registry.blob(decided.decision.transcript.sha256)
+        assert loads(transcript, limit=MAX_TRANSCRIPT)["epoch"] == epoch
+        logged = statement.parse((await registry.leaves([decided.index]))[decided.index])
+        assert (logged.id, logged.body, logged.author.text) == (decided.statement, decided.decision, registry.operator)
+    assert states == ["candidate", "provisional", "consensus", "consensus"]
+    await replayed(registry)
+
+
+async def test_all_topics_of_an_epoch_are_decided_in_one_commit_whoever_writes_meanwhile(registry: Registry, web: Web) -> None:
+    web.serve(*AGENTS)
+    topics = ("b/second", "a/first", "c/third")
+    for topic in topics:
+        await log(registry, ballot(registry, 0, "ab" * 32, topic=topic), AGENTS[0])
+
+    async def write(voter: Signer) -> list[int]:
+        places = []
+        for seq in range(10):
+            (outcome,) = await registry.submit([voter.statement(ballot(registry, seq, "cd" * 32)).leaf])
+            assert isinstance(outcome, Logged)
+            places.append(outcome.index)
+        return places
+
+    writing = [asyncio.create_task(write(key_signer(f"voter {number}"))) for number in range(4)]
+    first = await registry.decide()
+    await asyncio.gather(*writing)
+    second = await registry.decide()
+    assert [decided.decision.topic for decided in first][:3] == ["a/first", "b/second", "c/third"]
+    assert [decided.index for decided in first] == list(range(first[0].index, first[0].index + len(first)))
+    assert {decided.decision.input.size for decided in first} == {first[0].index}
+    assert len(second) == 4
+    assert {decided.decision.epoch for decided in second} == {1}
+    await replayed(registry)
+
+
+async def test_two_calls_close_two_epochs_one_after_the_other(registry: Registry) -> None:
+    await log(registry, ballot(registry), key_signer("voter"))
+    first, second = await asyncio.gather(registry.decide(), registry.decide())
+    assert sorted(decided.decision.epoch for decided in [*first, *second]) == [0, 1]
+    await replayed(registry)
+
+
+async def test_a_caller_who_goes_away_does_not_stop_it_half_way(registry: Registry) -> None:
+    await log(registry, ballot(registry), key_signer("voter"))
+    for pause in (0, 0.001, 0.005, 0.02):
+        calling = asyncio.create_task(registry.decide())
+        await asyncio.sleep(pause)
+        calling.cancel()
+        await asyncio.gather(calling, return_exceptions=True)
+    await registry.decide()
+    await log(registry, ballot(registry), key_signer("another voter"))
+    replay = await replayed(registry)
+    assert replay.size == registry.head.size

@@ -1,0 +1,190 @@
+"""Audit and rebuild: a healthy registry has no findings; whatever is changed in the database is found, and put right if it can
+be."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from registries import Web, ballot, contents, log, open_registry, publication, publish
+from signers import domain_signer, key_signer
+
+from treaty_consensus import kinds
+from treaty_consensus.errors import Untrusted
+from treaty_consensus.sigstore_leaf import CertificateLeaf
+from treaty_registry import maintenance
+from treaty_registry.fence import Fence
+from treaty_registry.maintenance import Audited
+from treaty_registry.registry import Registry
+from treaty_registry.storage import log_tables
+from treaty_registry.storage.postgres import connect
+
+AGENTS = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie")]
+TOPIC = "commerce/product-info"
+
+
+@dataclass
+class Place:
+    """A registry with something of everything in its log, and how to look at it from outside."""
+
+    registry: Registry
+    data: Path
+    database: str
+
+    async def audit(self) -> Audited:
+        fence = Fence(self.data / "head", self.registry.origin)
+        async with connect(self.database) as connection, connect(self.database) as reader:
+            return await maintenance.audit(connection, reader, self.registry.blobs, fence)
+
+    async def change(self, *statements: str) -> None:
+        async with connect(self.database) as connection:
+            for statement in statements:
+                await connection.execute(statement)
+
+
+@pytest.fixture
+async def place(tmp_path: Path, database: str, web: Web) -> AsyncIterator[Place]:
+    async with open_registry(tmp_path / "registry", database, web) as registry:
+        web.serve(*AGENTS)
+        made = publication(AGENTS[0])
+        await publish(registry, AGENTS[0], made)
+        await log(registry, kinds.Status(made.body.uri, "deprecated"), AGENTS[0])
+        await log(registry, kinds.Grant("alpha.example", AGENTS[1].did), AGENTS[0])
+        for first, second in ((0, 1), (1, 2), (2, 0)):
+            nid = f"{first}{second}" * 32
+            note = registry.head.note.decode()
+            body = kinds.Report(TOPIC, nid, made.body.document.sha256, "agreed", 0, note)
+            await log(registry, body, AGENTS[first], AGENTS[second])
+        for agent in AGENTS:
+            await log(registry, ballot(registry, 0, made.body.document.sha256), agent)
+        await registry.append(CertificateLeaf(b"certificate").encode())
+        assert len(await registry.decide()) == 1
+        await asyncio.gather(*(registry.append(CertificateLeaf(b"filling %d" % number).encode()) for number in range(260)))
+        yield Place(registry, tmp_path / "registry", database)
+
+
+async def test_a_healthy_registry_has_no_findings_and_audit_changes_nothing(place: Place) -> None:
+    before = await contents(place.registry)
+    found = await place.audit()
+    assert found == Audited(place.registry.head.size, place.registry.head.root, 1, found.blobs, [])
+    assert found.blobs == 6, "a document, a card, three DID documents, a transcript"
+    assert await contents(place.registry) == before
+
+
+async def test_rebuild_of_a_healthy_registry_says_that_nothing_differed(place: Place) -> None:
+    before = await contents(place.registry)
+    rebuilt = await place.registry.rebuild()
+    assert (rebuilt.size, rebuilt.root) == (place.registry.head.size, place.registry.head.root)
+    assert set(rebuilt.tables.values()) == {0}
+    assert not rebuilt.differed
+    assert {"facts", "tiles", "blobs", "protocols", "ballots", "decisions"} <= rebuilt.tables.keys()
+    assert await contents(place.registry) == before
+    await log(place.registry, ballot(place.registry), key_signer("afterwards"))
+
+
+DERIVED: Sequence[tuple[str, str]] = [
+    ("facts", "delete from facts where key like 'ballot/%'"),
+    ("facts", 'update facts set fact = \'{"type":"grant","index":1}\' where key like \'grant/%\''),
+    ("facts", 'insert into facts values (\'grant/evil/did\', \'{"type":"grant","index":1}\')'),
+    ("tiles", "update tiles set hashes = set_byte(hashes, 40, get_byte(hashes, 40) # 1)"),
+    ("tiles", "insert into tiles values (3, 3, 'x')"),
+    ("blobs", "update blobs set withdrawn = 1"),
+    ("blobs", "delete from blobs"),
+    ("protocols", "update protocols set state = 'active'"),
+    ("protocols", "update protocols set title = 'Something else'"),
+    ("reports", "delete from reports where index % 2 = 0"),
+    ("ballots", "update ballots set withdrawn = true"),
+    ("decisions", "delete from decisions"),
+    ("elections", "update elections set state = 'consensus'"),
+    ("grants", "insert into grants values ('evil.example', 'did:x', 'did:y', 1)"),
+    ("identities", "update identities set tenure = 7"),
+]
+
+
+@pytest.mark.parametrize(("table", "damage"), DERIVED)
+async def test_a_changed_table_is_found_and_put_right(place: Place, table: str, damage: str) -> None:
+    healthy = await contents(place.registry)
+    await place.change(damage)
+    assert await contents(place.registry) != healthy
+    findings = (await place.audit()).findings
+    assert any(f"table {table}" in finding for finding in findings), findings
+    rebuilt = await place.registry.rebuild()
+    assert {name for name, rows in rebuilt.tables.items() if rows} == {table}
+    assert await contents(place.registry) == healthy
+    assert (await place.audit()).findings == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "update leaves set leaf = set_byte(leaf, 30, get_byte(leaf, 30) # 1) where index = 5",
+        "update leaves set statement = sha256('other') where index = 5",
+        "update leaves set statement = null where index = 5",
+        "delete from leaves where index = 5",
+        "delete from leaves where index = 275",
+        "update head set root = sha256('other')",
+        "update leaves l set leaf = other.leaf from leaves other where l.index = 30 and other.index = 31",
+    ],
+)
+async def test_damage_to_the_log_itself_is_found_and_not_papered_over(place: Place, damage: str) -> None:
+    await place.change(damage)
+    damaged = await contents(place.registry)
+    assert (await place.audit()).findings
+    with pytest.raises(Untrusted):
+        await place.registry.rebuild()
+    assert await contents(place.registry) == damaged
+
+
+async def test_a_missing_and_a_damaged_blob_are_found(place: Place) -> None:
+    folder = place.data / "blobs" / "sha256"
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    files[0].unlink()
+    files[1].write_bytes(files[1].read_bytes()[:-1] + b"x")
+    os.truncate(files[2], 3)
+    findings = [finding for finding in (await place.audit()).findings if finding.startswith("The blob")]
+    assert sorted(findings) == sorted(
+        [
+            f"The blob {files[0].name} is missing.",
+            f"The blob {files[1].name} is damaged.",
+            f"The blob {files[2].name} is damaged.",
+        ]
+    )
+
+
+async def test_a_fence_that_the_log_does_not_reach_is_found(place: Place) -> None:
+    fence = Fence(place.data / "head", place.registry.origin)
+    fence.advance(place.registry.head.size + 1, b"\1" * 32)
+    (finding,) = (await place.audit()).findings
+    assert "fork" in finding
+
+
+async def test_the_audit_runs_on_a_snapshot_while_others_write(place: Place) -> None:
+    voters = [key_signer(f"meanwhile {number}") for number in range(20)]
+    for voter in voters:
+        await log(place.registry, ballot(place.registry), voter)
+        found = await place.audit()
+        assert found.findings == []
+    assert found.size == place.registry.head.size
+
+
+async def test_an_interrupted_rebuild_leaves_everything_as_it_was(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    await place.change("delete from protocols", "update blobs set withdrawn = 1")
+    before = await contents(place.registry)
+    async with connect(place.database) as reader:
+        connection = place.registry._leader.connection
+        original = maintenance._differences
+
+        async def then_fail(*arguments: object) -> dict[str, int]:
+            tables = await original(connection)
+            return dataclasses.replace(maintenance.Rebuilt(0, b"", tables)).tables | {"no_such_table": 1}
+
+        monkeypatch.setattr(maintenance, "_differences", then_fail)
+        with pytest.raises(Exception, match="no_such_table"):
+            await maintenance.rebuild(connection, reader, place.registry.blobs)
+    assert await contents(place.registry) == before
+    assert await log_tables.read_head(place.registry.pool) == (place.registry.head.size, place.registry.head.root)
