@@ -1,10 +1,11 @@
 """Publishing a project: sign and log the protocol, then build, attest, sign and log its handler.
 
     1 build       the handler's wheel, so that every refusal of its rules comes before anything is public
-    2 publish     sign the `publish` statement, upload document and card, log it, check the receipt
-    3 check       read the protocol back as any stranger would, proofs and all
-    4 attest      have the wheel attested by the registry's Sigstore authority, and verify that with the root the genesis pins
-    5 attach      sign the `handler` statement, upload wheel and attestation, log it, check the receipt
+    2 try         load it in a sandbox and replay the project's vectors: a handler that does something else is not published
+    3 publish     sign the `publish` statement, upload document and card, log it, check the receipt
+    4 check       read the protocol back as any stranger would, proofs and all
+    5 attest      have the wheel attested by the registry's Sigstore authority, and verify that with the root the genesis pins
+    6 attach      sign the `handler` statement, upload wheel and attestation, log it, check the receipt
 
 What is in the log already, because an earlier run got that far, is left as it is; so publishing may be repeated until it
 succeeds.
@@ -20,7 +21,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from treaty_consensus import canonical
-from treaty_consensus.errors import Conflict, NotFound, Untrusted
+from treaty_consensus.errors import Conflict, NotFound, Refused, Untrusted
+from treaty_consensus.handler import read_wheel
 from treaty_consensus.kinds import Blob, Body, Handler, Publish
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 
@@ -28,6 +30,8 @@ from .api import RegistryClient
 from .attestation import Binding, Trust, attest, identity_token, verify_attestation
 from .bundle import Bundle
 from .evidence import Evidence, examine
+from .handlers.loader import SandboxPool
+from .handlers.vectors import LOCAL, PEER, run_vectors
 from .head import LogHead
 from .identity import Identity
 from .network import Network
@@ -37,7 +41,7 @@ from .sessions import session_setup
 from .trust import TrustedRegistries
 from .verification import read_bundle, trusted_root_of
 
-What = Literal["built", "published", "found-published", "attested", "attached", "found-attached"]
+What = Literal["built", "tried", "published", "found-published", "attested", "attached", "found-attached"]
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ class Publisher:
         if project.handler is not None:
             wheel = project.build_wheel(str(uri))
             yield Published("built", str(uri), f"{wheel[0]}, {len(wheel[1])} bytes", canonical.hex_digest(wheel[1]))
+            yield await _try(uri, project, *wheel)
         yield await self._publish_document(uri, project)
         if wheel is not None:
             async for done in self._publish_handler(uri, project, *wheel):
@@ -167,6 +172,20 @@ class Publisher:
 
     def _now(self) -> int:
         return int(self._clock())
+
+
+async def _try(uri: ProtocolUri, project: Project, filename: str, wheel: bytes) -> Published:
+    """Raises `Refused` (`publish.vectors`) at the first vector that the handler does not reproduce, and what loading it
+    raises."""
+    package = read_wheel(filename, wheel)
+    async with SandboxPool(size=1) as pool:
+        mismatches = await run_vectors(pool, package, project.vectors)
+        if not project.vectors:
+            await (await pool.load(package, local=LOCAL, peers=[PEER])).close()
+    if mismatches:
+        raise Refused("publish.vectors", str(mismatches[0]), fix="Mend the handler or the vector; nothing was sent.")
+    said = f"{len(project.vectors)} vectors" if project.vectors else "loads; it has no vectors"
+    return Published("tried", str(uri), f"in the sandbox: {said}", package.digest)
 
 
 def _blob(data: bytes) -> Blob:

@@ -11,6 +11,7 @@ from registries import TOPIC, Web, ballot, publication
 from signers import NOW, ORIGIN, Signer, domain_signer, key_signer
 
 from treaty_consensus import canonical, kinds
+from treaty_registry import catalogue
 from treaty_registry.registry import Registry
 
 JSON, MARKDOWN, BUNDLE = "application/json", "text/markdown; charset=utf-8", "application/vnd.treaty.bundle.v1+json"
@@ -56,6 +57,18 @@ async def test_a_record_says_everything_of_a_version(api: httpx.AsyncClient, ali
     for handler in handlers:
         wheel = await api.get(f"/blobs/sha256/{handler['wheel']}")
         assert hashlib.sha256(wheel.content).hexdigest() == handler["wheel"] and len(wheel.content) == handler["size"]
+
+
+async def test_strangers_do_not_crowd_out_the_publisher(
+    api: httpx.AsyncClient, alice: Signer, bob: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "MAX_HANDLERS", 3)
+    made = publication(alice)
+    await publish(api, alice, made)
+    theirs = [await attach(api, bob, made, release) for release in ("1", "2", "3")]
+    own = [await attach(api, alice, made, release) for release in ("1", "2")]
+    record = (await api.get("/protocols/alice.example/product-info/1.0")).json()
+    assert [handler["statement"] for handler in record["handlers"]] == [own[1].id, own[0].id, theirs[0].id]
 
 
 async def test_statuses_are_in_the_record_at_once(api: httpx.AsyncClient, alice: Signer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +21,9 @@ from treaty_client.project import Project, load_project
 from treaty_client.publish import Published, Publisher
 from treaty_client.trust import TrustedRegistries
 from treaty_consensus import canonical, kinds
-from treaty_consensus.errors import Conflict, TreatyError, Unavailable, Untrusted
+from treaty_consensus.errors import Conflict, Refused, TreatyError, Unavailable, Untrusted
 
+GREETING = Path(__file__).parents[2] / "examples" / "greeting"
 MANIFEST = {
     "operations": {"ping": {"arguments": {"type": "object"}, "result": {}, "errors": {}, "idempotent": True, "timeout": 5}},
     "roles": {
@@ -67,17 +69,17 @@ async def test_a_project_is_published_attested_attached_and_can_be_fetched(regis
     project = project_in(tmp_path / "project")
     steps = await done(publisher(registry, tmp_path / "home"), project)
     uri = uri_of(name="ping")
-    assert [step.what for step in steps] == ["built", "published", "attested", "attached"]
+    assert [step.what for step in steps] == ["built", "tried", "published", "attested", "attached"]
     assert {step.uri for step in steps} == {uri}
     async with fetcher(registry, tmp_path / "agent") as agent:
         verified = await agent.fetch(uri)
     assert verified.document == project.document
     assert verified.card == project.card
-    assert verified.package.digest == steps[0].digest == steps[3].digest
-    assert canonical.hex_digest(verified.attestation) == steps[2].digest
-    assert verified.hash == steps[1].digest
+    assert verified.package.digest == steps[0].digest == steps[4].digest
+    assert canonical.hex_digest(verified.attestation) == steps[3].digest
+    assert verified.hash == steps[2].digest
     indexes = {type(made.body): index for index, made in registry.statements() if getattr(made.body, "uri", "") == uri}
-    assert (steps[1].index, steps[3].index) == (indexes[kinds.Publish], indexes[kinds.Handler])
+    assert (steps[2].index, steps[4].index) == (indexes[kinds.Publish], indexes[kinds.Handler])
     assert TrustedRegistries(tmp_path / "home").get(ORIGIN).seen == registry.checkpoint()
 
 
@@ -86,8 +88,8 @@ async def test_publishing_again_adds_nothing(registry: SimulatedRegistry, tmp_pa
     first = await done(publisher(registry, tmp_path / "home"), project)
     before = list(registry.leaves)
     again = await done(publisher(registry, tmp_path / "home"), project)
-    assert [step.what for step in again] == ["built", "found-published", "found-attached"]
-    assert [step.index for step in again[1:]] == [first[1].index, first[3].index]
+    assert [step.what for step in again] == ["built", "tried", "found-published", "found-attached"]
+    assert [step.index for step in again[2:]] == [first[2].index, first[4].index]
     assert registry.leaves == before
 
 
@@ -98,7 +100,7 @@ async def test_an_interrupted_run_is_taken_up(registry: SimulatedRegistry, tmp_p
         await done(publisher(registry, tmp_path / "home"), project)
     registry.services = services
     steps = await done(publisher(registry, tmp_path / "home"), project)
-    assert [step.what for step in steps] == ["built", "found-published", "attested", "attached"]
+    assert [step.what for step in steps] == ["built", "tried", "found-published", "attested", "attached"]
 
 
 async def test_somebody_elses_statement_about_the_same_wheel_is_not_mine(registry: SimulatedRegistry, tmp_path: Path) -> None:
@@ -114,6 +116,19 @@ async def test_somebody_elses_statement_about_the_same_wheel_is_not_mine(registr
     )
     registry.add(theirs, BOB)
     assert (await done(publisher(registry, tmp_path / "home"), project))[-1].what == "attached"
+
+
+async def test_a_handler_that_contradicts_its_vectors_is_not_published(registry: SimulatedRegistry, tmp_path: Path) -> None:
+    folder = tmp_path / "greeting"
+    shutil.copytree(GREETING, folder)
+    vector = folder / "vectors" / "host.json"
+    vector.write_text(vector.read_text().replace('"text": "Hello, Ada!"', '"text": "Good day, Ada!"'))
+    before = list(registry.leaves)
+    with pytest.raises(Refused) as refusal:
+        await done(publisher(registry, tmp_path / "home"), load_project(folder))
+    assert refusal.value.code == "publish.vectors"
+    assert "Good day, Ada!" in refusal.value.message
+    assert registry.leaves == before
 
 
 async def test_a_protocol_without_a_handler_is_published_alone(registry: SimulatedRegistry, tmp_path: Path) -> None:
