@@ -26,6 +26,7 @@ from treaty_consensus.handler import archive, manifest, wheel
 from treaty_consensus.log import note, proof
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_registry import catalogue, fast_path, search, topics, uploads
+from treaty_registry.bundle import MAX_TOPIC_PROTOCOLS
 from treaty_registry.problems import problem_of
 from treaty_registry.routes import blobs, requests, statements
 from treaty_registry.sigstore_authority import ca, rekor, timestamps
@@ -75,7 +76,10 @@ CAPS = {
         *(manifest.MAX_MANIFEST, manifest.MAX_OPERATIONS, manifest.MAX_ROLES, manifest.MAX_SCHEMA_NODES, manifest.MAX_TEXT),
         *(kinds.MAX_BUNDLE, attestation.MAX_STATEMENT, framing.MAX_FRAME, sandbox.Limits().reply),
     ],
-    "bundles.md": [bundle.MAX_BUNDLE, bundle.MAX_LEAVES, bundle.MAX_BLOBS, bundle.MAX_CONSISTENCY, evidence.CLOCK_SKEW],
+    "bundles.md": [
+        *(bundle.MAX_BUNDLE, bundle.MAX_LEAVES, bundle.MAX_BLOBS, bundle.MAX_CONSISTENCY, evidence.CLOCK_SKEW),
+        *(catalogue.MAX_HANDLERS, MAX_TOPIC_PROTOCOLS),
+    ],
     "http.md": [
         *(fast_path.MAX_PATH, fast_path.MAX_QUERY, fast_path.MAX_HEADER_BYTES, requests.BODY_SECONDS, uploads.MAX_WAITING),
         *(statements.MAX_BATCH, statements.MAX_BATCH_BYTES, blobs.MAX_STATEMENT_HEADER, statement.MAX_LEAF),
