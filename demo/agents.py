@@ -17,9 +17,9 @@ from typing import Any
 
 from treaty_client.agent import Agent
 from treaty_client.identity import Identity
-from treaty_client.network import Network
-from treaty_client.operations import OperationError
+from treaty_client.network.hosts import Network
 from treaty_client.policy import Policy
+from treaty_client.session.operations import OperationError
 
 CATALOGUE = {
     "P12345": {

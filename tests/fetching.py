@@ -11,7 +11,7 @@ from simulated_registry import ALICE, SimulatedNetwork, SimulatedRegistry, uri_o
 
 from treaty_client.fetch import Fetcher
 from treaty_client.policy import Policy
-from treaty_client.steps import VerificationFailed
+from treaty_client.verification.steps import VerificationFailed
 
 
 def fetcher(

@@ -24,9 +24,9 @@ from signers import ORIGIN, domain_signer
 from treaty_client.agent import Agent
 from treaty_client.handlers.validation import Operations, SessionRules
 from treaty_client.identity import Identity
-from treaty_client.operations import OperationError
 from treaty_client.policy import Policy
 from treaty_client.project import load_project
+from treaty_client.session.operations import OperationError
 from treaty_client.session.ports import RunningHandler
 from treaty_client.session.sides import AgentEvent, Ports
 from treaty_client.session.timing import SessionTimeouts

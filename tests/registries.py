@@ -12,7 +12,7 @@ from pathlib import Path
 
 from signers import NOW, ORIGIN, Signer, signed
 
-from treaty_client.resolver import DidDocument, read_did_document
+from treaty_client.network.resolver import DidDocument, read_did_document
 from treaty_consensus import did, kinds
 from treaty_consensus.errors import NotFound, TreatyError
 from treaty_consensus.protocol import Card

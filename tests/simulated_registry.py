@@ -23,9 +23,9 @@ from signers import ORIGIN, Signer, domain_signer, identity_body, key_signer, si
 from simulated_sigstore import Authority, serving
 
 from treaty_client.attestation import Binding, attest, identity_token
-from treaty_client.bundle import Bundle, BundledLeaf
-from treaty_client.network import Network
-from treaty_client.trust import RegistryName, TrustedRegistries
+from treaty_client.network.hosts import Network
+from treaty_client.registries.trust import RegistryName, TrustedRegistries
+from treaty_client.verification.bundle import Bundle, BundledLeaf
 from treaty_consensus import canonical, kinds, statement
 from treaty_consensus.admit import admit, keys_of, reads
 from treaty_consensus.audit import Replay

@@ -30,18 +30,19 @@ from typing import TypeVar
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError
 from treaty_consensus.protocol import parse_protocol_uri
 
-from .egress import EgressGuard
 from .fetch import Fetcher
 from .identity import Identity
 from .meta.hello import MAX_CANDIDATES, REPORT_COSIGNATURE, Hello, HelloType
 from .meta.machine import Machine, State
-from .network import Network
-from .operations import Function, choose_role
+from .network.egress import EgressGuard
+from .network.hosts import Network
 from .policy import Policy
+from .registries.trust import TrustedRegistries, parse_registry_name
 from .reports.log import RegistryLog
 from .reports.reporter import Reporter
 from .session.agreements import Agreements, Remembered
 from .session.driver import SessionDriver
+from .session.operations import Function, choose_role
 from .session.ports import SpokenProtocol
 from .session.runtime import SandboxRuntime
 from .session.session import Session
@@ -50,7 +51,6 @@ from .session.timing import SessionTimeouts
 from .store import default_home
 from .transport import websocket
 from .transport.connection import Connection
-from .trust import TrustedRegistries, parse_registry_name
 
 MAX_SESSIONS = 256
 """Sessions that are served at once."""

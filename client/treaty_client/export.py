@@ -17,11 +17,11 @@ from treaty_consensus.kinds import MAX_WHEEL
 from treaty_consensus.protocol import parse_protocol_uri
 
 from . import durable
-from .bundle import MAX_BUNDLE, parse_bundle
 from .policy import Policy
-from .steps import Step, taking
-from .trust import TrustedRegistries
-from .verification import VerifiedProtocol, read_bundle, verify_bundle, verify_handler
+from .registries.trust import TrustedRegistries
+from .verification.bundle import MAX_BUNDLE, parse_bundle
+from .verification.protocol import VerifiedProtocol, read_bundle, verify_bundle, verify_handler
+from .verification.steps import Step, taking
 
 DOCUMENT = "document.md"
 BUNDLE = "protocol.bundle.json"

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -25,19 +24,19 @@ from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, TooLarge, TreatyError, Unavailable, Untrusted
 from treaty_consensus.kinds import Blob
 from treaty_consensus.log.checkpoint import SignedCheckpoint
-from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
+from treaty_consensus.protocol import ProtocolUri, is_verified_alias, parse_protocol_uri
 
-from .api import RegistryClient
-from .bundle import Bundle
-from .evidence import missing_proof
-from .head import LogHead
-from .network import Network
+from .network.hosts import Network
 from .policy import Policy
-from .steps import Step, VerificationFailed, taking
+from .registries.api import RegistryClient
+from .registries.head import LogHead
+from .registries.trust import TrustedRegistries, TrustedRegistry
 from .store import LockedProtocol, LockedVersion, Lockfile, Signer, Store, check_unchanged, line_of
-from .topic import TopicView, verify_topic
-from .trust import TrustedRegistries, TrustedRegistry
-from .verification import ProvenProtocol, VerifiedProtocol, check_registry, read_bundle, verify_bundle, verify_handler
+from .verification.bundle import Bundle
+from .verification.evidence import missing_proof
+from .verification.protocol import ProvenProtocol, VerifiedProtocol, check_registry, read_bundle, verify_bundle, verify_handler
+from .verification.steps import Step, VerificationFailed, taking
+from .verification.topic import TopicView, verify_topic
 
 Progress = Callable[[Step, str], None]
 """Told of each step once it holds, with a sentence for a person."""
@@ -332,11 +331,7 @@ def _hash_in(name: str) -> str | None:
 
 def _check_claim(name: str, proven: ProvenProtocol) -> None:
     """A foreign URI is a protocol's name when its publisher says so and the URI's host is the publisher's domain."""
-    try:
-        host = urlsplit(name).hostname
-    except ValueError:
-        host = None
-    if name not in proven.publish.aliases or host is None or host != parse_did(proven.author).host:
+    if name not in proven.publish.aliases or not is_verified_alias(name, parse_did(proven.author)):
         raise VerificationFailed(
             Step.RESOLVE,
             "resolve.claim",

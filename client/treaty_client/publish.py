@@ -26,20 +26,20 @@ from treaty_consensus.handler import read_wheel
 from treaty_consensus.kinds import Blob, Body, Handler, Publish
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 
-from .api import RegistryClient
 from .attestation import Binding, Trust, attest, identity_token, verify_attestation
-from .bundle import Bundle
-from .evidence import Evidence, examine
 from .handlers.loader import SandboxPool
 from .handlers.vectors import LOCAL, PEER, run_vectors
-from .head import LogHead
 from .identity import Identity
-from .network import Network
+from .network.hosts import Network
+from .network.requests_adapter import session_setup
 from .policy import DEFAULT_MAX_AGE
 from .project import Project
-from .sessions import session_setup
-from .trust import TrustedRegistries
-from .verification import read_bundle, trusted_root_of
+from .registries.api import RegistryClient
+from .registries.head import LogHead
+from .registries.trust import TrustedRegistries
+from .verification.bundle import Bundle
+from .verification.evidence import Evidence, examine
+from .verification.protocol import read_bundle, trusted_root_of
 
 What = Literal["built", "tried", "published", "found-published", "attested", "attached", "found-attached"]
 

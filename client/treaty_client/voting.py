@@ -15,10 +15,10 @@ from treaty_consensus.kinds import NONE, Ballot
 from treaty_consensus.log.proof import Receipt
 from treaty_consensus.statement import Statement
 
-from .api import RegistryClient
-from .head import LogHead
 from .identity import Identity
-from .topic import TopicView
+from .registries.api import RegistryClient
+from .registries.head import LogHead
+from .verification.topic import TopicView
 
 
 @dataclass(frozen=True)

@@ -31,20 +31,7 @@ from .facts import (
     find,
     log_of,
 )
-from .kinds import (
-    Ballot,
-    Body,
-    Decision,
-    Genesis,
-    Grant,
-    Handler,
-    Identity,
-    Parameters,
-    Publish,
-    Report,
-    Status,
-    Withdrawal,
-)
+from .kinds import Ballot, Body, Decision, Genesis, Grant, Handler, Identity, Parameters, Publish, Report, Status, Withdrawal
 from .protocol import parse_protocol_uri
 from .statement import Statement, Verified
 
@@ -75,6 +62,18 @@ def keys_of(facts: Facts, did: Did) -> dict[str, bytes]:
         return {did_key_id(key): key}
     fact = find(facts, identity_key(did.text), IdentityFact)
     return {key_id: decode_multikey(multikey) for key_id, multikey in fact.keys.items()} if fact else {}
+
+
+def tenure_after(before: IdentityFact | None, multikeys: set[str], *, cosigned: bool) -> int:
+    """The tenure of an identity with these keys that follows `before`.
+
+    It stays the same when an old key co-signs, or when the document lists no key that was not listed before: keys are public,
+    so whoever took a domain over may list old ones, but gains nothing by it. Any new key on the document's word alone opens a
+    new tenure.
+    """
+    if before is None:
+        return 1
+    return before.tenure if cosigned or multikeys <= set(before.keys.values()) else before.tenure + 1
 
 
 def reads(statement: Statement) -> set[str]:
@@ -178,7 +177,7 @@ def _identity(case: _Case, body: Identity) -> dict[str, Fact]:
         raise Conflict("identity.previous", f"The newest identity of {body.did} in this log is another one.")
     if before and before.document == body.document.sha256:
         raise Conflict("identity.unchanged", f"The document of {body.did} has not changed.")
-    tenure = 1 if before is None else before.tenure + (not cosigned)
+    tenure = tenure_after(before, {key.multikey for key in body.keys}, cosigned=cosigned)
     if body.tenure != tenure:
         raise Refused("identity.tenure", f"This identity of {body.did} is of tenure {tenure}, not {body.tenure}.")
     since = before.since if before and before.tenure == tenure else max(case.log.time, case.statement.issued)
@@ -206,9 +205,7 @@ def _publish(case: _Case, body: Publish) -> dict[str, Fact]:
             f"{author.text} may not publish in the namespace {uri.namespace}.",
             fix="Publish in your own namespace, or ask its owner for a grant.",
         )
-    identity: IdentityFact | None = case.find(identity_key(author.text), IdentityFact)
-    if identity and identity.tenure > 1 and case.log.time < identity.since + TENURE_WAIT:
-        raise Refused("publish.new-tenure", f"{author.text} changed hands; it may publish 30 days after that.")
+    _check_tenure(case)
     if _protocol_key(body.uri) in case.facts:
         raise Conflict(
             "publish.version-exists",
@@ -223,6 +220,7 @@ def _publish(case: _Case, body: Publish) -> dict[str, Fact]:
 
 
 def _handler(case: _Case, body: Handler) -> dict[str, Fact]:
+    _check_tenure(case)
     if _protocol(case, body.uri).document != body.document:
         raise Refused("handler.other-document", f"The document of {body.uri} has another hash.")
     key = _handler_key(body.uri, case.statement.author.text, body.wheel.sha256)
@@ -313,6 +311,14 @@ _RULES: Mapping[type[Body], Callable[[_Case, Any], dict[str, Fact]]] = {
     Decision: _decision,
     Withdrawal: _withdrawal,
 }
+
+
+def _check_tenure(case: _Case) -> None:
+    """Whoever took a domain over publishes neither protocols nor handlers for thirty days."""
+    author = case.statement.author.text
+    identity: IdentityFact | None = case.find(identity_key(author), IdentityFact)
+    if identity and identity.tenure > 1 and case.log.time < identity.since + TENURE_WAIT:
+        raise Refused("publish.new-tenure", f"{author} changed hands; it may publish 30 days after that.")
 
 
 def _check_epoch(case: _Case, epoch: int) -> None:

@@ -18,7 +18,7 @@ from .errors import Malformed
 from .protocol import MAX_CARD, MAX_DOCUMENT, is_origin, is_topic, parse_namespace, parse_protocol_uri
 
 MAX_BUNDLE = 64 * 1024
-MAX_WHEEL = 4 * 1024 * 1024
+MAX_WHEEL = 2 * 1024 * 1024
 MAX_DID_DOCUMENT = 64 * 1024
 MAX_TRANSCRIPT = 4 * 1024 * 1024
 MAX_ALIASES = 8

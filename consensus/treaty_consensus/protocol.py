@@ -21,7 +21,7 @@ import msgspec
 from packaging.version import InvalidVersion, Version
 
 from . import canonical
-from .did import is_host, parse_did
+from .did import Did, is_host, parse_did
 from .errors import Malformed, TooLarge
 
 MAX_DOCUMENT = 256 * 1024
@@ -30,6 +30,7 @@ MAX_URI = 512
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 _TOPIC = re.compile(rf"{_NAME.pattern}(?:/{_NAME.pattern}){{0,3}}")
+_ALIAS = re.compile(r"https?://([a-z0-9.-]+)(?=[/?#]|\Z)", re.IGNORECASE)
 _ORIGIN = re.compile(r"([a-z0-9.-]+)(?::([1-9][0-9]{0,4}))?")
 
 
@@ -112,6 +113,12 @@ def is_origin(text: str) -> bool:
     """Whether `text` is a log's origin: a host of lower-case A-labels, with a port where it is not the default."""
     match = _ORIGIN.fullmatch(text)
     return match is not None and is_host(match[1]) and (match[2] is None or int(match[2]) <= 65535)
+
+
+def is_verified_alias(alias: str, publisher: Did) -> bool:
+    """Whether a claim to a foreign URI holds: its host is the publisher's own domain, not that of a path or port."""
+    match = _ALIAS.match(alias)
+    return match is not None and publisher.host == match[1].lower() and publisher.port is None and not publisher.path
 
 
 def parse_version(text: str) -> str:

@@ -62,6 +62,8 @@ class Admission:
             parsed = await asyncio.to_thread(_parse_all, leaves)
         else:
             parsed = _parse_all(leaves)
+        if len(parsed) == 1:  # the common case needs no further task
+            return [await self._examine(parsed[0])]
         return await asyncio.gather(*map(self._examine, parsed))
 
     async def take_upload(self, sha256: str, leaf: bytes, data: bytes, source: str | None) -> bool:
@@ -144,8 +146,9 @@ def check_contents(body: Body, contents: Mapping[str, bytes]) -> None:
             parse_card(contents[body.card.sha256])
         case Handler():
             package = read_wheel(body.filename, contents[body.wheel.sha256])
-            if str(package.entry_point) != body.entry_point:
-                raise Refused("handler.entry-point", f"The wheel's entry point is {package.entry_point}, not {body.entry_point}.")
+            said = package.manifest.protocol_uri, package.manifest.protocol_hash, str(package.entry_point)
+            if said != (body.uri, body.document, body.entry_point):
+                raise Refused("handler.mismatch", "The wheel is for another protocol, or has another entry point.")
             canonical.parse_json(contents[body.bundle.sha256], limit=MAX_BUNDLE, what="Sigstore bundle")
 
 

@@ -41,6 +41,7 @@ from treaty_consensus.protocol import parse_protocol_uri
 from .catalogue import fetch_handlers
 from .registry import Head, Registry
 from .resources import Bundle, BundleLeaf
+from .topics import check_topic
 
 if TYPE_CHECKING:
     from asyncpg import Record as Row
@@ -74,8 +75,12 @@ select c.index, i.did from clock c left join identities i on i.index = c.index
 where c.index < $1 order by c.issued desc, c.index limit 1
 """
 _TOPIC = """
-select p.uri from protocols p left join elections e on (e.topic, e.document) = (p.topic, p.document)
-where p.topic = $1 and p.index < $2 order by e.state is null, p.index desc limit $3
+select uri from (
+  (select p.uri, 0 as "group", p.index as place from elections e join protocols p using (topic, document)
+   where e.topic = $1 and p.index < $2 order by p.index limit $3)
+  union all
+  (select uri, 1, -index from protocols where topic = $1 and index < $2 order by index desc limit $3)
+) chosen order by "group", place
 """
 
 
@@ -115,9 +120,11 @@ async def protocol_bundle(registry: Registry, head: Head, uri: str, since: int |
 
 async def topic_bundle(registry: Registry, head: Head, topic: str, since: int | None) -> Bundle:
     """The bundle of a topic's candidates. Raises as `protocol_bundle`."""
+    check_topic(topic)
     plan = _Plan(head.size)
     async with registry.pool.acquire() as connection:
-        uris = [row["uri"] for row in await connection.fetch(_TOPIC, topic, head.size, MAX_TOPIC_PROTOCOLS)]
+        rows = await connection.fetch(_TOPIC, topic, head.size, MAX_TOPIC_PROTOCOLS)
+        uris = list(dict.fromkeys(row["uri"] for row in rows))[:MAX_TOPIC_PROTOCOLS]
         if not uris:
             raise NotFound("topic.unknown", f"Nothing is published in the topic {topic} here.", fix="See /topics.")
         await _add_publishes(connection, plan, uris)

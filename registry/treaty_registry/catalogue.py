@@ -7,10 +7,9 @@ Every method is one or two statements on a pooled connection; single look-ups th
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import urlsplit
 
 import msgspec
 from packaging.version import Version
@@ -18,7 +17,7 @@ from packaging.version import Version
 from treaty_consensus import canonical
 from treaty_consensus.did import did_key_id, encode_multikey, parse_did, public_key_of
 from treaty_consensus.errors import Malformed, NotFound, TooLarge
-from treaty_consensus.protocol import MAX_URI, is_name, is_topic, parse_namespace, parse_protocol_uri
+from treaty_consensus.protocol import MAX_URI, is_name, is_topic, is_verified_alias, parse_namespace, parse_protocol_uri
 
 from . import search
 from .lookup import Lookup
@@ -54,13 +53,11 @@ _SUMMARY = (
 )
 _RECORD = f"select p.*, e.state as elected, e.epoch, e.decision from protocols p {_ELECTED} where p.uri = any($1)"  # noqa: S608
 _HANDLERS = """
-select * from (
-  select h.*, row_number() over (
-    partition by h.uri
-    order by h.publisher = p.publisher desc, case when h.publisher = p.publisher then -h.index else h.index end
-  ) as place
-  from handlers h join protocols p on p.uri = h.uri where h.uri = any($1) and h.index < $2
-) placed where place <= $3 order by uri, place
+select h.*, h.publisher = p.publisher as own from protocols p cross join lateral (
+  (select * from handlers where uri = p.uri and publisher = p.publisher and index < $2 order by index desc limit $3)
+  union all
+  (select * from handlers where uri = p.uri and publisher <> p.publisher and index < $2 order by index limit $3)
+) h where p.uri = any($1)
 """
 _SEARCHABLE = "p.state in ('active', 'deprecated')"
 _SHA256 = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
@@ -200,18 +197,15 @@ async def fetch_records(connection: AnyConnection, uris: list[str]) -> Mapping[s
 
 async def fetch_handlers(connection: AnyConnection, uris: Sequence[str], size: int) -> list[Row]:
     """The rows of the handlers of `uris` among the first `size` leaves, in the order and number of `Record.handlers`."""
-    return await connection.fetch(_HANDLERS, uris, size, MAX_HANDLERS)
-
-
-def is_verified_alias(alias: str, publisher: str) -> bool:
-    """Whether the publisher's own domain, and not merely a path or a port of it, is the host of the http(s) URI `alias`."""
-    did = parse_did(publisher)
-    try:
-        parts = urlsplit(alias)
-        plain = parts.scheme in ("https", "http") and parts.username is None and parts.port is None
-        return plain and did.host is not None and did.port is None and not did.path and parts.hostname == did.host
-    except ValueError:  # an impossible port or address
-        return False
+    rows = await connection.fetch(_HANDLERS, uris, size, MAX_HANDLERS)
+    rows.sort(key=lambda row: (not row["own"], -row["index"] if row["own"] else row["index"]))
+    places: Counter[str] = Counter()
+    kept = []
+    for row in rows:
+        places[row["uri"]] += 1
+        if places[row["uri"]] <= MAX_HANDLERS:
+            kept.append(row)
+    return kept
 
 
 def _record(row: Row, handlers: list[HandlerView]) -> Record:
@@ -267,7 +261,7 @@ def _summary(row: Row) -> Summary:
 
 def _match(name: str, row: Row) -> Match:
     by = row["by"]
-    verified = by in ("uri", "hash") or (by == "alias" and is_verified_alias(name, row["publisher"]))
+    verified = by in ("uri", "hash") or (by == "alias" and is_verified_alias(name, parse_did(row["publisher"])))
     return Match(row["uri"], row["document"].hex(), by, verified, row["publisher"])
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -22,13 +22,13 @@ from cyclopts import App, Parameter
 from rich.markup import escape
 from rich.table import Table
 
-from treaty_client.network import Network
+from treaty_client.network.hosts import Network
 from treaty_consensus.errors import NotFound, TreatyError
 
 from . import maintenance
 from .blobs import BlobStore
 from .console import complain, show
-from .control import ask
+from .control import NOT_RUNNING, ask
 from .decisions import Decided
 from .fence import Fence
 from .registry import Registry, open_operator, running_database
@@ -175,13 +175,10 @@ def decide(*, options: Options = Options()) -> None:
     """Close the open epoch of a development electorate: decide every topic with a report or a ballot."""
 
     async def close() -> list[Decided]:
-        try:
-            return msgspec.convert(await ask(options.settings.control, "decide"), list[Decided])
-        except NotFound:
-            async with Registry.open(options.settings) as registry:
-                return await registry.decide()
+        async with Registry.open(options.settings) as registry:
+            return await registry.decide()
 
-    decided = run(close())
+    decided = run(_ask_or(options.settings, "decide", list[Decided], close))
     table = Table("topic", "epoch", "consensus", "states", "leaf", box=None)
     for item in decided:
         body = item.decision
@@ -202,12 +199,9 @@ def rebuild(*, options: Options = Options()) -> None:
     """Derive facts, tiles and catalogue from the log again, put right what differs, and say so."""
 
     async def derive() -> maintenance.Rebuilt:
-        try:
-            return msgspec.convert(await ask(options.settings.control, "rebuild"), maintenance.Rebuilt)
-        except NotFound:
-            return await _rebuild_alone(options.settings)
+        return await _rebuild_alone(options.settings)
 
-    rebuilt = run(derive())
+    rebuilt = run(_ask_or(options.settings, "rebuild", maintenance.Rebuilt, derive))
     lines = [f"{rows} rows of {table} differed and were put right." for table, rows in rebuilt.tables.items() if rows]
     lines = lines or ["Every table is what the log says."]
     options.show(msgspec.to_builtins(rebuilt), f"[green]✓[/] {rebuilt.size} leaves.", *map(escape, lines))
@@ -262,6 +256,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+async def _ask_or(settings: Settings, command: str, kind: type[_T], alone: Callable[[], Awaitable[_T]]) -> _T:
+    """The result of a command of the running server, or what `alone` does when none runs."""
+    try:
+        return msgspec.convert(await ask(settings.control, command), kind)
+    except NotFound as error:
+        if error.code != NOT_RUNNING:
+            raise
+    return await alone()
 
 
 async def _rebuild_alone(settings: Settings) -> maintenance.Rebuilt:

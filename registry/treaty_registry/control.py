@@ -27,6 +27,7 @@ from treaty_consensus.errors import NotFound, TreatyError, Unavailable
 
 Command = Callable[[], Awaitable[object]]
 
+NOT_RUNNING = "control.not-running"
 _NAME = "control"
 _MAX_LINE = 16 * 1024 * 1024
 
@@ -56,13 +57,13 @@ async def control_socket(directory: Path, commands: Mapping[str, Command]) -> As
 
 
 async def ask(directory: Path, command: str) -> Any:
-    """The result of a command of the running server. Raises `NotFound("control.not-running")` when none runs, and what the
-    command raised."""
+    """The result of a command of the running server. Raises `NotFound(NOT_RUNNING)` when none runs, and what the command
+    raised."""
     try:
         with _short(directory) as path:
             reader, writer = await asyncio.open_unix_connection(str(path), limit=_MAX_LINE)
     except (FileNotFoundError, ConnectionRefusedError) as error:
-        raise NotFound("control.not-running", f"No registry runs on {directory.parent}.") from error
+        raise NotFound(NOT_RUNNING, f"No registry runs on {directory.parent}.") from error
     writer.write(msgspec.json.encode({"command": command}) + b"\n")
     reply = await reader.readline()
     writer.close()

@@ -49,7 +49,7 @@ class FastPath:
         for name, value in scope["headers"]:  # once for everything: this is most of what an answer from memory costs
             size += len(name) + len(value)
             if name == b"accept":
-                accept = value
+                accept = b"%b,%b" % (accept, value) if accept else value
             elif name == b"if-none-match":
                 if_none_match = value
         if size > MAX_HEADER_BYTES or len(path) > MAX_PATH or len(query) > MAX_QUERY:

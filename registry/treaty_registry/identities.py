@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 
-from treaty_client.resolver import DidDocument
-from treaty_consensus.admit import identity_key, keys_of
+from treaty_client.network.resolver import DidDocument
+from treaty_consensus.admit import identity_key, keys_of, tenure_after
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.did import Did, encode_multikey
 from treaty_consensus.errors import Conflict, TreatyError, Unauthorized, Unavailable
@@ -106,11 +106,12 @@ class Identities:
     async def _testify(self, document: DidDocument, before: IdentityFact | None) -> None:
         digest = hex_digest(document.data)
         await self._uploads.hold(digest, document.data)
+        keys = tuple(Key(key_id, encode_multikey(key)) for key_id, key in document.keys.items())
         body = Identity(
             did=document.did.text,
             document=Blob(digest, len(document.data)),
-            keys=tuple(Key(key_id, encode_multikey(key)) for key_id, key in document.keys.items()),
-            tenure=before.tenure + 1 if before else 1,
+            keys=keys,
+            tenure=tenure_after(before, {key.multikey for key in keys}, cosigned=False),
             previous=before.statement if before else None,
         )
         await self._submit(self._operator.state(body, issued=self._clock()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import lru_cache
 
 from treaty_consensus.errors import Unavailable
 
@@ -75,6 +76,7 @@ class _Buckets:
         return len(self._levels) < MAX_BUCKETS
 
 
+@lru_cache(maxsize=4096)
 def _prefix(source: str) -> str:
     address = ipaddress.ip_address(source)
     if isinstance(address, ipaddress.IPv6Address):

@@ -19,9 +19,9 @@ from typing import TypeAlias
 
 import structlog
 
-from treaty_client.egress import EgressGuard
-from treaty_client.network import Address, Network
-from treaty_client.resolver import DidDocument, fetch_did_document
+from treaty_client.network.egress import EgressGuard
+from treaty_client.network.hosts import Address, Network
+from treaty_client.network.resolver import DidDocument, fetch_did_document
 from treaty_consensus import canonical, statement
 from treaty_consensus.did import Did, parse_did
 from treaty_consensus.election.rule import development_parameters
@@ -112,6 +112,7 @@ class Registry:
         self.pool = pool
         self.clock = clock
         self.blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
+        self._database = database
         self._operator = operator
         self._uploads = Uploads(pool, self.blobs)
         self._reader = LogReader(pool)
@@ -271,11 +272,12 @@ class Registry:
 
         Raises `Untrusted` when the leaves themselves are damaged or break a rule.
         """
-        async with self._sequencer.turn():
+        async with self._sequencer.pause():
+            writer = await lead(self._database, patience=_PATIENCE)
             try:
-                return await rebuild(self._leader.connection, self.pool, self.blobs)
+                return await rebuild(writer, self.pool, self.blobs)
             finally:
-                self._leader.resign()  # what it knew of the tables may be wrong now
+                await writer.close()
 
     async def _begin(self) -> None:
         """The first two leaves of a new log: its genesis and the constants of its election."""

@@ -138,7 +138,7 @@ class Topics(msgspec.Struct, frozen=True):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A document of a topic: where it is published, how many pairs of DIDs reported it, and what the newest decision says: its
+    """A document of a topic: where it is published, how many reports agreed on it, and what the newest decision says: its
     state, and the weight for and against it (decimal, in units of 2^-32)."""
 
     hash: Digest
@@ -161,13 +161,12 @@ class DecisionView(msgspec.Struct, frozen=True):
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """A topic's election. `epoch`: the open one. `ballots`: how many DIDs have a live one. `matrix`: the decision's pairwise
+    """A topic's election. `epoch`: the open one. `matrix`: the decision's pairwise
     weights, rows and columns in the order of its transcript's candidates, then NONE. `proof`: the decision's receipt."""
 
     topic: str
     electorate: str | None
     epoch: int
-    ballots: int
     candidates: list[Candidate]
     matrix: msgspec.Raw | None
     decision: DecisionView | None
@@ -202,6 +201,21 @@ class LogView(msgspec.Struct, frozen=True):
     electorate: str | None
     epoch: int
     size: int
+
+
+class Signature(msgspec.Struct, frozen=True):
+    """A DSSE signature: whose key, and 64 bytes of base64."""
+
+    keyid: str
+    sig: str
+
+
+class Envelope(msgspec.Struct, frozen=True, rename="camel"):
+    """A statement as it was signed: a DSSE envelope. See `treaty_consensus.statement`."""
+
+    payload: str
+    payload_type: str
+    signatures: list[Signature]
 
 
 class BundleLeaf(msgspec.Struct, frozen=True):

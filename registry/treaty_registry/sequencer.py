@@ -35,6 +35,7 @@ from .leader import Leader
 
 MAX_BATCH = 256
 MAX_QUEUE = 8_192
+_AGAIN = 0.5  # seconds; PostgreSQL needs a moment to see that a connection of ours that held the lock is gone
 
 _log = structlog.get_logger(__name__)
 
@@ -54,22 +55,17 @@ class Proposal:
 
     leaf: bytes
     verified: Verified | None = None
-    outcome: asyncio.Future[Place] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    outcome: asyncio.Future[Place | TreatyError] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property
     def id(self) -> bytes | None:
         """The statement's id."""
         return bytes.fromhex(self.verified.statement.id) if self.verified else None
 
-    def settle(self, place: Place) -> None:
-        """Tell the place to whoever waits, unless they have gone."""
+    def settle(self, outcome: Place | TreatyError) -> None:
+        """Tell the place, or the refusal, to whoever waits, unless they have gone."""
         if not self.outcome.done():
-            self.outcome.set_result(place)
-
-    def refuse(self, error: TreatyError) -> None:
-        """Tell the refusal to whoever waits, unless they have gone."""
-        if not self.outcome.done():
-            self.outcome.set_exception(error)
+            self.outcome.set_result(outcome)
 
 
 @dataclass
@@ -156,19 +152,22 @@ class Sequencer:
             raise Unavailable("log.busy", "This registry takes no more statements just now.", fix="Send again in a while.")
         for proposal in proposals:
             self._queue.put_nowait(proposal)
-        outcomes = await asyncio.gather(*(proposal.outcome for proposal in proposals), return_exceptions=True)
-        for outcome in outcomes:
-            if not isinstance(outcome, Place | TreatyError):
-                raise outcome
-        return [outcome for outcome in outcomes if isinstance(outcome, Place | TreatyError)]
+        return [await proposal.outcome for proposal in proposals]
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[Turn]:
         """The log to oneself: no leaf is added until the block ends, except by the turn. Raises as `Leader.take_over`."""
         async with self._turn:
             if not self._leader.leads:
-                await self._leader.take_over(patience=0)
+                await self._leader.take_over(patience=_AGAIN)
             yield Turn(self)
+
+    @asynccontextmanager
+    async def pause(self) -> AsyncIterator[None]:
+        """No leaf is added, and this process does not lead, until the block ends."""
+        async with self._turn:
+            self._leader.resign()
+            yield
 
     async def append_together(self, proposals: Sequence[Proposal]) -> list[Place]:
         """For `Turn`: all of them become leaves, in order and without a gap, or the first refusal is raised and none does."""
@@ -176,7 +175,7 @@ class Sequencer:
         if batch.refused:
             raise batch.refused[0][1]
         await self._commit(batch)
-        return [proposal.outcome.result() for proposal in proposals]
+        return [outcome for proposal in proposals if isinstance(outcome := proposal.outcome.result(), Place)]
 
     async def _work(self) -> None:
         while True:
@@ -191,21 +190,26 @@ class Sequencer:
                 return  # `stop` queued the None, and nothing comes after it
 
     async def _renew(self) -> None:
+        clock = asyncio.get_running_loop().time
+        renewed = clock()
         while True:
-            await asyncio.sleep(self._renewal if self._leader.leads else min(self._renewal, 1))
+            await asyncio.sleep(min(self._renewal, 1))
+            if self._leader.leads and clock() - renewed < self._renewal:
+                continue
             async with self._turn:
                 try:
                     if self._leader.leads:
                         await self._leader.renew()
                     else:
-                        await self._leader.take_over(patience=0)
+                        await self._leader.take_over(patience=_AGAIN)
+                    renewed = clock()
                 except Exception as error:
                     _log.error("checkpoint not renewed", error=str(error))
 
     async def _sequence(self, proposals: Sequence[Proposal]) -> None:
         try:
             if not self._leader.leads:
-                await self._leader.take_over(patience=0)
+                await self._leader.take_over(patience=_AGAIN)
         except Exception as error:
             _log.error("log not writable", error=str(error))
             _refuse_all(proposals, error)
@@ -238,7 +242,7 @@ class Sequencer:
         for proposal, index in batch.known:
             proposal.settle(Place(index, head, None))
         for proposal, error in batch.refused:
-            proposal.refuse(error)
+            proposal.settle(error)
 
 
 class Turn:
@@ -271,4 +275,4 @@ def _refuse_all(proposals: Sequence[Proposal], error: Exception) -> None:
             fix="Send the same statement again: if it was logged after all, you get its receipt.",
         )
         refusal.__cause__ = error
-        proposal.refuse(refusal)
+        proposal.settle(refusal)

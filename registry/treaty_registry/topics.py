@@ -10,17 +10,18 @@ from treaty_consensus import facts
 from treaty_consensus.canonical import b64encode
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Gone, Malformed, NotFound
-from treaty_consensus.facts import LogFact
+from treaty_consensus.facts import BallotFact, LogFact
 from treaty_consensus.protocol import is_topic
 
 from .registry import Head, Registry
 from .resources import Candidate, DecisionView, LogView, Topic, Topics, TopicSummary, VoterPosition
+from .storage.log_tables import read_fact
 
 if TYPE_CHECKING:
     from asyncpg import Record as Row
 
 MAX_TOPICS = 500
-MAX_CANDIDATES = 100
+MAX_NEWEST = 100
 
 _TOPICS = """
 select t.topic, t.protocols, d.consensus, d.epoch
@@ -29,13 +30,17 @@ left join lateral (select consensus, epoch from decisions where topic = t.topic 
 order by t.topic
 """
 _CANDIDATES = """
-select d.document, d.uris, d.title, e.state,
-       (select count(distinct (first, second)) from reports r
-        where r.topic = $1 and r.document = d.document and r.outcome = 'agreed') as reports
+with chosen as (
+  select document from elections where topic = $1
+  union
+  select document from (select document from protocols where topic = $1 order by index desc limit $2) newest
+)
+select d.document, d.uris, d.title, e.state, coalesce(t.agreed, 0) as reports
 from (select document, array_agg(uri order by index) as uris, min(index) as index, (array_agg(title order by index))[1] as title
-      from protocols where topic = $1 group by document) d
+      from chosen join protocols p using (document) where p.topic = $1 group by document) d
 left join elections e on (e.topic, e.document) = ($1, d.document)
-order by e.state is null, reports desc, d.index limit $2
+left join tallies t on (t.topic, t.document) = ($1, d.document)
+order by e.state is null, reports desc, d.index
 """
 _DECISION = """
 select d.statement, d.index, d.epoch, d.transcript, l.leaf from decisions d join leaves l on l.index = d.index
@@ -74,12 +79,11 @@ class Elections:
 
     async def topic(self, topic: str, head: Head) -> Topic:
         """A topic's election. Raises `NotFound`, or `Malformed` when it is no topic."""
-        _check_topic(topic)
-        rows = await self._pool.fetch(_CANDIDATES, topic, MAX_CANDIDATES)
+        check_topic(topic)
+        rows = await self._pool.fetch(_CANDIDATES, topic, MAX_NEWEST)
         if not rows:
             raise NotFound("topic.unknown", f"Nothing is published in the topic {topic} here.", fix="See /topics.")
         log, electorate = await self._log()
-        ballots = await self._pool.fetchval("select count(*) from ballots where topic = $1 and not withdrawn", topic)
         decision = await self._decision(topic, head)
         transcript = None
         if decision is not None and decision.transcript is not None:
@@ -88,7 +92,6 @@ class Elections:
             topic=topic,
             electorate=electorate,
             epoch=log.epoch,
-            ballots=ballots,
             candidates=_candidates(rows, transcript),
             matrix=transcript.pairwise if transcript else None,
             decision=decision,
@@ -97,11 +100,11 @@ class Elections:
 
     async def voter(self, topic: str, did: str) -> VoterPosition:
         """What `did` signs next in `topic`. Raises `Malformed`."""
-        _check_topic(topic)
+        check_topic(topic)
         parse_did(did)
-        last = await self._pool.fetchval("select seq from ballots where (topic, did) = ($1, $2)", topic, did)
+        last = await read_fact(self._pool, f"ballot/{topic}/{did}")
         log, _ = await self._log()
-        return VoterPosition(0 if last is None else last + 1, log.epoch)
+        return VoterPosition(last.seq + 1 if isinstance(last, BallotFact) else 0, log.epoch)
 
     async def log(self, head: Head) -> LogView:
         """The log's name, keys and size."""
@@ -119,8 +122,8 @@ class Elections:
 
     async def _log(self) -> tuple[LogFact, str | None]:
         """The log's own fact, and the electorate in force."""
-        row = await self._pool.fetchrow("select fact from facts where key = $1", facts.LOG)
-        log = facts.log_of({facts.LOG: facts.decode(row["fact"])} if row else {})
+        log = await read_fact(self._pool, facts.LOG)
+        assert isinstance(log, LogFact), "a registry that is open has a genesis"
         if log.parameters is None:
             return log, None
         electorate = await self._pool.fetchval(
@@ -159,6 +162,7 @@ def _candidates(rows: list[Row], transcript: _Transcript | None) -> list[Candida
     return candidates
 
 
-def _check_topic(topic: str) -> None:
+def check_topic(topic: str) -> None:
+    """Raise `Malformed` unless `topic` can be a topic."""
     if not is_topic(topic):
         raise Malformed("topic.name", "A topic is one to four lower-case names joined by '/'.")

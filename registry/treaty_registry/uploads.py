@@ -25,14 +25,10 @@ insert into pending_blobs (sha256, size, expires) values ($1, $2, now() + make_i
 on conflict (sha256) do update set expires = excluded.expires
 returning xmax = 0
 """
-_PRESENT = """
-with renewed as (
-  update pending_blobs set expires = now() + make_interval(secs => $2) where sha256 = any($1::bytea[]) returning sha256
-)
-select sha256, false as withdrawn from renewed
-union all
-select sha256, withdrawn is not null from blobs where sha256 = any($1::bytea[])
+_WAIT_LONGER = """
+update pending_blobs set expires = now() + make_interval(secs => $2) where sha256 = any($1::bytea[]) returning sha256
 """
+_LOGGED = "select sha256, withdrawn is not null as withdrawn from blobs where sha256 = any($1::bytea[])"
 
 
 class Uploads:
@@ -61,13 +57,15 @@ class Uploads:
 
         Raises `NotFound` when one was not uploaded, `Gone` when it was withdrawn, `Refused` when its size is not the one named.
         """
-        rows = await self._pool.fetch(_PRESENT, [bytes.fromhex(blob.sha256) for blob in named], self._lifetime)
-        withdrawn = {row["sha256"].hex(): row["withdrawn"] for row in rows}
+        digests = [bytes.fromhex(blob.sha256) for blob in named]
+        # In this order: a row that a commit takes away meanwhile is found among the logged ones, by a query that began later.
+        known = {row["sha256"].hex() for row in await self._pool.fetch(_WAIT_LONGER, digests, self._lifetime)}
+        logged = {row["sha256"].hex(): row["withdrawn"] for row in await self._pool.fetch(_LOGGED, digests)}
         contents = {}
         for blob in named:
-            if withdrawn.get(blob.sha256):
+            if logged.get(blob.sha256):
                 raise _withdrawn(blob.sha256)
-            data = await self._blobs.get(blob.sha256) if blob.sha256 in withdrawn else None
+            data = await self._blobs.get(blob.sha256) if blob.sha256 in known | logged.keys() else None
             if data is None:
                 raise NotFound(
                     "blob.missing",

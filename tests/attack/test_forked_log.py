@@ -9,7 +9,7 @@ from fetching import fetcher, refused_at
 from signers import signed
 from simulated_registry import ALICE, CLOCK_KEY, NAME, uri_of, with_echo
 
-from treaty_client.steps import VerificationFailed
+from treaty_client.verification.steps import VerificationFailed
 from treaty_consensus import kinds
 from treaty_consensus.log.checkpoint import Checkpoint, open_checkpoint
 from treaty_consensus.log.note import KeyType, SignerKey, sign

@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.http11 import Request, Response
 
 from treaty_client.meta.frame import MAX_FRAME
-from treaty_client.network import Address, Network
+from treaty_client.network.hosts import Address, Network
 from treaty_client.transport import memory, websocket
 from treaty_client.transport.connection import Connection, ConnectionLost
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError, Unavailable

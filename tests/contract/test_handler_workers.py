@@ -13,20 +13,7 @@ from sandboxes import descendants
 
 from treaty_client.handlers import Isolation, Limits, SandboxPool, Worker
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
-from treaty_handler import (
-    Call,
-    Close,
-    End,
-    Opened,
-    PeerLost,
-    Persist,
-    Received,
-    Return,
-    Send,
-    SetTimer,
-    Timer,
-    derive_id,
-)
+from treaty_handler import Call, Close, End, Opened, PeerLost, Persist, Received, Return, Send, SetTimer, Timer, derive_id
 
 SOURCE = """
 import pkgutil

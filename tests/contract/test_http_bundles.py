@@ -15,7 +15,7 @@ from http_api import attach, post, publish, put, say
 from registries import TOPIC, Publication, Web, ballot, log, publication, settings_for
 from signers import NOW, Signer, domain_signer
 
-from treaty_client.bundle import Bundle, parse_bundle
+from treaty_client.verification.bundle import Bundle, parse_bundle
 from treaty_consensus import kinds, statement
 from treaty_consensus.admit import TENURE_WAIT, admit, keys_of
 from treaty_consensus.canonical import hex_digest

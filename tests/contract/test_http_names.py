@@ -12,7 +12,8 @@ from registries import Publication, publication
 from signers import Signer, domain_signer
 
 from treaty_consensus import kinds
-from treaty_registry.catalogue import is_verified_alias
+from treaty_consensus.did import parse_did
+from treaty_consensus.protocol import is_verified_alias
 
 W3C = "https://alice.example/ns/product-info/v1"
 
@@ -102,7 +103,7 @@ async def test_a_claim_is_listed_beside_the_truth_and_never_verified(api: httpx.
     ],
 )
 def test_only_the_domain_itself_verifies_its_names(alias: str, did: str, verified: bool) -> None:
-    assert is_verified_alias(alias, did) is verified
+    assert is_verified_alias(alias, parse_did(did)) is verified
 
 
 async def test_a_hash_finds_every_protocol_that_has_it(api: httpx.AsyncClient, alice: Signer, bob: Signer) -> None:

@@ -13,12 +13,14 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from treaty_client import attestation, bundle, egress, evidence, identity
+from treaty_client import attestation, identity
 from treaty_client.handlers import sandbox, validation
 from treaty_client.handlers.worker import framing
+from treaty_client.network import egress
 from treaty_client.policy import load_policy
 from treaty_client.session import agreements, store
-from treaty_client.steps import Step
+from treaty_client.verification import bundle, evidence
+from treaty_client.verification.steps import Step
 from treaty_consensus import canonical, did, errors, kinds, protocol, sigstore_token, statement
 from treaty_consensus.did import did_key, did_key_id
 from treaty_consensus.errors import TreatyError
@@ -43,17 +45,17 @@ WORD = re.compile(r"[a-z][a-z0-9-]*")
 OWNERS = {
     "README.md": ["canonical.py"],
     "statements.md": ["statement.py", "kinds.py", "admit.py", "facts.py"],
-    "protocols.md": ["protocol.py", "did.py", "egress.py"],
-    "log.md": ["log/*.py", "sigstore_leaf.py", "treaty_consensus/audit.py", "treaty_client/audit.py", "mirror.py"],
+    "protocols.md": ["treaty_consensus/protocol.py", "did.py", "egress.py"],
+    "log.md": ["log/*.py", "sigstore_leaf.py", "treaty_consensus/audit.py", "registries/audit.py", "mirror.py"],
     "handler-packages.md": ["handler/*.py", "attestation.py"],
-    "bundles.md": ["treaty_client/bundle.py", "evidence.py", "verification.py", "fetch.py"],
+    "bundles.md": ["verification/*.py", "fetch.py"],
     "http.md": [
         *("routes/*.py", "problems.py", "admission.py", "uploads.py", "quota.py", "gossip.py", "sequencer.py", "views.py"),
         *("catalogue.py", "treaty_registry/topics.py", "search.py", "sigstore_token.py"),
         *("sigstore_authority/ca.py", "sigstore_authority/certificates.py", "sigstore_authority/rekor.py"),
     ],
     "home.md": [
-        *("treaty_client/identity.py", "treaty_client/trust.py", "policy.py", "store.py", "reports/ledger.py", "export.py"),
+        *("treaty_client/identity.py", "registries/trust.py", "policy.py", "store.py", "reports/ledger.py", "export.py"),
         *("settings.py", "fence.py", "operator.py", "leader.py", "sigstore_authority/keys.py", "storage/*.py"),
     ],
 }

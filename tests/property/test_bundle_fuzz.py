@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from simulated_registry import ALICE, NAME, SimulatedRegistry, flipped, uri_of, with_echo
 
 from treaty_client.policy import Policy
-from treaty_client.steps import VerificationFailed
-from treaty_client.trust import TrustedRegistry
-from treaty_client.verification import ProvenProtocol, VerifiedProtocol, read_bundle, verify_bundle, verify_handler
+from treaty_client.registries.trust import TrustedRegistry
+from treaty_client.verification.protocol import ProvenProtocol, VerifiedProtocol, read_bundle, verify_bundle, verify_handler
+from treaty_client.verification.steps import VerificationFailed
 from treaty_consensus import canonical
 from treaty_consensus.protocol import parse_protocol_uri
 

@@ -12,14 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_registry import NAME, uri_of, with_echo
 
-from treaty_client import api, egress
-from treaty_client.bundle import parse_bundle
 from treaty_client.identity import Identity
-from treaty_client.network import Network
+from treaty_client.network import egress
+from treaty_client.network.hosts import Network
+from treaty_client.network.resolver import read_did_document
 from treaty_client.policy import load_policy
-from treaty_client.resolver import read_did_document
+from treaty_client.registries import api
+from treaty_client.registries.trust import TrustedRegistries, parse_base_url, parse_registry_name
 from treaty_client.store import Lockfile
-from treaty_client.trust import TrustedRegistries, parse_base_url, parse_registry_name
+from treaty_client.verification.bundle import parse_bundle
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import TreatyError
 

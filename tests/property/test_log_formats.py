@@ -9,25 +9,9 @@ from hypothesis import strategies as st
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.log.checkpoint import Checkpoint, open_checkpoint
 from treaty_consensus.log.merkle import EMPTY_ROOT, MAX_SIZE, verify_consistency, verify_inclusion
-from treaty_consensus.log.note import (
-    MAX_TIME,
-    KeyType,
-    SignerKey,
-    VerifierKey,
-    add_signatures,
-    open_note,
-    sign,
-)
+from treaty_consensus.log.note import MAX_TIME, KeyType, SignerKey, VerifierKey, add_signatures, open_note, sign
 from treaty_consensus.log.proof import Receipt
-from treaty_consensus.log.tiles import (
-    Bundle,
-    Tile,
-    decode_bundle,
-    encode_bundle,
-    parse_path,
-    truncated,
-    width_at,
-)
+from treaty_consensus.log.tiles import Bundle, Tile, decode_bundle, encode_bundle, parse_path, truncated, width_at
 
 LOG = SignerKey("log.example", KeyType.ED25519, bytes(range(32)))
 CLOCK = SignerKey("log.example/clock", KeyType.COSIGNATURE, bytes(range(32, 64)))

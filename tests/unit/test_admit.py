@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 from signers import NOW, ORIGIN, Signer, domain_signer, identity_body, key_signer, signed
 
 from treaty_consensus import admit, facts, kinds, statement
+from treaty_consensus.did import encode_multikey
 from treaty_consensus.errors import TreatyError
 
 OPERATOR, ALICE, BOB = key_signer("operator"), domain_signer("alice.example"), domain_signer("bob.example")
@@ -37,6 +39,16 @@ class Log:
             self.add(body, *signers, issued=issued, log=log)
         assert self.facts == before
         return refusal.value.code
+
+
+def taken_over(before: facts.IdentityFact) -> kinds.Identity:
+    """The document of a domain whose new owner has another key."""
+    new = key_signer("new owner")
+    key = kinds.Key(f"{ALICE.did}#new", encode_multikey(new.public_key))
+    return kinds.Identity(ALICE.did, kinds.Blob("12" * 32, 500), (key,), before.tenure + 1, before.statement)
+
+
+NEW_OWNER = Signer(ALICE.did, f"{ALICE.did}#new", key_signer("new owner").private_key)
 
 
 @pytest.fixture
@@ -108,11 +120,11 @@ def test_only_the_operator_testifies(log: Log) -> None:
 def test_an_identity_follows_the_newest_one(log: Log) -> None:
     first = log.facts["identity/did:wba:alice.example"]
     assert isinstance(first, facts.IdentityFact)
-    changed = identity_body(ALICE, tenure=2, previous=first.statement, document="new")
-    assert log.refuses(identity_body(ALICE, tenure=2, document="new"), OPERATOR) == "identity.previous"
-    assert log.refuses(identity_body(ALICE, tenure=2, previous=first.statement), OPERATOR) == "identity.unchanged"
+    changed = taken_over(first)
+    assert log.refuses(identity_body(ALICE, document="new"), OPERATOR) == "identity.previous"
+    assert log.refuses(identity_body(ALICE, previous=first.statement), OPERATOR) == "identity.unchanged"
     assert log.refuses(changed, OPERATOR, BOB) == "statement.by"
-    assert log.refuses(identity_body(ALICE, previous=first.statement, document="new"), OPERATOR) == "identity.tenure"
+    assert log.refuses(msgspec.structs.replace(changed, tenure=1), OPERATOR) == "identity.tenure"
     log.add(changed, OPERATOR)
     second = log.facts["identity/did:wba:alice.example"]
     assert isinstance(second, facts.IdentityFact)
@@ -122,7 +134,7 @@ def test_an_identity_follows_the_newest_one(log: Log) -> None:
 def test_a_cosigned_rotation_keeps_the_tenure(log: Log) -> None:
     first = log.facts["identity/did:wba:alice.example"]
     assert isinstance(first, facts.IdentityFact)
-    rotated = identity_body(ALICE, tenure=1, previous=first.statement, document="new")
+    rotated = msgspec.structs.replace(taken_over(first), tenure=1)
     log.add(rotated, OPERATOR, ALICE, issued=NOW + 5)
     second = log.facts["identity/did:wba:alice.example"]
     assert isinstance(second, facts.IdentityFact)
@@ -132,12 +144,34 @@ def test_a_cosigned_rotation_keeps_the_tenure(log: Log) -> None:
 def test_a_domain_that_changed_hands_waits_thirty_days_of_the_logs_clock(log: Log) -> None:
     first = log.facts["identity/did:wba:alice.example"]
     assert isinstance(first, facts.IdentityFact)
-    log.add(identity_body(ALICE, tenure=2, previous=first.statement, document="new"), OPERATOR)
-    assert log.refuses(publish(), ALICE, issued=NOW + 60 * DAY) == "publish.new-tenure"
+    log.add(publish("0.9"), ALICE)
+    log.add(taken_over(first), OPERATOR)
+    assert log.refuses(publish(), NEW_OWNER, issued=NOW + 60 * DAY) == "publish.new-tenure"
+    old = msgspec.structs.replace(handler(), uri=publish("0.9").uri)
+    assert log.refuses(old, NEW_OWNER) == "publish.new-tenure"
     log.add(kinds.Withdrawal(OTHER.sha256, "illegal"), OPERATOR, issued=NOW + 30 * DAY - 1)
-    assert log.refuses(publish(), ALICE) == "publish.new-tenure"
+    assert log.refuses(publish(), NEW_OWNER) == "publish.new-tenure"
     log.add(kinds.Withdrawal(OTHER.sha256, "illegal"), OPERATOR, issued=NOW + 30 * DAY)
+    log.add(old, NEW_OWNER)
+    log.add(publish(), NEW_OWNER)
+
+
+def test_a_changed_document_with_no_new_key_keeps_the_tenure(log: Log) -> None:
+    """Otherwise a stranger's nonsense, which makes the registry look again, would cost an owner thirty days."""
+    first = log.facts["identity/did:wba:alice.example"]
+    assert isinstance(first, facts.IdentityFact)
+    same_keys = identity_body(ALICE, tenure=2, previous=first.statement, document="a service was added")
+    assert log.refuses(same_keys, OPERATOR) == "identity.tenure"
+    log.add(identity_body(ALICE, previous=first.statement, document="a service was added"), OPERATOR)
     log.add(publish(), ALICE)
+
+
+def test_listing_an_old_key_beside_a_new_one_does_not_keep_the_tenure(log: Log) -> None:
+    first = log.facts["identity/did:wba:alice.example"]
+    assert isinstance(first, facts.IdentityFact)
+    body = taken_over(first)
+    both = kinds.Identity(body.did, body.document, (*identity_body(ALICE).keys, *body.keys), 1, first.statement)
+    assert log.refuses(both, OPERATOR) == "identity.tenure"
 
 
 def test_only_the_operator_moves_the_logs_clock(log: Log) -> None:

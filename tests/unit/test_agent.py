@@ -29,8 +29,8 @@ from meetings import (
 )
 from virtual_time import run
 
-from treaty_client.operations import OperationError
 from treaty_client.project import load_project
+from treaty_client.session.operations import OperationError
 from treaty_client.session.ports import RunningHandler
 from treaty_client.transport import memory
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable

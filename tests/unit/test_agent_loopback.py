@@ -17,11 +17,11 @@ from simulated_registry import ALICE, NAME, OPERATOR, SimulatedRegistry, flipped
 
 from treaty_client.agent import Agent
 from treaty_client.attestation import Binding
-from treaty_client.operations import OperationError
 from treaty_client.policy import Policy
 from treaty_client.project import load_project
+from treaty_client.session.operations import OperationError
 from treaty_client.session.sides import AgentEvent
-from treaty_client.steps import VerificationFailed
+from treaty_client.verification.steps import VerificationFailed
 from treaty_consensus import canonical, kinds
 from treaty_consensus.admit import keys_of
 from treaty_consensus.did import encode_multikey, parse_did

@@ -9,9 +9,9 @@ import pytest
 from signers import signed
 from simulated_registry import ALICE, BASE_URL, BOB, NAME, OPERATOR, TOPIC, SimulatedRegistry, flipped, uri_of, with_echo
 
-from treaty_client.api import RegistryClient
-from treaty_client.audit import AuditReport, audit
-from treaty_client.mirror import Mirror
+from treaty_client.registries.api import RegistryClient
+from treaty_client.registries.audit import AuditReport, audit
+from treaty_client.registries.mirror import Mirror
 from treaty_consensus import kinds
 from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint, open_checkpoint

@@ -11,9 +11,9 @@ import httpx
 import pytest
 from loopback import Loopback, answering, response
 
-from treaty_client import egress
-from treaty_client.egress import HOST_INTERVAL, MAX_BODY, EgressGuard, is_public
-from treaty_client.network import Address, Network
+from treaty_client.network import egress
+from treaty_client.network.egress import HOST_INTERVAL, MAX_BODY, EgressGuard, is_public
+from treaty_client.network.hosts import Address, Network
 from treaty_consensus.errors import NotFound, Refused, TooLarge, TreatyError, Unavailable
 
 URL = "https://alice.example/.well-known/did.json"

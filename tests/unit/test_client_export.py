@@ -10,9 +10,9 @@ from simulated_registry import ALICE, BOB, NAME, flipped, uri_of, with_echo
 
 from treaty_client.export import BUNDLE, DOCUMENT, TRUSTED_ROOT, export, verify_directory
 from treaty_client.policy import Policy
-from treaty_client.steps import VerificationFailed
-from treaty_client.trust import TrustedRegistries
-from treaty_client.verification import VerifiedProtocol
+from treaty_client.registries.trust import TrustedRegistries
+from treaty_client.verification.protocol import VerifiedProtocol
+from treaty_client.verification.steps import VerificationFailed
 from treaty_consensus.errors import NotFound
 
 POLICY = Policy([ALICE.did])

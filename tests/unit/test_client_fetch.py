@@ -13,8 +13,8 @@ from simulated_registry import ALICE, BOB, NAME, TOPIC, SimulatedRegistry, match
 
 from treaty_client.fetch import Fetcher
 from treaty_client.policy import Policy
-from treaty_client.steps import Step, VerificationFailed
 from treaty_client.store import Lockfile
+from treaty_client.verification.steps import Step, VerificationFailed
 from treaty_consensus import kinds
 from treaty_consensus.errors import NotFound, Unavailable
 from treaty_consensus.log.checkpoint import open_checkpoint

@@ -9,8 +9,8 @@ from fetching import fetcher
 from signers import signed
 from simulated_registry import ALICE, CLOCK_KEY, NAME, SimulatedRegistry, uri_of, with_echo
 
-from treaty_client.head import LogHead
-from treaty_client.steps import VerificationFailed
+from treaty_client.registries.head import LogHead
+from treaty_client.verification.steps import VerificationFailed
 from treaty_consensus import kinds
 from treaty_consensus.errors import Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint

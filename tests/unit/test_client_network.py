@@ -10,8 +10,8 @@ import pytest
 import requests
 from loopback import Loopback, answering
 
-from treaty_client.network import Address, Network
-from treaty_client.sessions import session_setup
+from treaty_client.network.hosts import Address, Network
+from treaty_client.network.requests_adapter import session_setup
 from treaty_consensus.errors import Malformed, NotFound
 
 

@@ -15,11 +15,11 @@ from signers import ORIGIN, Signer
 from simulated_registry import ALICE, BOB, SimulatedRegistry, uri_of, with_echo
 from simulated_sigstore import Authority, serving
 
-from treaty_client.api import RegistryClient
 from treaty_client.identity import Identity
 from treaty_client.project import Project, load_project
 from treaty_client.publish import Published, Publisher
-from treaty_client.trust import TrustedRegistries
+from treaty_client.registries.api import RegistryClient
+from treaty_client.registries.trust import TrustedRegistries
 from treaty_consensus import canonical, kinds
 from treaty_consensus.errors import Conflict, Refused, TreatyError, Unavailable, Untrusted
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from loopback import Loopback, answering
 
-from treaty_client.egress import EgressGuard
 from treaty_client.identity import Identity
-from treaty_client.resolver import fetch_did_document, read_did_document
+from treaty_client.network.egress import EgressGuard
+from treaty_client.network.resolver import fetch_did_document, read_did_document
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Malformed, Refused, TooLarge
 

@@ -9,16 +9,7 @@ from pathlib import Path
 import pytest
 
 from treaty_client import durable
-from treaty_client.store import (
-    LockedProtocol,
-    LockedVersion,
-    Lockfile,
-    Signer,
-    Store,
-    check_unchanged,
-    default_home,
-    line_of,
-)
+from treaty_client.store import LockedProtocol, LockedVersion, Lockfile, Signer, Store, check_unchanged, default_home, line_of
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Malformed, TreatyError, Untrusted
 from treaty_consensus.protocol import parse_protocol_uri

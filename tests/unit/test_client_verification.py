@@ -11,14 +11,14 @@ import pytest
 from signers import Signer, key_signer, signed
 from simulated_registry import ALICE, BOB, CLOCK_KEY, LOG_KEY, NAME, OPERATOR, TOPIC, SimulatedRegistry, uri_of, with_echo
 
-from treaty_client import steps
-from treaty_client.bundle import BundledLeaf, parse_bundle
-from treaty_client.evidence import Evidence, examine, missing_proof
 from treaty_client.policy import Policy
-from treaty_client.steps import Step, VerificationFailed, taking
-from treaty_client.topic import TopicView, verify_topic
-from treaty_client.trust import TrustedRegistry
-from treaty_client.verification import ProvenProtocol, read_bundle, verify_bundle, verify_handler
+from treaty_client.registries.trust import TrustedRegistry
+from treaty_client.verification import steps
+from treaty_client.verification.bundle import BundledLeaf, parse_bundle
+from treaty_client.verification.evidence import Evidence, examine, missing_proof
+from treaty_client.verification.protocol import ProvenProtocol, read_bundle, verify_bundle, verify_handler
+from treaty_client.verification.steps import Step, VerificationFailed, taking
+from treaty_client.verification.topic import TopicView, verify_topic
 from treaty_consensus import kinds
 from treaty_consensus.errors import Refused
 from treaty_consensus.log import merkle

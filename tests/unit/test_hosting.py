@@ -9,8 +9,8 @@ from pathlib import Path
 from meetings import URI_2, product_info
 from virtual_time import run
 
-from treaty_client.operations import Functions
 from treaty_client.session.hosting import HandlerHost, Situation, Step
+from treaty_client.session.operations import Functions
 from treaty_client.session.store import SessionStore
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Effect, Event, Invoke, Received, Result, Return, SetTimer, Timer

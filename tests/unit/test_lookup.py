@@ -18,13 +18,15 @@ class Connections:
 
     def __init__(self) -> None:
         self.taken = 0
-        self.returned = asyncio.Event()
+        self.returning, self.may_return, self.returned = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.may_return.set()
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[object]:
         self.taken += 1
         yield object()
-        await asyncio.sleep(0)
+        self.returning.set()
+        await self.may_return.wait()
         self.returned.set()
 
 
@@ -85,11 +87,16 @@ async def test_the_connection_goes_back_when_nobody_asks(monkeypatch: pytest.Mon
 
 
 async def test_who_asks_while_the_connection_goes_back_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup, "REST_SECONDS", 0.0)
-    find, _, _ = made()
-    for _ in range(200):
-        assert await asyncio.wait_for(find.get("a"), 5) == "A"
-        await asyncio.sleep(0)
+    monkeypatch.setattr(lookup, "REST_SECONDS", 0.01)
+    find, _, connections = made()
+    connections.may_return.clear()
+    assert await find.get("a") == "A"
+    await connections.returning.wait()
+    late = asyncio.create_task(find.get("b"))
+    await asyncio.sleep(0)
+    connections.may_return.set()
+    assert await asyncio.wait_for(late, 5) == "B"
+    assert connections.taken == 2
 
 
 async def test_a_failed_query_fails_whoever_waits_and_nobody_after() -> None:
@@ -106,5 +113,5 @@ async def test_who_goes_away_takes_nobody_along() -> None:
     leaving, staying = asyncio.create_task(find.get("a")), asyncio.create_task(find.get("a"))
     await asyncio.sleep(0)
     leaving.cancel()
-    assert await staying == "A"
+    assert await asyncio.wait_for(staying, 5) == "A"
     assert leaving.cancelled() or leaving.cancelling()

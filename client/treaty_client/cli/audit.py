@@ -8,9 +8,9 @@ from rich.markup import escape
 from rich.progress import Progress, TaskID
 from rich.table import Table
 
-from ..audit import AuditReport
-from ..audit import audit as audit_log
-from ..trust import parse_registry_name
+from ..registries.audit import AuditReport
+from ..registries.audit import audit as audit_log
+from ..registries.trust import parse_registry_name
 from .context import Options, run
 from .output import short
 

@@ -14,10 +14,10 @@ from cyclopts import Parameter
 from treaty_consensus.errors import NotFound, Refused
 
 from ..identity import Identity
-from ..network import Network
+from ..network.hosts import Network
 from ..policy import Policy, load_policy
+from ..registries.trust import TrustedRegistries, TrustedRegistry
 from ..store import default_home
-from ..trust import TrustedRegistries, TrustedRegistry
 from .output import Output
 
 _T = TypeVar("_T")

@@ -11,7 +11,7 @@ from treaty_consensus.errors import NotFound, Refused
 from treaty_consensus.protocol import is_topic
 
 from ..fetch import Fetcher
-from ..topic import TopicView
+from ..verification.topic import TopicView
 from ..voting import Vote, parse_tiers
 from ..voting import vote as cast_vote
 from .context import Options, run

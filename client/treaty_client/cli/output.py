@@ -17,7 +17,7 @@ from rich.markup import escape
 
 from treaty_consensus.errors import TreatyError
 
-from ..steps import VerificationFailed
+from ..verification.steps import VerificationFailed
 
 
 @dataclass

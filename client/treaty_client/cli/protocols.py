@@ -9,14 +9,14 @@ from typing import Any
 
 from rich.markup import escape
 
-from ..api import RegistryClient, Summary
 from ..export import export, verify_directory
 from ..fetch import Fetcher
 from ..policy import Policy
 from ..project import load_project
 from ..publish import Published, Publisher
-from ..steps import Step
-from ..verification import VerifiedProtocol
+from ..registries.api import RegistryClient, Summary
+from ..verification.protocol import VerifiedProtocol
+from ..verification.steps import Step
 from .context import Options, run
 from .output import Output
 

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from treaty_consensus.errors import Refused
 
-from ..api import RegistryClient
-from ..trust import RegistryName, parse_base_url, parse_registry_name
+from ..registries.api import RegistryClient
+from ..registries.trust import RegistryName, parse_base_url, parse_registry_name
 from .context import Options, run
 
 app = App(name="trust", help="Which registries this agent trusts, and by which key.")

@@ -8,9 +8,9 @@ from treaty_consensus.did import Did, decode_multikey, did_key_id, parse_key_id,
 from treaty_consensus.errors import Malformed, NotFound, Unavailable
 from treaty_consensus.statement import Statement
 
-from ..egress import EgressGuard
 from ..fetch import Fetcher
-from ..resolver import fetch_did_document
+from ..network.egress import EgressGuard
+from ..network.resolver import fetch_did_document
 
 
 class RegistryLog:

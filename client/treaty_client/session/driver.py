@@ -22,11 +22,11 @@ from treaty_handler import Return
 from ..meta.actions import Action, Agreement, Deliver, Ended, Load, Meta, Running, SendBinary, SendText
 from ..meta.machine import Machine, State
 from ..meta.messages import ReportCosignature, ReportProposed
-from ..operations import OperationError
 from ..reports.exchange import CosignatureExchange
 from ..transport.connection import Connection, ConnectionLost
 from ..transport.outbox import Outbox
 from .hosting import HandlerHost, Step
+from .operations import OperationError
 from .ports import Side, SpokenProtocol
 from .timing import SessionEvent
 

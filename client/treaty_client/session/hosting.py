@@ -44,7 +44,7 @@ from treaty_handler import (
     Timer,
 )
 
-from ..operations import Functions
+from .operations import Functions
 from .ports import RunningHandler
 from .store import SessionStore
 

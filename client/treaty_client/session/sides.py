@@ -17,13 +17,13 @@ from ..identity import Identity
 from ..meta.actions import Agreement
 from ..meta.machine import Provided
 from ..meta.messages import ReportCosignature, ReportProposed, ReportRefused
-from ..operations import Functions, choose_role
 from ..policy import Policy
 from ..reports.reporter import LogOf, Reporter
 from ..reports.rules import SessionFacts, negotiation_id, refusal_code
 from .agreements import Agreements, Remembered
 from .driver import SessionDriver
 from .hosting import HandlerHost, Situation
+from .operations import Functions, choose_role
 from .ports import ProtocolSource, Runtime, SpokenProtocol
 from .store import SessionStore
 from .timing import SessionEvent, SessionTimeouts

@@ -24,7 +24,7 @@ from websockets.http11 import Request, Response
 from treaty_consensus.errors import Malformed, Unavailable
 
 from ..meta.frame import MAX_FRAME
-from ..network import Network
+from ..network.hosts import Network
 from .connection import Connection, ConnectionLost
 
 NORMAL, GOING_AWAY, POLICY = 1000, 1001, 1008

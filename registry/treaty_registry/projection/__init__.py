@@ -1,7 +1,7 @@
 """Views of the log in PostgreSQL: the tables of `0002_catalogue.sql`, filled from leaves and the blobs they name.
 
-`apply` runs inside the sequencer's transaction, so readers see leaves and views change together; `rebuild` calls `clear`, then
-`apply` with all leaves again, and arrives at the same rows. Both look at the entries and the tables only.
+`apply` runs inside the sequencer's transaction, so readers see leaves and views change together. It looks at the entries and at
+these tables only, so applying all leaves anew, in batches of whatever size, arrives at the same rows.
 """
 
 from __future__ import annotations
@@ -20,23 +20,6 @@ from . import authority, catalogue, election, records
 
 AnyConnection: TypeAlias = "Connection | PoolConnectionProxy"
 
-_TABLES = (
-    "genesis",
-    "clock",
-    "parameters",
-    "identities",
-    "grants",
-    "protocols",
-    "records",
-    "handlers",
-    "statuses",
-    "withdrawals",
-    "reports",
-    "ballots",
-    "decisions",
-    "elections",
-)
-
 
 async def apply(connection: AnyConnection, entries: Sequence[Entry]) -> None:
     """Write what `entries`, ascending and without gaps, change. The caller's transaction makes it visible or undoes it.
@@ -54,8 +37,3 @@ async def apply(connection: AnyConnection, entries: Sequence[Entry]) -> None:
     statements = [entry for entry in entries if entry.statement is not None]
     await authority.write_clock(connection, statements)
     await records.write(connection, statements)
-
-
-async def clear(connection: AnyConnection) -> None:
-    """Empty every view, for a rebuild in the same transaction."""
-    await connection.execute(f"truncate {', '.join(_TABLES)}")

@@ -3,11 +3,12 @@ here."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from treaty_consensus.election.rule import FORMER
-from treaty_consensus.kinds import Ballot, Body, Decision, Report
+from treaty_consensus.kinds import Body, Decision, Report
 
 from ..entry import Entry
 from .columns import insert, statement_id, statement_of
@@ -17,30 +18,15 @@ if TYPE_CHECKING:
 
 
 async def _reports(connection: AnyConnection, entries: Sequence[Entry]) -> None:
-    rows = []
+    agreed: Counter[tuple[str, str]] = Counter()
     for entry in entries:
         body = cast(Report, statement_of(entry).body)
-        first, second = sorted(did.text for did in statement_of(entry).authors)
-        rows.append((entry.index, body.topic, bytes.fromhex(body.document), first, second, body.outcome, body.epoch))
+        agreed[body.topic, body.document] += body.outcome == "agreed"
     await insert(
         connection,
-        "insert into reports select * from unnest"
-        "($1::bigint[], $2::text[], $3::bytea[], $4::text[], $5::text[], $6::text[], $7::bigint[])",
-        rows,
-    )
-
-
-async def _ballots(connection: AnyConnection, entries: Sequence[Entry]) -> None:
-    newest = {}  # one statement cannot update a row twice
-    for entry in entries:
-        body = cast(Ballot, statement_of(entry).body)
-        did = statement_of(entry).author.text
-        newest[body.topic, did] = (body.topic, did, body.seq, entry.index, not body.tiers)
-    await insert(
-        connection,
-        "insert into ballots select * from unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::boolean[]) "
-        "on conflict (topic, did) do update set seq = excluded.seq, index = excluded.index, withdrawn = excluded.withdrawn",
-        newest.values(),
+        "insert into tallies select * from unnest($1::text[], $2::bytea[], $3::bigint[]) "
+        "on conflict (topic, document) do update set agreed = tallies.agreed + excluded.agreed",
+        [(topic, bytes.fromhex(document), number) for (topic, document), number in agreed.items()],
     )
 
 
@@ -77,6 +63,5 @@ async def _elections(connection: AnyConnection, body: Decision, decision: bytes)
 
 WRITERS: Mapping[type[Body], Callable[[AnyConnection, Sequence[Entry]], Awaitable[None]]] = {
     Report: _reports,
-    Ballot: _ballots,
     Decision: _decisions,
 }

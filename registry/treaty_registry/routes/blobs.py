@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from litestar import Response, get, put
-from litestar.params import Parameter
+from litestar.di import NamedDependency
+from litestar.params import FromPath, HeaderParameter
 
 from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed
@@ -14,7 +15,7 @@ from treaty_consensus.statement import parse
 
 from ..representation import NO_STORE, OCTETS, Representation
 from ..views import Views
-from .documentation import READ, WRITE, answers, reads
+from .documentation import READ, TEXT_BODY, WRITE, answers, operation
 from .requests import HttpRequest, read_body, source
 
 MAX_STATEMENT_HEADER = 16 * 1024
@@ -24,24 +25,24 @@ MAX_STATEMENT_HEADER = 16 * 1024
     "/blobs/sha256/{digest:str}",
     status_code=201,
     summary="Upload a blob",
-    operation_class=reads(OCTETS, description="The blob's bytes."),
+    operation_class=operation(reads={OCTETS: TEXT_BODY}, about="The blob's bytes."),
     responses=answers(
         None, "Stored until the statement is logged, or the upload expires.", *WRITE, status=201, also={204: "Held already."}
     ),
 )
 async def upload(
-    digest: str,
+    digest: FromPath[str],
     request: HttpRequest,
-    views: Views,
+    views: NamedDependency[Views],
     statement: Annotated[
         str,
-        Parameter(
-            header="Treaty-Statement",
+        HeaderParameter(
+            name="Treaty-Statement",
             description="Base64 of the signed statement that names this blob.",
             max_length=MAX_STATEMENT_HEADER,
         ),
     ],
-) -> Response[None]:
+) -> Response[bytes]:
     """Bytes that a signed statement, not yet logged, names by digest and size. They are served once it is logged."""
     leaf = canonical.b64decode(statement, limit=MAX_STATEMENT_HEADER)
     sizes = {blob.sha256: blob.size for blob in blobs_of(parse(leaf).body)}
@@ -52,7 +53,7 @@ async def upload(
         )
     data = await read_body(request, min(size, MAX_WHEEL))
     new = await views.registry.put_blob(digest, leaf, data, source=source(request))
-    return Response(None, status_code=201 if new else 204, headers={"Cache-Control": NO_STORE})
+    return Response(b"", status_code=201 if new else 204, headers={"Cache-Control": NO_STORE})
 
 
 @get(
@@ -60,6 +61,6 @@ async def upload(
     summary="A blob",
     responses=answers(bytes, "The bytes, as an attachment.", 404, 410, *READ, media_type=OCTETS),
 )
-async def blob(digest: str, views: Views) -> Representation:
+async def blob(digest: FromPath[str], views: NamedDependency[Views]) -> Representation:
     """Bytes that a logged statement names, by their SHA-256."""
     return await views.blob(digest)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Schema
+from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, Operation, RequestBody, Schema
 from litestar.openapi.spec.enums import OpenAPIType
 
 from ..problems import MEDIA_TYPE, ProblemDetails
@@ -30,6 +30,18 @@ _SOMETIMES = {
     422: "A rule says no.",
     429: "The quota is used up for now.",
 }
+TEXT_BODY = Schema(type=OpenAPIType.STRING)
+OBJECT_BODY = Schema(type=OpenAPIType.OBJECT)
+ENVELOPE = Schema(
+    type=OpenAPIType.OBJECT,
+    description="A DSSE envelope in canonical form (RFC 8785).",
+    required=["payload", "payloadType", "signatures"],
+)
+BUNDLE_BODY = Schema(
+    type=OpenAPIType.OBJECT,
+    description="Leaves with their inclusion proofs, and the blobs they name.",
+    required=["checkpoint", "leaves", "blobs"],
+)
 READ = (304,)
 WRITE = (401, 404, 409, 413, 415, 422, 429)
 
@@ -56,32 +68,30 @@ def answers(
     return specs
 
 
-def reads(*media_types: str, description: str) -> type[Operation]:
-    """An operation whose request has a body of one of these media types, read as bytes."""
+def operation(
+    *,
+    reads: Mapping[str, Schema] | None = None,
+    sends: Mapping[int, Mapping[str, Schema]] | None = None,
+    about: str = "",
+) -> type[Operation]:
+    """An operation that reads a body of one of these media types, and whose responses, by status, also come in these. `about`:
+    the body."""
 
     @dataclass
-    class WithBody(Operation):
+    class Described(Operation):
         def __post_init__(self) -> None:
-            schema = Schema(type=OpenAPIType.STRING)
-            content = {media_type: OpenAPIMediaType(schema=schema) for media_type in media_types}
-            self.request_body = RequestBody(content=content, description=description, required=True)
+            if reads is not None:
+                self.request_body = RequestBody(content=_content(reads), description=about, required=True)
+            for status, schemas in (sends or {}).items():
+                found = (self.responses or {})[str(status)]
+                assert isinstance(found, OpenAPIResponse)
+                found.content = {**(found.content or {}), **_content(schemas)}
 
-    return WithBody
+    return Described
 
 
-def also_as(**media_types: str) -> type[Operation]:
-    """An operation whose 200 also comes as text of these media types: name → media type."""
-
-    @dataclass
-    class WithForms(Operation):
-        def __post_init__(self) -> None:
-            found = (self.responses or {})["200"]
-            content = getattr(found, "content", None)
-            assert content is not None
-            for media_type in media_types.values():
-                content.setdefault(media_type, OpenAPIMediaType(schema=Schema(type=OpenAPIType.STRING)))
-
-    return WithForms
+def _content(schemas: Mapping[str, Schema]) -> dict[str, OpenAPIMediaType]:
+    return {media_type: OpenAPIMediaType(schema=schema) for media_type, schema in schemas.items()}
 
 
 def _problem(description: str) -> ResponseSpec:

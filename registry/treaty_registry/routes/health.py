@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 from litestar import Response, get
+from litestar.di import NamedDependency
 
 from treaty_consensus.errors import Unavailable
 
@@ -25,7 +26,7 @@ async def live() -> Response[Health]:
 
 
 @get("/health/ready", summary="The registry takes writes", responses=answers(Health, "Ready."))
-async def ready(views: Views) -> Response[Health]:
+async def ready(views: NamedDependency[Views]) -> Response[Health]:
     """This process leads the log, its checkpoint is fresh and PostgreSQL answers."""
     if not await views.registry.is_ready():
         raise Unavailable("registry.not-ready", "This process does not take writes now.")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from litestar import get
+from litestar.di import NamedDependency
+from litestar.params import FromPath
 
 from ..representation import Representation
 from ..resources import IdentityView
@@ -16,7 +18,7 @@ from .requests import HttpRequest, target
     summary="A DID's newest identity",
     responses=answers(IdentityView, "Its keys and tenure.", 404, *READ),
 )
-async def identity(did: str, request: HttpRequest, views: Views) -> Representation:
+async def identity(did: FromPath[str], request: HttpRequest, views: NamedDependency[Views]) -> Representation:
     """The keys under which a statement of this DID would be judged now."""
     head = views.registry.head
     return views.json(target(request), head, await views.catalogue.identity(did))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from litestar import get
+from litestar.di import NamedDependency
+from litestar.params import FromPath
 
 from ..representation import OCTETS, TEXT, Representation
 from ..resources import LogView
@@ -12,19 +14,19 @@ from .requests import HttpRequest, target
 
 
 @get("/checkpoint", summary="The newest checkpoint", responses=answers(str, "A signed note.", *READ, media_type=TEXT))
-async def checkpoint(views: Views) -> Representation:
+async def checkpoint(views: NamedDependency[Views]) -> Representation:
     """The log's head, signed by its key and cosigned by its clock."""
     return await views.checkpoint()
 
 
 @get("/tile/{path:path}", summary="A tile", responses=answers(bytes, "Hashes, or entries.", 404, *READ, media_type=OCTETS))
-async def tile(path: str, views: Views) -> Representation:
+async def tile(path: FromPath[str], views: NamedDependency[Views]) -> Representation:
     """`/tile/LEVEL/INDEX[.p/WIDTH]` and `/tile/entries/INDEX[.p/WIDTH]`, as in C2SP tlog-tiles."""
     return await views.tile(f"/tile{path}")
 
 
 @get("/log", summary="The log's name, keys and size", responses=answers(LogView, "The log.", *READ))
-async def log(request: HttpRequest, views: Views) -> Representation:
+async def log(request: HttpRequest, views: NamedDependency[Views]) -> Representation:
     """What names this registry, to be compared with what its operator says elsewhere."""
     head = views.registry.head
     return views.json(target(request), head, await views.elections.log(head))

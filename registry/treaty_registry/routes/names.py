@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from litestar import get
-from litestar.params import Parameter
+from litestar.di import NamedDependency
+from litestar.params import FromPath, QueryParameter
 
 from treaty_consensus.canonical import parse_digest
 from treaty_consensus.protocol import MAX_URI
@@ -16,7 +17,7 @@ from ..views import Views
 from .documentation import READ, answers
 from .requests import HttpRequest, target
 
-Name = Annotated[str, Parameter(query="uri", min_length=1, max_length=MAX_URI, description="The name, percent-encoded.")]
+Name = Annotated[str, QueryParameter(name="uri", min_length=1, max_length=MAX_URI, description="The name, percent-encoded.")]
 
 
 @get(
@@ -24,14 +25,14 @@ Name = Annotated[str, Parameter(query="uri", min_length=1, max_length=MAX_URI, d
     summary="Protocols by hash",
     responses=answers(HashMatches, "In the order of publication.", 404, *READ),
 )
-async def by_hash(sha256: str, request: HttpRequest, views: Views) -> Representation:
+async def by_hash(sha256: FromPath[str], request: HttpRequest, views: NamedDependency[Views]) -> Representation:
     """The protocols whose document has this SHA-256."""
     head = views.registry.head
     return views.json(target(request), head, await views.catalogue.by_hash(parse_digest(sha256)))
 
 
 @get("/resolve", summary="What a name may mean", responses=answers(Resolution, "Every match; none is picked.", *READ))
-async def resolve(uri: Name, request: HttpRequest, views: Views) -> Representation:
+async def resolve(uri: Name, request: HttpRequest, views: NamedDependency[Views]) -> Representation:
     """A protocol's URI or hash, Agora's SHA-1 (hexadecimal or base64), or an alias that a publisher claims: a canonical URI
     elsewhere, an A2A extension URI, `anp:protocol:NAME:VERSION`, a purl. An alias is `verified` only when its host is the
     publisher's own domain."""

@@ -5,24 +5,27 @@ from __future__ import annotations
 from typing import Annotated
 
 from litestar import get
-from litestar.params import Parameter
+from litestar.di import NamedDependency
+from litestar.params import FromPath, QueryParameter
 
 from ..catalogue import MAX_PAGE
 from ..representation import BUNDLE, MARKDOWN, Representation
 from ..resources import Page, Record, Versions
 from ..search import MAX_QUERY
 from ..views import Views, parse_since
-from .documentation import READ, also_as, answers
+from .documentation import BUNDLE_BODY, READ, TEXT_BODY, answers, operation
 from .requests import HttpRequest, negotiated, number, target
 
-Query = Annotated[str, Parameter(query="q", max_length=MAX_QUERY, description="Words, or Chinese text; all of it must match.")]
-Limit = Annotated[str | None, Parameter(query="limit", pattern="^([1-9][0-9]?|100)$", description="1 to 100; 20 without it.")]
-Cursor = Annotated[str | None, Parameter(query="cursor", max_length=40, description="The `next` of the page before.")]
-InTopic = Annotated[str | None, Parameter(query="topic", max_length=160, description="A topic; those below it count too.")]
+Query = Annotated[
+    str, QueryParameter(name="q", max_length=MAX_QUERY, description="Words, or Chinese text; all of it must match.")
+]
+Limit = Annotated[str | None, QueryParameter(name="limit", pattern="^([1-9][0-9]?|100)$", description="1 to 100; 20 without it.")]
+Cursor = Annotated[str | None, QueryParameter(name="cursor", max_length=40, description="The `next` of the page before.")]
+InTopic = Annotated[str | None, QueryParameter(name="topic", max_length=160, description="A topic; those below it count too.")]
 Since = Annotated[
     str | None,
-    Parameter(
-        query="since",
+    QueryParameter(
+        name="since",
         pattern="^(0|[1-9][0-9]{0,17})$",
         description="Of a bundle: the log's size you know; adds a consistency proof.",
     ),
@@ -31,7 +34,12 @@ Since = Annotated[
 
 @get("/protocols", summary="Search", responses=answers(Page, "A page of protocols, best first.", *READ))
 async def search(
-    request: HttpRequest, views: Views, q: Query = "", topic: InTopic = None, limit: Limit = None, cursor: Cursor = None
+    request: HttpRequest,
+    views: NamedDependency[Views],
+    q: Query = "",
+    topic: InTopic = None,
+    limit: Limit = None,
+    cursor: Cursor = None,
 ) -> Representation:
     """Protocols by what their cards say, in any language, and by topic."""
     head = views.registry.head
@@ -41,7 +49,9 @@ async def search(
 
 
 @get("/protocols/{namespace:str}/{name:str}", summary="All versions", responses=answers(Versions, "Newest first.", 404, *READ))
-async def versions(namespace: str, name: str, request: HttpRequest, views: Views) -> Representation:
+async def versions(
+    namespace: FromPath[str], name: FromPath[str], request: HttpRequest, views: NamedDependency[Views]
+) -> Representation:
     """The versions of one protocol."""
     head = views.registry.head
     return views.json(target(request), head, await views.catalogue.versions(namespace, name))
@@ -54,11 +64,16 @@ async def versions(namespace: str, name: str, request: HttpRequest, views: Views
         "The protocol at this URI: its record as JSON (`.json`), its document as Markdown, byte for byte what the hash is of "
         "(`.md`), or a bundle with all proofs (`.bundle`). The form is what `Accept` prefers, or the suffix of the path."
     ),
-    operation_class=also_as(markdown=MARKDOWN, bundle=BUNDLE),
+    operation_class=operation(sends={200: {MARKDOWN: TEXT_BODY, BUNDLE: BUNDLE_BODY}}),
     responses=answers(Record, "The record, the document or the bundle.", 404, 406, 410, *READ),
 )
 async def version(
-    namespace: str, name: str, version: str, request: HttpRequest, views: Views, since: Since = None
+    namespace: FromPath[str],
+    name: FromPath[str],
+    version: FromPath[str],
+    request: HttpRequest,
+    views: NamedDependency[Views],
+    since: Since = None,
 ) -> Representation:
     path, form = negotiated(request, f"/protocols/{namespace}/{name}/{version}", "json", "md", "bundle")
     if form == "bundle" and since is not None:

@@ -21,7 +21,7 @@ HttpRequest: TypeAlias = Request[Any, Any, State]
 
 async def read_body(request: HttpRequest, limit: int) -> bytes:
     """The body, at most `limit` bytes of it, that arrives within `BODY_SECONDS`. Raises `TooLarge` as soon as it is known to be
-    larger, or `Malformed`."""
+    larger, and a 408."""
     try:
         parse_decimal(request.headers.get("content-length", "0"), limit=limit)
     except Malformed as error:
@@ -34,7 +34,7 @@ async def read_body(request: HttpRequest, limit: int) -> bytes:
                 if len(received) > limit:
                     raise _too_large(limit)
     except TimeoutError as error:
-        raise Malformed("http.timeout", f"The body did not arrive within {BODY_SECONDS} seconds.") from error
+        raise HTTPException(status_code=408) from error
     return bytes(received)
 
 

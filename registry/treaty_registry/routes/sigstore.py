@@ -6,9 +6,9 @@ Thin: formats and rules are in `sigstore_authority`, whose package docstring lis
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from litestar import Response, get, post
+from litestar.di import NamedDependency
 
 from ..problems import http_problem
 from ..registry import Registry
@@ -16,7 +16,7 @@ from ..representation import JSON, NO_STORE, Representation
 from ..sigstore_authority import ca, rekor, timestamps
 from ..sigstore_authority.trust import trust_config
 from ..views import Views
-from .documentation import READ, WRITE, answers, reads
+from .documentation import OBJECT_BODY, READ, TEXT_BODY, WRITE, answers, operation
 from .requests import HttpRequest, media_type, read_body, target
 from .responses import problem_response
 
@@ -43,10 +43,10 @@ class Services:
                 append=append,
                 authentication_keys=registry.authentication_keys,
                 spend=registry.spend,
-                clock=_now,
+                clock=registry.clock,
             ),
-            timestamps.TimestampAuthority(keys, clock=_now),
-            rekor.EntryLog(keys, origin=origin, log_key=registry.log_key.public, append=append, clock=_now),
+            timestamps.TimestampAuthority(keys, clock=registry.clock),
+            rekor.EntryLog(keys, origin=origin, log_key=registry.log_key.public, append=append, clock=registry.clock),
         )
 
 
@@ -54,10 +54,10 @@ class Services:
     ["/sigstore/api/v2/signingCert", "/api/v2/signingCert"],
     status_code=200,
     summary="A signing certificate for a DID (Fulcio)",
-    operation_class=reads(JSON, description="A CSR or a public key, with a token that the DID signed itself."),
+    operation_class=operation(reads={JSON: OBJECT_BODY}, about="A CSR or a public key, with a token that the DID signed itself."),
     responses=answers(dict[str, object], "The certificate chain, with an embedded SCT.", *WRITE),
 )
-async def signing_certificate(request: HttpRequest, services: Services) -> Response[bytes]:
+async def signing_certificate(request: HttpRequest, services: NamedDependency[Services]) -> Response[bytes]:
     """The certificate is in the log before it is handed out."""
     if media_type(request) != JSON:
         return problem_response(http_problem(415))
@@ -68,13 +68,12 @@ async def signing_certificate(request: HttpRequest, services: Services) -> Respo
 @post(
     "/sigstore/api/v1/timestamp",
     summary="A timestamp (RFC 3161)",
-    operation_class=reads(TIMESTAMP_QUERY, description="A DER TimeStampReq."),
-    responses={
-        **answers(bytes, "A granted TimeStampResp.", *WRITE, status=201, media_type=TIMESTAMP_REPLY),
-        **answers(bytes, "A TimeStampResp that is a rejection.", status=400, media_type=TIMESTAMP_REPLY),
-    },
+    operation_class=operation(
+        reads={TIMESTAMP_QUERY: TEXT_BODY}, sends={400: {TIMESTAMP_REPLY: TEXT_BODY}}, about="A DER TimeStampReq."
+    ),
+    responses=answers(bytes, "A granted TimeStampResp; a 400 holds a rejection.", *WRITE, status=201, media_type=TIMESTAMP_REPLY),
 )
-async def timestamp(request: HttpRequest, services: Services) -> Response[bytes]:
+async def timestamp(request: HttpRequest, services: NamedDependency[Services]) -> Response[bytes]:
     """Timestamps whatever imprint it is asked to."""
     if media_type(request) != TIMESTAMP_QUERY:
         return problem_response(http_problem(415))
@@ -85,10 +84,10 @@ async def timestamp(request: HttpRequest, services: Services) -> Response[bytes]
 @post(
     "/sigstore/api/v2/log/entries",
     summary="Log a signature (Rekor v2)",
-    operation_class=reads(JSON, description="A hashedRekordRequestV002."),
+    operation_class=operation(reads={JSON: OBJECT_BODY}, about="A hashedRekordRequestV002."),
     responses=answers(dict[str, object], "A TransparencyLogEntry.", *WRITE, status=201),
 )
-async def log_entry(request: HttpRequest, services: Services) -> Response[bytes]:
+async def log_entry(request: HttpRequest, services: NamedDependency[Services]) -> Response[bytes]:
     """Only signatures made with certificates of this registry are logged."""
     if media_type(request) != JSON:
         return problem_response(http_problem(415))
@@ -96,7 +95,7 @@ async def log_entry(request: HttpRequest, services: Services) -> Response[bytes]
 
 
 @get("/trust-config.json", summary="ClientTrustConfig for Sigstore clients", responses=answers(dict[str, object], "It.", *READ))
-async def client_trust_config(request: HttpRequest, views: Views) -> Representation:
+async def client_trust_config(request: HttpRequest, views: NamedDependency[Views]) -> Representation:
     """What `sigstore --trust-config` takes: the trusted root, and where the services are. Compare the root's digest with the
     genesis."""
     registry = views.registry
@@ -105,14 +104,10 @@ async def client_trust_config(request: HttpRequest, views: Views) -> Representat
 
 
 @get("/sigstore/trusted-root.json", summary="The trusted root", responses=answers(dict[str, object], "It.", *READ))
-async def trusted_root(request: HttpRequest, views: Views) -> Representation:
+async def trusted_root(request: HttpRequest, views: NamedDependency[Views]) -> Representation:
     """The very bytes whose SHA-256 the genesis pins."""
     return views.current(target(request), views.registry.head, Representation(views.registry.trusted_root, JSON))
 
 
 def _reply(body: bytes, status: int, content_type: str) -> Response[bytes]:
     return Response(body, status_code=status, media_type=content_type, headers={"Cache-Control": NO_STORE})
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import msgspec
-from litestar import Response, get, post
+from litestar import MediaType, Response, get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath
 
 from treaty_consensus.canonical import parse_digest
 from treaty_consensus.errors import Malformed, NotFound, TooLarge, TreatyError
@@ -12,8 +14,9 @@ from treaty_consensus.statement import MAX_LEAF
 from ..entry import Logged
 from ..problems import Problem, ProblemDetails, http_problem, problem_of
 from ..representation import IMMUTABLE, JSON, NO_STORE, TEXT, Representation
+from ..resources import Envelope
 from ..views import Views
-from .documentation import READ, WRITE, answers, reads
+from .documentation import ENVELOPE, READ, TEXT_BODY, WRITE, answers, operation
 from .requests import HttpRequest, media_type, read_body, source, target
 from .responses import problem_response
 
@@ -39,12 +42,16 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
         "Up to 256 as `application/x-ndjson`, one a line: 200 with one outcome a line, in that order; the refusal of one "
         "leaves the others be."
     ),
-    operation_class=reads(JSON, NDJSON, description="A statement in its one spelling, or one a line."),
+    operation_class=operation(
+        reads={JSON: ENVELOPE, NDJSON: TEXT_BODY},
+        sends={200: {NDJSON: TEXT_BODY}},
+        about="A statement in its one spelling, or one a line.",
+    ),
     responses=answers(
         str, "Logged; its receipt.", *WRITE, status=201, media_type=TEXT, also={200: "Logged before, or the outcomes of a batch."}
     ),
 )
-async def submit(request: HttpRequest, views: Views) -> Response[bytes]:
+async def submit(request: HttpRequest, views: NamedDependency[Views]) -> Response[bytes]:
     match media_type(request):
         case "application/json":
             return await _submit_one(request, views, await read_body(request, MAX_LEAF))
@@ -53,8 +60,8 @@ async def submit(request: HttpRequest, views: Views) -> Response[bytes]:
     return problem_response(http_problem(415, f"Statements come as {JSON}, or as {NDJSON}, one a line."))
 
 
-@get("/statements/{statement:str}", summary="A statement as it was signed", responses=answers(str, "The leaf.", 404, *READ))
-async def statement(statement: str, request: HttpRequest, views: Views) -> Representation:
+@get("/statements/{statement:str}", summary="A statement as it was signed", responses=answers(Envelope, "The leaf.", 404, *READ))
+async def statement(statement: FromPath[str], request: HttpRequest, views: NamedDependency[Views]) -> Representation:
     """The canonical envelope of a logged statement: the very bytes of its leaf."""
     head = views.registry.head
     row = await views.registry.pool.fetchrow(
@@ -70,7 +77,7 @@ async def statement(statement: str, request: HttpRequest, views: Views) -> Repre
     summary="A statement's receipt",
     responses=answers(str, "A C2SP tlog-proof.", 404, *READ, media_type=TEXT),
 )
-async def proof(statement: str, request: HttpRequest, views: Views) -> Representation:
+async def proof(statement: FromPath[str], request: HttpRequest, views: NamedDependency[Views]) -> Representation:
     """The proof that the log holds a statement, at its newest checkpoint."""
     head = views.registry.head
     receipt = await views.registry.receipt(parse_digest(statement))
@@ -82,7 +89,7 @@ async def _submit_one(request: HttpRequest, views: Views, leaf: bytes) -> Respon
     if isinstance(outcome, TreatyError):
         return problem_response(problem_of(outcome))
     headers = {"Location": f"/proofs/{outcome.id}", "Cache-Control": NO_STORE}
-    return Response(outcome.receipt, status_code=201 if outcome.new else 200, media_type=TEXT, headers=headers)
+    return Response(outcome.receipt, status_code=201 if outcome.new else 200, media_type=MediaType.TEXT, headers=headers)
 
 
 async def _submit_batch(request: HttpRequest, views: Views, body: bytes) -> Response[bytes]:

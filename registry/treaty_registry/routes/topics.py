@@ -5,24 +5,25 @@ from __future__ import annotations
 from typing import Annotated
 
 from litestar import get
-from litestar.params import Parameter
+from litestar.di import NamedDependency
+from litestar.params import FromPath, QueryParameter
 
 from treaty_consensus.did import MAX_DID
 
 from ..representation import BUNDLE, Representation
 from ..resources import Topic, Topics, VoterPosition
 from ..views import Views, parse_since
-from .documentation import READ, also_as, answers
+from .documentation import BUNDLE_BODY, READ, answers, operation
 from .protocols import Since
 from .requests import HttpRequest, negotiated, target
 
-After = Annotated[str, Parameter(query="after", max_length=160, description="The `next` of the page before.")]
-TopicName = Annotated[str, Parameter(query="topic", max_length=160)]
-Voter = Annotated[str, Parameter(query="did", max_length=MAX_DID)]
+After = Annotated[str, QueryParameter(name="after", max_length=160, description="The `next` of the page before.")]
+TopicName = Annotated[str, QueryParameter(name="topic", max_length=160)]
+Voter = Annotated[str, QueryParameter(name="did", max_length=MAX_DID)]
 
 
 @get("/topics", summary="All topics", responses=answers(Topics, "By name.", *READ))
-async def topics(request: HttpRequest, views: Views, after: After = "") -> Representation:
+async def topics(request: HttpRequest, views: NamedDependency[Views], after: After = "") -> Representation:
     """The topics that have protocols, each with its consensus."""
     head = views.registry.head
     return views.json(target(request), head, await views.elections.topics(after))
@@ -35,10 +36,10 @@ async def topics(request: HttpRequest, views: Views, after: After = "") -> Repre
         "Candidates, the matrix of pairwise votes, the newest decision and its proof, as JSON; or, by `Accept` or the suffix "
         "`.bundle`, the publishes of its protocols and the decision with all proofs."
     ),
-    operation_class=also_as(bundle=BUNDLE),
+    operation_class=operation(sends={200: {BUNDLE: BUNDLE_BODY}}),
     responses=answers(Topic, "The election, or the bundle.", 404, 406, *READ),
 )
-async def topic(topic: str, request: HttpRequest, views: Views, since: Since = None) -> Representation:
+async def topic(topic: FromPath[str], request: HttpRequest, views: NamedDependency[Views], since: Since = None) -> Representation:
     name, form = negotiated(request, topic.removeprefix("/"), "json", "bundle")
     if form == "bundle":
         return await views.topic_bundle(name, parse_since(since))
@@ -46,7 +47,7 @@ async def topic(topic: str, request: HttpRequest, views: Views, since: Since = N
 
 
 @get("/ballots", summary="A voter's next ballot", responses=answers(VoterPosition, "`seq` and the open epoch.", *READ))
-async def voter(did: Voter, topic: TopicName, request: HttpRequest, views: Views) -> Representation:
+async def voter(did: Voter, topic: TopicName, request: HttpRequest, views: NamedDependency[Views]) -> Representation:
     """What a DID writes into its next ballot in a topic."""
     head = views.registry.head
     return views.json(target(request), head, await views.elections.voter(topic, did))

@@ -16,6 +16,7 @@ import fcntl
 import importlib.util
 import os
 import pwd
+import re
 import shlex
 import stat
 import subprocess
@@ -106,7 +107,7 @@ class _Server:
 
     def is_ready(self) -> bool:
         """Whether the server takes connections."""
-        command = [str(self.programs / "pg_isready"), "-q", "-h", str(self.directory)]
+        command = [str(self.programs / "pg_isready"), "-q", "-h", str(self.directory), "-U", "postgres", "-d", "postgres"]
         return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode == 0  # noqa: S603 (our own words)
 
     def _give_to_system_user(self) -> None:
@@ -118,15 +119,15 @@ class _Server:
                 directory.chmod(mode | stat.S_IXOTH)
 
     def _forget_foreign_pid(self) -> None:
-        """Remove `postmaster.pid` when its process is another program: PostgreSQL takes any live process for its predecessor, and
+        """Remove the lock files of a server that is gone: PostgreSQL takes any live process of that id for its predecessor, and
         in a fresh container small process ids come again."""
-        try:
-            pid = (self.directory / "postmaster.pid").read_text().split("\n", 1)[0]
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()  # empty for a zombie
-        except OSError:
-            return
-        if b"postgres" not in command:
-            (self.directory / "postmaster.pid").unlink()
+        for lock in (self.directory / "postmaster.pid", self.directory / ".s.PGSQL.5432.lock"):
+            try:
+                pid, written, _ = lock.read_text().partition("\n")
+            except FileNotFoundError:
+                continue
+            if written and not _is_postgres(pid):
+                lock.unlink()
 
     def _run(self, program: str, *arguments: str) -> None:
         # No pipes: the server would inherit them and keep them open. pg_ctl's own words matter only when it fails.
@@ -148,12 +149,20 @@ class _Server:
                 )
             except (OSError, subprocess.SubprocessError) as error:
                 output.seek(0)
-                said = output.read().decode(errors="replace").strip().splitlines()
+                said = output.read().decode(errors="replace").splitlines()
+                reason = next((line for line in said if re.search("FATAL|error|could not", line)), str(error))
                 raise Unavailable(
                     "embedded.postgres",
-                    f"{program} failed in {self.directory}: {said[-1] if said else error}.",
+                    f"{program} failed in {self.directory}: {reason}.",
                     fix=f"See {self.directory / 'log'}.",
                 ) from error
+
+
+def _is_postgres(pid: str) -> bool:
+    try:
+        return b"postgres" in Path(f"/proc/{pid}/cmdline").read_bytes()  # empty for a zombie
+    except OSError:
+        return False
 
 
 def _programs() -> Path:

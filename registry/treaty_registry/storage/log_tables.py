@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequen
 from treaty_consensus.errors import Untrusted
 from treaty_consensus.facts import Fact, decode, encode
 from treaty_consensus.kinds import Withdrawal, blobs_of
-from treaty_consensus.log.merkle import Node, leaf_hash
+from treaty_consensus.log.merkle import Node, leaf_hash, node_hash
 from treaty_consensus.log.tiles import TILE_HEIGHT, TILE_WIDTH, Tile, TreeEdge, edge_tiles, node_hash_in_tile
 
 from ..entry import Entry
@@ -131,7 +131,7 @@ async def read_range(connection: Connection | Pool, begin: int, end: int) -> lis
     """The leaves from `begin` up to, not including, `end`. Raises `Untrusted` when one is missing."""
     rows = await connection.fetch("select leaf from leaves where index >= $1 and index < $2 order by index", begin, end)
     if len(rows) != end - begin:
-        raise Untrusted("log.leaves-missing", f"The database lacks leaves between {begin} and {end}.")
+        raise _missing(f"leaves between {begin} and {end}")
     return [row["leaf"] for row in rows]
 
 
@@ -168,8 +168,18 @@ async def load_edge(connection: Connection | Pool, size: int) -> TreeEdge:
         below = [Tile(tile.level - 1, index) for index in range(first, first + tile.width)]
         stored = await read_tiles(connection, below)
         if len(stored) != len(below):
-            raise Untrusted("log.tiles-missing", f"The database lacks tiles of level {tile.level - 1}.")
-        partial[tile] = b"".join(
-            node_hash_in_tile(Node(TILE_HEIGHT * tile.level, child.index), child, stored[child]) for child in below
-        )
+            raise _missing(f"tiles of level {tile.level - 1}")
+        partial[tile] = b"".join(_tile_root(child, stored[child]) for child in below)
     return TreeEdge.load(size, partial)
+
+
+def _tile_root(tile: Tile, hashes: bytes) -> bytes:
+    """The hash of the subtree that a full tile spans, which the tile above it holds."""
+    halves = (Node(TILE_HEIGHT * tile.level + TILE_HEIGHT - 1, 2 * tile.index + side) for side in (0, 1))
+    return node_hash(*(node_hash_in_tile(half, tile, hashes) for half in halves))
+
+
+def _missing(what: str) -> Untrusted:
+    return Untrusted(
+        "log.incomplete", f"The database lacks {what}.", fix="Restore its newest backup; lost tiles come back with `rebuild`."
+    )

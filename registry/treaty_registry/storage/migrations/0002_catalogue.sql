@@ -1,5 +1,5 @@
--- The catalogue: views of the log for readers. All of it is derived from `leaves` and the blobs they name; `rebuild` empties and
--- refills it. Digests are 32 raw bytes; `index` is the leaf a row comes from, `statement` that leaf's id.
+-- The catalogue: views of the log for readers. All of it is derived from `leaves` and the blobs they name, and `rebuild` puts
+-- it right. Digests are 32 raw bytes; `index` is the leaf a row comes from, `statement` that leaf's id.
 
 -- Leaf 0.
 create table genesis (
@@ -95,6 +95,8 @@ create table handlers (
   state text not null default 'active',
   primary key (uri, publisher, wheel)
 );
+create index handlers_publisher on handlers (uri, publisher, index);
+create index handlers_index on handlers (uri, index);
 
 -- Every status, for proofs. `wheel` is null for the protocol's own.
 create table statuses (
@@ -113,26 +115,12 @@ create table withdrawals (
   reason text not null
 );
 
--- Co-signed reports: the two DIDs sorted.
-create table reports (
-  index bigint primary key,
+-- How many reports agreed on a document in a topic. A number for readers: which of them count is for the election.
+create table tallies (
   topic text collate "C" not null,
   document bytea not null,
-  first text not null,
-  second text not null,
-  outcome text not null,
-  epoch bigint not null
-);
-create index reports_topic on reports (topic, document);
-
--- The newest ballot of each DID in each topic. `withdrawn`: it ranks nothing.
-create table ballots (
-  topic text collate "C" not null,
-  did text collate "C" not null,
-  seq bigint not null,
-  index bigint not null,
-  withdrawn boolean not null,
-  primary key (topic, did)
+  agreed bigint not null,
+  primary key (topic, document)
 );
 
 create table decisions (

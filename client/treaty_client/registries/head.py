@@ -16,8 +16,8 @@ from treaty_consensus.log.proof import Receipt
 from treaty_consensus.log.tiles import node_hashes, tiles_for
 from treaty_consensus.statement import Statement
 
+from ..verification.steps import Step, VerificationFailed
 from .api import RegistryClient
-from .steps import Step, VerificationFailed
 from .trust import TrustedRegistries
 
 _ATTEMPTS = 8

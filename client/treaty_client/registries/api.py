@@ -16,17 +16,7 @@ import httpx
 import msgspec
 
 from treaty_consensus import canonical
-from treaty_consensus.errors import (
-    Conflict,
-    Gone,
-    Malformed,
-    NotFound,
-    Refused,
-    TooLarge,
-    TreatyError,
-    Unauthorized,
-    Unavailable,
-)
+from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused, TooLarge, TreatyError, Unauthorized, Unavailable
 from treaty_consensus.kinds import Blob
 from treaty_consensus.log.note import MAX_NOTE_BYTES
 from treaty_consensus.log.proof import MAX_RECEIPT_BYTES
@@ -34,8 +24,8 @@ from treaty_consensus.log.tiles import MAX_ENTRY_BYTES, TILE_WIDTH, Bundle, Tile
 from treaty_consensus.protocol import ProtocolUri
 from treaty_consensus.statement import MAX_LEAF, Statement
 
-from .bundle import MAX_BUNDLE
-from .network import Network
+from ..network.hosts import Network
+from ..verification.bundle import MAX_BUNDLE
 from .trust import parse_base_url
 
 MAX_JSON = 4 * 1024 * 1024

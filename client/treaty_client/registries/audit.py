@@ -20,9 +20,9 @@ from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.statement import Statement
 
+from ..network.hosts import Network
 from .api import RegistryClient
 from .mirror import Mirror
-from .network import Network
 from .trust import RegistryName
 
 Progress = Callable[[str, int, int], None]
@@ -115,9 +115,8 @@ class _Audit:
             seen = open_checkpoint(note.encode(), self.key).checkpoint
         except TreatyError:
             return  # whatever its author saw, this log did not sign it: it proves nothing
-        mirrored = self.mirror.checkpoint()
-        assert mirrored is not None
-        if seen.size <= mirrored.checkpoint.size and self.mirror.root_at(seen.size) != seen.root:
+        # Its author had seen it before this leaf was logged, so the log it is of cannot have been larger.
+        if seen.size > index or self.mirror.root_at(seen.size) != seen.root:
             raise Untrusted(
                 "audit.fork",
                 f"Leaf {index} carries a checkpoint of {seen.size} leaves, signed by the log, whose root these leaves do not "

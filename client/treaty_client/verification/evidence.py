@@ -20,25 +20,15 @@ from treaty_consensus import statement
 from treaty_consensus.admit import admit, identity_key, keys_of, topic_key
 from treaty_consensus.errors import NotFound, Refused, TreatyError, Untrusted
 from treaty_consensus.facts import LOG, Fact, IdentityFact, LogFact, TopicFact, find, log_of
-from treaty_consensus.kinds import (
-    Decision,
-    Genesis,
-    Grant,
-    Handler,
-    Identity,
-    Parameters,
-    Publish,
-    Status,
-    Withdrawal,
-)
+from treaty_consensus.kinds import Decision, Genesis, Grant, Handler, Identity, Parameters, Publish, Status, Withdrawal
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.merkle import leaf_hash, verify_consistency, verify_inclusion
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.statement import Statement, Verified
 
+from ..registries.trust import TrustedRegistry
 from .bundle import Bundle
 from .steps import Step, VerificationFailed, taking
-from .trust import TrustedRegistry
 
 CLOCK_SKEW = 300
 """Seconds by which a checkpoint may seem to come from the future: the registry's clock and ours need not agree."""

@@ -21,7 +21,7 @@ import httpx
 from treaty_consensus.did import is_host
 from treaty_consensus.errors import NotFound, Refused, TooLarge, TreatyError, Unavailable
 
-from .network import Address, Network, PinnedTransport
+from .hosts import Address, Network, PinnedTransport
 
 MAX_BODY = 64 * 1024
 DEADLINE = 3.0

@@ -21,12 +21,12 @@ from treaty_consensus.kinds import Blob, Handler, Publish, Status
 from treaty_consensus.log.checkpoint import SignedCheckpoint
 from treaty_consensus.protocol import Card, ProtocolUri, check_document, parse_card
 
-from .attestation import Binding, SigningIdentity, Trust, verify_attestation
+from ..attestation import Binding, SigningIdentity, Trust, verify_attestation
+from ..policy import Policy
+from ..registries.trust import TrustedRegistry
 from .bundle import Bundle, parse_bundle
 from .evidence import Evidence, Logged, examine
-from .policy import Policy
 from .steps import Step, taking
-from .trust import TrustedRegistry
 
 _NEGATIVE = ("yanked", "revoked")
 

@@ -26,7 +26,7 @@ from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.note import MAX_NOTE_BYTES, KeyType, VerifierKey
 from treaty_consensus.protocol import is_origin
 
-from . import durable
+from .. import durable
 
 MAX_FILE = 16 * 1024 * 1024
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")

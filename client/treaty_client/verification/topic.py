@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from treaty_consensus.kinds import Publish, Status
 
+from ..policy import Policy
+from ..registries.trust import TrustedRegistry
 from .bundle import Bundle
 from .evidence import Evidence, examine
-from .policy import Policy
-from .trust import TrustedRegistry
-from .verification import check_registry
+from .protocol import check_registry
 
 _ORDER = ("consensus", "provisional", "candidate", "published", "dormant", "superseded")
 

@@ -19,14 +19,7 @@ from pathlib import Path
 
 from treaty_consensus.errors import TreatyError, Untrusted
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
-from treaty_consensus.log.merkle import (
-    consistency_nodes,
-    consistency_proof,
-    leaf_hash,
-    root,
-    root_nodes,
-    verify_consistency,
-)
+from treaty_consensus.log.merkle import consistency_nodes, consistency_proof, leaf_hash, root, root_nodes, verify_consistency
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.tiles import (
     TILE_WIDTH,
@@ -41,7 +34,7 @@ from treaty_consensus.log.tiles import (
     width_at,
 )
 
-from . import durable
+from .. import durable
 from .api import RegistryClient
 
 _AT_ONCE = 8

@@ -10,7 +10,7 @@ from requests import PreparedRequest, Session
 from requests.adapters import HTTPAdapter
 from urllib3.connectionpool import HTTPConnectionPool
 
-from .network import Network
+from .hosts import Network
 
 
 def session_setup(network: Network) -> Callable[[Session], None]:

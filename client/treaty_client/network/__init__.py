@@ -1,0 +1,1 @@
+"""Reaching hosts: explicit addresses and authorities, the egress guard, DID documents."""

@@ -1,0 +1,1 @@
+"""What is proved before anything is kept or run: the ten steps, over bytes."""

@@ -1,0 +1,209 @@
+"""The command line `treaty-registry`, as a person and as a program use it; the server is a real process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+import trustme
+from signers import key_signer
+
+from treaty_consensus import kinds
+from treaty_consensus.log.checkpoint import open_checkpoint
+from treaty_consensus.log.note import VerifierKey
+from treaty_registry.cli import main
+
+PROGRAM = Path(sys.executable).with_name("treaty-registry")
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running `treaty-registry serve`, and the line it said when it was ready."""
+
+    process: subprocess.Popen[str]
+    about: dict[str, str]
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(timeout=30)
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+        return number
+
+
+@contextmanager
+def serving(data: Path, port: int, *options: str) -> Iterator[Served]:
+    arguments = [str(PROGRAM), "serve", "--data", str(data), "--port", str(port), "--json", *options]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield Served(process, json.loads(process.stdout.readline()))
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """A command in this process: exit status, standard output, standard error."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    said = capsys.readouterr()
+    return int(ended.value.code or 0), said.out, said.err
+
+
+def vote(served: Served, seq: int) -> httpx.Response:
+    note = httpx.get(f"{served.about['base_url']}/checkpoint", trust_env=False).text
+    body = kinds.Ballot("commerce/product-info", seq, (("ab" * 32,),), note)
+    leaf = key_signer("voter").statement(body, log=served.about["origin"]).leaf
+    headers = {"Content-Type": "application/json"}
+    return httpx.post(f"{served.about['base_url']}/statements", content=leaf, headers=headers, trust_env=False)
+
+
+def test_from_an_empty_directory_to_a_decision(data: Path, port: int, capsys: pytest.CaptureFixture[str]) -> None:
+    here = ("--data", str(data), "--json")
+    with serving(data, port) as served:
+        assert served.about["origin"] == f"localhost:{port}"
+        assert served.about["name"] == f"http://127.0.0.1:{port}#{served.about['key']}"
+        assert vote(served, 0).status_code == 201
+        status, out, _ = run(capsys, "decide", *here)
+        (decided,) = json.loads(out)["decisions"]
+        assert (status, decided["index"], decided["decision"]["epoch"]) == (0, 3, 0)
+        status, out, _ = run(capsys, "rebuild", *here)
+        assert (status, set(json.loads(out)["tables"].values())) == (0, {0})
+        status, out, _ = run(capsys, "audit", *here)
+        assert (status, json.loads(out)["findings"], json.loads(out)["size"]) == (0, [], 4)
+        note = httpx.get(f"{served.about['base_url']}/checkpoint", trust_env=False).content
+        assert open_checkpoint(note, VerifierKey.parse(served.about["key"])).checkpoint.size == 4
+        assert served.stop() == 0
+    assert not (data / "run" / "control").exists()
+    assert not (data / "postgres" / "postmaster.pid").exists()
+    status, out, _ = run(capsys, "decide", *here)
+    assert (status, json.loads(out)["decisions"][0]["decision"]["epoch"]) == (0, 1)
+    status, out, _ = run(capsys, "rebuild", "--data", str(data))
+    assert status == 0
+    assert "5 leaves" in out
+    assert "Every table is what the log says." in out
+    status, out, _ = run(capsys, "audit", "--data", str(data))
+    assert (status, "5 leaves, 2 epochs decided" in out) == (0, True)
+
+
+def test_it_ends_in_order_with_connections_open(data: Path, port: int) -> None:
+    with serving(data, port) as served, httpx.Client(base_url=served.about["base_url"], trust_env=False) as idle:
+        assert idle.get("/checkpoint").status_code == 200  # this connection stays open and keeps nobody waiting
+        note = idle.get("/checkpoint").text
+        leaves = [
+            key_signer(f"voter {n}").statement(kinds.Ballot("a/b", 0, (), note), log=served.about["origin"]).leaf
+            for n in range(20)
+        ]
+        sockets = []
+        for leaf in leaves:
+            connection = socket.create_connection(("127.0.0.1", port))
+            head = (
+                f"POST /statements HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(leaf)}\r\n\r\n"
+            )
+            connection.sendall(head.encode() + leaf)
+            sockets.append(connection)
+        time.sleep(0.2)
+        assert served.stop(signal.SIGINT) == 0
+        answers = [connection.recv(65_536) for connection in sockets]
+        for connection in sockets:
+            connection.close()
+    assert {answer[:12] for answer in answers} == {b"HTTP/1.1 201"}
+
+
+def test_it_serves_https(data: Path, port: int, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("registry.example")
+    certificate.private_key_pem.write_to_path(tmp_path / "key.pem")
+    for number, part in enumerate(certificate.cert_chain_pems):
+        part.write_to_path(tmp_path / "cert.pem", append=number > 0)
+    options = ("--origin", "registry.example", "--tls-cert", f"{tmp_path}/cert.pem", "--tls-key", f"{tmp_path}/key.pem")
+    with serving(data, port, *options) as served:
+        assert served.about["base_url"] == "https://registry.example"
+        trusting = ssl.create_default_context()
+        authority.configure_trust(trusting)
+        url = f"https://127.0.0.1:{port}/checkpoint"
+        answer = httpx.Client(verify=trusting, trust_env=False).get(
+            url, headers={"Host": "registry.example"}, extensions={"sni_hostname": "registry.example"}
+        )
+        assert answer.text.startswith("registry.example\n2\n")
+
+
+def test_a_port_that_is_taken(data: Path, port: int, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", port)):
+        status, out, err = run(capsys, "serve", "--data", str(data), "--port", str(port))
+    assert (status, out) == (1, "")
+    assert "server.port" in err
+    assert "--port" in err
+    assert not (data / "keys").exists()
+
+
+def test_init_and_migrate_without_a_server(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "init", "--data", str(data), "--origin", "registry.example", "--json")
+    made = json.loads(out)
+    assert (status, made["origin"], made["size"]) == (0, "registry.example", 2)
+    status, out, _ = run(capsys, "migrate", "--data", str(data), "--json")
+    assert (status, json.loads(out)) == (0, {"applied": []})
+    status, out, err = run(capsys, "init", "--data", str(data), "--origin", "other.example")
+    assert status == 1
+    assert "settings.other-origin" in err
+    status, out, _ = run(capsys, "init", "--data", str(data), "--origin", "other.example", "--json")
+    assert (status, json.loads(out)["error"]["code"]) == (1, "settings.other-origin")
+
+
+@pytest.mark.parametrize("command", ["decide", "audit"])
+def test_without_a_log_it_says_how_to_make_one(data: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = run(capsys, command, "--data", str(data))
+    assert status == 1
+    assert "keys.missing" in err
+    assert "--origin" in err
+
+
+def test_an_audit_with_findings_fails(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "init", "--data", str(data), "--origin", "registry.example")
+    record = data / "head"
+    record.write_text(record.read_text().replace("\n2\n", "\n3\n"))
+    status, out, _ = run(capsys, "audit", "--data", str(data), "--json")
+    assert status == 1
+    assert len(json.loads(out)["findings"]) == 1
+    status, _, err = run(capsys, "decide", "--data", str(data))
+    assert status == 1
+    assert "fence.behind" in err
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "--help")
+    for command in ("serve", "init", "migrate", "rebuild", "decide", "audit"):
+        assert command in out
+        _, text, _ = run(capsys, command, "--help")
+        assert "--data" in text
+        assert "--json" in text
+
+
+def test_settings_come_from_the_environment(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TREATY_REGISTRY_DATA", str(data))
+    monkeypatch.setenv("TREATY_DATABASE_URL", f"postgresql://nobody@/none?host={data}")
+    status, _, err = run(capsys, "migrate")
+    assert status == 1
+    assert "database.unreachable" in err
+    assert not (data / "postgres").exists()
+    assert os.environ["TREATY_DATABASE_URL"]
