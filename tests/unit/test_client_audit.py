@@ -98,6 +98,19 @@ async def test_a_witness_of_another_history_is_heard(tmp_path: Path) -> None:
     assert error.value.code == "audit.fork"
 
 
+async def test_a_checkpoint_larger_than_the_log_was_then_is_of_another_history(tmp_path: Path) -> None:
+    """Its author cannot have seen more leaves than there were before its own, however many there are now."""
+    registry, ahead = with_echo(), with_echo()
+    for seq in range(3):
+        ahead.add(kinds.Ballot(TOPIC, seq, (), ahead.checkpoint().decode()), BOB)
+    registry.add(kinds.Ballot(TOPIC, 0, (), ahead.checkpoint().decode()), ALICE)
+    for seq in range(3):
+        registry.add(kinds.Ballot(TOPIC, seq, (), registry.checkpoint().decode()), BOB)
+    with pytest.raises(Untrusted) as error:
+        await audited(registry, tmp_path)
+    assert error.value.code == "audit.fork"
+
+
 async def test_what_the_log_never_signed_is_no_witness(tmp_path: Path) -> None:
     registry = with_echo()
     registry.add(kinds.Ballot(TOPIC, 0, (), "nonsense"), ALICE)

@@ -146,12 +146,13 @@ def test_it_serves_https(data: Path, port: int, tmp_path: Path) -> None:
         assert answer.text.startswith("registry.example\n2\n")
 
 
-def test_a_port_that_is_taken(data: Path, port: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_is_taken(data: Path, port: int) -> None:
     with socket.create_server(("127.0.0.1", port)):
-        status, out, err = run(capsys, "serve", "--data", str(data), "--port", str(port))
-    assert (status, out) == (1, "")
-    assert "server.port" in err
-    assert "--port" in err
+        arguments = [PROGRAM, "serve", "--data", data, "--port", str(port)]
+        ended = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "server.port" in ended.stderr
+    assert "--port" in ended.stderr
     assert not (data / "keys").exists()
 
 
