@@ -16,6 +16,7 @@ import base64
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from .errors import Malformed, Refused
@@ -70,6 +71,7 @@ class Did:
         return registrable(self.host)
 
 
+@lru_cache(maxsize=4096)  # a statement names its author in several places, and authors come back
 def parse_did(text: str) -> Did:
     """Parse a DID in its one spelling. Raises `Malformed` (`did.*`)."""
     if len(text) > MAX_DID:
@@ -121,6 +123,7 @@ def decode_multikey(text: str) -> bytes:
     return data[2:]
 
 
+@lru_cache(maxsize=4096)
 def did_key(public_key: bytes) -> str:
     """The did:key of an Ed25519 public key."""
     return f"did:key:{encode_multikey(public_key)}"
@@ -128,10 +131,11 @@ def did_key(public_key: bytes) -> str:
 
 def did_key_id(public_key: bytes) -> str:
     """The DID URL of the one key of a did:key."""
-    multikey = encode_multikey(public_key)
-    return f"did:key:{multikey}#{multikey}"
+    did = did_key(public_key)
+    return f"{did}#{did.removeprefix('did:key:')}"
 
 
+@lru_cache(maxsize=4096)
 def public_key_of(did: Did) -> bytes:
     """The public key that a did:key is."""
     return decode_multikey(did.text.removeprefix("did:key:"))
