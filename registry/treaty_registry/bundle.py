@@ -14,8 +14,8 @@ Fed to `admit` in their order, the leaves admit. They are the genesis, the param
   newest status of each. For a topic: the publishes and statuses of the protocols that its newest decision names, and its newest
   ones, together at most 64;
 - every identity of each DID that signed one of them, and the grant by which a publisher uses a namespace it does not own;
-- for a publisher whose domain changed hands, the operator's statement that had set the log's clock when it published, with the
-  identities of the DID that one is about.
+- for a publisher whose domain changed hands, the operator's statement that had set the log's clock when it published or
+  attached, with the identities of the DID that one is about.
 
 The topic's newest `decision` is there for its outcome. It follows from the whole log, not from a few leaves, so a reader takes it
 on the operator's word, and the log's time from it; the same holds for a decision that had set the clock.
@@ -71,8 +71,9 @@ select d.index, d.transcript, p.index as parameters from decisions d join parame
 where d.topic = $1 and d.index < $2 order by d.index desc limit 1
 """
 _CLOCK = """
-select c.index, i.did from clock c left join identities i on i.index = c.index
-where c.index < $1 order by c.issued desc, c.index limit 1
+select distinct c.index, i.did from unnest($1::bigint[]) as judged (index)
+cross join lateral (select index from clock where index < judged.index order by index desc limit 1) c
+left join identities i on i.index = c.index
 """
 _TOPIC = """
 select uri from (
@@ -91,7 +92,6 @@ class _Plan:
     size: int
     leaves: set[int] = field(default_factory=set)
     blobs: list[str] = field(default_factory=list)
-    dids: set[str] = field(default_factory=set)
 
 
 async def protocol_bundle(registry: Registry, head: Head, uri: str, since: int | None) -> Bundle:
@@ -109,10 +109,8 @@ async def protocol_bundle(registry: Registry, head: Head, uri: str, since: int |
             raise NotFound("protocol.unknown", f"{uri} is not published here.", fix="Search at /protocols?q=…")
         plan.blobs += [row["document"].hex(), row["card"].hex()]
         handlers = await fetch_handlers(connection, [uri], head.size)
-        plan.leaves |= {handler["index"] for handler in handlers}
         plan.blobs += [handler["bundle"].hex() for handler in handlers]
-        plan.dids |= {handler["publisher"] for handler in handlers}
-        await _add_publishes(connection, plan, [uri])
+        await _add_publishes(connection, plan, [uri], handlers)
         await _add_statuses(connection, plan, [uri], handlers)
         await _add_foundation(connection, plan, row["topic"])
     return await _assemble(registry, head, plan, since, uri=uri)
@@ -127,28 +125,34 @@ async def topic_bundle(registry: Registry, head: Head, topic: str, since: int | 
         uris = list(dict.fromkeys(row["uri"] for row in rows))[:MAX_TOPIC_PROTOCOLS]
         if not uris:
             raise NotFound("topic.unknown", f"Nothing is published in the topic {topic} here.", fix="See /topics.")
-        await _add_publishes(connection, plan, uris)
+        await _add_publishes(connection, plan, uris, [])
         await _add_statuses(connection, plan, uris, [])
         await _add_foundation(connection, plan, topic)
     return await _assemble(registry, head, plan, since, topic=topic)
 
 
-async def _add_publishes(connection: AnyConnection, plan: _Plan, uris: list[str]) -> None:
-    """The publishes of `uris` and of their bases, with the grants they rest on and the identities behind all leaves so far."""
+async def _add_publishes(connection: AnyConnection, plan: _Plan, uris: list[str], handlers: list[Row]) -> None:
+    """The publishes of `uris` and of their bases and these handlers, with the grants, identities and times they rest on."""
     chain = await connection.fetch(_CHAIN, uris, plan.size)
-    plan.leaves |= {row["index"] for row in chain}
-    plan.dids |= {row["publisher"] for row in chain}
+    judged = [(row["publisher"], row["index"]) for row in (*chain, *handlers)]
+    plan.leaves |= {index for _, index in judged}
+    dids = {publisher for publisher, _ in judged}
     guests = [row for row in chain if not _owns(row["publisher"], row["namespace"])]
     if guests:
         namespaces, grantees = [row["namespace"] for row in guests], [row["publisher"] for row in guests]
         for grant in await connection.fetch(_GRANTS, namespaces, grantees, plan.size):
             plan.leaves.add(grant["index"])
-            plan.dids.add(grant["owner"])
-    tenures = await _add_identities(connection, plan, plan.dids)
-    for row in chain:
-        tenure = max((tenure for did, index, tenure in tenures if did == row["publisher"] and index < row["index"]), default=1)
-        if tenure > 1:
-            await _add_clock(connection, plan, row["index"])
+            dids.add(grant["owner"])
+    tenures = await _add_identities(connection, plan, dids)
+    heirs = [
+        index
+        for publisher, index in judged
+        if any(did == publisher and since < index and tenure > 1 for did, since, tenure in tenures)
+    ]
+    for clock in await connection.fetch(_CLOCK, heirs) if heirs else []:
+        plan.leaves.add(clock["index"])
+        if clock["did"] is not None:
+            await _add_identities(connection, plan, [clock["did"]])
 
 
 async def _add_identities(connection: AnyConnection, plan: _Plan, dids: Iterable[str]) -> list[tuple[str, int, int]]:
@@ -157,15 +161,6 @@ async def _add_identities(connection: AnyConnection, plan: _Plan, dids: Iterable
     )
     plan.leaves |= {row["index"] for row in rows}
     return [(row["did"], row["index"], row["tenure"]) for row in rows]
-
-
-async def _add_clock(connection: AnyConnection, plan: _Plan, index: int) -> None:
-    """The operator's statement that had set the clock when leaf `index` was judged."""
-    row = await connection.fetchrow(_CLOCK, index)
-    if row is not None:
-        plan.leaves.add(row["index"])
-        if row["did"] is not None:
-            await _add_identities(connection, plan, [row["did"]])
 
 
 async def _add_statuses(connection: AnyConnection, plan: _Plan, uris: list[str], handlers: list[Row]) -> None:

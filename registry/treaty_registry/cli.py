@@ -273,7 +273,7 @@ async def _rebuild_alone(settings: Settings) -> maintenance.Rebuilt:
     blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
     async with running_database(settings) as url, connect(url) as reader:
         await migrate_database(reader)
-        writer = await lead(url, patience=0)
+        writer = await lead(url, patience=1, timeout=None)
         try:
             return await maintenance.rebuild(writer, reader, blobs)
         finally:

@@ -42,8 +42,7 @@ async def control_socket(directory: Path, commands: Mapping[str, Command]) -> As
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             request = msgspec.json.decode(await reader.readline())
-            reply = await asyncio.shield(asyncio.ensure_future(_run(commands, request["command"])))
-            writer.write(msgspec.json.encode(reply) + b"\n")
+            writer.write(msgspec.json.encode(await _run(commands, request["command"])) + b"\n")
             await writer.drain()
         except (ConnectionError, msgspec.DecodeError, LookupError, ValueError) as error:
             _log.warning("control request failed", error=repr(error))

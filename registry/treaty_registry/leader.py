@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from treaty_consensus import statement
 from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
@@ -46,6 +47,7 @@ class Leader:
         self._fence = fence
         self._signer = signer
         self._connection: Connection | None = None
+        self._thread = ThreadPoolExecutor(1, "leader")  # of its own: nothing else may keep a head from being signed
         self.head: Head | None = None
 
     @property
@@ -81,6 +83,11 @@ class Leader:
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
+
+    def close(self) -> None:
+        """Stop leading for good."""
+        self.resign()
+        self._thread.shutdown()
 
     async def look_up(self, keys: Iterable[str], statements: Collection[bytes]) -> tuple[dict[str, Fact], dict[bytes, int]]:
         """The facts under `keys` and the places of those `statements` (ids) that are logged, as of the newest commit."""
@@ -127,7 +134,7 @@ class Leader:
             self._fence.advance(edge.size, edge.root())
             return self._signer.sign(edge)
 
-        self.head = await asyncio.to_thread(record_and_sign)
+        self.head = await asyncio.get_running_loop().run_in_executor(self._thread, record_and_sign)
         return self.head
 
     async def _verified_edge(self, connection: Connection) -> TreeEdge:

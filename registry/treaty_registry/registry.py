@@ -264,7 +264,7 @@ class Registry:
 
         For development electorates, whose epochs are closed by hand. Raises `Refused`, `Untrusted` or `Unavailable`.
         """
-        # In a task of its own: whoever asked may go away, the log must not stop in the middle of it.
+        # In a task of its own: whoever asked may go away, and a thread that replays the log cannot be cancelled.
         return await asyncio.shield(asyncio.create_task(self._decisions.close_epoch()))
 
     async def rebuild(self) -> Rebuilt:
@@ -273,7 +273,7 @@ class Registry:
         Raises `Untrusted` when the leaves themselves are damaged or break a rule.
         """
         async with self._sequencer.pause():
-            writer = await lead(self._database, patience=_PATIENCE)
+            writer = await lead(self._database, patience=_PATIENCE, timeout=None)
             try:
                 return await rebuild(writer, self.pool, self.blobs)
             finally:

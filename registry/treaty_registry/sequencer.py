@@ -5,8 +5,7 @@ One task takes whatever has queued up, at most `MAX_BATCH` leaves, and brings it
 1. look up the facts that the statements are judged by, and which of them are logged already (one query);
 2. judge each by `admit` on top of the ones before it; a refusal concerns one statement and changes nothing;
 3. commit leaves, tiles, facts, projections and the new head in one transaction; record the head at the fence; sign and release
-the
-   checkpoint (`leader`);
+   the checkpoint (`leader`);
 4. tell those who wait, with proofs made from the tiles at hand.
 
 Nobody is told of a place before it is durable and in a released checkpoint. When a batch as a whole fails, its halves are tried
@@ -140,7 +139,7 @@ class Sequencer:
             self._queue.put_nowait(None)
             renewer.cancel()
             await asyncio.gather(worker, renewer, return_exceptions=True)
-        self._leader.resign()
+        self._leader.close()
 
     async def submit(self, proposals: Sequence[Proposal]) -> list[Place | TreatyError]:
         """Wait for the outcomes of proposals that keep their order among each other. Raises `Unavailable` when there are too

@@ -140,19 +140,18 @@ async def test_a_change_comes_with_what_it_changes(
     assert third.body.document.sha256 in found.bundle.blobs and first.body.document.sha256 not in found.bundle.blobs
 
 
-async def test_rotated_keys_come_in_the_order_they_were_logged(
+async def test_identities_come_in_the_order_they_were_logged(
     api: httpx.AsyncClient, registry: Registry, web: Web, alice: Signer
 ) -> None:
     made = publication(alice)
     await publish(api, alice, made)
     await attach(api, alice, made)
-    identities = (await fetch(api, registry)).bodies(kinds.Identity)
-    assert len(identities) == 1
-    replacement = Signer(alice.did, f"{alice.did}#key-2", domain_signer("somebody.example").private_key)
-    web.serve(replacement)
-    await attach(api, replacement, made, "2")
+    renamed = Signer(alice.did, f"{alice.did}#key-2", alice.private_key)  # the same key, so the same tenure
+    web.serve(renamed)
+    await attach(api, renamed, made, "2")
     found = await fetch(api, registry)
-    assert [body.tenure for body in found.bodies(kinds.Identity) if isinstance(body, kinds.Identity)] == [1, 2]
+    identities = [made.body for made in found.statements if isinstance(made.body, kinds.Identity)]
+    assert [(body.tenure, body.keys[0].id) for body in identities] == [(1, alice.key_id), (1, renamed.key_id)]
     assert len(found.bodies(Handler)) == 2
 
 
@@ -172,7 +171,10 @@ async def test_a_domain_that_changed_hands_comes_with_the_clock(tmp_path: Path, 
         clock[0] += TENURE_WAIT
         await say(api, bob, ballot(registry, 0))  # logs bob's identity, which sets the log's clock
         assert (await post(api, signed)).status_code == 201
+        assert len((await fetch(api, registry)).bodies(Publish)) == 1
+        await attach(api, heir, made)
         found = await fetch(api, registry)
+        assert len(found.bodies(Handler)) == 1
         dids = [body.did for body in found.bodies(kinds.Identity) if isinstance(body, kinds.Identity)]
         assert dids == [alice.did, alice.did, bob.did], "bob's has no part in the protocol but the time"
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
+from collections.abc import Sequence
 
+import pytest
 from registries import TOPIC, Web, ballot, contents, log, publication, publish
 from signers import Signer, domain_signer, key_signer
 
@@ -92,6 +95,32 @@ async def test_two_calls_close_two_epochs_one_after_the_other(registry: Registry
     await log(registry, ballot(registry), key_signer("voter"))
     first, second = await asyncio.gather(registry.decide(), registry.decide())
     assert sorted(decided.decision.epoch for decided in [*first, *second]) == [0, 1]
+    await replayed(registry)
+
+
+async def test_two_replays_never_run_at_a_time(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    await log(registry, ballot(registry), key_signer("voter"))
+    running, begun, most, go_on = 0, asyncio.Event(), 0, threading.Event()
+    loop, take_in = asyncio.get_running_loop(), registry._decisions._take_in
+
+    def slowly(leaves: Sequence[bytes]) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        loop.call_soon_threadsafe(begun.set)
+        go_on.wait(10)
+        take_in(leaves)
+        running -= 1
+
+    monkeypatch.setattr(registry._decisions, "_take_in", slowly)
+    impatient = asyncio.create_task(registry.decide())
+    await begun.wait()
+    impatient.cancel()
+    second = asyncio.create_task(registry.decide())
+    await asyncio.sleep(0.1)
+    go_on.set()
+    assert [decided.decision.epoch for decided in await second] == [1]
+    assert most == 1
     await replayed(registry)
 
 

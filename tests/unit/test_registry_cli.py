@@ -148,7 +148,7 @@ def test_it_serves_https(data: Path, port: int, tmp_path: Path) -> None:
 
 def test_a_port_that_is_taken(data: Path, port: int) -> None:
     with socket.create_server(("127.0.0.1", port)):
-        arguments = [PROGRAM, "serve", "--data", data, "--port", str(port)]
+        arguments = [str(PROGRAM), "serve", "--data", str(data), "--port", str(port)]
         ended = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "server.port" in ended.stderr

@@ -56,6 +56,11 @@ def test_a_query_asks_for_all_of_it() -> None:
     assert query("") is None
 
 
+def test_a_word_of_any_length_is_one_term_of_64_characters() -> None:
+    assert terms("x" * 120) == {"x" * 64}
+    assert query("x" * 120) == f"'{'x' * 64}':*"
+
+
 def test_queries_are_capped() -> None:
     assert query("a" * MAX_QUERY) is not None
     with pytest.raises(Malformed, match="200 characters"):

@@ -101,6 +101,20 @@ async def test_one_statement_has_one_place_however_often_it_comes(registry: Regi
     assert registry.head.size == 3
 
 
+async def test_a_statement_that_no_rule_refuses_twice_is_logged_once(registry: Registry, web: Web) -> None:
+    web.serve(ALICE)
+    made = publication(ALICE)
+    await publish(registry, ALICE, made)
+    leaf = ALICE.statement(kinds.Status(made.body.uri, "deprecated")).leaf
+    connection = registry._leader.connection
+    together = await registry.submit([leaf, leaf])
+    (again,) = await registry.submit([leaf])
+    outcomes = [outcome for outcome in (*together, again) if isinstance(outcome, Logged)]
+    assert [(outcome.index, outcome.new) for outcome in outcomes] == [(4, True), (4, False), (4, False)]
+    assert registry.head.size == 5
+    assert registry._leader.connection is connection, "no commit failed on the way"
+
+
 async def test_a_refused_statement_that_is_logged_by_the_end_of_its_batch_has_a_receipt(registry: Registry) -> None:
     first, second = (vote(registry, VOTERS[0], seq) for seq in (0, 1))
     outcomes = await registry.submit([second, first, second])

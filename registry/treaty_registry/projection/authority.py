@@ -56,8 +56,8 @@ async def _grants(connection: AnyConnection, entries: Sequence[Entry]) -> None:
 
 
 async def write_clock(connection: AnyConnection, entries: Sequence[Entry]) -> None:
-    """Keep which statements the operator, a did:key, signed and when: one of them set the clock that a proof may need. What it
-    reports or votes proves nothing, and is passed over."""
+    """Keep which statements of the operator, a did:key, set the log's clock: a proof may need them. What it reports or votes
+    proves nothing, and is passed over."""
     rows = [
         (entry.index, statement_of(entry).issued, author.text)
         for entry in entries
@@ -66,8 +66,12 @@ async def write_clock(connection: AnyConnection, entries: Sequence[Entry]) -> No
     ]
     await insert(
         connection,
-        "insert into clock select index, issued from unnest($1::bigint[], $2::bigint[], $3::text[]) "
-        "as signed (index, issued, did) join genesis on operator = did",
+        """
+        insert into clock select index, issued from (
+          select index, issued, max(issued) over (order by index rows between unbounded preceding and 1 preceding) as before
+          from unnest($1::bigint[], $2::bigint[], $3::text[]) as signed (index, issued, did) join genesis on operator = did
+        ) own where issued > coalesce(greatest(before, (select issued from clock order by index desc limit 1)), -1)
+        """,
         rows,
     )
 

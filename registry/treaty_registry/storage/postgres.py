@@ -29,6 +29,7 @@ DATABASE_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, Timeo
 LEADER = 0x7472656174790001
 _MIGRATING = 0x7472656174790002
 _POLL = 0.05
+_TIMEOUT = 30.0
 _SETTINGS = {"application_name": "treaty-registry", "jit": "off"}  # compiling costs more than any query here takes
 
 
@@ -37,7 +38,7 @@ async def open_pool(url: str) -> AsyncIterator[Pool]:
     """A pool of connections for reading. Prepared statements stay prepared. Raises `Unavailable`."""
     try:
         pool = await asyncpg.create_pool(
-            url, min_size=1, max_size=8, command_timeout=30, max_cached_statement_lifetime=0, server_settings=_SETTINGS
+            url, min_size=1, max_size=8, command_timeout=_TIMEOUT, max_cached_statement_lifetime=0, server_settings=_SETTINGS
         )
     except DATABASE_ERRORS as error:
         raise _unreachable(error) from error
@@ -47,21 +48,22 @@ async def open_pool(url: str) -> AsyncIterator[Pool]:
 
 @asynccontextmanager
 async def connect(url: str) -> AsyncIterator[Connection]:
-    """One connection, for migrations and maintenance. Raises `Unavailable`."""
-    connection = await _connect(url)
+    """One connection, for migrations and maintenance: its statements take as long as they take. Raises `Unavailable`."""
+    connection = await _connect(url, timeout=None)
     try:
         yield connection
     finally:
         await connection.close()
 
 
-async def lead(url: str, *, patience: float) -> Connection:
-    """A connection that holds the leader's lock, for the caller to close; waits at most `patience` seconds for it.
+async def lead(url: str, *, patience: float, timeout: float | None = _TIMEOUT) -> Connection:  # noqa: ASYNC109 (of statements)
+    """A connection that holds the leader's lock, for the caller to close; waits at most `patience` seconds for it. `timeout`: the
+    seconds that a statement on it may take.
 
     A killed predecessor holds the lock until PostgreSQL notices, which is a matter of milliseconds. Raises `Unavailable` when
     PostgreSQL is out of reach or another process leads, `Refused` when this PostgreSQL would lose acknowledged commits.
     """
-    connection = await _connect(url)
+    connection = await _connect(url, timeout=timeout)
     try:
         await _check_durability(connection)
         deadline = asyncio.get_running_loop().time() + patience
@@ -113,10 +115,10 @@ async def migrate(connection: Connection) -> list[str]:
     return missing
 
 
-async def _connect(url: str) -> Connection:
+async def _connect(url: str, *, timeout: float | None) -> Connection:  # noqa: ASYNC109 (of statements)
     try:
         connection: Connection = await asyncpg.connect(
-            url, command_timeout=60, max_cached_statement_lifetime=0, server_settings=_SETTINGS
+            url, command_timeout=timeout, max_cached_statement_lifetime=0, server_settings=_SETTINGS
         )
         return connection
     except DATABASE_ERRORS as error:

@@ -7,7 +7,7 @@ create table genesis (
   trusted_root bytea not null
 );
 
--- The operator's statements that may have set the log's clock: `issued` is Unix seconds.
+-- The operator's statements that set the log's clock, forward only: `issued` is Unix seconds, and grows with `index`.
 create table clock (
   index bigint primary key,
   issued bigint not null
