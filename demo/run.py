@@ -2,8 +2,8 @@
 
     python demo/run.py [--port 8080] [--data .treaty-registry]
 
-The catalogue is published by a did:key that is kept in DATA; what is published already is left as it is, so that the next run goes on
-with the same log. Ctrl-C stops it.
+The catalogue is published by a did:key that is kept in DATA; what is published already is left as it is, so that the next run
+goes on with the same log. Ctrl-C stops it.
 """
 
 from __future__ import annotations

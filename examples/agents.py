@@ -23,9 +23,11 @@ async def main(registry: str, protocol: str) -> None:
             async def greet(name: str) -> str:
                 return f"Hello, {name}!"
 
-            async with host.listen("127.0.0.1", 0) as port:
-                async with guest.connect(f"ws://127.0.0.1:{port}", topic="social/greeting") as session:
-                    print(await session.call("greet", name="Ada"))
+            async with (
+                host.listen("127.0.0.1", 0) as port,
+                guest.connect(f"ws://127.0.0.1:{port}", topic="social/greeting") as session,
+            ):
+                print(await session.call("greet", name="Ada"))
 
 
 asyncio.run(main(*sys.argv[1:]))
