@@ -30,7 +30,7 @@ from .blobs import BlobStore
 from .console import complain, show
 from .control import NOT_RUNNING, ask
 from .decisions import Decided
-from .fence import Fence
+from .fence import read_fence
 from .registry import Registry, open_operator, running_database
 from .server import serve as serve_http
 from .settings import Quotas, Settings
@@ -214,9 +214,10 @@ def audit(*, options: Options = Options()) -> int:
     async def check() -> maintenance.Audited:
         settings = options.settings
         operator = await asyncio.to_thread(open_operator, settings)
-        fence, blobs = Fence(settings.fence, operator.origin), BlobStore.open(settings.data / "blobs", settings.blobs)
+        record = await asyncio.to_thread(read_fence, settings.fence, operator.origin)
+        blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
         async with running_database(settings) as url, connect(url) as connection, connect(url) as reader:
-            return await maintenance.audit(connection, reader, blobs, fence)
+            return await maintenance.audit(connection, reader, blobs, record)
 
     found = run(check())
     summary = f"{found.size} leaves, {found.epochs} epochs decided, {found.blobs} blobs; root {found.root.hex()}"

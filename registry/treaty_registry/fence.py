@@ -1,10 +1,13 @@
 """The fence: a record, outside PostgreSQL, of the newest head that may have been signed.
 
-A file that holds the text of a checkpoint (C2SP tlog-checkpoint, without signatures):
+The file has two slots of 512 bytes. A slot is
 
-    localhost:8080
-    1042
-    fH3SqG0mV3VbWq3ZQ5Y3yqYl2a1u0b8m2o7b7n0mX1s=
+    SHA-256 of the rest of the slot, as 64 hexadecimal digits LF
+    the text of a checkpoint (C2SP tlog-checkpoint: origin LF size LF base64(root) LF)
+    NUL bytes, to the end of the slot
+
+The slot that is intact and has the larger size counts; a new record is written over the other one, in one synchronous write. So a
+torn write damages only the record that was being written, whose head was not signed yet.
 
 A head is recorded here after its commit and before its checkpoint is released. So a database whose head is behind the record is
 an old copy, and one whose tree does not begin with the recorded tree is another log's or a fork; neither is ever signed. A head
@@ -13,69 +16,80 @@ that is ahead of the record is what a crash between the two steps leaves; the re
 
 from __future__ import annotations
 
+import fcntl
+import os
 import threading
 from pathlib import Path
 
 from treaty_client import durable
-from treaty_consensus.errors import Conflict, NotFound, TreatyError, Untrusted
+from treaty_consensus.canonical import hex_digest
+from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.merkle import EMPTY_ROOT
 
-_MAX_RECORD = 4096
+_SLOT = 512
+_DIGEST = 64
+
+
+def create_fence(path: Path, origin: str) -> None:
+    """Record the empty tree, for a new log. Durable when it returns. Raises `Conflict` when there is a record."""
+    try:
+        durable.create(path, _slot(Checkpoint(origin, 0, EMPTY_ROOT)).ljust(2 * _SLOT, b"\0"), mode=0o600)
+    except FileExistsError as error:
+        raise Conflict(
+            "fence.exists",
+            f"{path} exists, so a log was signed here, but its keys are missing.",
+            fix="Bring the keys back, or start a new log in an empty data directory.",
+        ) from error
+
+
+def read_fence(path: Path, origin: str) -> Checkpoint:
+    """The recorded head. Raises `NotFound`, or `Untrusted` when the file is damaged or another log's."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(2 * _SLOT + 1)
+    except FileNotFoundError as error:
+        raise NotFound(
+            "fence.missing",
+            f"{path}, the record of what this log has signed, is missing.",
+            fix="Bring back the newest copy of this file. Never start with an older one, or without it.",
+        ) from error
+    return _newest(data, path, origin)[1]
 
 
 class Fence:
-    """The record at one path. Blocks on the disk; safe for threads."""
+    """The record at one path, held by this process alone until `close`. Blocks on the disk; safe for threads."""
 
     def __init__(self, path: Path, origin: str) -> None:
-        self._path = path
-        self._origin = origin
+        """Raises as `read_fence`, and `Unavailable` when another process holds the record."""
+        self.record = read_fence(path, origin)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_DSYNC | os.O_CLOEXEC)
         self._lock = threading.Lock()
-
-    def create(self) -> None:
-        """Record the empty tree, for a new log. Raises `Conflict` when there is a record."""
         try:
-            durable.create(self._path, self._encode(0, EMPTY_ROOT), mode=0o600)
-        except FileExistsError as error:
-            raise Conflict(
-                "fence.exists",
-                f"{self._path} exists, so a log was signed here, but its keys are missing.",
-                fix="Bring the keys back, or start a new log in an empty data directory.",
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._next, self.record = _newest(os.pread(self._descriptor, 2 * _SLOT, 0), path, origin)
+        except BlockingIOError as error:
+            os.close(self._descriptor)
+            raise Unavailable(
+                "fence.held", f"Another process signs with {path}.", fix="Stop the other treaty-registry on this directory."
             ) from error
-
-    def read(self) -> Checkpoint:
-        """The recorded head. Raises `NotFound`, or `Untrusted` when the file is not this log's record."""
-        try:
-            with self._path.open("rb") as file:
-                data = file.read(_MAX_RECORD)
-        except FileNotFoundError as error:
-            raise NotFound(
-                "fence.missing",
-                f"{self._path}, the record of what this log has signed, is missing.",
-                fix="Bring back the newest copy of this file. Never start with an older one, or without it.",
-            ) from error
-        try:
-            record = Checkpoint.parse(data.decode())
-        except (UnicodeDecodeError, TreatyError) as error:
-            raise Untrusted("fence.unreadable", f"{self._path} is damaged.", fix="Bring back its newest copy.") from error
-        if record.origin != self._origin:
-            raise Untrusted("fence.other-log", f"{self._path} belongs to the log {record.origin}, not to {self._origin}.")
-        return record
 
     def advance(self, size: int, root: bytes) -> None:
         """Record a head that extends the recorded one; the caller has made sure of that. Durable when it returns.
 
-        Raises `Untrusted("fence.behind")` when the head is smaller than the recorded one, or as large and different.
+        Raises `Untrusted("fence.behind")` when the head is smaller than the recorded one, or as large and different, and OSError.
         """
         with self._lock:
-            record = self.read()
-            if size < record.size or (size == record.size and root != record.root):
-                raise behind(record, size)
-            if size > record.size:
-                durable.write(self._path, self._encode(size, root), mode=0o600)
+            if size < self.record.size or (size == self.record.size and root != self.record.root):
+                raise behind(self.record, size)
+            if size > self.record.size:
+                record = Checkpoint(self.record.origin, size, root)
+                os.pwrite(self._descriptor, _slot(record), self._next * _SLOT)
+                self.record, self._next = record, 1 - self._next
 
-    def _encode(self, size: int, root: bytes) -> bytes:
-        return Checkpoint(self._origin, size, root).format().encode()
+    def close(self) -> None:
+        """Let others have it."""
+        os.close(self._descriptor)
 
 
 def behind(record: Checkpoint, size: int) -> Untrusted:
@@ -86,3 +100,32 @@ def behind(record: Checkpoint, size: int) -> Untrusted:
         "which is not a beginning of it: signing this one would fork the log.",
         fix="An old backup was restored. Recover the newest state (write-ahead log, replica) and start again.",
     )
+
+
+def _slot(record: Checkpoint) -> bytes:
+    rest = b"\n" + record.format().encode().ljust(_SLOT - _DIGEST - 1, b"\0")
+    assert len(rest) == _SLOT - _DIGEST, "an origin has at most 259 characters"
+    return hex_digest(rest).encode() + rest
+
+
+def _newest(data: bytes, path: Path, origin: str) -> tuple[int, Checkpoint]:
+    """The number of the slot to write next, and the record that counts."""
+    records = [_read(data[begin : begin + _SLOT]) for begin in (0, _SLOT)]
+    sizes = [record.size if record else -1 for record in records]
+    newest = records[sizes.index(max(sizes))]
+    if newest is None or len(data) != 2 * _SLOT or (sizes[0] == sizes[1] and records[0] != records[1]):
+        raise Untrusted("fence.unreadable", f"{path} is damaged.", fix="Bring back its newest copy.")
+    if newest.origin != origin:
+        raise Untrusted("fence.other-log", f"{path} belongs to the log {newest.origin}, not to {origin}.")
+    return sizes.index(min(sizes)), newest
+
+
+def _read(slot: bytes) -> Checkpoint | None:
+    """The record in a slot, or None when the slot is empty or damaged."""
+    digest, rest = slot[:_DIGEST], slot[_DIGEST:]
+    if hex_digest(rest).encode() != digest:
+        return None
+    try:
+        return Checkpoint.parse(rest[1:].rstrip(b"\0").decode())
+    except (UnicodeDecodeError, TreatyError):
+        return None

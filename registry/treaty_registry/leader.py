@@ -129,12 +129,9 @@ class Leader:
 
     async def _release(self, edge: TreeEdge) -> Head:
         """Record a committed head at the fence, then sign it."""
-
-        def record_and_sign() -> Head:
-            self._fence.advance(edge.size, edge.root())
-            return self._signer.sign(edge)
-
-        self.head = await asyncio.get_running_loop().run_in_executor(self._thread, record_and_sign)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, self._fence.advance, edge.size, edge.root())
+        self.head = self._signer.sign(edge)
         return self.head
 
     async def _verified_edge(self, connection: Connection) -> TreeEdge:
@@ -146,7 +143,7 @@ class Leader:
                 f"The {size} leaves in the database do not hash to the root recorded with them.",
                 fix="Restore the database from its newest backup; `treaty-registry audit` tells what is wrong.",
             )
-        record = await asyncio.to_thread(self._fence.read)
+        record = self._fence.record
         if size < record.size or (await log_tables.load_edge(connection, record.size)).root() != record.root:
             raise behind(record, size)
         if size:

@@ -20,6 +20,7 @@ from treaty_consensus.audit import Replay
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import TreatyError, Untrusted
 from treaty_consensus.facts import log_of
+from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.tiles import TreeEdge
 from treaty_consensus.statement import Statement
@@ -27,7 +28,7 @@ from treaty_consensus.statement import Statement
 from . import projection
 from .blobs import BlobStore
 from .entry import Entry
-from .fence import Fence, behind
+from .fence import behind
 from .storage import log_tables
 from .storage.postgres import Connection, Pool, migrations
 
@@ -78,9 +79,11 @@ async def rebuild(writer: Connection, reader: Connection | Pool, blobs: BlobStor
     return Rebuilt(size, root, tables)
 
 
-async def audit(connection: Connection, reader: Connection | Pool, blobs: BlobStore, fence: Fence) -> Audited:
-    """Check everything that is stored. Runs beside a live server and changes nothing."""
-    record = await asyncio.to_thread(fence.read)  # first: the database is never behind a record that was there before
+async def audit(connection: Connection, reader: Connection | Pool, blobs: BlobStore, record: Checkpoint) -> Audited:
+    """Check everything that is stored. Runs beside a live server and changes nothing.
+
+    `record`: the fence's, read before this is called, for the database is never behind a record that was there before.
+    """
     transaction = connection.transaction(isolation="repeatable_read")
     await transaction.start()
     try:

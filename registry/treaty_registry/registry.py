@@ -37,7 +37,7 @@ from .blobs import BlobStore
 from .checkpoints import RENEWAL, CheckpointSigner, Head
 from .decisions import Decided, Decisions
 from .entry import Logged
-from .fence import Fence
+from .fence import Fence, create_fence
 from .gossip import Gossip
 from .identities import Identities
 from .leader import Leader
@@ -89,7 +89,7 @@ def open_operator(settings: Settings) -> Operator:
                 f"There is no log in {settings.data}.",
                 fix="Name its origin to make one: --origin registry.example",
             )
-        Fence(settings.fence, settings.origin).create()
+        create_fence(settings.fence, settings.origin)
         create_operator(settings.keys, settings.origin)
     operator = load_operator(settings.keys)
     settings.check_origin(operator.origin)
@@ -100,7 +100,14 @@ class Registry:
     """A log, and everything around it. Made by `open`."""
 
     def __init__(
-        self, settings: Settings, operator: Operator, pool: Pool, database: str, clock: Clock, resolve: Resolve | None
+        self,
+        settings: Settings,
+        operator: Operator,
+        fence: Fence,
+        pool: Pool,
+        database: str,
+        clock: Clock,
+        resolve: Resolve | None,
     ) -> None:
         self.origin = operator.origin
         self.base_url = settings.reached_at(operator.origin)
@@ -128,7 +135,7 @@ class Registry:
         self._leader = Leader(
             lead=lambda patience: lead(database, patience=patience),
             apply=projection.apply,
-            fence=Fence(settings.fence, operator.origin),
+            fence=fence,
             signer=CheckpointSigner(operator.log_key, operator.clock_key, clock),
         )
         self._sequencer = Sequencer(self._leader, self.blobs, self._identities.committed, RENEWAL)
@@ -157,10 +164,12 @@ class Registry:
         async with AsyncExitStack() as stack:
             database = await stack.enter_async_context(running_database(settings))
             operator = await asyncio.to_thread(open_operator, settings)
+            fence = await asyncio.to_thread(Fence, settings.fence, operator.origin)
+            stack.callback(fence.close)
             async with connect(database) as connection:
                 await migrate(connection)
             pool = await stack.enter_async_context(open_pool(database))
-            registry = cls(settings, operator, pool, database, clock, resolve)
+            registry = cls(settings, operator, fence, pool, database, clock, resolve)
             stack.callback(registry._verifier.close)
             stack.push_async_callback(registry._sequencer.stop)
             await registry._sequencer.start(patience=_PATIENCE)

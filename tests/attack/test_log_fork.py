@@ -12,13 +12,14 @@ from typing import Protocol
 
 import pytest
 from registries import Web, ballot, log, open_registry, refuse
-from signers import key_signer
+from signers import ORIGIN, key_signer
 
 from treaty_consensus import kinds
 from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.merkle import verify_consistency
 from treaty_registry import registry as registry_module
+from treaty_registry.fence import read_fence
 from treaty_registry.registry import Registry
 from treaty_registry.storage.postgres import LEADER, connect
 
@@ -35,7 +36,7 @@ class Server(Protocol):
 
 def record(data: Path) -> Checkpoint:
     """What the fence in a data directory says."""
-    return Checkpoint.parse((data / "head").read_text())
+    return read_fence(data / "head", ORIGIN)
 
 
 async def opening_fails(data: Path, database: str, kind: type[TreatyError]) -> str:

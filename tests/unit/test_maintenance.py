@@ -18,7 +18,7 @@ from treaty_consensus import kinds
 from treaty_consensus.errors import Untrusted
 from treaty_consensus.sigstore_leaf import CertificateLeaf
 from treaty_registry import maintenance
-from treaty_registry.fence import Fence
+from treaty_registry.fence import read_fence
 from treaty_registry.maintenance import Audited
 from treaty_registry.registry import Registry
 from treaty_registry.storage import log_tables
@@ -37,9 +37,9 @@ class Place:
     database: str
 
     async def audit(self) -> Audited:
-        fence = Fence(self.data / "head", self.registry.origin)
+        record = await asyncio.to_thread(read_fence, self.data / "head", self.registry.origin)
         async with connect(self.database) as connection, connect(self.database) as reader:
-            return await maintenance.audit(connection, reader, self.registry.blobs, fence)
+            return await maintenance.audit(connection, reader, self.registry.blobs, record)
 
     async def change(self, *statements: str) -> None:
         async with connect(self.database) as connection:
@@ -161,8 +161,7 @@ async def test_a_missing_and_a_damaged_blob_are_found(place: Place) -> None:
 
 
 async def test_a_fence_that_the_log_does_not_reach_is_found(place: Place) -> None:
-    fence = Fence(place.data / "head", place.registry.origin)
-    fence.advance(place.registry.head.size + 1, b"\1" * 32)
+    place.registry._leader._fence.advance(place.registry.head.size + 1, b"\1" * 32)
     (finding,) = (await place.audit()).findings
     assert "fork" in finding
 

@@ -24,6 +24,7 @@ from treaty_consensus import kinds
 from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.note import VerifierKey
 from treaty_registry.cli import main
+from treaty_registry.fence import Fence
 
 PROGRAM = Path(sys.executable).with_name("treaty-registry")
 
@@ -179,8 +180,9 @@ def test_without_a_log_it_says_how_to_make_one(data: Path, command: str, capsys:
 
 def test_an_audit_with_findings_fails(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(capsys, "init", "--data", str(data), "--origin", "registry.example")
-    record = data / "head"
-    record.write_text(record.read_text().replace("\n2\n", "\n3\n"))
+    fence = Fence(data / "head", "registry.example")
+    fence.advance(3, b"\1" * 32)
+    fence.close()
     status, out, _ = run(capsys, "audit", "--data", str(data), "--json")
     assert status == 1
     assert len(json.loads(out)["findings"]) == 1

@@ -171,9 +171,11 @@ async def test_a_lost_connection_is_made_again(registry: Registry) -> None:
     assert verify(registry, outcomes[-1], leaf) == 4
 
 
-async def test_what_the_fence_cannot_record_is_not_signed(registry: Registry, tmp_path: Path) -> None:
-    record = tmp_path / "registry" / "head"
-    aside = record.rename(tmp_path / "aside")
+async def test_what_the_fence_cannot_record_is_not_signed(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(registry._leader._fence, "advance", fail)
     before = registry.head
     leaf = vote(registry, VOTERS[0])
     (outcome,) = await registry.submit([leaf])
@@ -182,7 +184,7 @@ async def test_what_the_fence_cannot_record_is_not_signed(registry: Registry, tm
     assert not await registry.is_ready()
     (outcome,) = await registry.submit([vote(registry, VOTERS[1])])
     assert isinstance(outcome, Unavailable)
-    aside.rename(record)
+    monkeypatch.undo()
     (outcome,) = await registry.submit([leaf])
     assert isinstance(outcome, Logged)
     assert not outcome.new, "it was committed, though nobody was told"

@@ -1,4 +1,4 @@
-"""Greeting: a guest tells its name, a host greets it. The smallest handler that has all parts: two roles, a timer, hostile input."""
+"""Greeting: a guest tells its name, a host greets it. Small, with all the parts: two roles, a timer, hostile input."""
 
 from __future__ import annotations
 
