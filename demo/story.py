@@ -12,8 +12,7 @@ from typing import Any
 from narration import Narrator
 from stage import BIN, REGISTRY, DemoFailed, Stage, free_port, wait_for, wait_until_ready
 
-from treaty_consensus.log.checkpoint import Checkpoint
-from treaty_consensus.log.merkle import EMPTY_ROOT
+from treaty_registry.fence import create_fence
 
 PUBLISHER = "catalogue.example"
 SHOP, BUYER, MARKET, COURIER, STUDIO = DOMAINS = (
@@ -249,9 +248,7 @@ class Story:
         stage, accomplice = self.stage, self.stage.home("accomplice")
         shutil.copytree(stage.root / "registry" / "keys", stage.root / "fork" / "keys")
         # An honest server refuses to sign with these keys from the start again; a liar forges the record that keeps it from it.
-        record = stage.root / "fork" / "head"
-        record.write_text(Checkpoint(REGISTRY, 0, EMPTY_ROOT).format())
-        record.chmod(0o600)
+        create_fence(stage.root / "fork" / "head", REGISTRY)
         self._start_registry("fork", stage.root / "fork")
         shutil.copy(stage.home(PUBLISHER) / "identity.json", accomplice / "identity.json")
         stage.treaty("accomplice", "trust", "add", self.registry, via="fork")

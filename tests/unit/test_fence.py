@@ -62,13 +62,15 @@ def test_the_same_head_again_is_no_news_but_another_root_is_a_fork(fence: Fence,
     assert refusal(fence, path, 3, root(4)) == "fence.behind"
 
 
-def test_it_survives_a_restart_and_only_its_owner_reads_it(fence: Fence, path: Path) -> None:
+def test_it_survives_a_restart_and_only_its_owner_reads_it(path: Path) -> None:
+    fence = Fence(path, ORIGIN)
     fence.advance(5, root(5))
     fence.advance(6, root(6))
     fence.close()
     again = Fence(path, ORIGIN)
     assert (again.record.size, again.record.root) == (6, root(6))
     again.advance(7, root(7))
+    again.close()
     assert read_fence(path, ORIGIN).size == 7
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [item.name for item in path.parent.iterdir()] == ["head"]
