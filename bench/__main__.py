@@ -1,0 +1,75 @@
+"""`make bench`: measure every row, show the table, keep it. `--only` takes names of rows and groups."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from . import report, rivals
+from .contest import Group, Result, Row, hold, meters_of
+from .handshaking import GROUP as HANDSHAKING
+from .reading import GROUP as READING
+from .sandboxing import GROUP as SANDBOXING
+from .voting import GROUP as VOTING
+
+
+def main() -> int:
+    """Run; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this row or group; may be repeated")
+    parser.add_argument("--rounds", type=int, default=5, help="samples of each side of a row (default: 5)")
+    parser.add_argument("--with-devpi", nargs="?", const="devpi-server", metavar="PROGRAM", help="compare with this devpi-server")
+    parser.add_argument("--with-verdaccio", nargs="?", const="verdaccio", metavar="PROGRAM", help="compare with this verdaccio")
+    parser.add_argument("--list", action="store_true", help="name the groups and rows")
+    arguments = parser.parse_args()
+    groups = (READING, HANDSHAKING, VOTING, SANDBOXING, rivals.group(arguments.with_devpi, arguments.with_verdaccio))
+    console = Console(highlight=False, emoji=False)
+    if arguments.list:
+        for group in groups:
+            console.print(f"{group.name}: {', '.join(row.name for row in group.rows)}")
+        return 0
+    chosen = list(_choose(groups, arguments.only))
+    if not chosen or arguments.rounds < 1:
+        parser.error("nothing to measure; see --list")
+    where = report.machine()
+    console.print(where)
+    results = asyncio.run(_measure(chosen, arguments.rounds, console))
+    lines = [report.line_of(result, where) for result in results]
+    report.keep(lines, [row.name for group in groups for row in group.rows])
+    console.print(report.table(lines))
+    return 0
+
+
+def _choose(groups: Iterable[Group], names: list[str]) -> Iterable[tuple[Group, list[Row]]]:
+    for group in groups:
+        rows = [row for row in group.rows if not names or group.name in names or row.name in names]
+        if rows:
+            yield group, rows
+
+
+async def _measure(chosen: list[tuple[Group, list[Row]]], rounds: int, console: Console) -> list[Result]:
+    """All groups, one after the other."""
+    columns = (TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    # Drawn only between samples, so that drawing takes no time from what is measured.
+    with Progress(*columns, console=console, auto_refresh=False, transient=True) as progress:
+        total = sum(1 + rounds * group.turns * len(meters_of(rows)) for group, rows in chosen)
+        task = progress.add_task("", total=total)
+
+        def tell(name: str) -> None:
+            progress.update(task, description=name, advance=1)
+            progress.refresh()
+
+        results: list[Result] = []
+        for group, rows in chosen:
+            tell(f"{group.name}: the scene")
+            results += await hold(group, rows, rounds, tell)
+        return results
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""The other side of the handshakes, a process of its own: a shop that provides the protocol, and a bare WebSocket echo.
+
+python -m bench.counterpart --home DIR --registry URL#KEY --publisher DID --protocol URI… --port PORT --echo PORT
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from websockets.asyncio.server import ServerConnection, serve
+
+from treaty_client.agent import Agent
+from treaty_client.identity import Identity
+from treaty_client.policy import Policy
+
+PRODUCT: dict[str, Any] = {
+    "productId": "P12345",
+    "productName": "Performance laptop",
+    "productDescription": "A laptop with the latest processor and plenty of memory.",
+    "price": 1299.99,
+    "currency": "USD",
+}
+
+
+async def keep_shop(arguments: argparse.Namespace) -> None:
+    """Serve both until terminated; the echo's port opens last."""
+    policy = Policy(publishers=[arguments.publisher])
+    async with Agent(Identity.create(), arguments.registry, policy, home=arguments.home) as shop:
+        for uri in arguments.protocol:
+
+            @shop.provides(uri)
+            async def getProductInfo(productId: str = "", productName: str = "") -> dict[str, Any]:  # noqa: N802, N803 (the operation)
+                return PRODUCT
+
+        async with shop.listen("127.0.0.1", arguments.port), serve(_echo, "127.0.0.1", arguments.echo, compression=None):
+            await asyncio.get_running_loop().create_future()
+
+
+async def _echo(socket: ServerConnection) -> None:
+    async for message in socket:
+        await socket.send(message)
+
+
+def main() -> None:
+    """Run until terminated."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--registry", required=True)
+    parser.add_argument("--publisher", required=True)
+    parser.add_argument("--protocol", action="append", required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--echo", type=int, required=True)
+    asyncio.run(keep_shop(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Handshakes, from opening the connection to the first reply, between two agents that have been up for a while.
+
+So everything is imported, the registry is known and its connection open, and sandboxes were started in advance, on both sides.
+What the agent that connects knows beyond that makes the difference:
+
+    cold    another protocol: bundle and wheel are downloaded, all ten steps taken, the handler is compiled
+    warm    this protocol, verified a moment ago, but not the peer: the Hello settles on it
+    0-RTT   the peer too: the first call goes out right behind the Hello
+
+Cold and warm are compared with plain GETs of the bytes that a cold handshake downloads, by the HTTP client that the agent uses,
+over a connection that is kept alive; 0-RTT with a new WebSocket that echoes one message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import httpx
+from websockets.asyncio.client import connect
+
+from treaty_client.agent import Agent
+from treaty_client.identity import Identity
+from treaty_client.policy import Policy
+from treaty_consensus.protocol import parse_protocol_uri
+
+from .contest import Group, Meter, Row, Sample
+from .counterpart import PRODUCT
+from .publishing import author
+from .servers import Registry, SceneFailed, free_port, listens, ready, registry, running, workspace
+
+REPEATS = 3
+REST = 0.4
+"""Seconds after a handshake in which both sides start the next sandboxes."""
+
+_GETS = "plain keep-alive GETs of the same bytes"
+ROWS = (
+    Row("cold", "cold handshake: resolve, download, ten checks, sandbox, first reply", _GETS, "ms", "cold", "gets", 8),
+    Row("warm", "warm handshake: cached handler, sandbox, first reply", _GETS, "ms", "warm", "gets", 2.5),
+    Row("0-rtt", "0-RTT handshake: sandbox, first reply", "one WebSocket echo, with its connection", "ms", "0-rtt", "echo", 1.5),
+)
+
+
+@dataclass(frozen=True)
+class Shop:
+    """Where the counterpart listens. `known`, `new`: URIs of the protocols it provides."""
+
+    port: int
+    echo: int
+    publisher: str
+    known: str
+    new: str
+
+    @property
+    def url(self) -> str:
+        """The agent's address."""
+        return f"ws://127.0.0.1:{self.port}"
+
+
+@dataclass
+class Buyer:
+    """Connects to the shop. `folder`: for homes, one each cold handshake."""
+
+    registry: Registry
+    shop: Shop
+    folder: Path
+    _numbers: itertools.count[int] = field(default_factory=itertools.count)
+
+    def agent(self) -> Agent:
+        """A new agent with an empty home."""
+        home = self.folder / f"buyer-{next(self._numbers)}"
+        return Agent(Identity.create(), self.registry.name, Policy(publishers=[self.shop.publisher]), home=home)
+
+    def other_address(self) -> str:
+        """An address of the shop that nobody remembers an agreement with."""
+        return f"{self.shop.url}/{next(self._numbers)}"
+
+    async def handshake(self, agent: Agent, url: str, protocol: str, *, resumed: bool) -> float:
+        """Milliseconds from connecting to the first reply. Raises `SceneFailed` when it was another kind of handshake."""
+        begun = time.perf_counter()
+        async with agent.connect(url, protocols=[protocol]) as session:
+            reply = await session.call("getProductInfo", productId=PRODUCT["productId"])
+            taken = time.perf_counter() - begun
+            if reply != PRODUCT or session.resumed != resumed:
+                raise SceneFailed(f"a handshake with resumed={session.resumed} brought {reply!r}")
+        await asyncio.sleep(REST)
+        return taken * 1000
+
+    async def cold(self) -> float:
+        """A handshake by a protocol this agent has not met, after one by another."""
+        async with self.agent() as agent:
+            await self.handshake(agent, self.shop.url, self.shop.known, resumed=False)
+            return await self.handshake(agent, self.other_address(), self.shop.new, resumed=False)
+
+
+@asynccontextmanager
+async def scene() -> AsyncIterator[Mapping[str, Meter]]:
+    """A registry with two versions of a protocol, and a shop that provides both."""
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(workspace())
+        served = await stack.enter_async_context(registry(folder))
+        shop = await stack.enter_async_context(_shop(folder, served))
+        buyer = Buyer(served, shop, folder)
+        agent = await stack.enter_async_context(buyer.agent())
+        await buyer.handshake(agent, shop.url, shop.new, resumed=False)
+        client = await stack.enter_async_context(httpx.AsyncClient(base_url=served.url))
+        downloads = await _downloads(client, shop.new)
+
+        async def gets() -> float:
+            begun = time.perf_counter()
+            for target in downloads:
+                (await client.get(target)).raise_for_status()
+            return (time.perf_counter() - begun) * 1000
+
+        async def warm() -> float:
+            return await buyer.handshake(agent, buyer.other_address(), shop.new, resumed=False)
+
+        async def zero_rtt() -> float:
+            return await buyer.handshake(agent, shop.url, shop.new, resumed=True)
+
+        async def echo() -> float:
+            begun = time.perf_counter()
+            async with connect(f"ws://127.0.0.1:{shop.echo}", compression=None) as socket:
+                await socket.send("{}")
+                await socket.recv()
+                return (time.perf_counter() - begun) * 1000
+
+        yield {
+            "cold": _median_of(buyer.cold),
+            "warm": _median_of(warm),
+            "0-rtt": _median_of(zero_rtt),
+            "gets": _median_of(gets),
+            "echo": _median_of(echo),
+        }
+
+
+@asynccontextmanager
+async def _shop(folder: Path, served: Registry) -> AsyncIterator[Shop]:
+    """The counterpart's process, for two versions published in the name of a new identity."""
+    async with author(served, folder) as writer:
+        known, new = [await writer.publish(version) for version in ("1.0", "1.1")]
+        shop = Shop(free_port(), free_port(), writer.identity.did, known, new)
+    home, log = folder / "shop", folder / "shop.log"
+    named = ["--home", str(home), "--registry", served.name, "--publisher", shop.publisher]
+    ports = ["--port", str(shop.port), "--echo", str(shop.echo)]
+    command = [sys.executable, "-m", "bench.counterpart", *named, "--protocol", known, "--protocol", new, *ports]
+    with running(command, log) as process:
+        await ready(process, log, lambda: listens(shop.echo))
+        await asyncio.sleep(REST)
+        yield shop
+
+
+async def _downloads(client: httpx.AsyncClient, uri: str) -> list[str]:
+    """What a cold handshake asks the registry for."""
+    path = parse_protocol_uri(uri).path
+    size = int((await client.get("/checkpoint")).text.split("\n")[1])
+    record = (await client.get(f"{path}.json")).json()
+    return [f"{path}.bundle?since={size}", f"/blobs/sha256/{record['handlers'][0]['wheel']}"]
+
+
+def _median_of(once: Callable[[], Awaitable[float]]) -> Meter:
+    """A sample is the median of a few."""
+
+    async def read() -> Sample:
+        return Sample(median([await once() for _ in range(REPEATS)]))
+
+    return read
+
+
+GROUP = Group("handshaking", ROWS, scene, turns=2)

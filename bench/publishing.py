@@ -1,0 +1,94 @@
+"""What the registries of the scenes hold: protocols, many of them, votes, and a decision."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from treaty_client.identity import Identity
+from treaty_client.network.hosts import Network
+from treaty_client.project import load_project
+from treaty_client.publish import Publisher
+from treaty_client.registries.api import MAX_BATCH, RegistryClient
+from treaty_client.registries.trust import TrustedRegistries, parse_registry_name
+from treaty_consensus.canonical import hex_digest
+from treaty_consensus.kinds import NONE, Ballot, Blob, Publish
+from treaty_consensus.protocol import Card
+from treaty_consensus.statement import Statement
+from treaty_registry.control import ask
+
+from .servers import REPOSITORY, Registry, SceneFailed
+
+PRODUCT_INFO = REPOSITORY / "protocols" / "product-info"
+TOPIC = "commerce/product-info"
+
+
+@dataclass(frozen=True)
+class Author:
+    """Who publishes: a did:key at one registry."""
+
+    registry: Registry
+    identity: Identity
+    client: RegistryClient
+    publisher: Publisher
+
+    async def publish(self, version: str) -> str:
+        """Publish that version of the first-party protocol, handler and attestation included; its URI."""
+        steps = [step async for step in self.publisher.publish(load_project(PRODUCT_INFO / version))]
+        return steps[-1].uri
+
+    async def publish_many(self, number: int) -> list[str]:
+        """Publish so many small protocols without handlers, all with the same document; their paths."""
+        document = b"# A small protocol\n\nAsk, and it shall be answered.\n"
+        card = Card("A small protocol", "One of many that fill the catalogue.", ("many",), "Apache-2.0").encode()
+        paths = [f"/protocols/{self.identity.parsed.namespace}/small-{index}/1.0" for index in range(number)]
+        uris = [f"https://{self.registry.origin}{path}" for path in paths]
+        bodies = [Publish(uri, "many/small", _blob(document), _blob(card), "negotiated") for uri in uris]
+        statements = [self.identity.statement(body, log=self.registry.origin, issued=_now()) for body in bodies]
+        for data in (document, card):
+            await self.client.put_blob(data, statements[0])
+        await self.log(statements)
+        return paths
+
+    async def votes(self, number: int, choices: Sequence[str]) -> list[Statement]:
+        """As many signed votes, each by a DID of its own, that have seen the newest checkpoint; first choice first."""
+        note = (await self.client.checkpoint()).decode()
+        ballot = Ballot(TOPIC, 0, tuple((choice,) for choice in (*choices, NONE)), note)
+        voters = [Identity.create() for _ in range(number)]
+        return [voter.statement(ballot, log=self.registry.origin, issued=_now()) for voter in voters]
+
+    async def log(self, statements: Sequence[Statement]) -> None:
+        """Log all of them. Raises `SceneFailed` when one is refused."""
+        for start in range(0, len(statements), MAX_BATCH):
+            for outcome in await self.client.submit_batch(statements[start : start + MAX_BATCH]):
+                if not isinstance(outcome, bytes):
+                    raise SceneFailed(str(outcome)) from outcome
+
+    async def decide(self) -> None:
+        """Close the open epoch."""
+        await ask(self.registry.data / "run", "decide")
+
+
+@asynccontextmanager
+async def author(registry: Registry, home: Path) -> AsyncIterator[Author]:
+    """A new author at a registry, whose trust is kept in `home`."""
+    identity, network, registries = Identity.create(), Network(), TrustedRegistries(home)
+    registries.add(parse_registry_name(registry.name))
+    async with RegistryClient(registry.url, network) as client:
+        yield Author(registry, identity, client, Publisher(identity, client, registries, registry.origin, network))
+
+
+def hashes() -> list[str]:
+    """The protocol hashes of the first-party protocol, newest version first."""
+    return [load_project(PRODUCT_INFO / version).protocol_hash for version in ("1.1", "1.0")]
+
+
+def _blob(data: bytes) -> Blob:
+    return Blob(hex_digest(data), len(data))
+
+
+def _now() -> int:
+    return int(time.time())

@@ -1,0 +1,64 @@
+"""What the sandbox costs once a handler runs in it: the same worker, the same handler, the same events, with and without it.
+
+A round trip is a request that reaches the provider's handler and the operation it asks for, then the operation's result and the
+answer to send: two events given to the worker, and two lists of effects judged.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from treaty_client.handlers import Isolation, SandboxPool, Session
+from treaty_client.project import load_project
+from treaty_consensus.handler import read_wheel
+from treaty_handler import Invoke, Opened, Received, Result, Send, encode_json
+
+from .contest import Group, Meter, Row, Sample
+from .counterpart import PRODUCT
+from .publishing import PRODUCT_INFO
+from .servers import SceneFailed
+
+ROUND_TRIPS = 300
+PEER = "did:example:peer"
+
+ROWS = (Row("sandbox", "sandboxed handler round trips", "the same worker without a sandbox", "1/s", "bubblewrap", "none", 0.95),)
+
+
+@asynccontextmanager
+async def scene() -> AsyncIterator[Mapping[str, Meter]]:
+    """A session of the same handler in either isolation."""
+    project = load_project(PRODUCT_INFO / "1.1")
+    package = read_wheel(*project.build_wheel(f"https://bench.example/protocols/bench.example/product-info/{project.version}"))
+    isolations: tuple[Isolation, ...] = ("bubblewrap", "none")
+    meters: dict[str, Meter] = {}
+    async with AsyncExitStack() as stack:
+        for isolation in isolations:
+            pool = await stack.enter_async_context(SandboxPool(size=0, isolation=isolation))
+            worker = await pool.load(package, local="did:example:local", peers=[PEER])
+            session = await worker.open("provider")
+            await session.handle(Opened())
+            meters[isolation] = _rate(session)
+        yield meters
+
+
+def _rate(session: Session) -> Meter:
+    request = {"messageId": "m1", "type": "REQUEST", "action": "getProductInfo", "productId": PRODUCT["productId"]}
+    received = Received(peer=PEER, data=encode_json(request))
+
+    async def read() -> Sample:
+        begun = time.perf_counter()
+        for _ in range(ROUND_TRIPS):
+            (invoke,) = await session.handle(received)
+            if not isinstance(invoke, Invoke):
+                raise SceneFailed(f"the handler wants {invoke}")
+            (send,) = await session.handle(Result(call=invoke.call, value=PRODUCT))
+            if not isinstance(send, Send):
+                raise SceneFailed(f"the handler wants {send}")
+        return Sample(ROUND_TRIPS / (time.perf_counter() - begun))
+
+    return read
+
+
+GROUP = Group("sandboxing", ROWS, scene, turns=8)
