@@ -23,7 +23,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from treaty_client.network.hosts import Network
-from treaty_consensus.errors import NotFound, TreatyError
+from treaty_consensus.errors import NotFound, TreatyError, Unavailable
 
 from . import maintenance
 from .blobs import BlobStore
@@ -254,6 +254,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(app(tokens) or 0)
     except TreatyError as error:
         complain(error, as_json="--json" in tokens)
+        sys.exit(1)
+    except OSError as error:
+        failure = Unavailable("system.file", f"{error.strerror or error}: {error.filename or 'a system call'}.")
+        complain(failure, as_json="--json" in tokens)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

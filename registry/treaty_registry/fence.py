@@ -32,15 +32,18 @@ _DIGEST = 64
 
 
 def create_fence(path: Path, origin: str) -> None:
-    """Record the empty tree, for a new log. Durable when it returns. Raises `Conflict` when there is a record."""
-    try:
-        durable.create(path, _slot(Checkpoint(origin, 0, EMPTY_ROOT)).ljust(2 * _SLOT, b"\0"), mode=0o600)
-    except FileExistsError as error:
+    """Record the empty tree, for a new log. Durable when it returns.
+
+    Raises `Conflict` when there is a record already of more than the empty tree, which is what a crash at this point may have
+    left, and `Untrusted` when there is a damaged one.
+    """
+    if path.exists() and _newest(path.read_bytes(), path)[1].size:
         raise Conflict(
             "fence.exists",
             f"{path} exists, so a log was signed here, but its keys are missing.",
             fix="Bring the keys back, or start a new log in an empty data directory.",
-        ) from error
+        )
+    durable.write(path, _slot(Checkpoint(origin, 0, EMPTY_ROOT)).ljust(2 * _SLOT, b"\0"), mode=0o600)
 
 
 def read_fence(path: Path, origin: str) -> Checkpoint:
@@ -54,7 +57,7 @@ def read_fence(path: Path, origin: str) -> Checkpoint:
             f"{path}, the record of what this log has signed, is missing.",
             fix="Bring back the newest copy of this file. Never start with an older one, or without it.",
         ) from error
-    return _newest(data, path, origin)[1]
+    return _of(_newest(data, path)[1], path, origin)
 
 
 class Fence:
@@ -67,7 +70,7 @@ class Fence:
         self._lock = threading.Lock()
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._next, self.record = _newest(os.pread(self._descriptor, 2 * _SLOT, 0), path, origin)
+            self._next, self.record = _newest(os.pread(self._descriptor, 2 * _SLOT, 0), path)
         except BlockingIOError as error:
             os.close(self._descriptor)
             raise Unavailable(
@@ -108,15 +111,19 @@ def _slot(record: Checkpoint) -> bytes:
     return hex_digest(rest).encode() + rest
 
 
-def _newest(data: bytes, path: Path, origin: str) -> tuple[int, Checkpoint]:
+def _of(record: Checkpoint, path: Path, origin: str) -> Checkpoint:
+    if record.origin != origin:
+        raise Untrusted("fence.other-log", f"{path} belongs to the log {record.origin}, not to {origin}.")
+    return record
+
+
+def _newest(data: bytes, path: Path) -> tuple[int, Checkpoint]:
     """The number of the slot to write next, and the record that counts."""
     records = [_read(data[begin : begin + _SLOT]) for begin in (0, _SLOT)]
     sizes = [record.size if record else -1 for record in records]
     newest = records[sizes.index(max(sizes))]
     if newest is None or len(data) != 2 * _SLOT or (sizes[0] == sizes[1] and records[0] != records[1]):
         raise Untrusted("fence.unreadable", f"{path} is damaged.", fix="Bring back its newest copy.")
-    if newest.origin != origin:
-        raise Untrusted("fence.other-log", f"{path} belongs to the log {newest.origin}, not to {origin}.")
     return sizes.index(min(sizes)), newest
 
 

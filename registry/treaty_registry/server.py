@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
 
 from granian.constants import HTTPModes, Interfaces, SSLProtocols
 from granian.server.embed import Server
 
-from treaty_consensus.errors import Unavailable
+from treaty_consensus.errors import Malformed, Unavailable
 
 from .app import create_app
 from .control import control_socket
@@ -25,9 +26,11 @@ _LAST_REQUESTS = 10
 async def serve(settings: Settings, ready: Callable[[Registry], None]) -> None:
     """Open the registry and serve it until SIGTERM or SIGINT; then finish the requests under way, and what has queued up.
 
-    `ready` is called once connections are taken. Raises as `Registry.open`, and `Unavailable` when the port is taken.
+    `ready` is called once connections are taken. Raises as `Registry.open`, `Unavailable` when the port is taken, `Malformed`
+    when the TLS files are none.
     """
     _check_port(settings)
+    _check_tls(settings)
     async with Registry.open(settings) as registry:
         server = Server(
             create_app(registry),
@@ -48,18 +51,20 @@ async def serve(settings: Settings, ready: Callable[[Registry], None]) -> None:
             loop.add_signal_handler(number, server.stop)
         async with control_socket(settings.control, {"decide": registry.decide, "rebuild": registry.rebuild}):
             serving = asyncio.create_task(server.serve())
-            await _taking_connections(settings, serving)
-            ready(registry)
+            if await _takes_connections(settings, serving):
+                ready(registry)
             await serving
 
 
-async def _taking_connections(settings: Settings, serving: asyncio.Task[None]) -> None:
+async def _takes_connections(settings: Settings, serving: asyncio.Task[None]) -> bool:
+    """Wait until the server takes connections; False when it ended instead."""
     while not serving.done():
         with suppress(OSError):
             _, writer = await asyncio.open_connection(settings.host, settings.port)
             writer.close()
-            return
+            return True
         await asyncio.sleep(0.01)
+    return False
 
 
 def _check_port(settings: Settings) -> None:
@@ -75,3 +80,16 @@ def _check_port(settings: Settings) -> None:
                 f"{settings.host} port {settings.port} cannot be listened on: {error.strerror}.",
                 fix="Choose another one: --port",
             ) from error
+
+
+def _check_tls(settings: Settings) -> None:
+    if settings.tls_cert is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key)
+    except OSError as error:  # ssl.SSLError is one
+        raise Malformed(
+            "settings.tls",
+            f"{settings.tls_cert} and {settings.tls_key} are no certificate chain and its key: {error.strerror or error}.",
+            fix="Give PEM files: --tls-cert, the chain, the server's own certificate first; --tls-key, its private key.",
+        ) from error

@@ -76,6 +76,11 @@ def test_it_survives_a_restart_and_only_its_owner_reads_it(path: Path) -> None:
     assert [item.name for item in path.parent.iterdir()] == ["head"]
 
 
+def test_a_crash_before_the_keys_were_made_is_no_obstacle(path: Path) -> None:
+    create_fence(path, "another.example")
+    assert read_fence(path, "another.example").size == 0
+
+
 def test_a_log_is_made_once(fence: Fence, path: Path) -> None:
     fence.advance(1, root(1))
     with pytest.raises(Conflict) as refused:

@@ -13,6 +13,7 @@ from signers import NOW, ORIGIN, domain_signer, key_signer, signed
 
 from treaty_consensus.errors import Conflict, NotFound, Refused, TreatyError, Untrusted
 from treaty_registry.entry import Logged
+from treaty_registry.fence import create_fence
 from treaty_registry.registry import Registry, open_operator
 from treaty_registry.settings import Settings
 from treaty_registry.storage.postgres import connect, migrate, migrations
@@ -58,6 +59,13 @@ async def test_a_crash_between_keys_and_genesis_is_made_good(tmp_path: Path, dat
     operator = await asyncio.to_thread(open_operator, settings_for(tmp_path / "registry", database))
     async with open_registry(tmp_path / "registry", database, web) as registry:
         assert (registry.operator, registry.head.size) == (operator.did, 2)
+
+
+async def test_a_crash_before_the_keys_is_made_good(tmp_path: Path, database: str, web: Web) -> None:
+    (tmp_path / "registry").mkdir()
+    create_fence(tmp_path / "registry" / "head", ORIGIN)
+    async with open_registry(tmp_path / "registry", database, web) as registry:
+        assert registry.head.size == 2
 
 
 async def test_a_token_is_spent_once_by_whoever_comes_first(registry: Registry) -> None:

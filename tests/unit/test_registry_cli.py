@@ -147,14 +147,29 @@ def test_it_serves_https(data: Path, port: int, tmp_path: Path) -> None:
         assert answer.text.startswith("registry.example\n2\n")
 
 
+def refused(data: Path, *options: str) -> str:
+    """What `serve` says when it refuses to begin; nothing was made."""
+    arguments = [str(PROGRAM), "serve", "--data", str(data), *options]
+    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert not (data / "keys").exists()
+    return ended.stderr
+
+
 def test_a_port_that_is_taken(data: Path, port: int) -> None:
     with socket.create_server(("127.0.0.1", port)):
-        arguments = [str(PROGRAM), "serve", "--data", str(data), "--port", str(port)]
-        ended = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert "server.port" in ended.stderr
-    assert "--port" in ended.stderr
-    assert not (data / "keys").exists()
+        said = refused(data, "--port", str(port))
+    assert "server.port" in said
+    assert "--port" in said
+
+
+def test_tls_files_that_are_none(data: Path, port: int, tmp_path: Path) -> None:
+    (tmp_path / "junk.pem").write_text("junk")
+    for name in ("junk.pem", "missing.pem"):
+        file = str(tmp_path / name)
+        said = refused(data, "--port", str(port), "--tls-cert", file, "--tls-key", file)
+        assert "settings.tls" in said
+        assert "--tls-key" in said
 
 
 def test_init_and_migrate_without_a_server(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,6 +204,14 @@ def test_an_audit_with_findings_fails(data: Path, capsys: pytest.CaptureFixture[
     status, _, err = run(capsys, "decide", "--data", str(data))
     assert status == 1
     assert "fence.behind" in err
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("in the way")
+    status, _, err = run(capsys, "init", "--data", str(tmp_path / "file" / "data"), "--origin", "registry.example")
+    assert status == 1
+    assert "system.file" in err
+    assert str(tmp_path / "file") in err
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:

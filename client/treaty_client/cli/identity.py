@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import secrets
+import time
 from pathlib import Path
 
 from cyclopts import App
@@ -53,3 +55,17 @@ def show(*, options: Options = Options()) -> None:
         value |= {"document_url": identity.parsed.document_url, "document": identity.did_document()}
         lines.append(f"document: {escape(identity.parsed.document_url)}\n{escape(json.dumps(identity.did_document(), indent=2))}")
     options.output.result(value, *lines)
+
+
+@app.command
+def token(*, options: Options = Options()) -> None:
+    """Print a token, good for five minutes and one certificate, with which the stock `sigstore` command signs as this DID.
+
+    The registry's Sigstore services accept it: download URL/trust-config.json, then
+    sigstore --trust-config trust-config.json sign --identity-token "$(treaty identity token)" FILE
+    """
+    from ..attestation import identity_token  # here, for it imports Sigstore, which the other commands need not wait for
+
+    identity, origin = options.identity(), options.trusted().name.origin
+    made = identity_token(identity.key_id, identity.sign, origin=origin, now=int(time.time()), jti=secrets.token_hex(16))
+    options.output.result({"token": made, "origin": origin}, made)
