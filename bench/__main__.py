@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 from collections.abc import Iterable
 
@@ -17,6 +18,8 @@ from .reading import GROUP as READING
 from .sandboxing import GROUP as SANDBOXING
 from .voting import GROUP as VOTING
 
+GROUPS = (READING, HANDSHAKING, VOTING, SANDBOXING)
+
 
 def main() -> int:
     """Run; the exit status."""
@@ -27,20 +30,24 @@ def main() -> int:
     parser.add_argument("--with-verdaccio", nargs="?", const="verdaccio", metavar="PROGRAM", help="compare with this verdaccio")
     parser.add_argument("--list", action="store_true", help="name the groups and rows")
     arguments = parser.parse_args()
-    groups = (READING, HANDSHAKING, VOTING, SANDBOXING, rivals.group(arguments.with_devpi, arguments.with_verdaccio))
+    groups = (*GROUPS, rivals.group(arguments.with_devpi, arguments.with_verdaccio))
     console = Console(highlight=False, emoji=False)
     if arguments.list:
         for group in groups:
             console.print(f"{group.name}: {', '.join(row.name for row in group.rows)}")
         return 0
+    names = {name for group in groups for name in (group.name, *(row.name for row in group.rows))}
+    if unknown := set(arguments.only) - names:
+        parser.error(f"no row or group is called {', '.join(sorted(unknown))}; see --list")
+    if arguments.rounds < 1:
+        parser.error("--rounds is at least 1")
     chosen = list(_choose(groups, arguments.only))
-    if not chosen or arguments.rounds < 1:
-        parser.error("nothing to measure; see --list")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that every process that was started is ended
     where = report.machine()
     console.print(where)
     results = asyncio.run(_measure(chosen, arguments.rounds, console))
     lines = [report.line_of(result, where) for result in results]
-    report.keep(lines, [row.name for group in groups for row in group.rows])
+    report.keep(lines, [row.name for rows in (*(group.rows for group in GROUPS), rivals.ROWS) for row in rows])
     console.print(report.table(lines))
     return 0
 

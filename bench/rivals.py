@@ -27,6 +27,7 @@ from .servers import Processors, SceneFailed, free_port, listens, ready, registr
 _RECORD = "record from PostgreSQL"
 _DEVPI = Row("devpi", _RECORD, "devpi-server's metadata of a project", "1/s", "record", "devpi", 15)
 _VERDACCIO = Row("verdaccio", _RECORD, "verdaccio's metadata of a package", "1/s", "record", "verdaccio", 5)
+ROWS = (_DEVPI, _VERDACCIO)
 _NAME = "treaty-bench-package"
 
 _VERDACCIO_CONFIG = """
@@ -38,9 +39,9 @@ log: {{type: stdout, level: error}}
 
 
 def group(devpi: str | None, verdaccio: str | None) -> Group:
-    """The rows for these programs."""
-    programs = {row: program for row, program in ((_DEVPI, devpi), (_VERDACCIO, verdaccio)) if program}
-    return Group("rivals", tuple(programs), partial(_scene, devpi, verdaccio), turns=4)
+    """The rows for the programs that were named."""
+    rows = tuple(row for row, program in zip(ROWS, (devpi, verdaccio), strict=True) if program)
+    return Group("rivals", rows, partial(_scene, devpi, verdaccio), turns=4)
 
 
 @asynccontextmanager
