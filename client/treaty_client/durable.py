@@ -17,7 +17,13 @@ from pathlib import Path
 
 def write(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Replace `path` by `data`, creating its directories. Durable when it returns. Raises OSError; then `path` is as before."""
-    _place(path, data, mode, replace=True)
+    _place(path, data, mode)
+
+
+def write_unsynced(path: Path, data: bytes) -> None:
+    """As `write`, for bytes that can be had again and are checked when they are read: after a power failure the file may be
+    absent, or hold something else."""
+    _place(path, data, 0o644, sync=False)
 
 
 def create(path: Path, data: bytes, *, mode: int = 0o644) -> None:
@@ -37,7 +43,7 @@ def exclusive(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _place(path: Path, data: bytes, mode: int, *, replace: bool) -> None:
+def _place(path: Path, data: bytes, mode: int, *, replace: bool = True, sync: bool = True) -> None:
     try:
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     except FileNotFoundError:
@@ -49,7 +55,8 @@ def _place(path: Path, data: bytes, mode: int, *, replace: bool) -> None:
             os.fchmod(file.fileno(), mode)
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         if replace:
             temporary.replace(path)
         else:
@@ -58,7 +65,12 @@ def _place(path: Path, data: bytes, mode: int, *, replace: bool) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    if sync:
+        _sync_directory(path.parent)
+
+
+def _sync_directory(folder: Path) -> None:
+    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)
     finally:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 
 import pytest
+import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 from signers import domain_signer, key_signer, signed
@@ -28,6 +29,11 @@ values = st.recursive(
 def test_canonical_json_round_trips(value: object) -> None:
     data = canonical.dumps(value)
     assert canonical.loads(data, limit=len(data)) == value
+
+
+@given(values | st.dictionaries(st.text("ab\x00\x1f\x7f\"\\/\ud7ff\ue000\uffff\U00010000", max_size=3), scalars))
+def test_canonical_json_is_what_the_reference_writes(value: object) -> None:
+    assert canonical.dumps(value) == rfc8785.dumps(value)  # type: ignore[arg-type]
 
 
 @given(st.binary(max_size=200))
