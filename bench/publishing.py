@@ -18,7 +18,7 @@ from treaty_consensus.canonical import hex_digest
 from treaty_consensus.kinds import NONE, Ballot, Blob, Publish
 from treaty_consensus.protocol import Card
 from treaty_consensus.statement import Statement
-from treaty_registry.control import ask
+from treaty_registry.operator.control import ask
 
 from .servers import REPOSITORY, Registry, SceneFailed
 

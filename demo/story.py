@@ -12,7 +12,7 @@ from typing import Any
 from narration import Narrator
 from stage import BIN, REGISTRY, DemoFailed, Stage, free_port, wait_for, wait_until_ready
 
-from treaty_registry.fence import create_fence
+from treaty_registry.log.fence import create_fence
 
 PUBLISHER = "catalogue.example"
 SHOP, BUYER, MARKET, COURIER, STUDIO = DOMAINS = (

@@ -17,7 +17,7 @@ from treaty_consensus import did, kinds
 from treaty_consensus.errors import NotFound, TreatyError
 from treaty_consensus.protocol import Card
 from treaty_consensus.statement import Statement
-from treaty_registry.entry import Logged
+from treaty_registry.log.entry import Logged
 from treaty_registry.registry import Registry
 from treaty_registry.settings import Settings
 

@@ -9,12 +9,12 @@ from litestar.di import Provide
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
-from .fast_path import FastPath
-from .memory import Memory
 from .registry import Registry
 from .routes import blobs, health, identities, log, names, protocols, sigstore, statements, topics
 from .routes.responses import on_exception
-from .views import Views
+from .serving.fast_path import FastPath
+from .serving.memory import Memory
+from .serving.views import Views
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp

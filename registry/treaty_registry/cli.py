@@ -25,15 +25,15 @@ from rich.table import Table
 from treaty_client.network.hosts import Network
 from treaty_consensus.errors import NotFound, TreatyError, Unavailable
 
-from . import maintenance
-from .blobs import BlobStore
 from .console import complain, show
-from .control import NOT_RUNNING, ask
-from .decisions import Decided
-from .fence import read_fence
+from .log.fence import read_fence
+from .operator import maintenance
+from .operator.control import NOT_RUNNING, ask
+from .operator.decisions import Decided
 from .registry import Registry, open_operator, running_database
 from .server import serve as serve_http
 from .settings import Quotas, Settings
+from .storage.blobs import BlobStore
 from .storage.postgres import connect, lead
 from .storage.postgres import migrate as migrate_database
 

@@ -32,27 +32,27 @@ from treaty_consensus.sigstore_leaf import parse_sigstore_leaf
 from treaty_consensus.statement import Verified
 
 from . import projection
-from .admission import Admission
-from .blobs import BlobStore
-from .checkpoints import RENEWAL, CheckpointSigner, Head
-from .decisions import Decided, Decisions
-from .entry import Logged
-from .fence import Fence, create_fence
-from .gossip import Gossip
-from .identities import Identities
-from .leader import Leader
-from .log_reader import LogReader
-from .maintenance import Rebuilt, rebuild
-from .operator import Operator, create_operator, load_operator
-from .quota import Quota
-from .sequencer import Place, Proposal, Sequencer
+from .admission.identities import Identities
+from .admission.quota import Quota
+from .admission.statements import Admission
+from .admission.uploads import Uploads
+from .admission.verifier import Verifier
+from .keys import Operator, create_operator, load_operator
+from .log.checkpoints import RENEWAL, CheckpointSigner, Head
+from .log.entry import Logged
+from .log.fence import Fence, create_fence
+from .log.gossip import Gossip
+from .log.leader import Leader
+from .log.reader import LogReader
+from .log.sequencer import Place, Proposal, Sequencer
+from .operator.decisions import Decided, Decisions
+from .operator.maintenance import Rebuilt, rebuild
 from .settings import Settings
 from .sigstore_authority.keys import AuthorityKeys
 from .sigstore_authority.ports import LoggedLeaf
+from .storage.blobs import BlobStore
 from .storage.embedded import embedded_postgres
 from .storage.postgres import Pool, connect, lead, migrate, open_pool
-from .uploads import Uploads
-from .verifier import Verifier
 
 __all__ = ["Head", "Registry", "open_operator", "running_database"]
 

@@ -15,7 +15,7 @@ from granian.server.embed import Server
 from treaty_consensus.errors import Malformed, Unavailable
 
 from .app import create_app
-from .control import control_socket
+from .operator.control import control_socket
 from .registry import Registry
 from .settings import Settings
 

@@ -19,7 +19,7 @@ from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unavailable
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.merkle import verify_consistency
 from treaty_registry import registry as registry_module
-from treaty_registry.fence import read_fence
+from treaty_registry.log.fence import read_fence
 from treaty_registry.registry import Registry
 from treaty_registry.storage.postgres import LEADER, connect
 

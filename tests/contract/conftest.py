@@ -11,7 +11,7 @@ from registries import Web
 from signers import ORIGIN, Signer, domain_signer
 
 from treaty_registry.app import create_app
-from treaty_registry.operator import Operator, load_operator
+from treaty_registry.keys import Operator, load_operator
 from treaty_registry.registry import Registry
 
 

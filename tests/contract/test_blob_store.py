@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from treaty_consensus.errors import Malformed, Unavailable
-from treaty_registry.blobs import BlobStore
+from treaty_registry.storage.blobs import BlobStore
 
 
 def digest(data: bytes) -> str:

@@ -10,7 +10,7 @@ from signers import Signer
 
 from treaty_consensus import canonical, kinds
 from treaty_consensus.statement import Statement
-from treaty_registry.operator import Operator
+from treaty_registry.keys import Operator
 from treaty_registry.registry import Registry
 
 

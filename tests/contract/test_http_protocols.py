@@ -11,7 +11,7 @@ from registries import TOPIC, Web, ballot, publication
 from signers import NOW, ORIGIN, Signer, domain_signer, key_signer
 
 from treaty_consensus import canonical, kinds
-from treaty_registry import catalogue
+from treaty_registry.catalogue import queries
 from treaty_registry.registry import Registry
 
 JSON, MARKDOWN, BUNDLE = "application/json", "text/markdown; charset=utf-8", "application/vnd.treaty.bundle.v1+json"
@@ -62,7 +62,7 @@ async def test_a_record_says_everything_of_a_version(api: httpx.AsyncClient, ali
 async def test_strangers_do_not_crowd_out_the_publisher(
     api: httpx.AsyncClient, alice: Signer, bob: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalogue, "MAX_HANDLERS", 3)
+    monkeypatch.setattr(queries, "MAX_HANDLERS", 3)
     made = publication(alice)
     await publish(api, alice, made)
     theirs = [await attach(api, bob, made, release) for release in ("1", "2", "3")]

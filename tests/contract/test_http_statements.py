@@ -16,7 +16,7 @@ from signers import Signer
 from treaty_consensus import canonical, kinds
 from treaty_consensus.log.proof import Receipt
 from treaty_consensus.statement import MAX_LEAF
-from treaty_registry.operator import Operator
+from treaty_registry.keys import Operator
 from treaty_registry.registry import Registry
 from treaty_registry.routes import requests
 

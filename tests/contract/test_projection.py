@@ -14,8 +14,8 @@ from treaty_consensus import canonical, kinds
 from treaty_consensus.sigstore_leaf import parse_sigstore_leaf
 from treaty_consensus.statement import Statement, parse
 from treaty_registry import projection
-from treaty_registry.entry import Entry
-from treaty_registry.operator import Operator
+from treaty_registry.keys import Operator
+from treaty_registry.log.entry import Entry
 from treaty_registry.registry import Registry
 
 MIGRATION = resources.files("treaty_registry.storage").joinpath("migrations/0002_catalogue.sql").read_text()

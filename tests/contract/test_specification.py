@@ -27,10 +27,12 @@ from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import archive, manifest, wheel
 from treaty_consensus.log import note, proof
 from treaty_consensus.log.merkle import leaf_hash
-from treaty_registry import catalogue, fast_path, search, topics, uploads
-from treaty_registry.bundle import MAX_TOPIC_PROTOCOLS
+from treaty_registry.admission import uploads
+from treaty_registry.catalogue import queries, search
 from treaty_registry.problems import problem_of
 from treaty_registry.routes import blobs, requests, statements
+from treaty_registry.serving import fast_path, topics
+from treaty_registry.serving.bundles import MAX_TOPIC_PROTOCOLS
 from treaty_registry.sigstore_authority import ca, rekor, timestamps
 
 ROOT = Path(__file__).parents[2]
@@ -46,17 +48,18 @@ OWNERS = {
     "README.md": ["canonical.py"],
     "statements.md": ["statement.py", "kinds.py", "admit.py", "facts.py"],
     "protocols.md": ["treaty_consensus/protocol.py", "did.py", "egress.py"],
-    "log.md": ["log/*.py", "sigstore_leaf.py", "treaty_consensus/audit.py", "registries/audit.py", "mirror.py"],
+    "log.md": ["treaty_consensus/log/*.py", "sigstore_leaf.py", "treaty_consensus/audit.py", "registries/audit.py", "mirror.py"],
     "handler-packages.md": ["handler/*.py", "attestation.py"],
     "bundles.md": ["verification/*.py", "fetch.py"],
     "http.md": [
-        *("routes/*.py", "problems.py", "admission.py", "uploads.py", "quota.py", "gossip.py", "sequencer.py", "views.py"),
-        *("catalogue.py", "treaty_registry/topics.py", "search.py", "sigstore_token.py"),
+        *("routes/*.py", "problems.py", "admission/*.py", "gossip.py", "sequencer.py", "views.py", "sigstore_token.py"),
+        *("catalogue/queries.py", "serving/topics.py", "search.py"),
         *("sigstore_authority/ca.py", "sigstore_authority/certificates.py", "sigstore_authority/rekor.py"),
     ],
     "home.md": [
         *("treaty_client/identity.py", "registries/trust.py", "policy.py", "store.py", "reports/ledger.py", "export.py"),
-        *("settings.py", "fence.py", "operator.py", "leader.py", "sigstore_authority/keys.py", "storage/*.py"),
+        *("settings.py", "fence.py", "treaty_registry/keys.py", "leader.py", "log/tables.py", "sigstore_authority/keys.py"),
+        *("storage/postgres.py", "storage/embedded.py"),
     ],
 }
 """The modules whose every code a file of the specification lists."""
@@ -80,12 +83,12 @@ CAPS = {
     ],
     "bundles.md": [
         *(bundle.MAX_BUNDLE, bundle.MAX_LEAVES, bundle.MAX_BLOBS, bundle.MAX_CONSISTENCY, evidence.CLOCK_SKEW),
-        *(catalogue.MAX_HANDLERS, MAX_TOPIC_PROTOCOLS),
+        *(queries.MAX_HANDLERS, MAX_TOPIC_PROTOCOLS),
     ],
     "http.md": [
         *(fast_path.MAX_PATH, fast_path.MAX_QUERY, fast_path.MAX_HEADER_BYTES, requests.BODY_SECONDS, uploads.MAX_WAITING),
         *(statements.MAX_BATCH, statements.MAX_BATCH_BYTES, blobs.MAX_STATEMENT_HEADER, statement.MAX_LEAF),
-        *(search.MAX_QUERY, search.MAX_QUERY_TERMS, catalogue.MAX_PAGE, catalogue.MAX_VERSIONS, topics.MAX_TOPICS),
+        *(search.MAX_QUERY, search.MAX_QUERY_TERMS, queries.MAX_PAGE, queries.MAX_VERSIONS, topics.MAX_TOPICS),
         *(ca.MAX_REQUEST, timestamps.MAX_QUERY, rekor.MAX_REQUEST, sigstore_token.MAX_TOKEN, sigstore_token.MAX_LIFETIME),
     ],
     "home.md": [

@@ -13,10 +13,10 @@ from signers import ORIGIN, key_signer
 
 from treaty_consensus.log.merkle import verify_consistency
 from treaty_consensus.log.proof import Receipt
-from treaty_registry.checkpoints import CheckpointSigner
-from treaty_registry.entry import Logged
-from treaty_registry.fence import Fence, read_fence
-from treaty_registry.storage import log_tables
+from treaty_registry.log import tables as log_tables
+from treaty_registry.log.checkpoints import CheckpointSigner
+from treaty_registry.log.entry import Logged
+from treaty_registry.log.fence import Fence, read_fence
 from treaty_registry.storage.postgres import connect
 
 BEFORE, INTERRUPTED, AFTER = (key_signer(name) for name in ("before", "interrupted", "after"))

@@ -20,7 +20,7 @@ from treaty_consensus.handler import build_wheel
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.note import KeyType, SignerKey, sign
 from treaty_consensus.statement import Statement
-from treaty_registry.entry import Logged
+from treaty_registry.log.entry import Logged
 from treaty_registry.registry import Registry
 from treaty_registry.settings import Quotas, Rate, Settings
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unavailable, Untrusted
-from treaty_registry.control import Command, ask, control_socket
+from treaty_registry.operator.control import Command, ask, control_socket
 
 
 async def answer() -> object:

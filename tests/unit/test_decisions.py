@@ -15,7 +15,7 @@ from treaty_consensus import kinds, statement
 from treaty_consensus.audit import Replay
 from treaty_consensus.canonical import loads
 from treaty_consensus.kinds import MAX_TRANSCRIPT
-from treaty_registry.entry import Logged
+from treaty_registry.log.entry import Logged
 from treaty_registry.registry import Registry
 
 AGENTS = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta", "echo")]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unavailable, Untrusted
-from treaty_registry.fence import Fence, create_fence, read_fence
+from treaty_registry.log.fence import Fence, create_fence, read_fence
 
 ORIGIN = "registry.example"
 

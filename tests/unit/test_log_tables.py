@@ -11,8 +11,8 @@ import pytest
 from treaty_consensus.errors import Untrusted
 from treaty_consensus.log.merkle import EMPTY_ROOT, Frontier, leaf_hash
 from treaty_consensus.log.tiles import Tile, TreeEdge
-from treaty_registry.entry import Entry
-from treaty_registry.storage import log_tables
+from treaty_registry.log import tables as log_tables
+from treaty_registry.log.entry import Entry
 from treaty_registry.storage.postgres import Connection, connect
 
 EDGES = [0, 1, 2, 3, 255, 256, 257, 511, 512, 513, 767, 768, 1023, 1025]

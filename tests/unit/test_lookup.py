@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from treaty_registry import lookup
-from treaty_registry.lookup import MAX_BATCH, Lookup
+from treaty_registry.catalogue import lookup
+from treaty_registry.catalogue.lookup import MAX_BATCH, Lookup
 
 
 class Connections:

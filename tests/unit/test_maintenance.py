@@ -17,11 +17,11 @@ from signers import domain_signer, key_signer
 from treaty_consensus import kinds
 from treaty_consensus.errors import Untrusted
 from treaty_consensus.sigstore_leaf import CertificateLeaf
-from treaty_registry import maintenance
-from treaty_registry.fence import read_fence
-from treaty_registry.maintenance import Audited
+from treaty_registry.log import tables as log_tables
+from treaty_registry.log.fence import read_fence
+from treaty_registry.operator import maintenance
+from treaty_registry.operator.maintenance import Audited
 from treaty_registry.registry import Registry
-from treaty_registry.storage import log_tables
 from treaty_registry.storage.postgres import connect
 
 AGENTS = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie")]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from typing import cast
 
-from treaty_registry.memory import Memory, Shelf
 from treaty_registry.registry import Head
-from treaty_registry.representation import IMMUTABLE, OCTETS, Representation
+from treaty_registry.serving.memory import Memory, Shelf
+from treaty_registry.serving.representation import IMMUTABLE, OCTETS, Representation
 
 
 def view(data: bytes, *, blob: bool = False) -> Representation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treaty_registry.negotiation import preferred_form, split_form
+from treaty_registry.serving.negotiation import preferred_form, split_form
 
 
 def test_suffixes_name_forms() -> None:

@@ -13,7 +13,7 @@ from treaty_consensus import admit
 from treaty_consensus.election.rule import development_parameters
 from treaty_consensus.errors import NotFound, TreatyError, Untrusted
 from treaty_consensus.facts import LogFact
-from treaty_registry.operator import Operator, create_operator, load_operator
+from treaty_registry.keys import Operator, create_operator, load_operator
 
 ORIGIN = "registry.example"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from treaty_consensus.errors import Unavailable
-from treaty_registry import quota
-from treaty_registry.quota import Quota
+from treaty_registry.admission import quota
+from treaty_registry.admission.quota import Quota
 from treaty_registry.settings import Quotas, Rate
 
 

@@ -12,12 +12,12 @@ from registries import Web, ballot, contents, log, open_registry, publication, p
 from signers import NOW, ORIGIN, domain_signer, key_signer, signed
 
 from treaty_consensus.errors import Conflict, NotFound, Refused, TreatyError, Untrusted
-from treaty_registry.entry import Logged
-from treaty_registry.fence import create_fence
+from treaty_registry.admission.uploads import Uploads
+from treaty_registry.log.entry import Logged
+from treaty_registry.log.fence import create_fence
 from treaty_registry.registry import Registry, open_operator
 from treaty_registry.settings import Settings
 from treaty_registry.storage.postgres import connect, migrate, migrations
-from treaty_registry.uploads import Uploads
 
 ALICE = domain_signer("alice.example")
 VOTER = key_signer("voter")
@@ -121,7 +121,7 @@ async def test_too_many_uploads_at_a_time(registry: Registry, web: Web, monkeypa
     web.serve(ALICE)
     await log(registry, ballot(registry), ALICE)
     made = publication(ALICE)
-    monkeypatch.setattr("treaty_registry.uploads.MAX_WAITING", len(made.document) - 1)
+    monkeypatch.setattr("treaty_registry.admission.uploads.MAX_WAITING", len(made.document) - 1)
     before = await contents(registry)
     with pytest.raises(TreatyError) as refused:
         await registry.put_blob(made.body.document.sha256, ALICE.statement(made.body).leaf, made.document)

@@ -24,7 +24,7 @@ from treaty_consensus import kinds
 from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.note import VerifierKey
 from treaty_registry.cli import main
-from treaty_registry.fence import Fence
+from treaty_registry.log.fence import Fence
 
 PROGRAM = Path(sys.executable).with_name("treaty-registry")
 

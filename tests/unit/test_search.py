@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treaty_consensus.errors import Malformed
-from treaty_registry.search import MAX_QUERY, MAX_QUERY_TERMS, query, vector
+from treaty_registry.catalogue.search import MAX_QUERY, MAX_QUERY_TERMS, query, vector
 
 LEXEME = re.compile(r"'([^'\\]+)':(\d+[ABCD](?:,\d+[ABCD])*)")
 

@@ -18,8 +18,8 @@ from treaty_consensus.log.proof import Receipt
 from treaty_consensus.sigstore_leaf import CertificateLeaf
 from treaty_registry import projection
 from treaty_registry import registry as registry_module
-from treaty_registry import sequencer as sequencer_module
-from treaty_registry.entry import Entry, Logged
+from treaty_registry.log import sequencer as sequencer_module
+from treaty_registry.log.entry import Entry, Logged
 from treaty_registry.registry import Registry
 from treaty_registry.storage.postgres import Connection
 

@@ -8,17 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TypeAlias
-
-from asyncpg import Connection
-from asyncpg.pool import PoolConnectionProxy
 
 from treaty_consensus.kinds import Body
 
-from ..entry import Entry
+from ..log.entry import Entry
+from ..storage.postgres import AnyConnection
 from . import authority, catalogue, election, records
-
-AnyConnection: TypeAlias = "Connection | PoolConnectionProxy"
 
 
 async def apply(connection: AnyConnection, entries: Sequence[Entry]) -> None:

@@ -9,11 +9,11 @@ import msgspec
 
 from treaty_consensus.kinds import Ballot, Body, Genesis, Grant, Identity, Parameters, Report
 
-from ..entry import Entry
+from ..log.entry import Entry
 from .columns import insert, statement_id, statement_of
 
 if TYPE_CHECKING:
-    from . import AnyConnection
+    from ..storage.postgres import AnyConnection
 
 
 async def _genesis(connection: AnyConnection, entries: Sequence[Entry]) -> None:

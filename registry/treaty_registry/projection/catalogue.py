@@ -10,12 +10,12 @@ from treaty_consensus.errors import Malformed, TooLarge
 from treaty_consensus.kinds import Body, Handler, Publish, Status, Withdrawal
 from treaty_consensus.protocol import Card, ProtocolUri, agora_digest, parse_card, parse_protocol_uri
 
-from .. import search
-from ..entry import Entry
+from ..catalogue import search
+from ..log.entry import Entry
 from .columns import insert, statement_id, statement_of
 
 if TYPE_CHECKING:
-    from . import AnyConnection
+    from ..storage.postgres import AnyConnection
 
 _NO_CARD = Card("", "")
 

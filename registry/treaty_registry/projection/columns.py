@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ..entry import Entry
+from ..log.entry import Entry
 
 if TYPE_CHECKING:
     from treaty_consensus.statement import Statement
 
-    from . import AnyConnection
+    from ..storage.postgres import AnyConnection
 
 
 async def insert(connection: AnyConnection, sql: str, rows: Iterable[Sequence[object]]) -> None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, cast
 from treaty_consensus.election.rule import FORMER
 from treaty_consensus.kinds import Body, Decision, Report
 
-from ..entry import Entry
+from ..log.entry import Entry
 from .columns import insert, statement_id, statement_of
 
 if TYPE_CHECKING:
-    from . import AnyConnection
+    from ..storage.postgres import AnyConnection
 
 
 async def _reports(connection: AnyConnection, entries: Sequence[Entry]) -> None:

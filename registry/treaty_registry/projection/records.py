@@ -9,12 +9,12 @@ import msgspec
 
 from treaty_consensus.kinds import Decision, Handler, Publish, Status, Withdrawal
 
-from ..catalogue import fetch_records
-from ..entry import Entry
+from ..catalogue.queries import fetch_records
+from ..log.entry import Entry
 from .columns import insert, statement_of
 
 if TYPE_CHECKING:
-    from . import AnyConnection
+    from ..storage.postgres import AnyConnection
 
 _ELECTED = "select uri from protocols where topic = $1 and document = any($2)"
 _WITHDRAWN = "select uri from protocols where card = any($1)"

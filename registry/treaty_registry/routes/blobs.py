@@ -13,8 +13,8 @@ from treaty_consensus.errors import Malformed
 from treaty_consensus.kinds import MAX_WHEEL, blobs_of
 from treaty_consensus.statement import parse
 
-from ..representation import NO_STORE, OCTETS, Representation
-from ..views import Views
+from ..serving.representation import NO_STORE, OCTETS, Representation
+from ..serving.views import Views
 from .documentation import READ, TEXT_BODY, WRITE, answers, operation
 from .requests import HttpRequest, read_body, source
 

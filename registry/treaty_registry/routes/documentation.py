@@ -10,7 +10,7 @@ from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, Operation, 
 from litestar.openapi.spec.enums import OpenAPIType
 
 from ..problems import MEDIA_TYPE, ProblemDetails
-from ..representation import JSON
+from ..serving.representation import JSON
 
 _EVERYWHERE = {
     400: "The request is malformed.",

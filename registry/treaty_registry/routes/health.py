@@ -8,8 +8,8 @@ from litestar.di import NamedDependency
 
 from treaty_consensus.errors import Unavailable
 
-from ..representation import JSON, NO_STORE
-from ..views import Views
+from ..serving.representation import JSON, NO_STORE
+from ..serving.views import Views
 from .documentation import answers
 
 

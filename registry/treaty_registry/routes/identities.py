@@ -6,9 +6,9 @@ from litestar import get
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
-from ..representation import Representation
-from ..resources import IdentityView
-from ..views import Views
+from ..catalogue.resources import IdentityView
+from ..serving.representation import Representation
+from ..serving.views import Views
 from .documentation import READ, answers
 from .requests import HttpRequest, target
 

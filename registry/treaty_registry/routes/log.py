@@ -6,9 +6,9 @@ from litestar import get
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
-from ..representation import OCTETS, TEXT, Representation
-from ..resources import LogView
-from ..views import Views
+from ..catalogue.resources import LogView
+from ..serving.representation import OCTETS, TEXT, Representation
+from ..serving.views import Views
 from .documentation import READ, answers
 from .requests import HttpRequest, target
 

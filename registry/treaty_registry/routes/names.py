@@ -11,9 +11,9 @@ from litestar.params import FromPath, QueryParameter
 from treaty_consensus.canonical import parse_digest
 from treaty_consensus.protocol import MAX_URI
 
-from ..representation import Representation
-from ..resources import HashMatches, Resolution
-from ..views import Views
+from ..catalogue.resources import HashMatches, Resolution
+from ..serving.representation import Representation
+from ..serving.views import Views
 from .documentation import READ, answers
 from .requests import HttpRequest, target
 

@@ -8,11 +8,11 @@ from litestar import get
 from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 
-from ..catalogue import MAX_PAGE
-from ..representation import BUNDLE, MARKDOWN, Representation
-from ..resources import Page, Record, Versions
-from ..search import MAX_QUERY
-from ..views import Views, parse_since
+from ..catalogue.queries import MAX_PAGE
+from ..catalogue.resources import Page, Record, Versions
+from ..catalogue.search import MAX_QUERY
+from ..serving.representation import BUNDLE, MARKDOWN, Representation
+from ..serving.views import Views, parse_since
 from .documentation import BUNDLE_BODY, READ, TEXT_BODY, answers, operation
 from .requests import HttpRequest, negotiated, number, target
 

@@ -12,7 +12,7 @@ from litestar.exceptions import HTTPException
 from treaty_consensus.canonical import parse_decimal
 from treaty_consensus.errors import Malformed, TooLarge
 
-from ..negotiation import Form, preferred_form, split_form
+from ..serving.negotiation import Form, preferred_form, split_form
 
 BODY_SECONDS = 30
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from litestar import Response
 
 from ..problems import MEDIA_TYPE, Problem, problem_of
-from ..representation import NO_STORE
+from ..serving.representation import NO_STORE
 from .requests import HttpRequest
 
 

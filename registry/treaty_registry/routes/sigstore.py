@@ -12,10 +12,10 @@ from litestar.di import NamedDependency
 
 from ..problems import http_problem
 from ..registry import Registry
-from ..representation import JSON, NO_STORE, Representation
+from ..serving.representation import JSON, NO_STORE, Representation
+from ..serving.views import Views
 from ..sigstore_authority import ca, rekor, timestamps
 from ..sigstore_authority.trust import trust_config
-from ..views import Views
 from .documentation import OBJECT_BODY, READ, TEXT_BODY, WRITE, answers, operation
 from .requests import HttpRequest, media_type, read_body, target
 from .responses import problem_response

@@ -11,11 +11,11 @@ from treaty_consensus.canonical import parse_digest
 from treaty_consensus.errors import Malformed, NotFound, TooLarge, TreatyError
 from treaty_consensus.statement import MAX_LEAF
 
-from ..entry import Logged
+from ..catalogue.resources import Envelope
+from ..log.entry import Logged
 from ..problems import Problem, ProblemDetails, http_problem, problem_of
-from ..representation import IMMUTABLE, JSON, NO_STORE, TEXT, Representation
-from ..resources import Envelope
-from ..views import Views
+from ..serving.representation import IMMUTABLE, JSON, NO_STORE, TEXT, Representation
+from ..serving.views import Views
 from .documentation import ENVELOPE, READ, TEXT_BODY, WRITE, answers, operation
 from .requests import HttpRequest, media_type, read_body, source, target
 from .responses import problem_response

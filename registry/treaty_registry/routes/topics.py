@@ -10,9 +10,9 @@ from litestar.params import FromPath, QueryParameter
 
 from treaty_consensus.did import MAX_DID
 
-from ..representation import BUNDLE, Representation
-from ..resources import Topic, Topics, VoterPosition
-from ..views import Views, parse_since
+from ..catalogue.resources import Topic, Topics, VoterPosition
+from ..serving.representation import BUNDLE, Representation
+from ..serving.views import Views, parse_since
 from .documentation import BUNDLE_BODY, READ, answers, operation
 from .protocols import Since
 from .requests import HttpRequest, negotiated, target

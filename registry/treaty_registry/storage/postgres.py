@@ -16,12 +16,15 @@ from importlib import resources
 from typing import TypeAlias
 
 import asyncpg
+from asyncpg.pool import PoolConnectionProxy
 
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Refused, Unavailable, Untrusted
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+AnyConnection: TypeAlias = "Connection | PoolConnectionProxy[asyncpg.Record]"
+"""A connection of one's own, or one that a pool lends."""
 
 DATABASE_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 """What a statement sent to PostgreSQL may raise, beside our own errors."""

@@ -38,15 +38,15 @@ from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Gone, NotFound
 from treaty_consensus.protocol import parse_protocol_uri
 
-from .catalogue import fetch_handlers
-from .registry import Head, Registry
-from .resources import Bundle, BundleLeaf
+from ..catalogue.queries import fetch_handlers
+from ..catalogue.resources import Bundle, BundleLeaf
+from ..registry import Head, Registry
 from .topics import check_topic
 
 if TYPE_CHECKING:
     from asyncpg import Record as Row
 
-    from .projection import AnyConnection
+    from ..storage.postgres import AnyConnection
 
 MAX_TOPIC_PROTOCOLS = 64
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:
     from asyncpg import Pool
 
-    from .projection import AnyConnection
+    from ..storage.postgres import AnyConnection
 
 MAX_BATCH = 256
 REST_SECONDS = 0.25

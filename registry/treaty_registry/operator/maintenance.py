@@ -25,12 +25,12 @@ from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.tiles import TreeEdge
 from treaty_consensus.statement import Statement
 
-from . import projection
-from .blobs import BlobStore
-from .entry import Entry
-from .fence import behind
-from .storage import log_tables
-from .storage.postgres import Connection, Pool, migrations
+from .. import projection
+from ..log import tables as log_tables
+from ..log.entry import Entry
+from ..log.fence import behind
+from ..storage.blobs import BlobStore
+from ..storage.postgres import Connection, Pool, migrations
 
 _NOT_DERIVED = ("pending_blobs", "spent_tokens")
 _BLOBS_AT_ONCE = 256

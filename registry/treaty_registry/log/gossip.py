@@ -18,7 +18,7 @@ from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.note import VerifierKey
 
 from .checkpoints import Head
-from .log_reader import LogReader
+from .reader import LogReader
 
 _REMEMBERED = 4_096
 

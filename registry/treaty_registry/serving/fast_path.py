@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, cast
 
 from litestar.enums import HttpMethod
 
+from ..problems import MEDIA_TYPE, Problem, http_problem, problem_of
 from .negotiation import Form, preferred_form, split_form
-from .problems import MEDIA_TYPE, Problem, http_problem, problem_of
 from .representation import NO_STORE, Representation
 from .views import Views
 

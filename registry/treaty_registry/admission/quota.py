@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from treaty_consensus.errors import Unavailable
 
-from .settings import Quotas, Rate
+from ..settings import Quotas, Rate
 
 MAX_BUCKETS = 100_000
 

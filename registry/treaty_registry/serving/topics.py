@@ -13,9 +13,9 @@ from treaty_consensus.errors import Gone, Malformed, NotFound
 from treaty_consensus.facts import BallotFact, LogFact
 from treaty_consensus.protocol import is_topic
 
-from .registry import Head, Registry
-from .resources import Candidate, DecisionView, LogView, Topic, Topics, TopicSummary, VoterPosition
-from .storage.log_tables import read_fact
+from ..catalogue.resources import Candidate, DecisionView, LogView, Topic, Topics, TopicSummary, VoterPosition
+from ..log.tables import read_fact
+from ..registry import Head, Registry
 
 if TYPE_CHECKING:
     from asyncpg import Record as Row

@@ -22,11 +22,11 @@ from treaty_consensus.kinds import Genesis
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.tiles import Tile, TreeEdge
 
+from ..storage.postgres import DATABASE_ERRORS, Connection
+from . import tables
 from .checkpoints import CheckpointSigner, Head
 from .entry import Entry
 from .fence import Fence, behind
-from .storage import log_tables
-from .storage.postgres import DATABASE_ERRORS, Connection
 
 
 class Leader:
@@ -91,7 +91,7 @@ class Leader:
 
     async def look_up(self, keys: Iterable[str], statements: Collection[bytes]) -> tuple[dict[str, Fact], dict[bytes, int]]:
         """The facts under `keys` and the places of those `statements` (ids) that are logged, as of the newest commit."""
-        return await log_tables.look_up(self.connection, keys, statements)
+        return await tables.look_up(self.connection, keys, statements)
 
     async def commit(self, entries: Sequence[Entry], facts: Mapping[str, Fact]) -> tuple[Head, dict[Tile, bytes]]:
         """Append the entries, which begin at the head's size, and release the new head; returns it and the tiles that changed.
@@ -103,7 +103,7 @@ class Leader:
         after, tiles = before.appended(leaf_hash(entry.leaf) for entry in entries)
         try:
             async with connection.transaction():
-                if not await log_tables.append(connection, before, after, entries, facts, tiles):
+                if not await tables.append(connection, before, after, entries, facts, tiles):
                     raise superseded()
                 await self._apply(connection, entries)
             return await self._release(after), tiles
@@ -114,7 +114,7 @@ class Leader:
     async def renew(self) -> None:
         """Let the clock cosign the head again, after making sure that it still is the head. Raises as `commit`."""
         try:
-            size, root = await log_tables.read_head(self.connection)
+            size, root = await tables.read_head(self.connection)
             if (size, root) != (self._edge.size, self._edge.root()):
                 raise superseded()
             await self._release(self._edge)
@@ -135,8 +135,8 @@ class Leader:
         return self.head
 
     async def _verified_edge(self, connection: Connection) -> TreeEdge:
-        size, root = await log_tables.read_head(connection)
-        edge = await log_tables.load_edge(connection, size)
+        size, root = await tables.read_head(connection)
+        edge = await tables.load_edge(connection, size)
         if edge.root() != root:
             raise Untrusted(
                 "log.damaged",
@@ -144,10 +144,10 @@ class Leader:
                 fix="Restore the database from its newest backup; `treaty-registry audit` tells what is wrong.",
             )
         record = self._fence.record
-        if size < record.size or (await log_tables.load_edge(connection, record.size)).root() != record.root:
+        if size < record.size or (await tables.load_edge(connection, record.size)).root() != record.root:
             raise behind(record, size)
         if size:
-            self._check_genesis((await log_tables.read_leaves(connection, [0]))[0])
+            self._check_genesis((await tables.read_leaves(connection, [0]))[0])
         return edge
 
     def _check_genesis(self, leaf: bytes) -> None:

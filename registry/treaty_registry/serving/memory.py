@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .registry import Head
+from ..registry import Head
 from .representation import Representation
 
 _OVERHEAD = 1_024  # what an entry takes beside its body: key, headers, events

@@ -24,7 +24,7 @@ from treaty_consensus.kinds import MAX_BUNDLE, Body, Handler, Publish, blobs_of
 from treaty_consensus.protocol import check_document, parse_card
 from treaty_consensus.statement import Statement, Verified
 
-from .gossip import Gossip
+from ..log.gossip import Gossip
 from .identities import Identities
 from .quota import Quota
 from .uploads import Uploads

@@ -14,13 +14,13 @@ from treaty_consensus import canonical
 from treaty_consensus.errors import NotFound
 from treaty_consensus.log.tiles import TILE_WIDTH, parse_path, truncated
 
-from .bundle import protocol_bundle, topic_bundle
-from .catalogue import Catalogue
+from ..catalogue.queries import Catalogue
+from ..catalogue.resources import Bundle
+from ..registry import Head, Registry
+from .bundles import protocol_bundle, topic_bundle
 from .memory import Memory
 from .negotiation import Form
-from .registry import Head, Registry
 from .representation import BUNDLE, IMMUTABLE, JSON, MARKDOWN, OCTETS, TEXT, Header, Representation
-from .resources import Bundle
 from .topics import Elections
 
 MAX_SIZE = 2**63 - 1

@@ -14,11 +14,11 @@ from datetime import datetime
 from treaty_consensus.audit import Replay
 from treaty_consensus.kinds import Decision
 
-from .operator import Operator
-from .sequencer import Sequencer, Turn
-from .storage import log_tables
-from .storage.postgres import Pool
-from .uploads import Uploads
+from ..admission.uploads import Uploads
+from ..keys import Operator
+from ..log import tables as log_tables
+from ..log.sequencer import Sequencer, Turn
+from ..storage.postgres import Pool
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Queries of the catalogue: what is published, under which names it is found, who published it.
 
 Every method is one or two statements on a pooled connection; single look-ups that many readers make at once share their queries
-(`lookup`). Rows are as new as the newest commit, or newer than the head the caller holds; proofs are made elsewhere (`bundle`).
+(`lookup`). Rows are as new as the newest commit, or newer than the head the caller holds; proofs are made elsewhere (`bundles`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from asyncpg import Pool
     from asyncpg import Record as Row
 
-    from .projection import AnyConnection
+    from ..storage.postgres import AnyConnection
 
 MAX_PAGE = 100
 MAX_HANDLERS = 64

@@ -12,8 +12,8 @@ from collections.abc import Collection, Sequence
 from treaty_consensus.errors import Gone, NotFound, Refused, Unavailable
 from treaty_consensus.kinds import Blob
 
-from .blobs import BlobStore
-from .storage.postgres import Pool
+from ..storage.blobs import BlobStore
+from ..storage.postgres import Pool
 
 LIFETIME = 3600
 """Seconds that an upload waits for its statement."""

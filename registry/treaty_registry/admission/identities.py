@@ -23,9 +23,9 @@ from treaty_consensus.facts import Fact, IdentityFact
 from treaty_consensus.kinds import Blob, Identity, Key
 from treaty_consensus.statement import Verified
 
-from .operator import Operator
-from .storage import log_tables
-from .storage.postgres import Pool
+from ..keys import Operator
+from ..log import tables as log_tables
+from ..storage.postgres import Pool
 from .uploads import Uploads
 
 _REMEMBERED = 20_000

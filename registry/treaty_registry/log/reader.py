@@ -24,9 +24,9 @@ from treaty_consensus.log.tiles import (
     width_at,
 )
 
+from ..storage.postgres import Pool
+from . import tables
 from .checkpoints import Head
-from .storage import log_tables
-from .storage.postgres import Pool
 
 
 class LogReader:
@@ -39,7 +39,7 @@ class LogReader:
         """The leaves at `indexes`. Raises `NotFound` when one is not below the head."""
         wanted = set(indexes)
         _check_indexes(wanted, head)
-        return await log_tables.read_leaves(self._pool, wanted)
+        return await tables.read_leaves(self._pool, wanted)
 
     async def inclusion(self, indexes: Iterable[int], head: Head) -> dict[int, list[bytes]]:
         """The inclusion proofs of `indexes` at `head`. Raises `NotFound` when one is not below it."""
@@ -86,7 +86,7 @@ class LogReader:
             return None
         if isinstance(tile, Bundle):
             first = tile.index * TILE_WIDTH
-            return encode_bundle(await log_tables.read_range(self._pool, first, first + tile.width))
+            return encode_bundle(await tables.read_range(self._pool, first, first + tile.width))
         whole = Tile(tile.level, tile.index, width_at(tile, head.size))
         return truncated(tile, (await self._tiles([whole], head))[whole])
 
@@ -99,7 +99,7 @@ class LogReader:
         found = {tile: edge[tile] for tile in wanted if tile in edge}
         stored = [tile for tile in wanted if tile not in edge]
         if stored:
-            found |= await log_tables.read_tiles(self._pool, stored)
+            found |= await tables.read_tiles(self._pool, stored)
         return found
 
 

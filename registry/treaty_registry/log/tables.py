@@ -13,8 +13,8 @@ from treaty_consensus.kinds import Withdrawal, blobs_of
 from treaty_consensus.log.merkle import Node, leaf_hash, node_hash
 from treaty_consensus.log.tiles import TILE_HEIGHT, TILE_WIDTH, Tile, TreeEdge, edge_tiles, node_hash_in_tile
 
-from ..entry import Entry
-from .postgres import Connection, Pool
+from ..storage.postgres import Connection, Pool
+from .entry import Entry
 
 _LOOK_UP = """
 select key, fact, null::bytea as statement, null::bigint as index from facts where key = any($1::text[])

@@ -227,7 +227,7 @@ class BundleLeaf(msgspec.Struct, frozen=True):
 
 
 class Bundle(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything that proves a protocol (`uri`) or a topic's candidates (`topic`), in one piece. See `bundle`."""
+    """Everything that proves a protocol (`uri`) or a topic's candidates (`topic`), in one piece. See `bundles`."""
 
     checkpoint: str
     leaves: list[BundleLeaf]

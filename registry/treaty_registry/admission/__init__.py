@@ -1,0 +1,1 @@
+"""What comes before the sequencer: caps, quotas, uploads, identities, signatures."""

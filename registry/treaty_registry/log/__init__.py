@@ -1,0 +1,1 @@
+"""The log itself: sequencing, leadership, the fence, checkpoints, its tables; and reading it back."""

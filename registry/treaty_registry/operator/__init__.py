@@ -1,0 +1,1 @@
+"""What the operator does: decisions, maintenance, and the socket over which they are asked for."""
