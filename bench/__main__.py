@@ -1,4 +1,7 @@
-"""`make bench`: measure every row, show the table, keep it. `--only` takes names of rows and groups."""
+"""`make bench`: measure every row, show the table, keep it. `--only` takes names of rows and groups.
+
+`python -m bench agreeing` counts what three ways to agree take, `python -m bench sessions` what ten thousand live sessions do.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import report, rivals
+from . import agreeing, report, rivals, sessions
 from .contest import Group, Result, Row, hold, meters_of
 from .handshaking import GROUP as HANDSHAKING
 from .reading import GROUP as READING
@@ -23,6 +26,10 @@ GROUPS = (READING, HANDSHAKING, VOTING, SANDBOXING)
 
 def main() -> int:
     """Run; the exit status."""
+    if sys.argv[1:2] == ["agreeing"]:
+        return agreeing.main(sys.argv[2:])
+    if sys.argv[1:2] == ["sessions"]:
+        return sessions.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this row or group; may be repeated")
     parser.add_argument("--rounds", type=int, default=5, help="samples of each side of a row (default: 5)")

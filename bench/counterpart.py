@@ -1,6 +1,6 @@
 """The other side of the handshakes, a process of its own: a shop that provides the protocol, and a bare WebSocket echo.
 
-python -m bench.counterpart --home DIR --registry URL#KEY --publisher DID --protocol URI… --port PORT --echo PORT
+python -m bench.counterpart --home DIR --registry URL#KEY --publisher DID --protocol URI… --port PORT --echo PORT [--idle SECONDS]
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from treaty_client.agent import Agent
 from treaty_client.identity import Identity
 from treaty_client.policy import Policy
+from treaty_client.session.timing import SessionTimeouts
 
 PRODUCT: dict[str, Any] = {
     "productId": "P12345",
@@ -28,7 +29,8 @@ PRODUCT: dict[str, Any] = {
 async def keep_shop(arguments: argparse.Namespace) -> None:
     """Serve both until terminated; the echo's port opens last."""
     policy = Policy(publishers=[arguments.publisher])
-    async with Agent(Identity.create(), arguments.registry, policy, home=arguments.home) as shop:
+    timeouts = SessionTimeouts(idle=arguments.idle)
+    async with Agent(Identity.create(), arguments.registry, policy, home=arguments.home, timeouts=timeouts) as shop:
         for uri in arguments.protocol:
 
             @shop.provides(uri)
@@ -53,6 +55,7 @@ def main() -> None:
     parser.add_argument("--protocol", action="append", required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--echo", type=int, required=True)
+    parser.add_argument("--idle", type=float, default=SessionTimeouts().idle)
     asyncio.run(keep_shop(parser.parse_args()))
 
 

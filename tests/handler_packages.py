@@ -32,15 +32,16 @@ MANIFEST: dict[str, Any] = {
     },
 }
 
-# Runs the code of a call: `value` or `error` is returned, `effects` go before it, and `session` lives from call to call.
+# Runs the code of a call: `value` or `error` is returned, `effects` go before it, and `session` lives from call to call. Its
+# snapshot is `session.kept`.
 PROBE = """
 import treaty_handler
 from treaty_handler import *
 
 class Session:
-    def __init__(self, parameters):
+    def __init__(self, parameters, snapshot):
         self.parameters = parameters
-        self.kept = {}
+        self.kept = decode_json(snapshot) if snapshot else {}
 
     def handle(self, event):
         if not isinstance(event, Call):
@@ -50,11 +51,11 @@ class Session:
         return [*space["effects"], Return(call=event.call, value=space["value"], error=space["error"])]
 
     def snapshot(self):
-        return b""
+        return encode_json(self.kept)
 
 class Handler:
     def open(self, role, parameters, snapshot=b""):
-        return Session(parameters)
+        return Session(parameters, snapshot)
 
     def encode(self, message):
         return encode_json(message)

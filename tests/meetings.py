@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,21 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from signers import ORIGIN, domain_signer
 
 from treaty_client.agent import Agent
+from treaty_client.fetch import Candidates
+from treaty_client.flow.ports import Located
 from treaty_client.handlers.validation import Operations, SessionRules
 from treaty_client.identity import Identity
+from treaty_client.network.resolver import DidDocument, DidResolver, read_did_document
 from treaty_client.policy import Policy
-from treaty_client.project import load_project
+from treaty_client.project import Project, load_project
+from treaty_client.session.household import AgentEvent, Ports
 from treaty_client.session.operations import OperationError
 from treaty_client.session.ports import RunningHandler
-from treaty_client.session.sides import AgentEvent, Ports
 from treaty_client.session.timing import SessionTimeouts
 from treaty_client.transport import memory
 from treaty_client.transport.connection import Connection
+from treaty_consensus import canonical
+from treaty_consensus.did import Did
 from treaty_consensus.errors import NotFound, TreatyError, Unavailable
 from treaty_consensus.handler import HandlerPackage, read_wheel
 from treaty_consensus.log.note import KeyType, SignerKey
@@ -61,6 +66,7 @@ class Published:
     topic: str
     package: HandlerPackage
     seconds_old: int = 0
+    document: bytes = b""
 
     def age(self, now: int) -> int:
         return self.seconds_old
@@ -70,7 +76,7 @@ class Published:
 def product_info(uri: str) -> Published:
     """One of the two versions, built from the repository."""
     project = load_project(PROTOCOLS / uri.rpartition("/")[2])
-    return Published(uri, project.protocol_hash, project.topic, read_wheel(*project.build_wheel(uri)))
+    return Published(uri, project.protocol_hash, project.topic, read_wheel(*project.build_wheel(uri)), 0, project.document)
 
 
 @dataclass
@@ -80,6 +86,7 @@ class SimulatedProtocols:
     published: dict[str, Published] = field(default_factory=lambda: {uri: product_info(uri) for uri in (URI_2, URI_1)})
     store: dict[str, Published] = field(default_factory=dict)
     fetched: list[str] = field(default_factory=list)
+    consensus: frozenset[str] = frozenset()
     asked: int = 0
     seconds_old: int = 0
     delay: float = 0.0
@@ -96,15 +103,57 @@ class SimulatedProtocols:
         self.store[self.published[uri].hash] = self.published[uri]
         return self.published[uri]
 
+    async def document(self, uri: str) -> bytes:
+        if uri not in self.published:
+            raise NotFound("protocol.unknown", f"{uri} is not published in this log.")
+        return self.published[uri].document
+
     def cached(self, document_hash: str) -> Published | None:
         return self.store.get(document_hash) if self.seconds_old <= MAX_AGE else None
 
-    async def candidates(self, topic: str) -> list[str]:
+    async def candidates(self, topic: str) -> Candidates:
         self.asked += 1
-        return [uri for uri, protocol in self.published.items() if protocol.topic == topic]
+        return Candidates(tuple(uri for uri, protocol in self.published.items() if protocol.topic == topic), self.consensus)
 
     async def aclose(self) -> None:
         pass
+
+
+@dataclass
+class SimulatedPublisher:
+    """A registry that takes what an agent publishes, into the protocols that others get."""
+
+    shelf: SimulatedProtocols
+    published: list[str] = field(default_factory=list)
+    failure: TreatyError | None = None
+
+    async def publish(self, project: Project) -> str:
+        if self.failure is not None:
+            raise self.failure
+        uri = f"https://{ORIGIN}/protocols/buyer.example/{project.name}/{project.version}"
+        package = read_wheel(*project.build_wheel(uri))
+        self.shelf.published[uri] = Published(uri, project.protocol_hash, project.topic, package)
+        self.published.append(uri)
+        return uri
+
+
+@dataclass
+class SimulatedNames:
+    """Ids of the flow profile, each registered with a URI by its owner."""
+
+    shelf: SimulatedProtocols
+    pins: Callable[[str], str]
+
+    async def locate(self, id: str, digest: str = "") -> Located:
+        return Located(self.pins(id), digest)
+
+    async def fetch(self, id: str, located: Located) -> Published:
+        return await self.shelf.fetch(located.uri)
+
+
+async def did_document(did: Did) -> DidDocument:
+    """The document of a domain's identity."""
+    return read_did_document(did, canonical.dumps(identity(str(did.host)).did_document()))
 
 
 @dataclass
@@ -187,6 +236,7 @@ class Party:
     runtime: InlineRuntime
     home: Path
     events: list[AgentEvent]
+    publisher: SimulatedPublisher
 
     def names(self) -> list[str]:
         return [event.name for event in self.events]
@@ -199,9 +249,12 @@ def party(
     policy: Policy | None = None,
     timeouts: SessionTimeouts | None = None,
     log_of: Callable[[str], Any] | None = None,
+    protocols: SimulatedProtocols | None = None,
+    **options: Any,
 ) -> Party:
-    """An agent called `NAME.example`."""
-    protocols, runtime, events = SimulatedProtocols(), InlineRuntime(), list[AgentEvent]()
+    """An agent called `NAME.example`; `options` are the agent's."""
+    protocols, runtime, events = protocols or SimulatedProtocols(), InlineRuntime(), list[AgentEvent]()
+    publisher = SimulatedPublisher(protocols)
 
     def no_log(origin: str) -> Any:
         raise Unavailable("registry.unreachable", f"{origin} is not simulated here.")
@@ -213,9 +266,12 @@ def party(
         home=home / name,
         timeouts=timeouts,
         on_event=events.append,
-        ports=Ports(protocols, runtime, log_of or no_log),
+        ports=Ports(
+            protocols, runtime, log_of or no_log, publisher, DidResolver(did_document), partial(SimulatedNames, protocols)
+        ),
+        **options,
     )
-    return Party(agent, protocols, runtime, home / name, events)
+    return Party(agent, protocols, runtime, home / name, events, publisher)
 
 
 def shop(home: Path, *uris: str, name: str = "shop", **options: Any) -> Party:
@@ -243,6 +299,7 @@ class Tap:
 
     inner: Connection
     address: str
+    peer: str = ""
     seen: list[tuple[str, str | bytes]] = field(default_factory=list)
 
     async def send(self, message: str | bytes) -> None:

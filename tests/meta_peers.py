@@ -6,13 +6,14 @@ import hashlib
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from treaty_client.meta import frame, messages
+from treaty_client.meta import frame, hello, messages
 from treaty_client.meta.actions import Action, Deliver, Ended, Load, SendBinary, SendText
 from treaty_client.meta.frame import ProtocolType
 from treaty_client.meta.hello import Hello
 from treaty_client.meta.machine import Machine, Provided, Timeouts
-from treaty_client.meta.messages import CodeGeneration, MetaMessage
+from treaty_client.meta.messages import CodeGeneration, MetaMessage, NegotiationStatus, ProtocolNegotiation
 
 BUYER, SHOP = "did:wba:buyer.example", "did:wba:shop.example"
 DOCUMENT = "# Agreed protocol\n"
@@ -23,6 +24,14 @@ OTHER_URI = "https://registry.example/protocols/example.com/product-info/2.0"
 FRESH = {URI: Provided(HASH, True)}
 STALE = {URI: Provided(HASH, False)}
 TIMEOUTS = Timeouts()
+NAMED = (
+    hello.NATURAL_LANGUAGE_PROTOCOL,
+    hello.VERIFICATION_PROTOCOL,
+    hello.NATURAL_LANGUAGE_NEGOTIATION,
+    hello.TEST_CASES_NEGOTIATION,
+    hello.FIX_ERROR_NEGOTIATION,
+)
+"""The five capabilities that the source specification names."""
 
 
 def source_hello(
@@ -57,15 +66,32 @@ def destination_hello(*, capabilities: tuple[str, ...] = (), used: str | None = 
     )
 
 
-def buyer(hello: Hello | None = None, *, known: str = URI, now: float = 0.0) -> Machine:
+def buyer(hello: Hello | None = None, *, known: str = URI, now: float = 0.0, **options: Any) -> Machine:
     """A source that has sent its Hello."""
-    machine, _ = Machine.source(hello or source_hello(), now=now, timeouts=TIMEOUTS, known_uri=known)
+    machine, _ = Machine.source(hello or source_hello(), now=now, timeouts=TIMEOUTS, known_uri=known, **options)
     return machine
 
 
-def shop(provides: Mapping[str, Provided] = FRESH, *, capabilities: tuple[str, ...] = (), now: float = 0.0) -> Machine:
+def shop(
+    provides: Mapping[str, Provided] = FRESH, *, capabilities: tuple[str, ...] = (), now: float = 0.0, **options: Any
+) -> Machine:
     """A destination that waits for a Hello."""
-    return Machine.destination(destination_hello(capabilities=capabilities), now=now, timeouts=TIMEOUTS, provides=provides)
+    own = destination_hello(capabilities=capabilities)
+    return Machine.destination(own, now=now, timeouts=TIMEOUTS, provides=provides, **options)
+
+
+def negotiating_buyer(capabilities: tuple[str, ...] = NAMED, **options: Any) -> Machine:
+    """A source that is to draft the first proposal."""
+    machine = buyer(source_hello((), capabilities=capabilities), negotiates=True, **options)
+    machine.receive(destination_hello(capabilities=capabilities).format(), 0.0)
+    return machine
+
+
+def negotiating_shop(capabilities: tuple[str, ...] = NAMED, *, negotiates: bool = True, **options: Any) -> Machine:
+    """A destination that waits for the first proposal."""
+    machine = shop({}, capabilities=capabilities, negotiates=negotiates, **options)
+    machine.receive(source_hello((), capabilities=capabilities).format(), 0.0)
+    return machine
 
 
 def meta(message: MetaMessage) -> bytes:
@@ -76,6 +102,32 @@ def meta(message: MetaMessage) -> bytes:
 def application(payload: bytes) -> bytes:
     """A PT=01 frame."""
     return frame.encode(ProtocolType.APPLICATION, payload)
+
+
+def natural(text: str) -> bytes:
+    """A PT=10 frame."""
+    return frame.encode(ProtocolType.NATURAL_LANGUAGE, text.encode())
+
+
+def verification(payload: bytes) -> bytes:
+    """A PT=11 frame."""
+    return frame.encode(ProtocolType.VERIFICATION, payload)
+
+
+def proposal(number: int, text: str = DOCUMENT, summary: str | None = None) -> bytes:
+    """A protocolNegotiation that proposes."""
+    return meta(ProtocolNegotiation(number, "negotiating", text, summary))
+
+
+def verdict(number: int, status: NegotiationStatus, text: str | None = None, summary: str | None = None) -> bytes:
+    """A protocolNegotiation that accepts or rejects."""
+    return meta(ProtocolNegotiation(number, status, text, summary))
+
+
+def said(actions: list[Action]) -> list[MetaMessage]:
+    """The meta messages among actions."""
+    frames = [frame.decode(action.data) for action in actions if isinstance(action, SendBinary)]
+    return [messages.parse(payload) for type, payload in frames if type is ProtocolType.META]
 
 
 GENERATED, FAILED = meta(CodeGeneration("generated")), meta(CodeGeneration("error"))
@@ -125,7 +177,7 @@ class Wire:
         self.perform(who, machine.receive(incoming.popleft(), now))
 
     def settle(self, now: float = 0.0) -> None:
-        """Deliver everything, and have each side's code ready as soon as it is asked for."""
+        """Deliver everything, have each side's code ready as soon as it is asked for, and hang up for whoever ended."""
         while self.to_destination or self.to_source or any(self.loads.values()):
             for who, machine in (("source", self.source), ("destination", self.destination)):
                 while self.loads[who]:
@@ -133,3 +185,7 @@ class Wire:
                     self.perform(who, machine.code_ready(agreement.protocol_hash or HASH, now))
                 if self.to_source if who == "source" else self.to_destination:
                     self.deliver(who, now)
+        for who, machine in (("source", self.source), ("destination", self.destination)):
+            if not machine.is_final and self.ended:
+                error = next(iter(self.ended.values())).error
+                self.perform(who, machine.lost(error.code if error else ""))

@@ -9,66 +9,65 @@
     async with agent.connect("ws://shop.example:9000", topic="commerce/product-info") as session:     # the buyer
         info = await session.call("getProductInfo", productId="P12345")
 
-What is said first, in order of preference: the hash of what was agreed on with this address before, if its code is here and was
-verified recently enough; then candidate URIs, the topic's consensus first. Nobody's DID is proved by the Hello's plain profile.
+Where nothing is published yet, two agents with negotiators agree on a protocol themselves, the first time:
+
+    @agent.offers                                                                              # the shop
+    async def getProductInfo(productId: str) -> Product: ...
+
+    wanted = Requirement("Get a product by its id.", topic="commerce/product-info")            # the buyer
+    async with agent.connect("ws://shop.example:9000", requirement=wanted) as session: ...
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import secrets
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError
+from treaty_consensus.errors import Malformed, Refused, TreatyError
 from treaty_consensus.protocol import parse_protocol_uri
 
+from .discovery.candidates import candidates
+from .discovery.client import Discoverer
 from .fetch import Fetcher
+from .flow.manager import MetaProtocolManager
+from .flow.names import PolicyNames
+from .flow.ports import FlowSettings
 from .identity import Identity
-from .meta.hello import MAX_CANDIDATES, REPORT_COSIGNATURE, Hello, HelloType
-from .meta.machine import Machine, State
+from .meta.limits import Limits
+from .negotiation.negotiator import Negotiators, Requirement
 from .network.egress import EgressGuard
 from .network.hosts import Network
+from .network.resolver import DidResolver
 from .policy import Policy
 from .registries.trust import TrustedRegistries, parse_registry_name
 from .reports.log import RegistryLog
 from .reports.reporter import Reporter
-from .session.agreements import Agreements, Remembered
-from .session.driver import SessionDriver
-from .session.operations import Function, choose_role
-from .session.ports import SpokenProtocol
+from .session import meeting
+from .session.acquaintances import Acquaintances
+from .session.agreements import Agreements
+from .session.conversation import Answerer
+from .session.doors import Doors
+from .session.escalation import Approvals, OnEscalation
+from .session.household import AgentEvent, Household, Ports, Service
+from .session.negotiated import NegotiatedProtocols
+from .session.opening import Wish
+from .session.operations import Function
+from .session.publishing import RegistryPublisher
 from .session.runtime import SandboxRuntime
 from .session.session import Session
-from .session.sides import AgentEvent, Destination, Household, Ports, Service, Source, check_functions, session_facts
-from .session.timing import SessionTimeouts
+from .session.timing import PATIENT, SessionTimeouts
 from .store import default_home
-from .transport import websocket
+from .transport.application import Application
 from .transport.connection import Connection
 
-MAX_SESSIONS = 256
-"""Sessions that are served at once."""
-REPORT_TIME = 60
-"""Seconds that the end of a session may be put off by a report."""
-
-_log = logging.getLogger(__name__)
 _F = TypeVar("_F", bound=Function)
-
-
-@dataclass(frozen=True)
-class _Offer:
-    """What a source says first, and to whom ("" for whoever answers). `remembered` and `known` come together or not at all."""
-
-    candidates: tuple[str, ...]
-    peer: str
-    remembered: Remembered | None = None
-    known: SpokenProtocol | None = None
 
 
 class Agent:
@@ -83,35 +82,66 @@ class Agent:
         home: Path | None = None,
         network: Network | None = None,
         timeouts: SessionTimeouts | None = None,
+        limits: Limits | None = None,
+        flow: FlowSettings | None = None,
+        negotiators: Negotiators | None = None,
+        on_escalation: OnEscalation | None = None,
         on_event: Callable[[AgentEvent], None] | None = None,
+        transcripts: Path | None = None,
         ports: Ports | None = None,
     ) -> None:
-        """`registry`: BASE_URL#VKEY, from now on among those that `home` (default: $TREATY_HOME or ~/.treaty) trusts. `policy`:
-        the default runs nothing. `on_event`: told of every session's events as they happen; must not block. `ports`: what to
-        stand on instead of the network and the sandbox.
+        """`registry`: BASE_URL#VKEY, from now on among those that `home` (default: $TREATY_HOME or ~/.treaty) trusts; what is
+        negotiated is published and reported there. `policy`: the default runs nothing. `timeouts`: longer ones for whoever
+        negotiates, unless given. `flow`: what is chosen of the flow profile. `negotiators`: who decides in negotiations, closed
+        with the agent; without, there are none. `on_escalation`: asked when they fail
+        (`session.escalation`). `on_event`: told of every session's events as they happen; must not block. `transcripts`: a
+        folder for a transcript of every session, business data included. `ports`: what to stand on instead of the network and
+        the sandbox.
 
-        Raises `Malformed` for a registry without its key, `Conflict` for one that is trusted by another key.
+        Raises `Malformed` for a registry without its key, `Conflict` for one that is trusted by another key, `Refused`
+        (`agent.isolation`) for negotiators without a sandbox.
         """
         home, policy, self._network = home or default_home(), policy or Policy(), network or Network()
-        TrustedRegistries(home).add(parse_registry_name(registry))
-        ports = ports or _real_ports(home, policy, self._network)
+        if negotiators is not None and policy.isolation == "none":
+            raise Refused(
+                "agent.isolation",
+                "What a negotiator writes runs only in a sandbox: nobody vouches for it.",
+                fix='Set isolation = "bubblewrap" in the policy, or do without negotiators.',
+            )
+        name = parse_registry_name(registry)
+        TrustedRegistries(home).add(name)
+        agreements = Agreements(home)
+        ports = ports or _real_ports(identity, home, policy, self._network, name.origin, agreements)
         self._household = Household(
             identity=identity,
+            registry=name.origin,
             home=home,
             policy=policy,
-            timeouts=timeouts or SessionTimeouts(),
+            timeouts=timeouts or (PATIENT if negotiators else SessionTimeouts()),
+            limits=limits or Limits(),
             ports=ports,
-            agreements=Agreements(home),
+            agreements=agreements,
             reporter=Reporter(identity, home, ports.log_of, delay=policy.report_delay),
-            services={},
+            negotiated=NegotiatedProtocols(home),
+            approvals=Approvals(home),
+            negotiators=negotiators,
+            on_escalation=on_escalation,
             on_event=on_event,
+            transcripts=transcripts,
         )
+        self._doors = Doors(self._household, self._network, flow or FlowSettings())
         self._warming: asyncio.Task[None] | None = None
 
     @property
     def did(self) -> str:
         """Who this agent says it is."""
         return self._household.identity.did
+
+    @property
+    def flow(self) -> MetaProtocolManager:
+        """This agent in the flow profile: register what it offers there, or negotiate over a connection. What it offers, `listen`
+        and `accept` serve beside the Hello profile."""
+        return self._doors.flow
 
     async def __aenter__(self) -> Agent:
         return self
@@ -120,17 +150,16 @@ class Agent:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End the workers and the connections to registries. Reports that wait for their time are left to the next process."""
-        household = self._household
-        await household.reporter.close()
+        """End the workers, the negotiators and the connections to registries. Reports that wait for their time are left to the
+        next process."""
         if self._warming is not None:
             await self._warming
-        await household.ports.runtime.close()
-        await household.ports.protocols.aclose()
-        for service in household.services.values():
-            service.functions.close()
+        await self._doors.aclose()
+        await self._household.close()
 
-    def provides(self, uri: str, *, role: str | None = None) -> Callable[[_F], _F]:
+    # What this agent can do
+
+    def provides(self, uri: str, *, role: str = "") -> Callable[[_F], _F]:
         """Register the decorated function for the operation of its name in a protocol. Apply it once an operation.
 
         `role`: this side's, where the protocol leaves it open. Raises `Malformed`.
@@ -145,99 +174,157 @@ class Agent:
 
         return register
 
-    async def serve(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> None:
+    def offers(self, function: _F) -> _F:
+        """Offer a function to whoever negotiates a protocol for it; what it does is read off its name, docstring and type hints
+        (`session.business`). Raises `Malformed` (`agent.function`)."""
+        self._household.offers.add(function)
+        return function
+
+    def converses(self, function: Answerer) -> Answerer:
+        """Have a coroutine function, (text, peer's DID) → answer, answer what peers say in natural language."""
+        self._household.answerer = function
+        return function
+
+    # Serving
+
+    async def serve(
+        self,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        public: Sequence[str] = (),
+        name: str = "",
+        description: str = "",
+    ) -> None:
         """`listen` until cancelled."""
-        async with self.listen(host, port, tls=tls):
+        async with self.listen(host, port, tls=tls, public=public, name=name, description=description):
             await asyncio.get_running_loop().create_future()
 
     @asynccontextmanager
-    async def listen(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-        """Fetch and verify what is provided, have workers ready, then serve connections; yields the port (given 0, a free one).
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        public: Sequence[str] = (),
+        name: str = "",
+        description: str = "",
+    ) -> AsyncIterator[int]:
+        """Fetch and verify what is provided, have workers ready, then serve WebSocket and HTTP on one port; yields it (given 0, a
+        free one).
+
+        `public`: the URLs under which others reach it, best first, such as `wss://shop.example`; then it is described there by
+        the documents of `discovery`, with a `name` and a `description` for people. HTTP requests have to be signed for one of
+        them.
 
         Raises `Unavailable` when the address is taken, and whatever keeps a provided protocol from running: an agent that cannot
         speak what it says it speaks does not open its door. On exit sessions are ended.
         """
         await self.prepare()
-        async with websocket.listen(self.accept, host, port, tls=tls, max_connections=MAX_SESSIONS) as bound:
+        async with self._doors.listen(host, port, tls=tls, public=public, name=name, description=description) as bound:
             yield bound
+
+    def asgi(self, public: Sequence[str], *, name: str = "", description: str = "") -> Application:
+        """What `listen` serves, as an ASGI application for a server of your own. `prepare` comes before; `public` as there, at
+        least one."""
+        return self._doors.application(public=public, name=name, description=description)
 
     async def prepare(self) -> None:
         """What `listen` does before it opens the port. Raises as it does."""
         household = self._household
-        if not household.services:
+        if not (household.services or household.negotiators or household.answerer or len(self.flow.registry)):
             raise Refused(
-                "agent.provides-nothing", "This agent provides no protocol.", fix="Register functions: @agent.provides(URI)."
+                "agent.provides-nothing",
+                "This agent provides no protocol, and neither negotiates nor converses.",
+                fix="Register functions: @agent.provides(URI).",
             )
         fetched = await asyncio.gather(*map(household.ports.protocols.fetch, household.services))
-        for (uri, service), protocol in zip(household.services.items(), fetched, strict=True):
-            role = choose_role(protocol.package.manifest, calling=False, wanted=service.role)
-            check_functions(service, role, uri)
+        for service, protocol in zip(household.services.values(), fetched, strict=True):
+            household.role(protocol, calling=False)
             await household.ports.runtime.rehearse(protocol.package, local=self.did)
             service.protocol = protocol
+        await asyncio.to_thread(household.negotiated.load)
         await household.ports.runtime.warm()
         if household.policy.report:
             household.reporter.resume()
 
     async def accept(self, connection: Connection) -> None:
         """Serve one connection, whatever its transport, until the session is over. `prepare` comes before."""
-        machine = Machine.destination(
-            self._hello("destinationHello"),
-            now=asyncio.get_running_loop().time(),
-            timeouts=self._household.timeouts,
-            provides=self._household.provided(),
-        )
-        await SessionDriver(connection, machine, [], Destination(self._household)).run()
+        await self._doors.enter(connection)
+
+    # Connecting
 
     @asynccontextmanager
     async def connect(
-        self, url: str, *, topic: str = "", protocols: Sequence[str] = (), peer: str = "", role: str | None = None
+        self,
+        url: str = "",
+        *,
+        discover: str = "",
+        topic: str = "",
+        protocols: Sequence[str] = (),
+        requirement: Requirement | None = None,
+        natural: bool = False,
+        peer: str = "",
+        role: str = "",
     ) -> AsyncIterator[Session]:
-        """A session with the agent at `ws://…` or `wss://…`, about a `topic` or by one of `protocols` (URIs, best first).
+        """A session with the agent at a `ws`, `wss`, `http` or `https` URL, or with the one to `discover`: a domain, a DID, the
+        URL of an agent description. It is about a `topic` or by one of `protocols` (URIs, best first), with a `requirement` to
+        negotiate by where those lead nowhere; by a requirement alone; in `natural` language only; or, of an agent that was
+        discovered, by what that says it speaks. The protocols of a topic are offered in this order: the consensus, what a
+        discovered agent lists, the others.
 
         `peer`: the DID it has to claim. `role`: this side's, where the protocol leaves it open. With a remembered agreement the
         session begins at once, and what is wrong with it comes out at the first call; otherwise both sides are ready when it
-        begins. Raises `Malformed`, `Unavailable` (`connection.failed`), `Refused` (`session.no-common-protocol`, …), and what
-        verification raises. When the block ends without an error and both policies report, a report is co-signed.
+        begins. Raises `Malformed`, `Unavailable` (`connection.failed`), `Refused` (`session.no-common-protocol`,
+        `negotiation.rejected`, …), and what discovery, verification and negotiators raise. When the block ends without an error,
+        what was negotiated is published, and a report co-signed, as far as the policies of both sides say so.
         """
+        if bool(url) == bool(discover):
+            raise Malformed("agent.address", "Connect to a URL, or to an agent to discover: one of the two.")
         self._begin_warming()
-        offer = await self._offer(url, topic, protocols, peer)
-        async with self._session(await websocket.connect(url, self._network), offer, url, topic, role) as session:
+        wish = Wish(topic, tuple(protocols), peer, requirement, natural)
+        if discover:
+            url, wish = await self._discovered(discover, wish)
+
+        async def dial() -> Connection:
+            return self._doors.sealed(await self._doors.dial(url, hearsay=bool(discover)))
+
+        async with meeting.visit(self._household, dial, url, wish, role, again=True) as session:
             yield session
 
-    @asynccontextmanager
-    async def connect_over(
-        self, connection: Connection, *, topic: str = "", protocols: Sequence[str] = (), peer: str = "", role: str | None = None
-    ) -> AsyncIterator[Session]:
-        """`connect` over an open connection of any transport, by whose address the agreement is remembered."""
-        offer = await self._offer(connection.address, topic, protocols, peer)
-        async with self._session(connection, offer, connection.address, topic, role) as session:
-            yield session
+    def connect_over(
+        self,
+        connection: Connection,
+        *,
+        topic: str = "",
+        protocols: Sequence[str] = (),
+        requirement: Requirement | None = None,
+        natural: bool = False,
+        peer: str = "",
+        role: str = "",
+    ) -> AbstractAsyncContextManager[Session]:
+        """`connect` over an open connection of any transport, by whose address the agreement is remembered. What a person decides
+        after a failed negotiation is proposed by the next one."""
 
-    @asynccontextmanager
-    async def _session(
-        self, connection: Connection, offer: _Offer, address: str, topic: str, role: str | None
-    ) -> AsyncIterator[Session]:
-        household, remembered = self._household, offer.remembered
-        machine, first = Machine.source(
-            self._hello("sourceHello", offer),
-            now=asyncio.get_running_loop().time(),
-            timeouts=household.timeouts,
-            known_uri=remembered.uri if remembered else "",
-        )
-        side = Source(household, address=address, topic=topic, candidates=offer.candidates, role=role)
-        early = (offer.known, remembered.did) if offer.known and remembered else None
-        driver = SessionDriver(connection, machine, first, side, early=early)
-        task = asyncio.create_task(driver.run())
-        try:
-            if early is None:
-                await driver.running
-            yield Session(driver)
-            await self._report(driver)
-        finally:
-            driver.leave()
-            await task
-            if remembered and not driver.was_running:
-                household.agreements.forget(address, topic)
+        async def dial() -> Connection:
+            return self._doors.sealed(connection)
+
+        wish = Wish(topic, tuple(protocols), peer, requirement, natural)
+        return meeting.visit(self._household, dial, connection.address, wish, role, again=False)
+
+    async def dial(self, url: str) -> Connection:
+        """An open connection to a URL, in the clear: for `flow`. Raises `Malformed`, `Unavailable`."""
+        return await self._doors.dial(url)
+
+    async def _discovered(self, name: str, wish: Wish) -> tuple[str, Wish]:
+        """Where an agent is, and what to wish for there. What it says of itself is believed for no more than that."""
+        described = (await Discoverer(self._network).discover(name)).agents[0]
+        wanted = wish
+        if wish.protocols or not (wish.topic or wish.requirement or wish.natural):
+            wanted = replace(wish, protocols=candidates(described, wish.protocols))
+        return described.address, replace(wanted, peer=wish.peer or described.did, described=described)
 
     def _begin_warming(self) -> None:
         """Have workers started while the network is waited for. Where that fails, the session's own worker will say why."""
@@ -249,54 +336,15 @@ class Agent:
         if self._warming is None:
             self._warming = asyncio.create_task(warm())
 
-    async def _offer(self, address: str, topic: str, protocols: Sequence[str], peer: str) -> _Offer:
-        """What to say first: a remembered hash whose code is here and fresh, and candidates; the network only without one."""
-        if bool(topic) == bool(protocols):
-            raise Malformed("agent.offer", "Connect about a topic, or by protocols: one of the two.")
-        source = self._household.ports.protocols
-        remembered = self._household.agreements.get(address, topic)
-        if remembered and (topic or remembered.uri in protocols) and peer in ("", remembered.did):
-            known = source.cached(remembered.hash)
-            if known is not None:
-                return _Offer(tuple(protocols) or remembered.candidates, remembered.did, remembered, known)
-        candidates = list(protocols) or await source.candidates(topic)
-        if not candidates:
-            raise NotFound(
-                "agent.no-candidates", f"No protocol is published about {topic}.", fix="Name another topic, or publish one."
-            )
-        return _Offer(tuple(candidates[:MAX_CANDIDATES]), peer)
 
-    def _hello(self, type: HelloType, offer: _Offer | None = None) -> Hello:
-        """This agent's Hello; a destination's is completed by the machine."""
-        remembered = offer.remembered if offer else None
-        return Hello(
-            type=type,
-            message_id=secrets.token_urlsafe(12),
-            session_id=secrets.token_urlsafe(12),
-            source_did=self.did,
-            destination_did=offer.peer if offer else "",
-            capabilities=(REPORT_COSIGNATURE,) if self._household.policy.report else (),
-            random=secrets.token_urlsafe(24),
-            key_id=self._household.identity.key_id,
-            used_protocol_hash=remembered.hash if remembered else None,
-            candidate_protocols=offer.candidates if offer else (),
-        )
-
-    async def _report(self, driver: SessionDriver) -> None:
-        """Co-sign a report of the session if both sides do that. Whatever fails is told to the log and the observer only."""
-        if driver.machine.state is not State.RUNNING or not driver.machine.can_report() or not driver.replies:
-            return
-        try:
-            async with asyncio.timeout(REPORT_TIME):
-                made = await self._household.reporter.report(session_facts(driver), driver.propose)
-        except (TreatyError, TimeoutError) as error:
-            _log.warning("No report was made with %s: %s", driver.machine.peer and driver.machine.peer.source_did, error)
-            driver.tell("report failed")
-        else:
-            driver.tell("reported" if made else "reported before")
-
-
-def _real_ports(home: Path, policy: Policy, network: Network) -> Ports:
+def _real_ports(identity: Identity, home: Path, policy: Policy, network: Network, origin: str, agreements: Agreements) -> Ports:
     """The registries that are trusted, over the network, and the sandbox."""
-    fetcher, guard = Fetcher(home, policy, network), EgressGuard(network)
-    return Ports(fetcher, SandboxRuntime(home, policy.isolation), partial(RegistryLog, fetcher, guard))
+    fetcher = Fetcher(home, policy, network)
+    return Ports(
+        protocols=fetcher,
+        runtime=SandboxRuntime(home, policy.isolation),
+        log_of=partial(RegistryLog, fetcher, EgressGuard(network)),
+        publisher=RegistryPublisher(identity, fetcher, origin, network),
+        resolver=DidResolver(Acquaintances(network, agreements).fetch),
+        names=partial(PolicyNames, fetcher),
+    )

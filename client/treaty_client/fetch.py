@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 import msgspec
 
@@ -34,7 +35,15 @@ from .registries.trust import TrustedRegistries, TrustedRegistry
 from .store import LockedProtocol, LockedVersion, Lockfile, Signer, Store, check_unchanged, line_of
 from .verification.bundle import Bundle
 from .verification.evidence import missing_proof
-from .verification.protocol import ProvenProtocol, VerifiedProtocol, check_registry, read_bundle, verify_bundle, verify_handler
+from .verification.protocol import (
+    ProvenProtocol,
+    VerifiedProtocol,
+    check_registry,
+    read_bundle,
+    verify_bundle,
+    verify_document,
+    verify_handler,
+)
 from .verification.steps import Step, VerificationFailed, taking
 from .verification.topic import TopicView, verify_topic
 
@@ -46,6 +55,13 @@ _ATTEMPTS = 8
 
 def _silent(step: Step, said: str) -> None:
     """The progress of who does not listen."""
+
+
+class Candidates(NamedTuple):
+    """What to offer for a topic: URIs, best first, and those of them that are the consensus at their registry."""
+
+    uris: tuple[str, ...] = ()
+    consensus: frozenset[str] = frozenset()
 
 
 class Fetcher:
@@ -107,7 +123,7 @@ class Fetcher:
                     progress(Step.LOCK, f"kept, and {verified.publisher} recorded in treaty.lock")
                     self._verified[str(uri)] = verified
                     return verified
-        raise Conflict("registry.busy", f"Other processes keep changing what is known of {uri.origin}.", fix="Try again.")
+        raise _busy(uri.origin)
 
     def cached(self, document_hash: str) -> VerifiedProtocol | None:
         """A protocol with that hash, if it was fetched before and what proves it is younger than the policy's `max_age`.
@@ -129,9 +145,33 @@ class Fetcher:
                         return verified_again
         return None
 
-    async def candidates(self, topic: str) -> list[str]:
-        """The URIs of a topic's protocols at all registries of the policy, the consensus first. Raises as `topic`."""
-        return [protocol.uri for view in await self.topic(topic) for protocol in view.protocols]
+    async def document(self, uri: str) -> bytes:
+        """What is published under a protocol URI, to read and not to run: whose handlers the policy admits does not matter, and
+        nothing but the log's newest checkpoint is kept. Raises as `fetch`."""
+        with taking(Step.RESOLVE):
+            parsed = parse_protocol_uri(uri)
+        known = self._known(parsed)
+        if known is not None:
+            return known.document
+        for _ in range(_ATTEMPTS):
+            registry = self._trusted(parsed.origin)
+            check_registry(registry, self.policy)
+            with _answering(Step.RESOLVE):
+                data = await self.client(parsed.origin).bundle(parsed, since=_size(registry))
+            bundle = read_bundle(data, uri)
+            bridge = await self._bridge(bundle, registry)
+            document, checkpoint = await asyncio.to_thread(
+                verify_document, bundle, parsed, registry, self.policy, now=self._now(), bridge=bridge
+            )
+            if self._advance(registry, checkpoint):
+                return document
+        raise _busy(parsed.origin)
+
+    async def candidates(self, topic: str) -> Candidates:
+        """A topic's protocols at all registries of the policy. Raises as `topic`."""
+        found = [(protocol.uri, protocol.state == "consensus") for view in await self.topic(topic) for protocol in view.protocols]
+        found.sort(key=lambda protocol: not protocol[1])
+        return Candidates(tuple(uri for uri, _ in found), frozenset(uri for uri, is_consensus in found if is_consensus))
 
     async def topic(self, topic: str) -> list[TopicView]:
         """What each registry of the policy proves of a topic; those that do not know it, or do not answer, are left out.
@@ -161,7 +201,7 @@ class Fetcher:
             view = verify_topic(bundle, topic, registry, self.policy, now=self._now(), bridge=bridge)
             if self._advance(registry, view.evidence.checkpoint):
                 return view
-        raise Conflict("registry.busy", f"Other processes keep changing what is known of {origin}.", fix="Try again.")
+        raise _busy(origin)
 
     async def _resolve(self, name: str) -> tuple[ProtocolUri, str | None]:
         """Step 1 for a name: the URI it means, and the document's hash if the name is one."""
@@ -320,6 +360,10 @@ def _answering(step: Step) -> Iterator[None]:
         raise VerificationFailed(Step.STATUS, error.code, error.message, error.fix) from error
     except (NotFound, Malformed, TooLarge) as error:
         raise VerificationFailed(step, error.code, error.message, error.fix) from error
+
+
+def _busy(origin: str) -> Conflict:
+    return Conflict("registry.busy", f"Other processes keep changing what is known of {origin}.", fix="Try again.")
 
 
 def _hash_in(name: str) -> str | None:

@@ -2,19 +2,26 @@
 
 The file is one line of canonical JSON, readable by its owner alone (0600):
 
-    {"did": DID, "key": DID-URL, "seed": B64(32 bytes)}
+    {"did": DID, "key": DID-URL, "kept"?: [{"key": DID-URL, "seed": B64(32 bytes)}, …], "seed": B64(32 bytes)}
 
 `seed` is the private key (RFC 8032 §5.1.5). A did:key needs nothing else; for a did:wba publish `did_document()` at the DID's
-`document_url`. The document has what ANP's e1 profile has (one Ed25519 Multikey, for authentication and assertion), without its
-optional proof: the profile's key-bound path segment is the caller's to choose.
+`document_url`. The document has what ANP's e1 profile has: one Ed25519 Multikey, for authentication and assertion. A DID may be
+bound to its first key (`key_binding`); then the document carries that key's proof.
+
+A rotation puts a new key in the place of the old one, under the next free name (`#key-2`). `kept` are the keys that sign no more
+for the DID and are needed all the same: the one that it is bound to, for its proof, and the one before the newest rotation, which
+alone can vouch for its successor.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass, field
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -26,38 +33,66 @@ from treaty_consensus.kinds import Body
 from treaty_consensus.statement import Statement
 
 from . import durable
+from .key_binding import bound_segment, is_bound, with_proof
 
 MAX_FILE = 4096
 FRAGMENT = "key-1"
+_CONTEXTS = ["https://www.w3.org/ns/did/v1", "https://w3id.org/security/multikey/v1"]
+_PROOF_CONTEXTS = [_CONTEXTS[0], "https://w3id.org/security/data-integrity/v2", _CONTEXTS[1]]
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    did: str
+class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str
     seed: str
 
 
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    did: str
+    key: str
+    seed: str
+    kept: tuple[_Kept, ...] = ()
+
+
+class KeyPair(NamedTuple):
+    """A private key, and the DID URL by which others know it."""
+
+    id: str
+    private: Ed25519PrivateKey
+
+    @property
+    def public(self) -> bytes:
+        """The raw public key, 32 bytes."""
+        return self.private.public_key().public_bytes_raw()
+
+
 @dataclass(frozen=True)
 class Identity:
-    """`did` signs with `private_key`, which others know as `key_id`. Raises `Malformed` when the three do not belong together."""
+    """`did` signs with `private_key`, which others know as `key_id`. Raises `Malformed` when the parts do not belong together."""
 
     did: str
     key_id: str
     private_key: Ed25519PrivateKey = field(repr=False, compare=False)
+    kept: tuple[KeyPair, ...] = field(default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        did, _ = parse_key_id(self.key_id)
-        if did.text != self.did or (did.method == "key" and did_key(self.public_key) != self.did):
-            raise Malformed("identity.key", f"{self.key_id} is not a key of {self.did}.")
+        ids = [self.key_id, *(pair.id for pair in self.kept)]
+        foreign = [key_id for key_id in ids if parse_key_id(key_id)[0].text != self.did]
+        if foreign or len(set(ids)) != len(ids) or (self.parsed.method == "key" and did_key(self.public_key) != self.did):
+            raise Malformed("identity.key", f"{(foreign or ids)[0]} is not a key of {self.did}.")
+        if is_bound(self.parsed) and self._binding is None:
+            raise Malformed("identity.key", f"The key that {self.did} is bound to is not here.")
 
     @classmethod
-    def create(cls, name: str | None = None) -> Identity:
-        """A new key: a did:key, or the did:wba of `name`, a host or a host and path joined by ':'. Raises `Malformed`."""
+    def create(cls, name: str | None = None, *, bind: bool = False) -> Identity:
+        """A new key: a did:key, or the did:wba of `name`, a host or a host and path joined by ':'. Raises `Malformed`.
+
+        `bind`: add the path segment that binds the DID to this key for ever (ANP's e1 profile).
+        """
         key = Ed25519PrivateKey.generate()
+        public = key.public_key().public_bytes_raw()
         if name is None:
-            public = key.public_key().public_bytes_raw()
             return cls(did_key(public), did_key_id(public), key)
-        did = parse_did(f"did:wba:{name}").text
+        did = parse_did(f"did:wba:{name}:{bound_segment(public)}" if bind else f"did:wba:{name}").text
         return cls(did, f"{did}#{FRAGMENT}", key)
 
     @classmethod
@@ -76,21 +111,34 @@ class Identity:
             parts = msgspec.convert(value, _File)
         except msgspec.ValidationError as error:
             raise Malformed("identity.file", f"{path} is not an identity file: {error}.") from error
-        seed = canonical.b64decode(parts.seed, limit=32)
-        if len(seed) != 32:
-            raise Malformed("identity.file", f"The seed in {path} has not 32 bytes.")
-        return cls(parts.did, parts.key, Ed25519PrivateKey.from_private_bytes(seed))
+        kept = tuple(KeyPair(pair.key, _private_key(pair.seed, path)) for pair in parts.kept)
+        return cls(parts.did, parts.key, _private_key(parts.seed, path), kept)
 
     def save(self, path: Path) -> None:
         """Write a new file, 0600, durably. Raises `Conflict` when there is one: a lost key cannot be made again."""
-        seed = canonical.b64encode(self.private_key.private_bytes_raw())
-        data = canonical.dumps({"did": self.did, "key": self.key_id, "seed": seed}) + b"\n"
         try:
-            durable.create(path, data, mode=0o600)
+            durable.create(path, self._encoded(), mode=0o600)
         except FileExistsError as error:
             raise Conflict(
                 "identity.exists", f"There is an identity at {path} already.", fix="Move it away first, or name another file."
             ) from error
+
+    def rotated(self) -> Identity:
+        """The same DID with a new key, and the keys that are still needed kept. Raises `Refused` for a did:key."""
+        if self.parsed.method == "key":
+            raise Refused("identity.rotate", "A did:key is its key, and cannot have another.", fix="Use a domain: did:wba.")
+        former, binding = KeyPair(self.key_id, self.private_key), self._binding
+        kept = (former,) if binding is None or binding.id == former.id else (binding, former)
+        number = 1 + max(_number(pair.id) for pair in (former, *kept))
+        return replace(self, key_id=f"{self.did}#key-{number}", private_key=Ed25519PrivateKey.generate(), kept=kept)
+
+    def supersede(self, former: Identity, path: Path) -> None:
+        """Write this identity over `former`, whose rotation it is; a crash leaves one or the other. Raises `Conflict` when the
+        file holds another one by now, and what `load` raises."""
+        with durable.exclusive(path.with_name(f"{path.name}.lock")):
+            if Identity.load(path)._encoded() != former._encoded():  # another key may have the same name
+                raise Conflict("identity.changed", f"{path} is no longer the identity that was to be rotated.")
+            durable.write(path, self._encoded(), mode=0o600)
 
     @property
     def parsed(self) -> Did:
@@ -111,19 +159,66 @@ class Identity:
         draft = statement.draft(body, log=log, by=(self.key_id,), issued=issued)
         return draft.seal({self.key_id: self.sign(draft.signing_input)})
 
-    def did_document(self) -> dict[str, object]:
-        """The DID document, to be served as JSON at `parsed.document_url`. Raises `Refused` for a did:key, which has none."""
+    def did_document(
+        self, *, services: Sequence[Mapping[str, object]] = (), created: int | None = None, deactivated: bool = False
+    ) -> dict[str, object]:
+        """The DID document, to be served as JSON at `parsed.document_url`. Raises `Refused` for a did:key, which has none.
+
+        `services`: its `service` entries. `created`: when the proof of a bound DID is made, Unix seconds; now by default.
+        `deactivated`: the document that takes the DID out of use: no key is left for authentication.
+        """
         _ = self.parsed.document_url
-        method = {
-            "id": self.key_id,
-            "type": "Multikey",
-            "controller": self.did,
-            "publicKeyMultibase": encode_multikey(self.public_key),
-        }
-        return {
-            "@context": ["https://www.w3.org/ns/did/v1", "https://w3id.org/security/multikey/v1"],
+        current, binding = KeyPair(self.key_id, self.private_key), self._binding
+        speaking = [] if deactivated else [current]
+        listed = speaking if binding is None or binding in speaking else [*speaking, binding]
+        document: dict[str, object] = {
+            "@context": _CONTEXTS if binding is None else _PROOF_CONTEXTS,
             "id": self.did,
-            "verificationMethod": [method],
-            "authentication": [self.key_id],
-            "assertionMethod": [self.key_id],
+            "verificationMethod": [_method(self.did, pair) for pair in listed],
+            "authentication": [pair.id for pair in speaking],
+            "assertionMethod": [pair.id for pair in listed],
         }
+        if services:
+            document["service"] = [dict(service) for service in services]
+        if deactivated:
+            document["deactivated"] = True
+        if binding is None:
+            return document
+        return with_proof(document, binding.id, binding.private.sign, created=int(time.time()) if created is None else created)
+
+    @property
+    def _binding(self) -> KeyPair | None:
+        """The key that the DID is bound to, if it is."""
+        if not is_bound(self.parsed):
+            return None
+        pairs = (KeyPair(self.key_id, self.private_key), *self.kept)
+        return next((pair for pair in pairs if bound_segment(pair.public) == self.parsed.path[-1]), None)
+
+    def _encoded(self) -> bytes:
+        kept = [{"key": pair.id, "seed": _seed(pair.private)} for pair in self.kept]
+        value: dict[str, object] = {"did": self.did, "key": self.key_id, "seed": _seed(self.private_key)}
+        return canonical.dumps(value | ({"kept": kept} if kept else {})) + b"\n"
+
+
+def _method(did: str, pair: KeyPair) -> dict[str, str]:
+    return {"id": pair.id, "type": "Multikey", "controller": did, "publicKeyMultibase": encode_multikey(pair.public)}
+
+
+def _number(key_id: str) -> int:
+    """The number in a key's name as `create` and `rotated` give it; 1 in any other name."""
+    _, _, digits = key_id.partition("#key-")
+    try:
+        return canonical.parse_decimal(digits, limit=1 << 30)
+    except Malformed:
+        return 1
+
+
+def _seed(key: Ed25519PrivateKey) -> str:
+    return canonical.b64encode(key.private_bytes_raw())
+
+
+def _private_key(seed: str, path: Path) -> Ed25519PrivateKey:
+    data = canonical.b64decode(seed, limit=32)
+    if len(data) != 32:
+        raise Malformed("identity.file", f"The seed in {path} has not 32 bytes.")
+    return Ed25519PrivateKey.from_private_bytes(data)

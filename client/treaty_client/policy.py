@@ -7,6 +7,8 @@ An election elects document bytes, never somebody's code: handlers run only when
     max_age = 3600                            # seconds that a checkpoint may be old
     report = false                            # tell the log, with the peer, that a negotiation happened: public for ever
     report_delay = 3600                       # seconds within which a report is submitted, at a random time
+    publish = false                           # publish what this agent negotiated, in its own namespace
+    encryption = "off"                        # end-to-end: "preferred" takes plain peers too, "required" does not
     isolation = "bubblewrap"                  # or "none": the publishers above run unconfined, as you
 
     [tenures]                                 # a DID whose domain changed hands is another publisher
@@ -25,7 +27,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -34,6 +36,7 @@ from treaty_consensus.errors import Malformed
 from treaty_consensus.protocol import is_origin
 
 Isolation = Literal["bubblewrap", "none"]
+Encryption = Literal["off", "preferred", "required"]
 DEFAULT_MAX_AGE = 3600
 DEFAULT_REPORT_DELAY = 3600
 
@@ -51,6 +54,8 @@ class Policy:
     tenures: Mapping[str, int] = field(default_factory=dict)
     report: bool = False
     report_delay: int = DEFAULT_REPORT_DELAY
+    publish: bool = False
+    encryption: Encryption = "off"
     isolation: Isolation = "bubblewrap"
     max_age: int = DEFAULT_MAX_AGE
 
@@ -67,10 +72,12 @@ class Policy:
                 raise Malformed(
                     "policy.registries", f"A registry in a policy is an origin such as registry.example: {origin[:80]!r}."
                 )
-        if self.max_age <= 0 or self.report_delay < 0 or self.isolation not in ("bubblewrap", "none"):
+        if self.max_age <= 0 or self.report_delay < 0 or self.isolation not in get_args(Isolation):
             raise Malformed(
                 "policy.value", "`max_age` and `report_delay` are numbers of seconds, `isolation` is bubblewrap or none."
             )
+        if self.encryption not in get_args(Encryption):
+            raise Malformed("policy.value", "`encryption` is off, preferred or required.")
 
     def admits_registry(self, origin: str) -> bool:
         """Whether protocols of this origin may be used; that it is also trusted by key is for `trust` to say."""
@@ -93,6 +100,8 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tenures: dict[str, int] = {}
     report: bool = False
     report_delay: int = DEFAULT_REPORT_DELAY
+    publish: bool = False
+    encryption: Encryption = "off"
     isolation: Isolation = "bubblewrap"
     max_age: int = DEFAULT_MAX_AGE
 

@@ -22,7 +22,8 @@ class Session(Protocol):
         """Take one event, return what should happen because of it, in that order."""
 
     def snapshot(self) -> bytes:
-        """All state, such that `Handler.open` with it goes on exactly where this session stands."""
+        """All state, such that `Handler.open` with it goes on exactly where this session stands. At most 64 KiB. Changes
+        nothing; may be asked for between any two events."""
 
 
 class Handler(Protocol):

@@ -117,10 +117,22 @@ def decode_multikey(text: str) -> bytes:
     """The 32 bytes of an Ed25519 Multikey in its one spelling. Raises `Malformed`."""
     if not 40 <= len(text) <= 60 or not text.startswith("z"):
         raise Malformed("did.multikey", "Not a base58btc Multikey.")
-    data = _base58_decode(text[1:])
+    data = base58_decode(text[1:])
     if len(data) != 34 or data[:2] != _ED25519 or encode_multikey(data[2:]) != text:
         raise Malformed("did.multikey", "Not an Ed25519 Multikey.")
     return data[2:]
+
+
+def base58_decode(text: str) -> bytes:
+    """The bytes of base58btc text, whose length the caller has bounded. Raises `Malformed`."""
+    number = 0
+    for character in text:
+        digit = _BASE58.find(character)
+        if digit < 0:
+            raise Malformed("did.multikey", "Not base58btc.")
+        number = number * 58 + digit
+    body = number.to_bytes((number.bit_length() + 7) // 8, "big")
+    return b"\0" * (len(text) - len(text.lstrip("1"))) + body
 
 
 @lru_cache(maxsize=4096)
@@ -150,8 +162,20 @@ def authentication_keys(document: Mapping[str, Any], did: Did) -> dict[str, byte
     """
     if document.get("id") != did.text:
         raise Malformed("did.document", f"The document at {did.document_url} is not the one of {did.text}.")
+    keys = listed_keys(document, did, "authentication")
+    if not keys:
+        raise Malformed(
+            "did.document",
+            f"The document of {did.text} lists no Ed25519 key of its own under authentication.",
+        )
+    return keys
+
+
+def listed_keys(document: Mapping[str, Any], did: Did, relationship: str) -> dict[str, bytes]:
+    """The Ed25519 keys of this DID's own that its document lists under a verification relationship (DID Core §5.3), as
+    `authentication_keys` does; there may be none."""
     methods = {_key_id(did, method): method for method in _objects(document.get("verificationMethod"))}
-    listed = document.get("authentication")
+    listed = document.get(relationship)
     keys: dict[str, bytes] = {}
     for entry in listed if isinstance(listed, list) else []:
         method = methods.get(_absolute(did, entry)) if isinstance(entry, str) else entry
@@ -160,11 +184,6 @@ def authentication_keys(document: Mapping[str, Any], did: Did) -> dict[str, byte
             key_id = _key_id(did, method)
             if parse_key_id(key_id)[0] == did:  # a key of somebody else's DID does not speak for this one
                 keys[key_id] = key
-    if not keys:
-        raise Malformed(
-            "did.document",
-            f"The document of {did.text} lists no Ed25519 key of its own under authentication.",
-        )
     return keys
 
 
@@ -215,14 +234,3 @@ def _base58_encode(data: bytes) -> str:
         number, remainder = divmod(number, 58)
         digits = _BASE58[remainder] + digits
     return "1" * (len(data) - len(data.lstrip(b"\0"))) + digits
-
-
-def _base58_decode(text: str) -> bytes:
-    number = 0
-    for character in text:
-        digit = _BASE58.find(character)
-        if digit < 0:
-            raise Malformed("did.multikey", "Not base58btc.")
-        number = number * 58 + digit
-    body = number.to_bytes((number.bit_length() + 7) // 8, "big")
-    return b"\0" * (len(text) - len(text.lstrip("1"))) + body

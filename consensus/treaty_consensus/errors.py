@@ -6,19 +6,23 @@ where there is one, the `fix`: what to do about it. Codes are interface: documen
 
 from __future__ import annotations
 
+from .printable import escaped
+
+MAX_TEXT = 8_192
+
 
 class TreatyError(Exception):
     """Root of every error Treaty raises on purpose.
 
     `code`: stable machine code such as `statement.signature-invalid`. `message`: one sentence, safe to show to anyone.
-    `fix`: what the reader can do, or "".
+    `fix`: what the reader can do, or "". Both are cut at `MAX_TEXT` characters and `printable.escaped`, whatever they quote.
     """
 
     def __init__(self, code: str, message: str, *, fix: str = "") -> None:
-        super().__init__(message)
         self.code = code
-        self.message = message
-        self.fix = fix
+        self.message = escaped(message[:MAX_TEXT])
+        self.fix = escaped(fix[:MAX_TEXT])
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message} {self.fix}".strip()

@@ -36,6 +36,7 @@ _ROUTES = [
     topics.topic,
     topics.voter,
     identities.identity,
+    identities.testimony,
     log.checkpoint,
     log.tile,
     log.log,

@@ -37,6 +37,15 @@ _MAX_KEY_FILE = 4096
 
 
 @dataclass(frozen=True)
+class Testimony:
+    """A payload that the operator's key `key_id` has signed, and another key is to sign too."""
+
+    payload: bytes
+    key_id: str
+    signature: bytes
+
+
+@dataclass(frozen=True)
 class Operator:
     """Whoever holds the keys of the log `origin`."""
 
@@ -69,6 +78,12 @@ class Operator:
         """A statement by the operator, signed."""
         signed = self.identity.statement(body, log=self.origin, issued=int(issued.timestamp()))
         return statement.verify(signed, keys_of({}, signed.author))
+
+    def testify(self, body: Body, cosigner: str, *, issued: datetime) -> Testimony:
+        """The operator's half of a statement that the key `cosigner` signs too."""
+        key_id = self.identity.key_id
+        draft = statement.draft(body, log=self.origin, by=(key_id, cosigner), issued=int(issued.timestamp()))
+        return Testimony(draft.payload, key_id, self.identity.sign(draft.signing_input))
 
 
 def create_operator(directory: Path, origin: str) -> Operator:

@@ -37,7 +37,7 @@ from .admission.quota import Quota
 from .admission.statements import Admission
 from .admission.uploads import Uploads
 from .admission.verifier import Verifier
-from .keys import Operator, create_operator, load_operator
+from .keys import Operator, Testimony, create_operator, load_operator
 from .log.checkpoints import RENEWAL, CheckpointSigner, Head
 from .log.entry import Logged
 from .log.fence import Fence, create_fence
@@ -261,6 +261,11 @@ class Registry:
         if not keys:
             raise Unauthorized("identity.unknown", f"This log knows no key of {did}.")
         return keys
+
+    async def testimony(self, did: str, key_id: str, *, source: str | None = None) -> Testimony:
+        """The operator's half of an identity of `did` with its document as it is now, for its logged key `key_id` to co-sign.
+        `source`: the IP address that asks. Raises as `Identities.testimony`, and `Unavailable` (`quota.*`)."""
+        return await self._admission.testimony(parse_did(did), key_id, source)
 
     async def spend(self, token: str, until: datetime) -> bool:
         """True for the first caller with this `token` (64 hex digits), in any process and after any restart; False for later

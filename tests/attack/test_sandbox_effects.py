@@ -10,7 +10,23 @@ from sandboxes import Probe, probe
 
 from treaty_client.handlers import SandboxPool
 from treaty_consensus.errors import Malformed, Refused, TreatyError
-from treaty_handler import Audit, Call, Close, End, Event, Failure, Invoke, Opened, PeerLost, Persist, Received, Result, Return, Send, SetTimer
+from treaty_handler import (
+    Audit,
+    Call,
+    Close,
+    End,
+    Event,
+    Failure,
+    Invoke,
+    Opened,
+    PeerLost,
+    Persist,
+    Received,
+    Result,
+    Return,
+    Send,
+    SetTimer,
+)
 
 
 async def refused(inside: Probe, code: str, expected: str) -> None:

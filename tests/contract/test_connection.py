@@ -6,11 +6,13 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 
 import pytest
 import trustme
+from secure_peers import greet, secured
 from websockets.asyncio.client import connect as raw_connect
 from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as raw_serve
@@ -19,7 +21,7 @@ from websockets.http11 import Request, Response
 
 from treaty_client.meta.frame import MAX_FRAME
 from treaty_client.network.hosts import Address, Network
-from treaty_client.transport import memory, websocket
+from treaty_client.transport import listener, memory, reconnect, websocket
 from treaty_client.transport.connection import Connection, ConnectionLost
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError, Unavailable
 
@@ -30,7 +32,7 @@ async def in_memory() -> AsyncIterator[tuple[Connection, Connection]]:
 
 
 @asynccontextmanager
-async def over_websocket() -> AsyncIterator[tuple[Connection, Connection]]:
+async def over_network(scheme: str) -> AsyncIterator[tuple[Connection, Connection]]:
     accepted: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
     over = asyncio.Event()
 
@@ -38,16 +40,32 @@ async def over_websocket() -> AsyncIterator[tuple[Connection, Connection]]:
         accepted.set_result(connection)
         await over.wait()
 
-    async with websocket.listen(accept, "127.0.0.1", 0, max_connections=2) as port:
-        near = await websocket.connect(f"ws://127.0.0.1:{port}/", Network())
+    async with listener.listen(accept, "127.0.0.1", 0, max_connections=2) as port:
+        near = await reconnect.connect(f"{scheme}://127.0.0.1:{port}/", Network())
+        opening = asyncio.create_task(near.send("hello"))  # over HTTP this opens it, and waits for an answer
+        far = await accepted
+        assert await far.receive() == "hello"
+        await far.send("hello to you")
+        assert await near.receive() == "hello to you"
+        await opening
         try:
-            yield near, await accepted
+            yield near, far
         finally:
             over.set()
             await near.close()
 
 
-@pytest.fixture(params=[in_memory, over_websocket])
+@asynccontextmanager
+async def encrypted() -> AsyncIterator[tuple[Connection, Connection]]:
+    near, far = secured(*memory.pair())
+    await greet(near, far)
+    yield near, far
+
+
+TRANSPORTS = {"memory": in_memory, "ws": partial(over_network, "ws"), "http": partial(over_network, "http"), "e2ee": encrypted}
+
+
+@pytest.fixture(params=TRANSPORTS.values(), ids=list(TRANSPORTS))
 async def pair(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Connection, Connection]]:
     async with request.param() as ends:
         yield ends
@@ -151,7 +169,7 @@ async def test_over_tls_the_server_must_be_the_host_of_the_url(tmp_path: Path) -
     authority.issue_cert("shop.example").configure_cert(tls)
     ca = tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(str(ca))
-    async with websocket.listen(_hang_up, "127.0.0.1", 0, tls=tls, max_connections=4) as port:
+    async with listener.listen(_hang_up, "127.0.0.1", 0, tls=tls, max_connections=4) as port:
         resolve = {host: Address("127.0.0.1", port) for host in ("shop.example", "other.example")}
         connection = await websocket.connect("wss://shop.example/", Network(resolve, ca))
         with pytest.raises(ConnectionLost):
@@ -166,7 +184,7 @@ async def test_over_tls_the_server_must_be_the_host_of_the_url(tmp_path: Path) -
 
 
 async def test_nobody_there_is_a_clear_error() -> None:
-    async with websocket.listen(_hang_up, "127.0.0.1", 0, max_connections=1) as port:
+    async with listener.listen(_hang_up, "127.0.0.1", 0, max_connections=1) as port:
         pass
     with pytest.raises(Unavailable) as failure:
         await websocket.connect(f"ws://127.0.0.1:{port}/", Network())
@@ -174,15 +192,15 @@ async def test_nobody_there_is_a_clear_error() -> None:
 
 
 async def test_an_address_that_is_taken_is_a_clear_error() -> None:
-    async with websocket.listen(_hang_up, "127.0.0.1", 0, max_connections=1) as port:
+    async with listener.listen(_hang_up, "127.0.0.1", 0, max_connections=1) as port:
         with pytest.raises(Unavailable) as failure:
-            async with websocket.listen(_hang_up, "127.0.0.1", port, max_connections=1):
+            async with listener.listen(_hang_up, "127.0.0.1", port, max_connections=1):
                 raise AssertionError("two servers on one port")
         assert failure.value.code == "connection.listen"
 
 
 async def test_a_web_page_cannot_speak_to_an_agent() -> None:
-    async with websocket.listen(_hang_up, "127.0.0.1", 0, max_connections=1) as port:
+    async with listener.listen(_hang_up, "127.0.0.1", 0, max_connections=1) as port:
         with pytest.raises(InvalidStatus) as refusal:
             await raw_connect(f"ws://127.0.0.1:{port}/", origin="https://evil.example", proxy=None)  # type: ignore[arg-type]
         assert refusal.value.response.status_code == 403
@@ -195,7 +213,7 @@ async def test_one_connection_too_many_is_told_to_come_back_later() -> None:
         started.set()
         await over.wait()
 
-    async with websocket.listen(wait, "127.0.0.1", 0, max_connections=1) as port:
+    async with listener.listen(wait, "127.0.0.1", 0, max_connections=1) as port:
         first = await websocket.connect(f"ws://127.0.0.1:{port}/", Network())
         await started.wait()
         with pytest.raises(InvalidStatus) as refusal:
@@ -213,7 +231,7 @@ async def test_a_redirect_is_not_followed() -> None:
 
 
 async def test_a_compressed_message_is_not_offered() -> None:
-    async with websocket.listen(_hang_up, "127.0.0.1", 0, max_connections=1) as port:
+    async with listener.listen(_hang_up, "127.0.0.1", 0, max_connections=1) as port:
         socket = await raw_connect(f"ws://127.0.0.1:{port}/", proxy=None)
         assert socket.response is not None
         assert "Sec-WebSocket-Extensions" not in socket.response.headers

@@ -184,6 +184,28 @@ async def test_a_session_moves_by_its_snapshot(pool: SandboxPool, worker: Worker
     assert await session.handle(ask) == [Return(call="1", value=4)]
 
 
+async def test_a_session_at_rest_is_in_no_worker(pool: SandboxPool, worker: Worker) -> None:
+    session = await worker.open("client")
+    await session.handle(Opened())
+    snapshot = await session.rest()
+    assert snapshot == b"1"
+    for attempt in (session.handle(PeerLost(peer=PEER)), session.rest(), session.move(worker)):
+        with pytest.raises(ValueError, match="at rest"):
+            await attempt
+    stranger = await pool.load(PACKAGE, local=LOCAL, peers=["did:wba:other.example"])
+    with pytest.raises(ValueError, match="moves among"):
+        await session.resume(stranger, snapshot)
+    await session.resume(worker, snapshot)
+    with pytest.raises(ValueError, match="has a worker"):
+        await session.resume(worker, snapshot)
+    ask = Call(call="1", operation="ask", arguments={"what": "count"})
+    assert await session.handle(ask) == [Return(call="1", value=2)]
+    await session.rest()
+    await session.close()
+    assert session.ended
+    assert worker.alive
+
+
 async def test_messages_can_be_encoded_decoded_and_validated(worker: Worker) -> None:
     assert await worker.encode({"a": 1}) == b'{"a":1}'
     assert await worker.decode(b'{"a":1}') == {"a": 1}
@@ -229,7 +251,8 @@ async def test_a_handler_that_misses_its_interface(pool: SandboxPool) -> None:
     session = await again.open("client")
     with pytest.raises(TreatyError) as caught:
         await session.move(again)
-    assert caught.value.code == "handler.raised"
+    assert caught.value.code == "session.snapshot"  # it has no such method
+    assert again.alive
 
 
 async def test_a_thousand_round_trips(worker: Worker) -> None:

@@ -21,7 +21,7 @@ def tracked() -> list[Path]:
     return [ROOT / name for name in listing.decode().split("\0") if name and (ROOT / name).is_file()]
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock"])
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock", "tests/interop/anp.lock"])
 def test_a_lock_pins_versions_and_hashes_and_names_no_host(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     pins = re.findall(r"^([a-z0-9._-]+)==\S+.*?(?=^\S|\Z)", text, re.MULTILINE | re.DOTALL)

@@ -1,19 +1,25 @@
-"""The sandboxed runtime: a worker for each session, and one in waiting for whoever comes again."""
+"""The sandboxed runtime: a worker for each session while it needs one, and one in waiting for whoever comes again."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from handler_packages import LOCAL, PEER, package
+from sandboxes import descendants, open_descriptors
 
+from treaty_client.handlers import Isolation
+from treaty_client.project import load_project
 from treaty_client.session import runtime
+from treaty_client.session.passivation import Passivation, PassiveHandler
 from treaty_client.session.ports import RunningHandler
 from treaty_client.session.runtime import MAX_SPARES, SandboxRuntime
 from treaty_consensus.errors import Refused, TreatyError
-from treaty_handler import Call, Effect, Opened, Return
+from treaty_consensus.handler import read_wheel
+from treaty_handler import Call, Effect, Invoke, Opened, Received, Result, Return, Send, Timer, encode_json
 
 PROBE = package()
 
@@ -40,9 +46,15 @@ async def count(handler: RunningHandler) -> object:
     return effects[0].value
 
 
-async def spares(sandbox: SandboxRuntime) -> list[object]:
+async def spares(sandbox: SandboxRuntime) -> list[runtime._Sandboxed]:
     """The sessions in waiting, once they are ready."""
     return list(await asyncio.gather(*sandbox._spares.values()))
+
+
+def in_worker(handler: RunningHandler) -> object:
+    """The session that stands behind it, if it has a worker now."""
+    assert isinstance(handler, PassiveHandler)
+    return handler._session if handler._has_worker else None
 
 
 async def test_sessions_of_one_peer_share_no_interpreter_not_even_one_after_the_other(sandbox: SandboxRuntime) -> None:
@@ -59,24 +71,23 @@ async def test_sessions_of_one_peer_share_no_interpreter_not_even_one_after_the_
 async def test_whoever_comes_again_need_not_wait_for_a_worker(sandbox: SandboxRuntime) -> None:
     await (await session(sandbox)).close()
     (spare,) = await spares(sandbox)
-    assert await sandbox.open(PROBE, "client", local=LOCAL, peer=PEER) is spare
+    assert in_worker(await sandbox.open(PROBE, "client", local=LOCAL, peer=PEER)) is spare
     assert sandbox._spares == {}
 
 
 async def test_a_waiting_worker_is_for_one_handler_role_and_pair(sandbox: SandboxRuntime) -> None:
     await (await session(sandbox)).close()
     (spare,) = await spares(sandbox)
-    assert await sandbox.open(PROBE, "client", local=LOCAL, peer="did:wba:stranger.example") is not spare
-    assert await sandbox.open(PROBE, "server", local=LOCAL, peer=PEER) is not spare
+    assert in_worker(await sandbox.open(PROBE, "client", local=LOCAL, peer="did:wba:stranger.example")) is not spare
+    assert in_worker(await sandbox.open(PROBE, "server", local=LOCAL, peer=PEER)) is not spare
 
 
 async def test_a_waiting_worker_that_died_is_replaced(sandbox: SandboxRuntime) -> None:
     await (await session(sandbox)).close()
     (spare,) = await spares(sandbox)
-    assert isinstance(spare, runtime._Sandboxed)
     spare._worker.kill()
     handler = await session(sandbox)
-    assert handler is not spare
+    assert in_worker(handler) is not spare
     assert await count(handler) == 1
 
 
@@ -111,3 +122,135 @@ async def test_a_role_that_is_none_leaves_nothing_running(sandbox: SandboxRuntim
     with pytest.raises(Refused):
         await session(sandbox, role="courier")
     assert not sandbox._pool._workers
+
+
+async def rest(*handlers: RunningHandler) -> None:
+    """Have sessions give their workers up."""
+    for handler in handlers:
+        assert isinstance(handler, PassiveHandler)
+        await handler.rest()
+        assert in_worker(handler) is None
+
+
+async def remember(handler: RunningHandler, number: int) -> Any:
+    """Tell a session something; what it knows then: everything it was told, and its seed."""
+    code = f"session.kept.setdefault('told', []).append({number}); value = [session.kept['told'], session.parameters['seed']]"
+    (effect,) = await handler.handle(Call(call=str(number), operation="ask", arguments={"code": code}))
+    assert isinstance(effect, Return)
+    return effect.value
+
+
+@pytest.mark.parametrize("isolation", ["bubblewrap", "none"])
+async def test_a_session_goes_on_in_another_sandbox_as_if_nothing_had_happened(tmp_path: Path, isolation: Isolation) -> None:
+    sandbox = SandboxRuntime(tmp_path, isolation, Passivation(max_workers=2))
+    try:
+        first, second, third = [await session(sandbox, f"did:wba:peer{number}.example") for number in range(3)]
+        seeds = set()
+        for round in range(1, 4):
+            for handler in (first, second, third):  # each time in the place of the one that is asked next
+                told, seed = await remember(handler, round)
+                assert told == list(range(1, round + 1))
+                seeds.add(seed)
+        assert len(seeds) == 3
+        assert len(sandbox._pool._workers) == 2
+    finally:
+        await sandbox.close()
+
+
+async def run(handler: RunningHandler, code: str) -> Any:
+    """The `value` of this code in the handler."""
+    effects = list(await handler.handle(Call(call="1", operation="ask", arguments={"code": code})))
+    assert isinstance(effects[-1], Return)
+    return effects[-1].value
+
+
+async def test_what_is_pending_outlives_the_worker(sandbox: SandboxRuntime) -> None:
+    handler = await session(sandbox)
+    timer = "effects = [SetTimer(name='t', seconds=5), Persist(key='k', value=b'1')]; session.kept['seen'] = [event.call]"
+    await run(handler, timer)
+    await rest(handler)
+    assert await handler.handle(Timer(name="t")) == []
+    await rest(handler)
+    assert await run(handler, "value = session.kept['seen']") == ["1"]
+    with pytest.raises(TreatyError) as failure:  # what is stored counts still
+        await run(handler, "effects = [Persist(key=str(n), value=b'1') for n in range(1024)]")
+    assert failure.value.code == "handler.effect-storage"
+
+
+SNAPSHOTLESS = {
+    "too large": "session.kept = 'x' * 70_000",
+    "larger than a reply": "session.kept = 'x' * 5_000_000",
+    "no JSON": "session.kept = {'a': object()}",
+    "raises": "session.snapshot = lambda: 1 / 0",
+}
+
+
+@pytest.mark.parametrize("code", SNAPSHOTLESS.values(), ids=SNAPSHOTLESS.keys())
+async def test_a_session_without_a_snapshot_stays_in_its_worker_until_another_needs_it(tmp_path: Path, code: str) -> None:
+    sandbox = SandboxRuntime(tmp_path, passivation=Passivation(max_workers=1))
+    try:
+        handler = await session(sandbox)
+        assert await run(handler, f"{code}; session.told = 7") is None
+        assert isinstance(handler, PassiveHandler)
+        await handler.rest()
+        assert await run(handler, "value = session.told") == 7
+        other = await session(sandbox, "did:wba:other.example")
+        assert await count(other) == 1
+        with pytest.raises(TreatyError) as failure:
+            await run(handler, "value = 1")
+        assert failure.value.code == "session.no-worker"
+        assert len(sandbox._pool._workers) == 1
+    finally:
+        await sandbox.close()
+
+
+async def test_a_session_whose_snapshot_hangs_lies_or_is_none_is_over(sandbox: SandboxRuntime) -> None:
+    hanging, lying, wrong = [await session(sandbox) for _ in range(3)]
+    await run(wrong, "session.snapshot = lambda: 'text'")
+    await run(hanging, "session.snapshot = lambda: exec('while True: pass')")
+    reply = "import struct, os; os.write(0, struct.pack('>I', 70015) + bytes([0x92, 0xA5]) + b'bytes' + bytes([0xC6])"
+    await run(lying, f"session.snapshot = lambda: exec(\"{reply} + struct.pack('>I', 70003) + bytes(70003)); os._exit(0)\")")
+    for handler, code in ((hanging, "sandbox.timeout"), (lying, "handler.reply"), (wrong, "handler.type")):
+        await rest(handler)
+        with pytest.raises(TreatyError) as failure:
+            await run(handler, "value = 1")
+        assert failure.value.code == code
+    assert not sandbox._pool._workers
+
+
+async def test_the_shop_of_product_info_answers_the_same_with_and_without_rest(sandbox: SandboxRuntime) -> None:
+    project = load_project(Path(__file__).parents[2] / "protocols" / "product-info" / "1.1")
+    shop = read_wheel(*project.build_wheel("https://registry.example/protocols/publisher.example/product-info/1.1"))
+    request = {"type": "REQUEST", "action": "getProductInfo", "productId": "P12345"}
+    laptop = {"productId": "P12345", "productName": "Laptop", "productDescription": "", "price": 1299.99, "currency": "USD"}
+
+    async def replies(*, resting: bool) -> list[bytes]:
+        handler = await sandbox.open(shop, "provider", local=LOCAL, peer=PEER)
+        await handler.handle(Opened())
+        said = []
+        for number in range(3):
+            (invoke,) = await handler.handle(Received(peer=PEER, data=encode_json({**request, "messageId": f"m{number}"})))
+            assert isinstance(invoke, Invoke)
+            if resting:
+                await rest(handler)  # also between a question and its answer
+            (send,) = await handler.handle(Result(call=invoke.call, value=laptop))
+            assert isinstance(send, Send)
+            said.append(send.data)
+        await handler.close()
+        return said
+
+    assert await replies(resting=True) == await replies(resting=False)
+
+
+async def test_passive_sessions_leave_neither_processes_nor_descriptors(tmp_path: Path) -> None:
+    before = descendants(), open_descriptors()
+    sandbox = SandboxRuntime(tmp_path, passivation=Passivation(max_workers=2))
+    handlers = [await session(sandbox, f"did:wba:peer{number}.example") for number in range(4)]
+    await rest(*[handler for handler in handlers if in_worker(handler) is not None])
+    await asyncio.gather(*sandbox._leaving)
+    assert not sandbox._pool._workers
+    for handler in handlers:
+        await handler.close()
+    assert sandbox._spares == {}
+    await sandbox.close()
+    assert (descendants(), open_descriptors()) == before

@@ -14,11 +14,26 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from treaty_client import attestation, identity
+from treaty_client.authentication import message_signature, nonces
+from treaty_client.discovery import client as discovery
+from treaty_client.discovery import reading
+from treaty_client.flow import history as flow_history
+from treaty_client.flow import messages as flow_messages
+from treaty_client.flow import processor as flow_processor
 from treaty_client.handlers import sandbox, validation
 from treaty_client.handlers.worker import framing
-from treaty_client.network import egress
+from treaty_client.meta import frame, hello, messages
+from treaty_client.meta.limits import Limits, Timeouts
+from treaty_client.meta.secure import channel, finished, records
+from treaty_client.meta.secure import hello as secure_hello
+from treaty_client.model import budget, openai
+from treaty_client.negotiation import package, questions, test_cases
+from treaty_client.network import egress, resolver
 from treaty_client.policy import load_policy
 from treaty_client.session import agreements, store
+from treaty_client.session.passivation import Passivation
+from treaty_client.transport import application, http_server, listener, outbox, websocket
+from treaty_client.transport import http as transport_http
 from treaty_client.verification import bundle, evidence
 from treaty_client.verification.steps import Step
 from treaty_consensus import canonical, did, errors, kinds, protocol, sigstore_token, statement
@@ -51,6 +66,20 @@ OWNERS = {
     "log.md": ["treaty_consensus/log/*.py", "sigstore_leaf.py", "treaty_consensus/audit.py", "registries/audit.py", "mirror.py"],
     "handler-packages.md": ["handler/*.py", "attestation.py"],
     "bundles.md": ["verification/*.py", "fetch.py"],
+    "hello-profile.md": [
+        *(f"meta/{name}.py" for name in ("frame", "hello", "handshake", "messages", "documents", "machine", "reception", "core")),
+        *(f"meta/{name}.py" for name in ("deadlines", "negotiation", "generation", "testing", "repair", "questions")),
+    ],
+    "discovery.md": ["discovery/*.py"],
+    "transports.md": [
+        *(f"transport/{name}.py" for name in ("connection", "memory", "outbox", "backoff", "websocket", "http", "http_server")),
+        *(f"transport/{name}.py" for name in ("application", "listener", "reconnect")),
+        *("session/passivation.py", "session/runtime.py"),
+    ],
+    "e2ee-profile.md": ["meta/secure/*.py", "transport/secure.py"],
+    "identity-on-the-wire.md": ["authentication/*.py", "key_binding.py", "network/resolver.py", "rotation.py"],
+    "language-model.md": ["treaty_client/model/*.py", "treaty_client/negotiation/*.py"],
+    "flow-profile.md": ["flow/*.py"],
     "http.md": [
         *("routes/*.py", "problems.py", "admission/*.py", "gossip.py", "sequencer.py", "views.py", "sigstore_token.py"),
         *("catalogue/queries.py", "serving/topics.py", "search.py"),
@@ -65,14 +94,34 @@ OWNERS = {
 """The modules whose every code a file of the specification lists."""
 
 LISTED_ELSEWHERE = {
+    "identity-on-the-wire.md": {"registry.answer"},  # what a client says of any registry
     "log.md": {"decision.parameters"},  # a rule of admission
     "handler-packages.md": {"protocol.uri"},  # a field of the manifest
     "bundles.md": {"decision.epoch", "note.size", "registry.none"},  # rules of the formats; there is no registry to ask
     "http.md": {"statement.other-log", "statement.unknown-key", "protocol.name"},  # rules of the formats
     "home.md": {"log.not-leading", "log.superseded"},  # what a writer is told, in http.md
+    "transports.md": {
+        "frame.too-large",
+        "http.request",
+        "websocket.accept",
+        "websocket.close",
+        "websocket.receive",
+        "websocket.send",
+    },  # events of ASGI
 }
 
 CAPS = {
+    "flow-profile.md": [
+        *(flow_messages.MAX_MESSAGE, flow_messages.MAX_APPLICATION, flow_messages.MAX_DATA),
+        *(flow_processor.MAX_REMEMBERED, flow_processor.MAX_SIMULTANEOUS, flow_history.MAX_ENTRIES),
+    ],
+    "hello-profile.md": [
+        *(frame.MAX_PAYLOAD, hello.MAX_HELLO, hello.MAX_CANDIDATES, protocol.MAX_DOCUMENT),
+        *(messages.MAX_MESSAGE, messages.MAX_SUMMARY, messages.MAX_QUESTION, messages.MAX_SEQUENCE),
+        *(int(Timeouts().hello), int(Timeouts().code), int(Timeouts().reply), int(Timeouts().idle)),
+        *(Limits().rounds, Limits().test_rounds, Limits().fix_rounds, Limits().questions, Limits().early_frames),
+        *(Limits().waiting_frames, Limits().waiting_bytes),
+    ],
     "statements.md": [statement.MAX_LEAF, statement.MAX_PAYLOAD, kinds.MAX_WHEEL, kinds.MAX_BUNDLE, archive.MAX_ARCHIVE],
     "protocols.md": [protocol.MAX_DOCUMENT, protocol.MAX_CARD, protocol.MAX_URI, did.MAX_DID, egress.MAX_BODY],
     "log.md": [note.MAX_NOTE_BYTES, note.MAX_SIGNATURES, proof.MAX_RECEIPT_BYTES, proof.MAX_EXTRA_BYTES, proof.MAX_PROOF_HASHES],
@@ -80,6 +129,33 @@ CAPS = {
         *(archive.MAX_ARCHIVE, archive.MAX_CONTENT, archive.MAX_FILES, archive.MAX_NAME, wheel.MAX_FILENAME),
         *(manifest.MAX_MANIFEST, manifest.MAX_OPERATIONS, manifest.MAX_ROLES, manifest.MAX_SCHEMA_NODES, manifest.MAX_TEXT),
         *(kinds.MAX_BUNDLE, attestation.MAX_STATEMENT, framing.MAX_FRAME, sandbox.Limits().reply),
+    ],
+    "identity-on-the-wire.md": [
+        *(message_signature.MAX_HEADER, message_signature.MAX_NONCE, nonces.LIFETIME, nonces.FUTURE, nonces.CAPACITY),
+        *(int(resolver.MAX_AGE), int(resolver.REFETCH_AGE)),
+    ],
+    "discovery.md": [
+        *(egress.MAX_BODY, hello.MAX_CANDIDATES, discovery.MAX_PAGES, discovery.MAX_AGENTS),
+        *(reading.MAX_PROTOCOLS, reading.MAX_ADDRESSES, reading.MAX_ENTRIES, reading.MAX_TEXT),
+    ],
+    "e2ee-profile.md": [
+        *(hello.MAX_HELLO, secure_hello.FRESHNESS, channel.LIFETIME, finished.MAX_FINISHED),
+        *(records.MAX_PART, records.MAX_RECORDS, records.MAX_REASON),
+    ],
+    "language-model.md": [
+        *(openai.MAX_REQUEST, openai.MAX_RESPONSE, int(openai.MAX_WAIT)),
+        *(budget.Allowance().calls, budget.Allowance().tokens, int(budget.Allowance().seconds)),
+        *(budget.PER_DAY.calls, budget.PER_DAY.tokens, int(budget.PER_DAY.seconds)),
+        *(package.MAX_FILES, package.MAX_SOURCE, questions.MAX_PROPOSAL, questions.MAX_ANSWER),
+        *(test_cases.MAX_TEXT, test_cases.MAX_CASES, test_cases.MAX_TITLE, test_cases.MAX_EXPECTED),
+    ],
+    "transports.md": [
+        *(transport_http.MAX_BODY, transport_http.MAX_MESSAGES, transport_http.HOLD, transport_http.CAPACITY),
+        *(http_server.EXPIRY, http_server.LINGER, http_server.MAX_AT_ONCE, application.BODY_TIMEOUT, application.MAX_READING),
+        *(http_server.MAX_HELD, outbox.MAX_BACKLOG),
+        *(listener.MAX_HEAD, listener.KEEP_ALIVE, listener.SPARE_SOCKETS, websocket.OPEN_TIMEOUT, websocket.CLOSE_TIMEOUT),
+        *(Passivation().max_workers, int(Passivation().idle), int(Passivation().wait)),
+        validation.MAX_SNAPSHOT,
     ],
     "bundles.md": [
         *(bundle.MAX_BUNDLE, bundle.MAX_LEAVES, bundle.MAX_BLOBS, bundle.MAX_CONSISTENCY, evidence.CLOCK_SKEW),

@@ -12,7 +12,17 @@ import pytest
 
 from treaty_consensus.errors import Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint, open_checkpoint
-from treaty_consensus.log.merkle import EMPTY_ROOT, Frontier, consistency_nodes, consistency_proof, inclusion_nodes, inclusion_proof, leaf_hash, verify_consistency, verify_inclusion
+from treaty_consensus.log.merkle import (
+    EMPTY_ROOT,
+    Frontier,
+    consistency_nodes,
+    consistency_proof,
+    inclusion_nodes,
+    inclusion_proof,
+    leaf_hash,
+    verify_consistency,
+    verify_inclusion,
+)
 from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey, add_signatures, open_note, sign
 from treaty_consensus.log.proof import Receipt
 from treaty_consensus.log.tiles import Bundle, TreeEdge, encode_bundle, node_hashes

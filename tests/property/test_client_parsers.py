@@ -56,7 +56,7 @@ def in_file(name: str, read: Callable[[Path], object]) -> Callable[[bytes], obje
         lambda text: Network.parse([text]),
         lambda text: Network.parse([f"host={text}"]),
         Network().endpoint,
-        egress._host_of,
+        egress.EgressGuard(Network())._checked,
         Identity.create,
     ],
 )

@@ -5,7 +5,19 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treaty_consensus.log.merkle import MAX_SIZE, Frontier, consistency_nodes, consistency_proof, inclusion_nodes, inclusion_proof, leaf_hash, root, root_nodes, verify_consistency, verify_inclusion
+from treaty_consensus.log.merkle import (
+    MAX_SIZE,
+    Frontier,
+    consistency_nodes,
+    consistency_proof,
+    inclusion_nodes,
+    inclusion_proof,
+    leaf_hash,
+    root,
+    root_nodes,
+    verify_consistency,
+    verify_inclusion,
+)
 from treaty_consensus.log.tiles import Tile, TreeEdge, node_hashes, tile_of, tiles_for, width_at
 
 LEAVES = [leaf_hash(b"%d" % number) for number in range(1200)]

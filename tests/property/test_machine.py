@@ -13,6 +13,7 @@ from meta_peers import (
     FRESH,
     GENERATED,
     HASH,
+    NAMED,
     OTHER_HASH,
     OTHER_URI,
     SHOP,
@@ -23,14 +24,16 @@ from meta_peers import (
     buyer,
     destination_hello,
     meta,
+    proposal,
     shop,
     source_hello,
+    verdict,
 )
 
 from treaty_client.meta import frame, hello, messages
 from treaty_client.meta.actions import Action, Deliver, Ended, Running
 from treaty_client.meta.frame import ProtocolType
-from treaty_client.meta.machine import FINAL, MAX_WAITING_BYTES, MAX_WAITING_FRAMES, Machine, Provided, State
+from treaty_client.meta.machine import FINAL, Limits, Machine, Provided, State
 from treaty_client.meta.messages import ReportProposed, ReportRefused
 from treaty_consensus.errors import Refused, TreatyError
 
@@ -68,6 +71,16 @@ GOOD = st.sampled_from(
         meta(ReportRefused("report.x")),
         frame.encode(ProtocolType.VERIFICATION, b"x"),
         frame.encode(ProtocolType.NATURAL_LANGUAGE, b"x"),
+        source_hello((), capabilities=NAMED).format(),
+        destination_hello(capabilities=NAMED).format(),
+        proposal(0),
+        proposal(1, "# Another\n", "- changes"),
+        verdict(1, "accepted"),
+        verdict(1, "rejected"),
+        meta(messages.TestCasesNegotiation("negotiating", "# Test case 1\n")),
+        meta(messages.TestCasesNegotiation("accepted")),
+        meta(messages.FixErrorNegotiation("negotiating", "It is wrong.")),
+        meta(messages.NaturalLanguageNegotiation("REQUEST", "x" * 16, "?")),
     ]
 )
 
@@ -105,6 +118,9 @@ STEPS = st.one_of(
     st.binary(max_size=8).map(lambda payload: ("early", payload)),
     st.floats(0, 700, allow_nan=False).map(lambda seconds: ("wait", seconds)),
     st.sampled_from([("failed", None), ("report", None), ("lost", "why"), ("close", None)]),
+    st.sampled_from(["propose", "accept", "propose_tests", "accept_tests", "tests_passed", "accept_error", "skip_tests"]).map(
+        lambda method: ("decide", method)
+    ),
 )
 MACHINES = st.sampled_from(
     [
@@ -113,6 +129,9 @@ MACHINES = st.sampled_from(
         lambda: shop(FRESH, capabilities=(hello.REPORT_COSIGNATURE,)),
         lambda: shop(STALE),
         lambda: shop({}),
+        lambda: buyer(source_hello((), capabilities=NAMED), negotiates=True, wants_tests=True),
+        lambda: buyer(source_hello((), capabilities=NAMED), natural=True),
+        lambda: shop({}, capabilities=NAMED, negotiates=True),
     ]
 )
 
@@ -125,10 +144,16 @@ def step(machine: Machine, what: str, value: Any, now: float) -> list[Action]:
             return machine.code_ready(value, now)
         case "failed":
             return machine.code_failed(Refused("x.y", "No."))
+        case "send" | "early" if machine.is_natural:
+            return []
         case "send" | "early":
             return machine.send(value, now, early=what == "early")
         case "report":
             return machine.send_meta(ReportProposed(b"{}", "did:wba:buyer.example#key-1", bytes(64)), now)
+        case "decide":
+            texts = ("# Text\n", "- changes") if value.startswith("propose") else ()
+            actions: list[Action] = getattr(machine, value)(*texts, now)
+            return actions
         case "lost":
             return machine.lost(value)
         case "close":
@@ -149,8 +174,8 @@ def test_every_step_leaves_a_final_state_or_a_deadline_ahead(make: Any, steps: l
         running = running or any(isinstance(action, Running) for action in actions)
         assert running or not any(isinstance(action, Deliver) for action in actions), "nothing is delivered before both are ready"
         assert not actions or not isinstance(actions[-1], Ended) or machine.is_final
-        assert len(machine._waiting) <= MAX_WAITING_FRAMES
-        assert sum(map(len, machine._waiting)) <= MAX_WAITING_BYTES + frame.MAX_PAYLOAD
+        assert len(machine._inbox) <= Limits().waiting_frames
+        assert machine._inbox.size <= Limits().waiting_bytes + frame.MAX_PAYLOAD
         assert machine.is_final or machine.deadline <= now + 600.0
     assert ended == machine.is_final
     machine.tick(machine.deadline)

@@ -32,7 +32,7 @@ from virtual_time import run
 from treaty_client.project import load_project
 from treaty_client.session.operations import OperationError
 from treaty_client.session.ports import RunningHandler
-from treaty_client.transport import memory
+from treaty_client.transport import memory, outbox
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
 from treaty_consensus.handler import read_wheel
 from treaty_handler import Call, Close, Effect, End, Event, Opened, Persist, Received, Return, Send, SetTimer, Timer
@@ -670,6 +670,40 @@ def test_a_peer_that_reads_nothing_loses_the_connection_and_costs_bounded_memory
                 for _ in range(200):
                     await wire.receive()
         assert seller.names()[-1] == "end"
+
+    run(main())
+
+
+@pytest.mark.parametrize("stalls", ["before the first call", "before the hello"])
+def test_callers_that_wait_for_a_slow_peer_are_let_go_one_at_a_time(
+    stalls: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has little to say; all at once they would have more than a connection may hold back."""
+    flowing = asyncio.Event()
+    flowing.set()
+
+    class Stalling(Tap):
+        async def send(self, message: str | bytes) -> None:
+            await flowing.wait()
+            await super().send(message)
+
+    async def main() -> None:
+        seller, customer = shop(tmp_path), buyer(tmp_path)
+        await buy(seller, customer)
+        async with meeting(seller) as wire:
+            slow = Stalling(wire, wire.address)
+            monkeypatch.setattr(outbox, "CALL_ROOM", 200)
+            monkeypatch.setattr(outbox, "MAX_BACKLOG", 2000)
+            if stalls == "before the hello":
+                flowing.clear()
+            async with customer.agent.connect_over(slow, topic=TOPIC) as session:
+                if stalls == "before the first call":
+                    await session.call("getProductInfo", productId="P12345")
+                    flowing.clear()
+                calls = [asyncio.create_task(session.call("getProductInfo", productId="P12345")) for _ in range(60)]
+                await asyncio.sleep(0.1)
+                flowing.set()
+                assert await asyncio.gather(*calls) == [LAPTOP] * 60
 
     run(main())
 

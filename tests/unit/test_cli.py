@@ -109,3 +109,23 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
 def test_a_wrong_command_line_has_another_status() -> None:
     done = subprocess.run([sys.executable, "-c", "from treaty_client.cli import main; main(['vote'])"], check=False)
     assert done.returncode == 2
+
+
+def test_a_key_is_rotated_and_a_did_taken_out_of_use(home: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = said(capsys, "identity", "new", "shop.example:a", "--bind", *home)
+    assert made["did"].startswith("did:wba:shop.example:a:e1_")
+    document = tmp_path / "did.json"
+    rotated = said(capsys, "identity", "rotate", "--document", str(document), *home)
+    assert (rotated["did"], rotated["key"]) == (made["did"], f"{made['did']}#key-2")
+    assert json.loads(document.read_text())["authentication"] == [rotated["key"]]
+    assert said(capsys, "identity", "show", *home)["key"] == rotated["key"]
+    deactivated = said(capsys, "identity", "deactivate", *home)
+    assert deactivated["document"]["deactivated"] is True
+    assert said(capsys, "identity", "show", *home)["key"] == rotated["key"]
+
+
+def test_a_did_key_is_neither_rotated_nor_deactivated(home: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    made = said(capsys, "identity", "new", *home)
+    assert refused(capsys, "identity", "rotate", *home)["code"] == "identity.rotate"
+    assert refused(capsys, "identity", "deactivate", *home)["code"] == "did.no-document"
+    assert said(capsys, "identity", "show", *home) == {"did": made["did"], "key": made["key"]}

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
+import threading
+import weakref
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -207,6 +211,47 @@ async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not guard._flights
 
 
+async def test_a_failure_that_is_remembered_holds_nothing_of_what_was_read() -> None:
+    answers: list[weakref.ref[httpx.Response]] = []
+    world = World()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        made = httpx.Response(200, stream=httpx.ByteStream(b"x" * (MAX_BODY + 1)))
+        answers.append(weakref.ref(made))
+        return made
+
+    world.answer = answer
+    guard = world.guard()
+    for _ in range(2):
+        assert (await refusal(guard)).code == "egress.too-large"
+    for _ in range(4):
+        gc.collect()
+        await asyncio.sleep(0)  # generators are closed by the event loop
+    assert [made() for made in answers] == [None]
+
+
+async def test_name_servers_that_do_not_answer_keep_no_other_work_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+    strangers, others = egress.lookups(), egress.lookups()
+
+    def getaddrinfo(host: str, *_: object, **__: object) -> list[object]:
+        if host.endswith("evil.example"):
+            over.wait(60)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    waiting = [asyncio.ensure_future(strangers(f"{number}.evil.example")) for number in range(64)]
+    try:
+        await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            assert await asyncio.to_thread(int, "1") == 1
+            assert await others("alice.example") == []
+        assert not any(task.done() for task in waiting)
+    finally:
+        over.set()
+        await asyncio.gather(*waiting)
+
+
 async def test_a_host_that_the_operator_names_is_reached_there_over_real_tls(tmp_path: Path) -> None:
     async with Loopback(tmp_path).serving(answering(b'{"id":"x"}'), "alice.example") as loopback:
         guard = EgressGuard(loopback.network(), clock=lambda: 0.0)
@@ -221,3 +266,23 @@ async def test_a_slow_body_is_cut_off_over_real_tls(tmp_path: Path) -> None:
 
     async with Loopback(tmp_path).serving(endless, "alice.example") as loopback:
         assert (await refusal(EgressGuard(loopback.network()))).code == "egress.too-large"
+
+
+@pytest.mark.parametrize("url", ["ws://stranger.example:8080/a", "http://stranger.example/a", "https://stranger.example:9"])
+async def test_where_a_stranger_says_that_an_agent_is_has_to_be_public(url: str) -> None:
+    world = World(names={"stranger.example": ["127.0.0.1", "169.254.169.254", "10.0.0.1", "::1"]})
+    with pytest.raises(Refused) as refusal:
+        await egress.strangers_network(Network(), url, lookup=world.lookup)
+    assert refusal.value.code == "egress.address"
+    world.names["stranger.example"].append("93.184.216.34")
+    reached = (await egress.strangers_network(Network(), url, lookup=world.lookup)).endpoint(url)
+    assert (reached.host, reached.port) == ("93.184.216.34", Network().endpoint(url).port)
+    assert reached.server_name == ("stranger.example" if url.startswith("https") else None)
+
+
+async def test_where_a_named_host_is_need_not_be_public_nor_known_to_anybody() -> None:
+    named = Network({"stranger.example": Address("127.0.0.1", 9443)})
+    assert await egress.strangers_network(named, "ws://stranger.example/", lookup=World().lookup) is named
+    with pytest.raises(Unavailable) as failure:
+        await egress.strangers_network(Network(), "ws://unknown.example/", lookup=World().lookup)
+    assert failure.value.code == "egress.unreachable"

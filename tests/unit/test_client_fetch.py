@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,9 @@ from treaty_client.fetch import Fetcher
 from treaty_client.policy import Policy
 from treaty_client.store import Lockfile
 from treaty_client.verification.steps import Step, VerificationFailed
+from treaty_client.verification.topic import TopicView
 from treaty_consensus import kinds
+from treaty_consensus.canonical import b64encode, hex_digest
 from treaty_consensus.errors import NotFound, Unavailable
 from treaty_consensus.log.checkpoint import open_checkpoint
 
@@ -236,11 +240,29 @@ async def test_candidates_are_the_topics_protocols(tmp_path: Path) -> None:
     registry = with_echo()
     registry.publish("2.0")
     async with fetcher(registry, tmp_path) as agent:
-        assert await agent.candidates(TOPIC) == [uri_of("2.0"), uri_of()]
+        assert await agent.candidates(TOPIC) == ((uri_of("2.0"), uri_of()), frozenset())
         seen = agent.registries.get(NAME.origin).seen
         assert seen == registry.checkpoint()
         with pytest.raises(NotFound):
             await agent.candidates("nothing/here")
+
+
+async def test_of_several_registries_each_ones_consensus_goes_before_all_else(tmp_path: Path) -> None:
+    async with fetcher(with_echo(), tmp_path) as agent:
+        (view,) = await agent.topic(TOPIC)
+        (protocol,) = view.protocols
+
+        def at(registry: str, *states: str) -> TopicView:
+            found = (dataclasses.replace(protocol, uri=f"{registry}/{state}", state=state) for state in states)
+            return dataclasses.replace(view, protocols=tuple(found))
+
+        async def topic(topic: str) -> list[TopicView]:
+            return [at("a", "consensus", "candidate"), at("b", "provisional"), at("c", "consensus", "dormant")]
+
+        agent.topic = topic  # type: ignore[method-assign]
+        uris, consensus = await agent.candidates(TOPIC)
+        assert uris == ("a/consensus", "c/consensus", "a/candidate", "b/provisional", "c/dormant")
+        assert consensus == {"a/consensus", "c/consensus"}
 
 
 async def test_a_topic_of_a_forked_log_is_refused(tmp_path: Path) -> None:
@@ -263,3 +285,54 @@ async def test_a_damaged_lock_stops_rather_than_forgets(tmp_path: Path) -> None:
     assert (await refused_at(10, registry, tmp_path)).code == "lock.file"
     async with fetcher(registry, tmp_path) as agent:
         assert agent.cached(registry.document_of(uri_of()).sha256) is None
+
+
+async def test_a_document_is_read_where_nobody_is_trusted_with_code(tmp_path: Path) -> None:
+    registry = with_echo()
+    async with fetcher(registry, tmp_path, publishers=()) as agent:
+        document = await agent.document(uri_of())
+        seen = agent.registries.get(NAME.origin).seen or b""
+    assert hex_digest(document) == registry.document_of(uri_of()).sha256
+    assert registry.requests == [BUNDLE]
+    assert open_checkpoint(seen, NAME.key).checkpoint.size == registry.size
+    assert not Lockfile(tmp_path).read()
+
+
+async def test_a_document_that_is_here_is_not_asked_for(tmp_path: Path) -> None:
+    registry = with_echo()
+    async with fetcher(registry, tmp_path) as agent:
+        verified = await agent.fetch(uri_of())
+        registry.requests.clear()
+        assert await agent.document(uri_of()) == verified.document
+    assert registry.requests == []
+
+
+def other_document(registry: SimulatedRegistry) -> Callable[[str, bytes], bytes]:
+    """A registry that answers with another text."""
+
+    def tamper(path: str, body: bytes) -> bytes:
+        bundle = json.loads(body)
+        bundle["blobs"][registry.document_of(uri_of()).sha256] = b64encode(b"# Another\n")
+        return json.dumps(bundle).encode()
+
+    return tamper
+
+
+async def test_a_document_is_proved_before_it_is_read(tmp_path: Path) -> None:
+    registry = with_echo()
+    async with fetcher(registry, tmp_path, publishers=()) as agent:
+        before, honest = kept_in(tmp_path), registry.tamper
+        for uri, step in (("https://other.example/protocols/a.example/b/1.0", 1), (uri_of("9.9"), 1), ("https://x.example/y", 1)):
+            with pytest.raises(VerificationFailed) as failure:
+                await agent.document(uri)
+            assert failure.value.step == step
+        registry.tamper = other_document(registry)
+        with pytest.raises(VerificationFailed) as failure:
+            await agent.document(uri_of())
+        assert (failure.value.step, failure.value.code) == (5, "document.digest")
+        registry.tamper = honest
+        registry.add(kinds.Status(uri_of(), "revoked"), ALICE)
+        with pytest.raises(VerificationFailed) as failure:
+            await agent.document(uri_of())
+        assert (failure.value.step, failure.value.code) == (9, "status.revoked")
+    assert kept_in(tmp_path) == before

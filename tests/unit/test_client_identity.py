@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from treaty_client import identity as identity_module
 from treaty_client.identity import Identity
+from treaty_client.key_binding import bound_segment, check_binding
 from treaty_consensus import kinds, statement
 from treaty_consensus.did import authentication_keys, did_key_id
-from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused, TooLarge, TreatyError
+from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused, TooLarge, TreatyError, Unauthorized
 
 NAMES = [None, "alice.example", "alice.example:agents:shop"]
 
@@ -106,3 +108,95 @@ def test_the_document_is_what_anp_e1_readers_look_for() -> None:
     assert document["authentication"] == document["assertionMethod"] == [method["id"]] == [identity.key_id]
     with pytest.raises(Refused):
         Identity.create().did_document()
+
+
+ROTATED = [
+    Identity.create("alice.example:shop").rotated(),
+    Identity.create("alice.example", bind=True).rotated(),
+    Identity.create("alice.example", bind=True).rotated().rotated(),
+]
+
+
+@pytest.mark.parametrize("identity", ROTATED)
+def test_a_rotation_is_kept_with_the_keys_that_are_still_needed(tmp_path: Path, identity: Identity) -> None:
+    path = tmp_path / "identity.json"
+    identity.save(path)
+    again = Identity.load(path)
+    assert (again, again.public_key) == (identity, identity.public_key)
+    assert [(pair.id, pair.public) for pair in again.kept] == [(pair.id, pair.public) for pair in identity.kept]
+    assert again.did_document(created=1) == identity.did_document(created=1)
+    assert path.stat().st_size < identity_module.MAX_FILE
+
+
+def test_a_rotation_lists_the_new_key_alone_for_authentication() -> None:
+    first = Identity.create("alice.example")
+    second = first.rotated()
+    third = second.rotated()
+    assert [identity.key_id.partition("#")[2] for identity in (first, second, third)] == ["key-1", "key-2", "key-3"]
+    assert len({identity.public_key for identity in (first, second, third)}) == 3
+    for identity in (second, third):
+        assert authentication_keys(identity.did_document(), identity.parsed) == {identity.key_id: identity.public_key}
+    assert [pair.id for pair in third.kept] == [second.key_id]
+
+
+def test_a_bound_did_stays_bound_to_its_first_key_through_rotations() -> None:
+    first = Identity.create("alice.example:shop", bind=True)
+    assert first.did == f"did:wba:alice.example:shop:{bound_segment(first.public_key)}"
+    third = first.rotated().rotated()
+    document: dict[str, Any] = third.did_document()
+    assert document["proof"]["verificationMethod"] == first.key_id
+    assert document["assertionMethod"] == [third.key_id, first.key_id]
+    assert document["authentication"] == [third.key_id]
+    check_binding(document, third.parsed)
+    with pytest.raises(Malformed, match="bound to is not here"):
+        Identity(third.did, third.key_id, third.private_key)
+
+
+def test_a_did_key_is_not_rotated() -> None:
+    with pytest.raises(Refused):
+        Identity.create().rotated()
+
+
+def test_only_the_identity_that_was_rotated_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "identity.json"
+    first = Identity.create("alice.example")
+    first.save(path)
+    second, rival = first.rotated(), first.rotated().rotated()
+    second.supersede(first, path)
+    assert (Identity.load(path), stat.S_IMODE(path.stat().st_mode)) == (second, 0o600)
+    with pytest.raises(Conflict):
+        rival.supersede(first, path)
+    assert Identity.load(path).public_key == second.public_key
+    other = Identity.create("alice.example")  # another key under the same names
+    other.save(tmp_path / "other.json")
+    with pytest.raises(Conflict):
+        second.supersede(first, tmp_path / "other.json")
+    assert Identity.load(tmp_path / "other.json").public_key == other.public_key
+
+
+def test_a_deactivated_document_lists_no_key_for_authentication() -> None:
+    for identity in (Identity.create("alice.example"), *ROTATED):
+        document = identity.did_document(deactivated=True)
+        assert (document["deactivated"], document["authentication"]) == (True, [])
+        check_binding(document, identity.parsed)
+
+
+def test_services_stand_in_the_document_and_under_its_proof() -> None:
+    service = {"id": "did:wba:alice.example#ad", "type": "AgentDescription", "serviceEndpoint": "https://alice.example/ad.json"}
+    bound = Identity.create("alice.example", bind=True)
+    for identity in (Identity.create("alice.example"), bound):
+        assert identity.did_document(services=[service])["service"] == [service]
+    with pytest.raises(Unauthorized):
+        check_binding({**bound.did_document(services=[service]), "service": []}, bound.parsed)
+
+
+@pytest.mark.parametrize(
+    "kept", [{}, [{}], [{"key": "did:wba:bob.example#key-1", "seed": "A" * 43 + "="}], [{"key": "x", "seed": ""}]]
+)
+def test_kept_keys_that_do_not_belong_are_refused(tmp_path: Path, kept: object) -> None:
+    path = tmp_path / "identity.json"
+    Identity.create("alice.example").save(path)
+    value = {**json.loads(path.read_text()), "kept": kept}
+    path.write_text(json.dumps(value, sort_keys=True, separators=(",", ":")))
+    with pytest.raises(Malformed):
+        Identity.load(path)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import tracemalloc
+from contextlib import nullcontext
 from pathlib import Path
 
+import httpx
 import pytest
 from loopback import Loopback, answering
 
 from treaty_client.identity import Identity
+from treaty_client.network import resolver
 from treaty_client.network.egress import EgressGuard
-from treaty_client.network.resolver import fetch_did_document, read_did_document
-from treaty_consensus.did import parse_did
-from treaty_consensus.errors import Malformed, Refused, TooLarge
+from treaty_client.network.hosts import Address, Network
+from treaty_client.network.resolver import MAX_AGE, REFETCH_AGE, DidDocument, DidResolver, fetch_did_document, read_did_document
+from treaty_consensus.did import Did, parse_did
+from treaty_consensus.errors import Malformed, NotFound, Refused, TooLarge, Unauthorized, Unavailable
 
 
 async def test_an_identitys_own_document_is_fetched_and_gives_its_key(tmp_path: Path) -> None:
@@ -58,3 +64,149 @@ def test_another_dids_document_is_refused() -> None:
     identity = Identity.create("alice.example")
     with pytest.raises(Malformed, match="not the one"):
         read_did_document(parse_did("did:web:alice.example"), json.dumps(identity.did_document()).encode())
+
+
+async def test_a_did_with_a_port_is_fetched_there_by_an_agent_and_not_by_a_registry(tmp_path: Path) -> None:
+    identity = Identity.create("alice.example%3A8443:shop")
+    data = json.dumps(identity.did_document()).encode()
+    async with Loopback(tmp_path).serving(answering(data), "alice.example") as loopback:
+        document = await fetch_did_document(identity.parsed, EgressGuard(loopback.network(), other_ports=True))
+        with pytest.raises(Refused, match="port 443"):
+            await fetch_did_document(identity.parsed, EgressGuard(loopback.network()))
+    assert loopback.seen[0].startswith("GET /shop/did.json HTTP/1.1\r\n")
+    assert "Host: alice.example:8443\r\n" in loopback.seen[0]
+    assert document.keys == {identity.key_id: identity.public_key}
+
+
+async def test_a_port_that_is_allowed_is_the_one_that_is_asked(tmp_path: Path) -> None:
+    asked = []
+
+    async def lookup(host: str) -> list[str]:
+        return ["93.184.215.14"]
+
+    def transport(address: Address) -> httpx.AsyncBaseTransport:
+        asked.append(address)
+        return httpx.MockTransport(lambda request: httpx.Response(404))
+
+    guard = EgressGuard(Network(), lookup=lookup, transport=transport, other_ports=True, interval=0)
+    for text in ("did:wba:alice.example%3A8443:shop", "did:web:alice.example"):
+        with pytest.raises(NotFound):
+            await fetch_did_document(parse_did(text), guard)
+    assert asked == [Address("93.184.215.14", 8443), Address("93.184.215.14", 443)]
+
+
+@pytest.mark.parametrize("value", [True, None, "true", 1])
+def test_a_deactivated_document_is_refused(value: object) -> None:
+    identity = Identity.create("alice.example")
+    document = {**identity.did_document(), "deactivated": value}
+    with pytest.raises(Refused) as refusal:
+        read_did_document(identity.parsed, json.dumps(document).encode())
+    assert refusal.value.code == "did.deactivated"
+    assert read_did_document(identity.parsed, json.dumps({**document, "deactivated": False}).encode()).keys
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"proof": None}, "carries no"),
+        ({"proof": {"type": "DataIntegrityProof"}}, "carries no"),
+        ({"more": 1}, "does not verify"),
+        ({"assertionMethod": []}, "not by the key"),
+    ],
+)
+def test_the_document_of_a_bound_did_counts_with_the_proof_of_its_key_alone(change: dict[str, object], reason: str) -> None:
+    identity = Identity.create("alice.example", bind=True)
+    data = json.dumps({**identity.did_document(), **change}).encode()
+    with pytest.raises(Unauthorized, match=reason):
+        read_did_document(identity.parsed, data)
+
+
+def test_whoever_controls_the_host_alone_does_not_speak_for_a_bound_did() -> None:
+    identity, mallory = Identity.create("alice.example", bind=True), Identity.create("mallory.example", bind=True)
+    forged = Identity(f"{mallory.did}", mallory.key_id, mallory.private_key).did_document()
+    text = json.dumps(forged).replace(mallory.did, identity.did)
+    with pytest.raises(Unauthorized, match="not by the key"):
+        read_did_document(identity.parsed, text.encode())
+
+
+class Hosts:
+    """Serve one document, or fail; count how often it was asked for."""
+
+    def __init__(self, identity: Identity) -> None:
+        self.identity, self.now, self.asked = identity, 0.0, 0
+        self.error: Exception | None = None
+        self.resolver = DidResolver(self.fetch, clock=lambda: self.now)
+
+    async def fetch(self, did: Did) -> DidDocument:
+        self.asked += 1
+        if self.error:
+            raise self.error
+        return read_did_document(did, json.dumps(self.identity.did_document()).encode())
+
+
+async def test_a_document_is_remembered_for_its_age_and_not_longer() -> None:
+    hosts = Hosts(Identity.create("alice.example"))
+    did = hosts.identity.parsed
+    for now, asked in ((0.0, 1), (MAX_AGE - 1, 1), (MAX_AGE, 2)):
+        hosts.now = now
+        assert (await hosts.resolver.resolve(did)).keys == {hosts.identity.key_id: hosts.identity.public_key}
+        assert hosts.asked == asked
+    assert await hosts.resolver.document(did.text) == hosts.identity.did_document()
+    hosts.now, hosts.error = 2 * MAX_AGE, Unavailable("egress.unreachable", "No.")
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            await hosts.resolver.resolve(did)
+    hosts.error = None
+    assert (await hosts.resolver.resolve(did)).did == did
+
+
+async def test_a_document_without_the_key_is_fetched_again_but_not_at_once() -> None:
+    hosts = Hosts(Identity.create("alice.example"))
+    did, former = hosts.identity.parsed, hosts.identity
+    await hosts.resolver.resolve(did)
+    hosts.identity = former.rotated()
+    assert former.key_id in (await hosts.resolver.resolve(did, listing=hosts.identity.key_id)).keys
+    hosts.now = REFETCH_AGE
+    assert (await hosts.resolver.resolve(did, listing=hosts.identity.key_id)).keys.keys() == {hosts.identity.key_id}
+    assert hosts.asked == 2
+
+
+async def test_a_host_that_fails_does_not_make_a_good_document_forgotten() -> None:
+    hosts = Hosts(Identity.create("alice.example"))
+    did = hosts.identity.parsed
+    await hosts.resolver.resolve(did)
+    hosts.now, hosts.error = REFETCH_AGE, Unavailable("egress.unreachable", "No.")
+    with pytest.raises(Unavailable):
+        await hosts.resolver.resolve(did, listing=f"{did.text}#other")
+    assert (await hosts.resolver.resolve(did)).did == did
+
+
+async def test_a_did_key_is_its_own_document() -> None:
+    identity = Identity.create()
+    hosts = Hosts(identity)
+    assert (await hosts.resolver.resolve(identity.parsed)).keys == {identity.key_id: identity.public_key}
+    assert hosts.asked == 0
+
+
+@pytest.mark.parametrize("usable", [True, False])
+async def test_strangers_documents_take_no_more_memory_than_their_bytes(usable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is 60 KB of empty lists, which are twenty times as large when they are parsed."""
+    monkeypatch.setattr(resolver, "_REMEMBERED_BYTES", 300_000)
+    stuffing = "[" + ",".join(["[]"] * 20_000) + "]"
+
+    async def fetch(did: Did) -> DidDocument:
+        document: dict[str, object] = Identity.create(did.text.removeprefix("did:wba:")).did_document()
+        if not usable:
+            del document["authentication"]
+        return read_did_document(did, f'{json.dumps(document)[:-1]},"stuffing":{stuffing}}}'.encode())
+
+    asked = DidResolver(fetch)
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            with nullcontext() if usable else pytest.raises(Malformed):
+                await asked.resolve(parse_did(f"did:wba:evil.example:{number}"))
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()

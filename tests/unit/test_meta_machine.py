@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from meta_peers import (
@@ -26,10 +27,10 @@ from meta_peers import (
     source_hello,
 )
 
-from treaty_client.meta import hello
+from treaty_client.meta import handshake, hello
 from treaty_client.meta.actions import Action, Agreement, Deliver, Ended, Load, Meta, Running, SendBinary, SendText
 from treaty_client.meta.frame import MAX_PAYLOAD, ProtocolType, encode
-from treaty_client.meta.machine import MAX_WAITING_FRAMES, Machine, Provided, State
+from treaty_client.meta.machine import Limits, Machine, Provided, State
 from treaty_client.meta.messages import ReportProposed
 from treaty_consensus.errors import Refused, TreatyError
 
@@ -151,7 +152,7 @@ def test_without_a_common_protocol_both_sides_are_rejected_and_told_why() -> Non
     wire.settle()
     for machine in (wire.source, wire.destination):
         assert (machine.state, error_of(machine)) == (State.REJECTED, "session.no-common-protocol")
-        assert "language model is not available" in str(machine.error)
+        assert "configure a language model" in str(machine.error)
         stays_ended(machine)
     assert wire.loads == {"source": [], "destination": []}
 
@@ -179,6 +180,20 @@ def test_a_destination_addressed_by_another_did_refuses() -> None:
     assert [type(action) for action in machine.receive(source_hello(to="did:wba:else.example").format(), 0.0)] == [Ended]
     assert error_of(machine) == "hello.destination"
     assert shop().receive(source_hello(to="").format(), 0.0)[0].__class__ is SendText
+
+
+def test_000_53_a_side_with_v1_and_v2_speaks_v1_to_one_with_v1_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    old_source, old_answer = source_hello(), destination_hello(selected=URI, used=HASH)
+    for module in (hello, handshake):
+        monkeypatch.setattr(module, "META_VERSIONS", ("1.0", "2.0"))
+    newer = replace(source_hello(), meta_version="2.0")
+    for asked, chosen in ((old_source, "1.0"), (newer, "2.0"), (replace(newer, meta_version="3.1"), "2.0")):
+        machine = shop()
+        machine.receive(asked.format(), 0.0)
+        assert (machine.state, machine.own.meta_version) == (State.AGREED, chosen)
+    source = buyer(newer)
+    source.receive(old_answer.format(), 0.0)
+    assert source.state is State.AGREED
 
 
 # What the source believes
@@ -316,7 +331,7 @@ def test_000_35_own_failure_is_told_and_terminates() -> None:
 
 def test_an_action_nobody_listed_is_a_clear_error() -> None:
     machine = agreed_buyer()
-    machine.receive(encode(ProtocolType.META, b'{"action":"protocolNegotiation","status":"negotiating"}'), 0.0)
+    machine.receive(encode(ProtocolType.META, b'{"action":"somethingNew","status":"negotiating"}'), 0.0)
     assert (machine.state, error_of(machine)) == (State.ERROR, "meta.unknown-action")
 
 
@@ -343,7 +358,7 @@ def test_what_is_said_before_running_is_kept_and_sent_behind_code_generation() -
 
 def test_a_peer_that_floods_before_code_generation_is_cut_off() -> None:
     machine = agreed_shop()
-    for _ in range(MAX_WAITING_FRAMES):
+    for _ in range(Limits().waiting_frames):
         assert machine.receive(application(b"x"), 0.0) == []
         assert machine.accepts_input
     machine.receive(application(b"x"), 0.0)
@@ -353,7 +368,7 @@ def test_a_peer_that_floods_before_code_generation_is_cut_off() -> None:
 def test_a_peer_whose_code_is_ready_is_merely_asked_to_wait() -> None:
     machine = agreed_shop()
     machine.receive(GENERATED, 0.0)
-    for _ in range(MAX_WAITING_FRAMES):
+    for _ in range(Limits().waiting_frames):
         assert machine.accepts_input
         machine.receive(application(b"x"), 0.0)
     assert not machine.accepts_input
@@ -384,7 +399,7 @@ def test_too_large_a_message_is_not_sent() -> None:
 def test_an_outbox_that_overflows_ends_the_session() -> None:
     machine = agreed_buyer()
     machine.code_ready(HASH, 0.0)
-    for _ in range(MAX_WAITING_FRAMES):
+    for _ in range(Limits().waiting_frames):
         assert machine.send(b"x", 0.0) == []
     machine.send(b"x", 0.0)
     assert error_of(machine) == "session.outbox-full"
@@ -529,4 +544,4 @@ def test_report_messages_belong_to_a_running_session() -> None:
     machine.receive(source_hello(capabilities=REPORTS).format(), 0.0)
     assert machine.send_meta(ReportProposed(b"{}", "did:wba:buyer.example#key-1", bytes(64)), 0.0) == []
     machine.receive(meta(ReportProposed(b"{}", "did:wba:buyer.example#key-1", bytes(64))), 0.0)
-    assert error_of(machine) == "meta.not-agreed"
+    assert error_of(machine) == "meta.unexpected"

@@ -3,16 +3,43 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from treaty_client.meta import messages
-from treaty_client.meta.messages import CodeGeneration, MetaMessage, ReportProposed, ReportRefused, ReportSigned, parse
+from treaty_client.meta.messages import (
+    CodeGeneration,
+    FixErrorNegotiation,
+    MetaMessage,
+    NaturalLanguageNegotiation,
+    ProtocolNegotiation,
+    ReportProposed,
+    ReportRefused,
+    ReportSigned,
+    parse,
+)
+from treaty_consensus import protocol
 from treaty_consensus.errors import TreatyError
+
+ID = "0123456789abcdef"
 
 ALL: list[MetaMessage] = [
     CodeGeneration("generated"),
     CodeGeneration("error"),
+    ProtocolNegotiation(0, "negotiating", "# Document\n"),
+    ProtocolNegotiation(2**31 - 1, "negotiating", "# 需求\n", "- \U0001f6d2"),
+    ProtocolNegotiation(3, "accepted", "# Document\n"),
+    ProtocolNegotiation(3, "accepted"),
+    ProtocolNegotiation(1, "rejected", None, "No."),
+    messages.TestCasesNegotiation("negotiating", "# Test case 1\n", "- one more"),
+    messages.TestCasesNegotiation("accepted"),
+    messages.TestCasesNegotiation("rejected", None, "No."),
+    FixErrorNegotiation("negotiating", "# Error\n"),
+    FixErrorNegotiation("accepted", ""),
+    FixErrorNegotiation("rejected", "It is optional."),
+    NaturalLanguageNegotiation("REQUEST", ID, "In which currency?"),
+    NaturalLanguageNegotiation("RESPONSE", "!\"#$%&'()*+,-./:", "In euro."),
     ReportProposed(b"{}", "did:wba:buyer.example#key-1", bytes(64)),
     ReportSigned("did:wba:shop.example#key-1", bytes(64)),
     ReportRefused("report.document"),
@@ -43,7 +70,20 @@ def test_000_32_it_reads_what_the_official_sdk_writes() -> None:
         (b'{"action":"codeGeneration"}', "meta.message"),
         (b'{"action":"codeGeneration","status":"maybe"}', "meta.message"),
         (b'{"action":"codeGeneration","status":null}', "meta.message"),
-        (b'{"action":"protocolNegotiation","status":"negotiating"}', "meta.unknown-action"),
+        (b'{"action":"protocolNegotiation","status":"negotiating"}', "meta.message"),
+        (b'{"action":"protocolNegotiation","sequenceId":0,"status":"negotiating","candidateProtocols":[]}', "meta.message"),
+        (b'{"action":"protocolNegotiation","sequenceId":0,"status":"negotiating","candidateProtocols":" "}', "document.text"),
+        (b'{"action":"protocolNegotiation","sequenceId":0,"status":"done"}', "meta.message"),
+        (b'{"action":"testCasesNegotiation","status":"negotiating"}', "meta.message"),
+        (b'{"action":"fixErrorNegotiation","status":"negotiating"}', "meta.message"),
+        (b'{"action":"fixErrorNegotiation","status":"rejected","errorDescription":""}', "meta.message"),
+        (
+            b'{"action":"naturalLanguageNegotiation","type":"request","messageId":"0123456789abcdef","message":"?"}',
+            "meta.message",
+        ),
+        (b'{"action":"naturalLanguageNegotiation","type":"REQUEST","messageId":"0123","message":"?"}', "meta.message"),
+        (b'{"action":"naturalLanguageNegotiation","type":"REQUEST","messageId":"0123456789abcdef","message":""}', "meta.message"),
+        (b'{"action":"protocolnegotiation"}', "meta.unknown-action"),
         (b'{"action":"\\ud83d\\ude00"}', "meta.unknown-action"),
         (b'{"action":"reportCosignature"}', "meta.message"),
         (b'{"action":"reportCosignature","status":"proposed","payload":"?"}', "meta.message"),
@@ -56,4 +96,72 @@ def test_000_32_it_reads_what_the_official_sdk_writes() -> None:
 def test_000_08_what_is_no_message_is_refused_by_name(payload: bytes, code: str) -> None:
     with pytest.raises(TreatyError) as refusal:
         parse(payload)
+    assert refusal.value.code == code
+
+
+FIXED: dict[str, tuple[MetaMessage, dict[str, Any]]] = {
+    "protocolNegotiation": (
+        ProtocolNegotiation(0, "negotiating", "# D", "- s"),
+        {"sequenceId": 0, "candidateProtocols": "# D", "modificationSummary": "- s", "status": "negotiating"},
+    ),
+    "codeGeneration": (CodeGeneration("error"), {"status": "error"}),
+    "testCasesNegotiation": (
+        messages.TestCasesNegotiation("negotiating", "# T", "- s"),
+        {"testCases": "# T", "modificationSummary": "- s", "status": "negotiating"},
+    ),
+    "fixErrorNegotiation": (FixErrorNegotiation("rejected", "# E"), {"errorDescription": "# E", "status": "rejected"}),
+    "naturalLanguageNegotiation": (
+        NaturalLanguageNegotiation("REQUEST", ID, "?"),
+        {"type": "REQUEST", "messageId": ID, "message": "?"},
+    ),
+}
+
+
+@pytest.mark.parametrize("action", FIXED)
+def test_000_13_every_action_is_a_fixed_string_with_its_fields(action: str) -> None:
+    message, fields = FIXED[action]
+    assert json.loads(messages.encode(message)) == {"action": action, **fields}
+
+
+def test_000_23_and_26_what_is_absent_is_left_out_and_may_be_null_or_empty() -> None:
+    assert set(json.loads(messages.encode(ProtocolNegotiation(1, "accepted")))) == {"action", "sequenceId", "status"}
+    for absent in (None, ""):
+        value = {"sequenceId": 1, "status": "accepted", "candidateProtocols": absent, "modificationSummary": absent}
+        assert parse(json.dumps({"action": "protocolNegotiation", **value}).encode()) == ProtocolNegotiation(1, "accepted")
+    assert parse(b'{"action":"fixErrorNegotiation","status":"accepted"}') == FixErrorNegotiation("accepted", "")
+
+
+@pytest.mark.parametrize("action", ["protocolNegotiation", "testCasesNegotiation", "fixErrorNegotiation"])
+def test_000_28_timeout_is_read_as_rejected_and_never_sent(action: str) -> None:
+    value = {"action": action, "sequenceId": 1, "status": "timeout", "errorDescription": "Too late."}
+    parsed = parse(json.dumps(value).encode())
+    assert b'"status":"rejected"' in messages.encode(parsed)
+
+
+def test_000_08_the_sdks_ascii_spelling_is_read() -> None:
+    payload = (
+        b'{"action": "protocolNegotiation", "sequenceId": 1, "candidateProtocols": "# \\u9700\\u6c42", "status": "negotiating"}'
+    )
+    assert parse(payload) == ProtocolNegotiation(1, "negotiating", "# 需求")
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        (ProtocolNegotiation(0, "negotiating", "x" * (protocol.MAX_DOCUMENT + 1)), "meta.too-large"),
+        (ProtocolNegotiation(0, "negotiating", "求" * (protocol.MAX_DOCUMENT // 3 + 1)), "meta.too-large"),
+        (ProtocolNegotiation(0, "negotiating", "\x01" * protocol.MAX_DOCUMENT), "canonical.too-large"),
+        (ProtocolNegotiation(0, "rejected", None, "x" * (messages.MAX_SUMMARY + 1)), "meta.too-large"),
+        (messages.TestCasesNegotiation("negotiating", "x" * (protocol.MAX_DOCUMENT + 1)), "meta.too-large"),
+        (FixErrorNegotiation("negotiating", "x" * (messages.MAX_SUMMARY + 1)), "meta.too-large"),
+        (NaturalLanguageNegotiation("REQUEST", ID, "x" * (messages.MAX_QUESTION + 1)), "meta.too-large"),
+        (ProtocolNegotiation(-1, "accepted"), "meta.message"),
+        (ProtocolNegotiation(2**31, "accepted"), "meta.message"),
+        (ProtocolNegotiation(0, "negotiating", "# D\0"), "document.text"),
+        (ProtocolNegotiation(0, "negotiating", "# \ud800"), "canonical.string"),
+    ],
+)
+def test_nothing_is_encoded_that_would_not_be_read(message: MetaMessage, code: str) -> None:
+    with pytest.raises(TreatyError) as refusal:
+        messages.encode(message)
     assert refusal.value.code == code

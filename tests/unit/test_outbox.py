@@ -93,6 +93,26 @@ def test_callers_and_reading_wait_for_room() -> None:
     run(main())
 
 
+def test_of_those_who_wait_for_room_as_many_go_on_as_there_is_room_for() -> None:
+    async def main() -> None:
+        case = Case()
+        chunk = bytes(CALL_ROOM)
+        largest = 0
+
+        async def say() -> None:
+            nonlocal largest
+            await case.outbox.room()
+            case.outbox.put(chunk)
+            largest = max(largest, case.outbox._backlog)
+
+        said = [asyncio.create_task(say()) for _ in range(100)]
+        await asyncio.sleep(1)
+        await asyncio.gather(read(case.far, 100), *said)
+        assert largest <= 2 * CALL_ROOM
+
+    run(main())
+
+
 def test_a_lost_connection_is_told_and_a_closed_outbox_lets_everybody_go() -> None:
     async def main() -> None:
         case = Case()

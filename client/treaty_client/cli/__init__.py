@@ -29,11 +29,13 @@ for _name, (_place, _help) in {
     "identity": ("identity:app", "Who this agent is: make an identity, show it."),
     "trust": ("trust:app", "Which registries this agent trusts, and by which key."),
     "publish": ("protocols:publish", "Publish a folder: its document, and its handler if it has one."),
+    "discover": ("discovery:discover", "Find the agents of a domain, a DID or a URL, and what they speak."),
     "search": ("protocols:search", "Find protocols by words, in English or Chinese, or list a topic's."),
     "fetch": ("protocols:fetch", "Download a protocol and its handler, after all ten checks."),
     "verify": ("protocols:verify", "Check a protocol: a folder offline, a URI at its registry."),
     "vote": ("elections:vote", "Vote on the consensus protocol of a topic."),
     "topic": ("elections:topic", "Show a topic: its candidates, and what was decided."),
+    "transcript": ("transcript:app", "Read a session that was recorded, or replay it to the byte."),
     "audit": ("audit:audit", "Mirror a log, check every rule, recompute every decision."),
 }.items():
     app.command(f"{__name__}.{_place}", name=_name, help=_help)

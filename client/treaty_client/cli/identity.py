@@ -10,14 +10,18 @@ from pathlib import Path
 from cyclopts import App
 from rich.markup import escape
 
-from ..identity import Identity
-from .context import Options
+from treaty_consensus.log.proof import Receipt
 
-app = App(name="identity", help="Who this agent is: make an identity, show it.")
+from ..fetch import Fetcher
+from ..identity import Identity
+from ..rotation import confirm as confirm_rotation
+from .context import Options, run
+
+app = App(name="identity", help="Who this agent is: make an identity, show it, rotate its key.")
 
 
 @app.command
-def new(domain: str | None = None, /, *, document: Path | None = None, options: Options = Options()) -> None:
+def new(domain: str | None = None, /, *, bind: bool = False, document: Path | None = None, options: Options = Options()) -> None:
     """Make a key and the DID it speaks for.
 
     Parameters
@@ -25,24 +29,67 @@ def new(domain: str | None = None, /, *, document: Path | None = None, options: 
     domain
         A domain you control, or domain and path joined by ':' (example.com:agents:shop), for a did:wba. Default: a did:key, which
         needs no domain and cannot vote with weight.
+    bind
+        Bind the did:wba to this key for ever (ANP's e1 profile): whoever else controls the web server cannot speak for it.
     document
         Where to write the DID document of a did:wba; default: print it.
     """
-    identity = Identity.create(domain)
+    identity = Identity.create(domain, bind=bind)
     identity.save(options.identity_file)
     kept = f"the key is in {escape(str(options.identity_file))} (keep it secret)."
-    lines = [f"[green]✓[/] You are [bold]{escape(identity.did)}[/]; {kept}"]
-    value: dict[str, object] = {"did": identity.did, "key": identity.key_id}
-    if domain is not None:
-        text = json.dumps(identity.did_document(), indent=2)
-        url = identity.parsed.document_url
-        value |= {"document_url": url, "document": identity.did_document()}
-        if document is not None:
-            document.write_text(text + "\n", encoding="utf-8")
-            lines.append(f"Serve {escape(str(document))} at {escape(url)}.")
-        else:
-            lines.append(f"Serve this document at {escape(url)}:\n{escape(text)}")
-    options.output.result(value, *lines)
+    said = f"[green]✓[/] You are [bold]{escape(identity.did)}[/]; {kept}"
+    if domain is None:
+        options.output.result({"did": identity.did, "key": identity.key_id}, said)
+    else:
+        _hand_over(identity, identity.did_document(), said, document, options)
+
+
+@app.command
+def rotate(*, document: Path | None = None, options: Options = Options()) -> None:
+    """Put a new key in the place of the old one, for the same DID.
+
+    Then serve the new document: other agents refuse the old key a minute later. Before you write to a registry that knows the
+    DID, run `treaty identity confirm`: else it takes the new key for a new owner's, who waits thirty days before publishing.
+
+    Parameters
+    ----------
+    document
+        Where to write the new DID document; default: print it.
+    """
+    former = options.identity()
+    identity = former.rotated()
+    identity.supersede(former, options.identity_file)
+    said = f"[green]✓[/] [bold]{escape(identity.did)}[/] signs with {escape(identity.key_id)} from now on."
+    _hand_over(identity, identity.did_document(), said, document, options)
+
+
+@app.command
+def confirm(*, options: Options = Options()) -> None:
+    """Tell a registry that the new key is the old one's successor, once the new document is served."""
+
+    async def work() -> Receipt:
+        async with Fetcher(options.home, options.policy(), options.network) as fetcher:
+            origin = options.trusted().name.origin
+            client, head = fetcher.client(origin), fetcher.head(origin)
+            return await confirm_rotation(client, head, options.identity(), origin=origin)
+
+    identity, receipt = options.identity(), run(work())
+    said = f"[green]✓[/] The log knows {escape(identity.key_id)}, in the same tenure: leaf {receipt.index}."
+    options.output.result({"did": identity.did, "key": identity.key_id, "index": receipt.index}, said)
+
+
+@app.command
+def deactivate(*, document: Path | None = None, options: Options = Options()) -> None:
+    """Make the document that takes the DID out of use. The key stays where it is: serving the old document takes it back.
+
+    Parameters
+    ----------
+    document
+        Where to write the DID document; default: print it.
+    """
+    identity = options.identity()
+    said = f"Once this is served, nobody accepts [bold]{escape(identity.did)}[/] any more."
+    _hand_over(identity, identity.did_document(deactivated=True), said, document, options)
 
 
 @app.command
@@ -69,3 +116,15 @@ def token(*, options: Options = Options()) -> None:
     identity, origin = options.identity(), options.trusted().name.origin
     made = identity_token(identity.key_id, identity.sign, origin=origin, now=int(time.time()), jti=secrets.token_hex(16))
     options.output.result({"token": made, "origin": origin}, made)
+
+
+def _hand_over(identity: Identity, made: dict[str, object], said: str, document: Path | None, options: Options) -> None:
+    """Say what was done, and give out the DID document, to be served."""
+    text, url = json.dumps(made, indent=2), identity.parsed.document_url
+    value = {"did": identity.did, "key": identity.key_id, "document_url": url, "document": made}
+    if document is None:
+        lines = [said, f"Serve this document at {escape(url)}:\n{escape(text)}"]
+    else:
+        document.write_text(text + "\n", encoding="utf-8")
+        lines = [said, f"Serve {escape(str(document))} at {escape(url)}."]
+    options.output.result(value, *lines)

@@ -1,7 +1,7 @@
 """What commands print: tables and sentences for people, one JSON value for machines, errors that name the fix.
 
 With `--json` standard output carries exactly one JSON value and nothing else; progress and errors for people go to standard
-error.
+error. No foreign text does anything to a terminal: what is not printable is escaped, in JSON as `\\u001b`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from treaty_consensus.errors import TreatyError
+from treaty_consensus.printable import escaped
 
 from ..verification.steps import VerificationFailed
 
@@ -31,15 +32,15 @@ class Output:
     def say(self, line: str) -> None:
         """A line for people; nothing with `--json`. Rich markup: escape foreign text."""
         if not self.as_json:
-            self.console.print(line)
+            self.console.print(_visible(line))
 
     def result(self, value: dict[str, Any], *renderables: Any) -> None:
         """The outcome: `value` as JSON, or the renderables for people."""
         if self.as_json:
-            print(json.dumps(value, ensure_ascii=False))
+            print(_json(value))
             return
         for renderable in renderables:
-            self.console.print(renderable)
+            self.console.print(_visible(renderable) if isinstance(renderable, str) else renderable)
 
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
@@ -53,7 +54,7 @@ class Output:
         if self.as_json:
             value: dict[str, Any] = {"code": error.code, "message": error.message, "fix": error.fix}
             value |= {"step": step.value} if step else {}
-            print(json.dumps({"error": value}, ensure_ascii=False))
+            print(_json({"error": value}))
             return
         where = f"Step {step.value} ({step.title}): " if step else ""
         self.errors.print(f"[bold red]✗[/] {where}{escape(error.message)}  [dim]{escape(error.code)}[/]")
@@ -64,3 +65,12 @@ class Output:
 def short(digest: str) -> str:
     """The first and last characters of a digest, for a table."""
     return f"{digest[:10]}…{digest[-4:]}" if len(digest) > 20 else digest
+
+
+def _visible(lines: str) -> str:
+    return "\n".join(map(escaped, lines.split("\n")))
+
+
+def _json(value: dict[str, Any]) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)

@@ -9,6 +9,8 @@ from typing import Any
 
 from rich.markup import escape
 
+from treaty_consensus.printable import printable
+
 from ..export import export, verify_directory
 from ..fetch import Fetcher
 from ..policy import Policy
@@ -19,6 +21,8 @@ from ..verification.protocol import VerifiedProtocol
 from ..verification.steps import Step
 from .context import Options, run
 from .output import Output
+
+_MAX_SHOWN = 512
 
 
 def publish(folder: Path, /, *, namespace: str | None = None, options: Options = Options()) -> None:
@@ -68,8 +72,7 @@ def search(words: str = "", /, *, topic: str = "", limit: int = 20, options: Opt
 
     found = run(work())
     lines = [
-        f"[bold]{escape(p.uri)}[/]\n  {escape(p.title)}  [dim]{escape(p.topic)}, {escape(p.election or p.status)}[/]"
-        for p in found
+        f"[bold]{_line(p.uri)}[/]\n  {_line(p.title)}  [dim]{_line(p.topic)}, {_line(p.election or p.status)}[/]" for p in found
     ]
     value = {"protocols": [{name: getattr(p, name) for name in p.__struct_fields__} for p in found]}
     options.output.result(value, *(lines or ["Nothing found."]))
@@ -169,3 +172,8 @@ def _value(verified: VerifiedProtocol) -> dict[str, Any]:
 
 def _warnings(verified: VerifiedProtocol) -> list[str]:
     return [f"[yellow]![/] {escape(warning)}" for warning in verified.warnings]
+
+
+def _line(text: str) -> str:
+    """What a registry's list says, of which nothing is verified."""
+    return escape(printable(text, _MAX_SHOWN))

@@ -2,8 +2,8 @@
 
 A request gets its reply, or the process is dead and the caller has an error. Whatever goes wrong (a deadline, a reply that is
 too large or not asked for, a caller that was cancelled half-way) kills the process, because after it nobody knows what the
-next reply would answer. The one exception is a message that the handler refuses to encode or decode, which it may do by its
-interface.
+next reply would answer. The exceptions are a message that the handler refuses to encode or decode, which it may do by its
+interface, and a session that it has no snapshot of, which stays where it is.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import IO
 import msgspec
 
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unavailable
+from treaty_consensus.printable import printable
 
 from .sandbox import Isolation, Limits, command, unavailable
-from .validation import printable
 from .worker import framing
 
 _REAP_SECONDS = 5.0
@@ -90,7 +90,7 @@ class WorkerProcess:
         """Send one request and return its reply, which is not `failed`.
 
         Raises `Unavailable` (`sandbox.timeout`, `sandbox.died`, `sandbox.memory`), `Refused` (`handler.…`), or `Malformed`
-        (`handler.rejected`), the only one after which the worker still lives.
+        (`handler.rejected`); after this one and `session.snapshot` the worker still lives.
         """
         try:
             frame = framing.encode_frame(*parts)
@@ -114,7 +114,7 @@ class WorkerProcess:
             raise
         if reply.kind == "failed":
             failure = _failure(reply)
-            if failure.code != "handler.rejected":
+            if failure.code not in ("handler.rejected", "session.snapshot"):
                 self.kill(failure)
             raise failure
         return reply
@@ -275,6 +275,8 @@ def _failure(reply: framing.Message) -> TreatyError:
             return Refused("handler.code", "The cached code of the handler is not readable.")
         case "rejected":
             return Malformed("handler.rejected", f"The handler's protocol has no such message: {detail}.")
+        case "unmovable":
+            return Refused("session.snapshot", f"The handler has no snapshot of this session that could be kept: {detail}.")
         case "type":
             return Refused("handler.type", f"The handler broke its interface: {detail}.")
         case _:

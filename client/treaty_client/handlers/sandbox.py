@@ -41,8 +41,8 @@ from pathlib import Path
 from typing import Literal
 
 from treaty_consensus.errors import Unavailable
+from treaty_consensus.printable import printable
 
-from .validation import printable
 from .worker import main as worker_main
 
 Isolation = Literal["bubblewrap", "none"]

@@ -6,18 +6,19 @@ import asyncio
 import contextlib
 import itertools
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 
 from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.handler import HandlerPackage
+from treaty_consensus.printable import printable
 from treaty_handler import Effect, Event, Value
 
 from .process import WorkerProcess
 from .sandbox import Limits
-from .validation import Operations, SessionRules, check_value, printable
+from .validation import MAX_SNAPSHOT, Operations, SessionRules, check_value
 from .worker import framing
 
 _T = TypeVar("_T")
@@ -135,13 +136,14 @@ class Worker:
 
 
 class Session:
-    """One conversation in one role. Made by `Worker.open`."""
+    """One conversation in one role, in a worker or at rest. Made by `Worker.open`."""
 
     def __init__(self, worker: Worker, number: int, rules: SessionRules, parameters: Mapping[str, Value]) -> None:
-        self._worker = worker
+        self._worker: Worker | None = worker
         self._number = number
         self._rules = rules
         self._parameters = parameters
+        self._home = worker.package.digest, worker.local, worker.peers
 
     @property
     def role(self) -> str:
@@ -168,10 +170,10 @@ class Session:
           delivered, nothing changed (answer a bad result with `Result(error=Failure(code=500))`);
         - `Refused` `handler.effect-…`, `handler.raised`, `handler.type`, `handler.reply`, `Unavailable` `sandbox.timeout`,
         `sandbox.memory`,
-          `sandbox.died`: the worker is dead, and none of the event's effects may happen.
+          `sandbox.died`: the worker is dead, and none of the event's effects may happen;
+        - `ValueError`: the session is at rest.
         """
-        worker = self._worker
-        async with worker._turn:
+        async with self._awake() as worker:
             if not self._rules.enter(event):
                 return []
             fields = await worker._exchange("effects", "event", self._number, *framing.event_parts(event))
@@ -183,24 +185,58 @@ class Session:
                 worker._process.kill(error)
                 raise
 
-    async def move(self, worker: Worker) -> None:
-        """Go on in another worker of the same package and peers, from a snapshot.
+    async def rest(self) -> bytes:
+        """Leave the worker, which goes on without this session. Returns all that the handler knows of it, at most
+        `MAX_SNAPSHOT` bytes, for `resume`; what is pending (calls, timers, what is stored) stays here.
 
-        Raises as `handle` does; then this session is lost.
+        Raises `Refused` (`session.snapshot`) when the handler has no such snapshot: the session stands as before. Any other
+        error is one of `handle`: the worker is dead.
         """
-        old = self._worker
-        if (worker.package.digest, worker.local, worker.peers) != (old.package.digest, old.local, old.peers):
-            raise ValueError("a session moves among workers of one package, identity and peers")
-        async with old._turn:
-            snapshot = await old._ask("bytes", bytes, "snapshot", self._number)
-            await old._exchange("done", "close", self._number)
+        async with self._awake() as worker:
+            snapshot = await worker._ask("bytes", bytes, "snapshot", self._number, MAX_SNAPSHOT)
+            if len(snapshot) > MAX_SNAPSHOT:
+                raise worker._offence()
+            await worker._exchange("done", "close", self._number)
+            self._worker = None
+        return snapshot
+
+    async def resume(self, worker: Worker, snapshot: bytes) -> None:
+        """Go on from there, in a worker of the same package, identity and peers. Raises as `handle` does; then it is still at
+        rest."""
+        if self._worker is not None:
+            raise ValueError("the session has a worker")
+        self._check_home(worker)
         async with worker._turn:
-            self._worker, self._number = worker, await worker._open(self.role, self._parameters, snapshot)
+            self._number = await worker._open(self.role, self._parameters, snapshot)
+        self._worker = worker
+
+    async def move(self, worker: Worker) -> None:
+        """Go on in another worker. Raises as `rest` does, and as `resume`; then the session is lost."""
+        self._check_home(worker)
+        await self.resume(worker, await self.rest())
 
     async def close(self) -> None:
         """Drop the session from its worker, which goes on. Never raises. To let it say goodbye, `handle(Close())` first."""
         self._rules.ended = True
-        async with self._worker._turn:
-            if self._worker.alive:
+        worker = self._worker
+        if worker is None:
+            return
+        async with worker._turn:
+            if worker.alive:
                 with contextlib.suppress(TreatyError):  # the worker died of it; there is nothing left to close
-                    await self._worker._exchange("done", "close", self._number)
+                    await worker._exchange("done", "close", self._number)
+
+    @contextlib.asynccontextmanager
+    async def _awake(self) -> AsyncIterator[Worker]:
+        """The session's worker, in its turn."""
+        worker = self._worker
+        if worker is not None:
+            async with worker._turn:
+                if self._worker is worker:
+                    yield worker
+                    return
+        raise ValueError("the session is at rest")
+
+    def _check_home(self, worker: Worker) -> None:
+        if (worker.package.digest, worker.local, worker.peers) != self._home:
+            raise ValueError("a session moves among workers of one package, identity and peers")

@@ -18,6 +18,7 @@ import jsonschema_rs
 
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
 from treaty_consensus.handler import Manifest, Operation, Role
+from treaty_consensus.printable import printable
 from treaty_handler import (
     Audit,
     Call,
@@ -47,19 +48,13 @@ MAX_TIMERS = 1_024
 MIN_SECONDS, MAX_SECONDS = 0.01, 30 * 86_400.0
 MAX_STORED = 1024 * 1024
 MAX_STORED_KEYS = 1_024
+MAX_SNAPSHOT = 64 * 1024
+"""Bytes that a session is kept in while it has no worker."""
 MAX_FAILURE_TEXT = 500
 MAX_AUDIT_TEXT = 1_000
 
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _REGEX_SIZE = 1024 * 1024
-
-
-def printable(text: str, limit: int) -> str:
-    """Foreign text fit for a log or a terminal: at most `limit` of its characters; backslashes and what is not printable as
-    `\\x1b`.
-    """
-    kept = text[:limit]
-    return "".join(c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode("ascii") for c in kept)
 
 
 class Operations:

@@ -107,6 +107,13 @@ def parse_vector(name: str, data: bytes) -> Vector:
     return Vector(name, file.title, file.role, file.parameters, file.seed, tuple(steps))
 
 
+def format_vector(title: str, role: str, steps: Sequence[tuple[Event, Sequence[Effect]]]) -> bytes:
+    """The file that `parse_vector` reads as a session of these events and their effects, without parameters."""
+    written = [{"event": _written(event), "effects": [_shown(effect, None) for effect in effects]} for event, effects in steps]
+    file = {"title": title, "role": role, "steps": written}
+    return json.dumps(file, ensure_ascii=False, indent=2).encode("utf-8") + b"\n"
+
+
 async def run_vectors(pool: SandboxPool, package: HandlerPackage, vectors: Sequence[Vector]) -> list[Mismatch]:
     """Replay all vectors; returns where the handler differs, nothing if nowhere.
 
@@ -225,7 +232,7 @@ def _style(wanted: Mapping[str, Value]) -> str | None:
     return None
 
 
-def _shown(effect: Effect, style: str | None) -> dict[str, _Fields]:
+def _shown(effect: Effect | Event, style: str | None) -> dict[str, _Fields]:
     """An effect as a vector writes it, its bytes in this notation where they can be."""
     shown: _Fields = {}
     for field in fields(effect):
@@ -236,6 +243,23 @@ def _shown(effect: Effect, style: str | None) -> dict[str, _Fields]:
             value = {"code": value.code, "message": value.message}
         shown[field.name] = value
     return {type(effect).__name__.lower(): shown}
+
+
+def _written(event: Event) -> dict[str, _Fields]:
+    """An event as a vector writes it; its bytes are JSON only where they are compact JSON already, because it is given them."""
+    [(tag, given)] = _shown(event, "text").items()
+    for field in fields(event):
+        value = getattr(event, field.name)
+        if isinstance(value, bytes):
+            given[field.name] = _exact(value)
+        elif isinstance(event, Opened) and isinstance(value, dict):
+            given[field.name] = {key: _exact(stored) for key, stored in value.items()}
+    return {tag: given}
+
+
+def _exact(data: bytes) -> dict[str, Value]:
+    notation = _notation(data, "json")
+    return notation if "json" not in notation or encode_json(notation["json"]) == data else _notation(data, "text")
 
 
 def _notation(data: bytes, style: str | None) -> dict[str, Value]:

@@ -12,11 +12,17 @@ from .messages import ReportCosignature
 
 @dataclass(frozen=True)
 class Agreement:
-    """What both sides will speak. `protocol_hash` is None where a destination selected a URI without saying its hash."""
+    """What both sides will speak.
+
+    Published: `uri` names it, and `protocol_hash` is None where a destination selected a URI without saying its hash.
+    Negotiated: `uri` is "" and `document` the agreed text, `protocol_hash` its SHA-256. Natural language alone: all three are
+    empty. `confirmed`: a remembered hash, so that nothing was negotiated.
+    """
 
     uri: str
     protocol_hash: str | None
     confirmed: bool
+    document: str | None = None
 
 
 @dataclass(frozen=True)
@@ -34,15 +40,68 @@ class SendBinary:
 
 
 @dataclass(frozen=True)
+class Draft:
+    """Write the first proposal: then `propose` or `reject`."""
+
+
+@dataclass(frozen=True)
+class Consider:
+    """Judge the peer's proposal: then `propose` another, `accept` or `reject`. `round`: how many proposals there were so far,
+    from 1; `last`: no further proposal may follow."""
+
+    document: str
+    summary: str
+    round: int
+    last: bool
+
+
+@dataclass(frozen=True)
 class Load:
-    """Get the agreed protocol's code ready, then call `code_ready` or `code_failed`."""
+    """Get the agreed protocol's code ready, then call `code_ready` or `code_failed`. `error`: what was wrong with the code that
+    this side has, which it agreed to mend; "" the first time."""
 
     agreement: Agreement
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class DraftTests:
+    """Write test cases for the agreed protocol: then `propose_tests`, or `skip_tests`."""
+
+
+@dataclass(frozen=True)
+class ConsiderTests:
+    """Judge the peer's test cases: then `propose_tests`, `accept_tests` or `reject_tests`."""
+
+    test_cases: str
+    summary: str
+    last: bool
+
+
+@dataclass(frozen=True)
+class Test:
+    """Run the agreed test cases: then `tests_passed`, `report_error` (the peer's fault) or `code_failed` (this side's)."""
+
+    test_cases: str
+
+
+@dataclass(frozen=True)
+class ConsiderError:
+    """The peer says that this side's code is wrong: then `accept_error` or `reject_error`."""
+
+    description: str
+
+
+@dataclass(frozen=True)
+class ErrorRejected:
+    """The peer says, and why, that what `report_error` blamed on it is not its fault."""
+
+    reason: str
 
 
 @dataclass(frozen=True)
 class Running:
-    """Application messages may flow in both directions."""
+    """Application messages may flow in both directions; again after each repair."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +109,36 @@ class Deliver:
     """Give this application message to the protocol's handler."""
 
     payload: bytes
+
+
+@dataclass(frozen=True)
+class DeliverVerification:
+    """Give this verification message to the handler under test; it is never user data."""
+
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class DeliverText:
+    """A natural language message (PT=10) for the application."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Question:
+    """The peer asks in natural language about the negotiation: then `answer`."""
+
+    message_id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The answer to this side's `ask`."""
+
+    message_id: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -66,4 +155,23 @@ class Ended:
     error: TreatyError | None
 
 
-Action: TypeAlias = SendText | SendBinary | Load | Running | Deliver | Meta | Ended
+Action: TypeAlias = (
+    SendText
+    | SendBinary
+    | Draft
+    | Consider
+    | Load
+    | DraftTests
+    | ConsiderTests
+    | Test
+    | ConsiderError
+    | ErrorRejected
+    | Running
+    | Deliver
+    | DeliverVerification
+    | DeliverText
+    | Question
+    | Answered
+    | Meta
+    | Ended
+)

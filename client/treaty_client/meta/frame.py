@@ -55,3 +55,19 @@ def decode(message: bytes) -> Frame:
     if not message:
         raise Malformed("frame.empty", "A frame has at least its header byte.")
     return Frame(ProtocolType(message[0] >> 6), message[1:])
+
+
+def encode_text(text: str) -> bytes:
+    """The payload of a PT=10 frame. Raises `Malformed` (`frame.text`)."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise Malformed("frame.text", "Natural language is UTF-8 text.") from error
+
+
+def decode_text(payload: bytes) -> str:
+    """The text of a PT=10 frame. Raises `Malformed` (`frame.text`)."""
+    try:
+        return payload.decode()
+    except UnicodeDecodeError as error:
+        raise Malformed("frame.text", "Natural language is UTF-8 text.") from error

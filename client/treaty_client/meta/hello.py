@@ -45,6 +45,16 @@ HELLO_VERSION = "1.0"
 META_VERSIONS = ("1.0",)
 """The versions of the meta-protocol spoken here, lowest first."""
 
+NATURAL_LANGUAGE_PROTOCOL = "naturalLanguageProtocol"
+"""The capability of speaking natural language (PT=10)."""
+VERIFICATION_PROTOCOL = "verificationProtocol"
+"""The capability of exchanging test messages (PT=11)."""
+NATURAL_LANGUAGE_NEGOTIATION = "naturalLanguageNegotiation"
+"""The capability of questions and answers about the negotiation."""
+TEST_CASES_NEGOTIATION = "testCasesNegotiation"
+"""The capability of agreeing on test cases."""
+FIX_ERROR_NEGOTIATION = "fixErrorNegotiation"
+"""The capability of reporting errors and having them mended."""
 REPORT_COSIGNATURE = "reportCosignature"
 """The capability of co-signing reports; listed only by an agent whose policy reports."""
 

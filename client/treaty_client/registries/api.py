@@ -51,6 +51,14 @@ class _Reply(msgspec.Struct, frozen=True):
     """Unknown members are passed over: a registry may say more than this client asks for."""
 
 
+class Testimony(_Reply, frozen=True):
+    """A statement's payload (base64) and the operator's signature (base64) over it, by the key `keyid`."""
+
+    payload: str
+    keyid: str
+    sig: str
+
+
 class Summary(_Reply, frozen=True):
     """A protocol in a list. `hash`: its document's; `election`: its state in its topic, if it has one."""
 
@@ -238,6 +246,12 @@ class RegistryClient:
     async def identity(self, did: str) -> dict[str, object]:
         """The newest identity the log has of a DID, for display."""
         return await self._object(f"/identities/{quote(did, safe=':')}")
+
+    async def testimony(self, did: str, key_id: str) -> Testimony:
+        """The operator's half of an identity of `did` with its document as it is now, for the logged key `key_id` to co-sign."""
+        headers, content = {"Content-Type": "application/json"}, canonical.dumps({"keyid": key_id})
+        path = f"/identities/{quote(did, safe=':')}"
+        return _convert(await self._send("POST", path, limit=2 * MAX_LEAF, content=content, headers=headers), Testimony)
 
     async def trust_config(self) -> bytes:
         """The Sigstore ClientTrustConfig of the registry's own authority."""

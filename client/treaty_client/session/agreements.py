@@ -53,6 +53,10 @@ class Agreements:
         """What was agreed on last with this peer about this topic."""
         return self._read().get((peer, topic))
 
+    def knows(self, did: str) -> bool:
+        """Whether this agent connected to somebody of this DID and agreed with them. Who came and claimed it does not count."""
+        return any(entry.did == did != entry.peer for entry in self._read().values())
+
     def remember(self, agreement: Remembered) -> None:
         """Put an agreement first; the oldest beyond the cap is forgotten. Writes only what changed. Raises OSError."""
         known = self._read()

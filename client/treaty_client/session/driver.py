@@ -1,44 +1,67 @@
-"""The driver of one session: a connection, a state machine and a handler, joined.
+"""The driver of one session: the state machine, and the parts that do what it asks for.
 
-`SessionDriver.run` is one task that does one step at a time: a message, a call, a timer, an answer. Messages are read only when
-the step before is done, so a peer that sends faster than this side works is slowed down by its own connection. Every wait is
-bounded: the machine's deadlines, and `SessionTimeouts` for the rest.
+`SessionDriver.run` is one task that does one step at a time: a message, a call, a timer, an answer, a verdict. Whatever takes
+longer than a handler's event (code, negotiators, functions, tests) runs in tasks that end with the session. Every wait is
+bounded: by the machine's deadlines, and `SessionTimeouts` for the rest.
+
+    wire          the connection                    calls         what the application calls, until it is answered
+    code          the protocol and its handler      requests      questions and complaints to the peer
+    negotiation   the negotiator                    conversation  natural language
+    testing       the agreed test cases             reports       co-signatures
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from treaty_consensus.errors import TreatyError, Unavailable
+from treaty_consensus.errors import Refused, TreatyError, Unavailable
+from treaty_consensus.printable import printable
 from treaty_handler import Return
 
-from ..meta.actions import Action, Agreement, Deliver, Ended, Load, Meta, Running, SendBinary, SendText
+from ..meta.actions import (
+    Action,
+    Answered,
+    Consider,
+    ConsiderError,
+    ConsiderTests,
+    Deliver,
+    DeliverText,
+    DeliverVerification,
+    Draft,
+    DraftTests,
+    Ended,
+    ErrorRejected,
+    Load,
+    Meta,
+    Question,
+    Running,
+    SendBinary,
+    SendText,
+    Test,
+)
+from ..meta.hello import FIX_ERROR_NEGOTIATION, TEST_CASES_NEGOTIATION
 from ..meta.machine import Machine, State
 from ..meta.messages import ReportCosignature, ReportProposed
 from ..reports.exchange import CosignatureExchange
-from ..transport.connection import Connection, ConnectionLost
-from ..transport.outbox import Outbox
-from .hosting import HandlerHost, Step
-from .operations import OperationError
+from ..transport.connection import Connection
+from .calls import Calls
+from .code import SessionCode
+from .conversation import Conversation
+from .hosting import Step
+from .negotiating import Negotiation
 from .ports import Side, SpokenProtocol
+from .requests import Requests
+from .testing import Testing
 from .timing import SessionEvent
+from .wire import Wire
 
+_INTERNAL = "This side failed; its log says why."
 _log = logging.getLogger(__name__)
-
-
-@dataclass
-class _Call:
-    operation: str
-    arguments: dict[str, Any]
-    answer: asyncio.Future[Any]
-    given_to: HandlerHost | None = None
 
 
 class SessionDriver:
@@ -54,109 +77,137 @@ class SessionDriver:
         *,
         early: tuple[SpokenProtocol, str] | None = None,
     ) -> None:
-        self.machine = machine
-        self.protocol: SpokenProtocol | None = None
+        self.machine, self.side = machine, side
         self.timeline: list[SessionEvent] = []
         self.messages_received = 0
-        self.replies = 0
         self.running: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._connection, self._first, self._side, self._early = connection, first, side, early
-        self._connected = True
+        self._first, self._early = first, early
         self._steps: asyncio.Queue[Step] = asyncio.Queue()
-        self._may_read = asyncio.Event()
-        self._handler: HandlerHost | None = None
-        self._calls: dict[str, _Call] = {}
-        self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._outbox = Outbox(connection, side.timeouts.send, failed=self._send_failed, drained=lambda: self.post(self._nothing))
+        self._wire = Wire(connection, side.timeouts, post=self.post, received=self._received, lost=self._lost, failed=self._fail)
+        self.code, self.calls, self.requests = SessionCode(self), Calls(self), Requests(self)
+        self.negotiation = Negotiation(self, side.negotiator, approvals=side.approvals, opening=side.opening)
+        self.conversation = Conversation(side.answerer, say=self.say, drained=self._wire.wake)
+        self._testing = Testing(self)
         self._reports = CosignatureExchange(
             lambda message: self.post(partial(self._send_meta, message)), partial(side.cosign, self), side.timeouts.report
         )
-        self._started = self._now()
+        self._owes_memory = False
+        self._started = self.now()
 
     @property
     def was_running(self) -> bool:
         """Whether both sides were ready at some time."""
         return self.running.done() and self.running.exception() is None
 
+    @property
+    def peer_is_proved(self) -> bool:
+        """Whether the transport proved the DID that the peer claims."""
+        return self.machine.peer is not None and self._wire.peer == self.machine.peer.source_did
+
+    @property
+    def error(self) -> TreatyError:
+        """What ended the session; this side's own trouble rather than what the peer was told of it."""
+        ended = self.machine.error or Unavailable("session.closed", "The session is over.", fix="Connect again.")
+        return self.negotiation.failure if self.negotiation.failure and self.machine.error else ended
+
     async def run(self) -> None:
         """Drive the session to its end. Raises nothing but cancellation, which ends the session too."""
-        wire = [asyncio.create_task(self._read()), asyncio.create_task(self._outbox.run())]
-        for task in wire:
-            task.add_done_callback(self._wire_broke)
+        self._wire.start()
         try:
             await self._guarded(self._begin)
             while not self.machine.is_final:
                 await self._guarded(await self._next())
         finally:
-            await self._wind_up(wire)
+            await self._wind_up()
+
+    # What the application asks for
 
     async def call(self, operation: str, arguments: dict[str, Any]) -> Any:
-        """Call an operation and wait for its answer; see `session.Session.call`."""
-        if self.machine.is_final:
-            raise self._over()
-        number = str(next(self._numbers))
-        call = _Call(operation, arguments, asyncio.get_running_loop().create_future())
-        self._calls[number] = call
-        try:
-            async with asyncio.timeout(self._answer_time(operation)):
-                await self._outbox.room()
-                self.post(partial(self._issue, number))
-                return await call.answer
-        except TimeoutError as error:
-            raise OperationError(504, f"The handler gave no answer to {operation}.") from error
-        finally:
-            self._calls.pop(number, None)
+        """See `session.Session.call`."""
+        self.check_open()
+        return await self.calls.make(operation, arguments)
 
     async def propose(self, proposal: ReportProposed) -> ReportCosignature:
         """Ask the peer to co-sign a report, and wait for its answer. One at a time. Raises `TreatyError`."""
-        if self.machine.is_final:
-            raise self._over()
+        self.check_open()
         return await self._reports.propose(proposal)
+
+    async def say(self, text: str) -> None:
+        """See `session.Session.say`."""
+        await self.room()
+        await self.do(self.machine.say(text, self.now()))
 
     def leave(self) -> None:
         """Ask for the session's end: the handler says goodbye, then the connection is closed, and `run` returns."""
         self.post(self._leave)
 
-    # What the handler's host asks for
+    # What the session's parts ask for
+
+    def check_open(self) -> None:
+        """Raises what ended the session, if it is over."""
+        if self.machine.is_final:
+            raise self.error
+
+    def now(self) -> float:
+        """The machine's clock."""
+        return asyncio.get_running_loop().time()
+
+    async def room(self) -> None:
+        """Wait until the application may say more."""
+        await self._wire.room()
 
     def post(self, step: Step) -> None:
+        """Run a step in the driver's task, after those posted before."""
         self._steps.put_nowait(step)
 
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something beside the steps, until the session's end at most."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def tell(self, name: str) -> None:
+        """Note an event in the timeline, and tell the observer."""
+        event = SessionEvent(name, self.now() - self._started)
+        self.timeline.append(event)
+        self.side.observe(self, event)
+
+    async def do(self, actions: list[Action]) -> None:
+        """Perform, from any task, what the machine returned to the application: nothing but sending, or the end. Raises the
+        latter."""
+        await self.perform(actions)
+        self._wire.wake()
+        self.check_open()
+
+    async def blame(self, description: str) -> None:
+        """The peer's code fails the tests; where it cannot be asked to mend it, the session is over."""
+        if self.machine.both_list(FIX_ERROR_NEGOTIATION):
+            await self.requests.report(description)
+        else:
+            await self._fail(Refused("negotiation.tests-failed", f"The other side's code fails: {printable(description, 500)}"))
+
+    # What the handler's host asks for
+
     async def send(self, payload: bytes, *, early: bool) -> None:
-        await self._perform(self.machine.send(payload, self._now(), early=early))
+        await self.perform(self.machine.send(payload, self.now(), early=early))
 
     def answer(self, call: str, outcome: Return | TreatyError) -> None:
-        waiting = self._calls.get(call)
-        if waiting is None or waiting.answer.done():
-            return  # the caller has given up
-        if isinstance(outcome, TreatyError):
-            waiting.answer.set_exception(outcome)
-            return
-        self.replies += 1
-        if self.replies == 1:
-            self.tell("first reply")
-        if outcome.error is None:
-            waiting.answer.set_result(outcome.value)
-        else:
-            waiting.answer.set_exception(OperationError(outcome.error.code, outcome.error.message))
+        self.calls.answered(call, outcome)
 
     async def end(self, error: TreatyError | None) -> None:
-        await self._perform(self.machine.close() if error is None else self.machine.fail(error))
+        await self.perform(self.machine.close() if error is None else self.machine.fail(error))
 
     # Steps
 
     async def _begin(self) -> None:
-        await self._perform(self._first)
+        await self.perform(self._first)
         if self._early is not None:
-            self.protocol, peer = self._early
-            async with asyncio.timeout(self._side.timeouts.code):
-                self._handler = await self._side.host(self, self.protocol, peer)
-            await self._open()
+            await self.code.begin_early(*self._early)
 
     async def _next(self) -> Step:
         """The next step; the machine's deadline is one, and goes before all others."""
-        if self._now() >= self.machine.deadline:
+        if self.now() >= self.machine.deadline:
             return self._tick
         try:
             async with asyncio.timeout_at(self.machine.deadline):
@@ -165,212 +216,153 @@ class SessionDriver:
             return self._tick
 
     async def _tick(self) -> None:
-        await self._perform(self.machine.tick(self._now()))
-
-    async def _nothing(self) -> None:
-        """A step after which it is decided anew whether to read."""
+        await self.perform(self.machine.tick(self.now()))
 
     async def _guarded(self, step: Step) -> None:
         """Run a step; whatever it raises ends the session."""
         try:
             await step()
         except TreatyError as error:
-            self.machine.fail(error)
+            await self._fail(error)
         except TimeoutError:
-            self.machine.fail(Unavailable("session.code-timeout", "The handler was not ready in time."))
+            await self._fail(Unavailable("session.code-timeout", "The handler was not ready in time."))
         except Exception:
             _log.exception("A session failed")
-            self.machine.fail(Unavailable("session.internal", "This side failed; its log says why."))
-        if self.machine.accepts_input and self._outbox.may_read:
-            self._may_read.set()
-        else:
-            self._may_read.clear()
-
-    async def _read(self) -> None:
-        """Hand over one message at a time, and read the next when that is done with."""
-        try:
-            while True:
-                await self._may_read.wait()
-                message = await self._connection.receive()
-                done = asyncio.Event()
-                self.post(partial(self._received, message, done))
-                await done.wait()
-        except TreatyError as error:
-            self._disconnected(error)
-
-    def _send_failed(self, error: TreatyError) -> None:
-        self._connected = False
-        if not isinstance(error, ConnectionLost):  # else `_read` says so, after all that arrived before
-            self.post(partial(self._fail, error))
-
-    def _wire_broke(self, task: asyncio.Task[None]) -> None:
-        """Neither task of the wire fails in any way that it knows of; if one does, the session must not wait for it."""
-        if not task.cancelled() and task.exception() is not None:
-            _log.error("A connection failed", exc_info=task.exception())
-            self._connected = False
-            self.post(partial(self._fail, Unavailable("session.internal", "This side failed; its log says why.")))
-
-    def _disconnected(self, error: TreatyError) -> None:
-        self._connected = False
-        self.post(partial(self._lost, error.reason if isinstance(error, ConnectionLost) else ""))
+            await self._fail(Unavailable("session.internal", _INTERNAL))
+        self._wire.allow(self.machine.accepts_input and self._wire.has_room and self.conversation.has_room)
 
     async def _fail(self, error: TreatyError) -> None:
-        self.machine.fail(error)
+        for action in self.machine.fail(error):
+            if isinstance(action, SendText | SendBinary):
+                with suppress(TreatyError):
+                    self._wire.put(action.text if isinstance(action, SendText) else action.data)
 
-    async def _received(self, message: str | bytes, done: asyncio.Event) -> None:
-        try:
-            await self._perform(self.machine.receive(message, self._now()))
-        finally:
-            done.set()
+    async def _received(self, message: str | bytes) -> None:
+        met = self.machine.peer is not None
+        actions = self.machine.receive(message, self.now())
+        if not met and self.machine.peer is not None:
+            self._check_proof(self.machine.peer.source_did)
+            self.tell("hello")
+            self.spawn(self.conversation.answer(self.machine.peer.source_did))
+        await self.perform(actions)
+        if self.requests.is_complaining and self.machine.state is State.AGREED:
+            await self.code.retire()  # the peer mends its code, and what was said so far is void
+
+    def _check_proof(self, claimed: str) -> None:
+        if self._wire.peer not in ("", claimed):
+            raise Refused("session.peer-did", f"The Hello is from {claimed}, and the connection from {self._wire.peer}.")
 
     async def _lost(self, reason: str) -> None:
         if self.machine.is_final:
             return
         spoke = self.machine.state is State.RUNNING
         self.machine.lost(reason)
-        if spoke and self._handler is not None and self._handler.is_open:
+        if spoke and self.code.handler is not None and self.code.handler.is_open:
             with suppress(TreatyError):
-                await self._handler.peer_lost()
+                await self.code.handler.peer_lost()
 
     async def _leave(self) -> None:
-        if self._handler is not None and self._handler.is_open and self.machine.state is State.RUNNING:
-            await self._handler.say_goodbye()
-        await self._perform(self.machine.close())
-
-    async def _issue(self, number: str) -> None:
-        """Give a call to the handler, each handler once; before there is one, it waits in `_calls`."""
-        call = self._calls.get(number)
-        if call is None or self._handler is None or not self._handler.is_open or call.given_to is self._handler:
-            return
-        call.given_to = self._handler
-        operation = self._handler.role.calls.get(call.operation)
-        early = self.machine.state is State.HELLO and operation is not None and operation.idempotent
-        await self._handler.call(number, call.operation, call.arguments, early=early)
+        handler = self.code.handler
+        if handler is not None and handler.is_open and self.machine.state is State.RUNNING:
+            await handler.say_goodbye()
+        await self.perform(self.machine.close())
 
     async def _send_meta(self, message: ReportCosignature) -> None:
-        await self._perform(self.machine.send_meta(message, self._now()))
+        await self.perform(self.machine.send_meta(message, self.now()))
 
     # Actions
 
-    async def _perform(self, actions: list[Action]) -> None:
+    async def perform(self, actions: list[Action]) -> None:
+        """Do what the machine asks for, in this order."""
         for action in actions:
             match action:
                 case SendText(text=message) | SendBinary(data=message):
-                    self._outbox.put(message)
-                case Load(agreement):
-                    await self._load(agreement)
+                    self._wire.put(message)
+                case Draft() | Consider() | DraftTests() | ConsiderTests() | ConsiderError() | Question():
+                    self.negotiation.take(action)
+                case Load(agreement, error):
+                    await self._testing.end()
+                    await self.code.load(agreement, error)
+                case Test(test_cases):
+                    await self._resume_code()
+                    await self._testing.begin(test_cases)
+                case ErrorRejected(reason):
+                    await self._denied(reason)
                 case Running():
-                    self.tell("running")
-                    self._side.agreed(self)
-                    if not self.running.done():
-                        self.running.set_result(None)
+                    await self._run()
                 case Deliver(payload):
                     await self._deliver(payload)
+                case DeliverVerification(payload):
+                    await self._testing.received(payload)
+                case DeliverText(text):
+                    self.conversation.take(text)
+                case Answered(message_id, text):
+                    self.requests.answered(message_id, text)
                 case Meta(message):
                     self._reports.take(message)
                 case Ended():
                     pass  # `run` sees that the machine is final
 
+    async def _run(self) -> None:
+        """Application messages may flow: for the first time, or again after tests or a repair."""
+        await self._resume_code()
+        self.side.negotiated()
+        if not self.running.done():
+            self.tell("running")
+        if self._may_come_to_nothing():
+            self._owes_memory = True
+        else:
+            await self.side.agreed(self)
+        if not self.running.done():
+            self.running.set_result(None)
+        await self.calls.issue()
+
+    def _may_come_to_nothing(self) -> bool:
+        """Whether tests may yet show that what was negotiated is no good: a destination runs before it knows of the source's."""
+        return self.code.is_new and not self.machine.is_source and self.machine.both_list(TEST_CASES_NEGOTIATION)
+
+    async def _remember(self) -> None:
+        if self._owes_memory:
+            self._owes_memory = False
+            await self.side.agreed(self)
+
+    async def _resume_code(self) -> None:
+        """After the peer's repair: a new conversation on this side too."""
+        if self.requests.is_complaining:
+            self.tell("repaired")
+            self.requests.repaired()
+            if self.code.handler is None:
+                await self.code.restart()
+
+    async def _denied(self, reason: str) -> None:
+        error = self.requests.denied(reason)
+        if self.machine.state is not State.RUNNING:  # tests that fail, by nobody's fault
+            await self._fail(error)
+
     async def _deliver(self, payload: bytes) -> None:
-        if self._handler is not None and not self.machine.is_final:
+        await self._testing.end()
+        await self._remember()
+        if self.code.handler is not None and not self.machine.is_final:
             self.messages_received += 1
-            await self._handler.received(payload)
-
-    async def _load(self, agreement: Agreement) -> None:
-        self.tell("hello")
-        if agreement.confirmed and self._handler is not None and self.protocol is not None:
-            await self._perform(self.machine.code_ready(self.protocol.hash, self._now()))
-            return
-        if self._handler is not None:  # it spoke too early; with new code everything is said again
-            await self._handler.close()
-            self._handler = None
-        self._spawn(self._get_code(agreement))
-
-    async def _get_code(self, agreement: Agreement) -> None:
-        assert self.machine.peer is not None
-        try:
-            async with asyncio.timeout(self._side.timeouts.code):
-                self.protocol = await self._side.resolve(agreement)
-                if not agreement.confirmed:
-                    self.tell("verified")
-                self._handler = await self._side.host(self, self.protocol, self.machine.peer.source_did)
-        except TreatyError as error:
-            self.post(partial(self._code_failed, error))
-        except TimeoutError:
-            self.post(partial(self._code_failed, Unavailable("session.code-timeout", "This side's code was not ready in time.")))
-        except Exception:
-            _log.exception("Getting the code for %s ready failed", agreement.uri)
-            self.post(partial(self._code_failed, Unavailable("session.internal", "This side failed; its log says why.")))
-        else:
-            self.post(self._open_and_announce)
-
-    async def _code_failed(self, error: TreatyError) -> None:
-        await self._perform(self.machine.code_failed(error))
-
-    async def _open_and_announce(self) -> None:
-        assert self.protocol is not None
-        if self.machine.is_final:
-            return
-        try:
-            await self._open()
-        except TreatyError as error:
-            await self._code_failed(error)
-        else:
-            await self._perform(self.machine.code_ready(self.protocol.hash, self._now()))
-
-    async def _open(self) -> None:
-        assert self._handler is not None
-        await self._handler.open()
-        self.tell("sandbox")
-        for number in list(self._calls):
-            await self._issue(number)
+            await self.code.handler.received(payload)
 
     # The end
 
-    async def _wind_up(self, wire: list[asyncio.Task[None]]) -> None:
+    async def _wind_up(self) -> None:
         self.machine.close()
-        error = self._over()
-        self._reports.end(error)
-        for future in (self.running, *(call.answer for call in self._calls.values())):
-            if not future.done():
-                future.set_exception(error)
-                future.exception()  # nobody need be waiting
+        self.side.negotiated()
+        if self.machine.error is None:
+            await self._remember()
+        self._reports.end(self.error)
+        self.requests.end(self.error)
+        self.calls.end(self.error)
+        self.conversation.end()
+        if not self.running.done():
+            self.running.set_exception(self.error)
+            self.running.exception()  # nobody need be waiting
         for task in self._tasks:
             task.cancel()
         self.tell("end")
-        closing = [self._hang_up(wire), *([self._handler.close()] if self._handler else [])]
-        await asyncio.gather(*closing)
-
-    async def _hang_up(self, wire: list[asyncio.Task[None]]) -> None:
-        if self._connected:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._side.timeouts.flush):
-                    await self._outbox.flushed()
-        self._outbox.close()
-        for task in wire:
-            task.cancel()
-        await self._connection.close(self.machine.error.code if self.machine.error and self._connected else "")
-
-    def _over(self) -> TreatyError:
-        return self.machine.error or Unavailable("session.closed", "The session is over.", fix="Connect again.")
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _answer_time(self, operation: str) -> float:
-        """For how long a call may wait: the operation's own time, and what may come before and after it."""
-        timeouts = self._side.timeouts
-        known = self._handler.role.calls.get(operation) if self._handler else None
-        before = 0.0 if self.machine.state is State.RUNNING else timeouts.hello + timeouts.code
-        return before + (known.timeout if known else 60.0) + timeouts.answer
-
-    def tell(self, name: str) -> None:
-        """Note an event in the timeline, and tell the observer."""
-        event = SessionEvent(name, self._now() - self._started)
-        self.timeline.append(event)
-        self._side.observe(self, event)
-
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time()
+        await asyncio.gather(
+            self._wire.hang_up(self.machine.error), self.code.retire(), self._testing.end(), self.negotiation.close()
+        )

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -42,11 +42,10 @@ from treaty_handler import (
     Send,
     SetTimer,
     Timer,
+    Value,
 )
 
-from .operations import Functions
 from .ports import RunningHandler
-from .store import SessionStore
 
 MAX_RUNNING = 16
 """Business functions of one session that run at once; more wait."""
@@ -72,6 +71,23 @@ class Driver(Protocol):
         """The session is over."""
 
 
+class Business(Protocol):
+    """What stands behind the operations that a handler invokes; `operations.Functions` is one."""
+
+    async def call(self, call: str, operation: Operation, arguments: Mapping[str, Value]) -> Result:
+        """The answer to an `Invoke`, within the operation's timeout. Whatever goes wrong is the result; never raises."""
+
+
+class Keeping(Protocol):
+    """What a handler keeps; `store.SessionStore` is one. Both raise `Unavailable` or `Refused` (`session.storage…`)."""
+
+    async def load(self) -> dict[str, bytes]:
+        """All that was kept."""
+
+    async def put(self, key: str, value: bytes | None) -> None:
+        """Keep a value, or forget it (None)."""
+
+
 @dataclass(frozen=True)
 class Situation:
     """With whom, and in which role. `handler_time`: seconds a handler may take for one event."""
@@ -85,7 +101,7 @@ class HandlerHost:
     """See the module. `close` it in any case."""
 
     def __init__(
-        self, handler: RunningHandler, situation: Situation, functions: Functions, store: SessionStore, driver: Driver
+        self, handler: RunningHandler, situation: Situation, functions: Business, store: Keeping, driver: Driver
     ) -> None:
         self.role = situation.role
         self.is_open = False

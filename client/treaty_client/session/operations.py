@@ -73,6 +73,11 @@ class Functions:
             )
         self._functions[name] = function
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The operations that are served."""
+        return tuple(self._functions)
+
     def missing(self, operations: Iterable[str]) -> list[str]:
         """Which of the operations no function serves."""
         return [name for name in operations if name not in self._functions]

@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Protocol
 from treaty_consensus.handler import HandlerPackage
 from treaty_handler import Effect, Event
 
+from ..fetch import Candidates
 from ..meta.actions import Agreement
 from ..meta.messages import ReportCosignature, ReportProposed
+from ..negotiation.negotiator import Negotiator
+from ..project import Project
+from .conversation import Answerer
+from .escalation import Approvals
 from .timing import SessionEvent, SessionTimeouts
 
 if TYPE_CHECKING:
     from .driver import SessionDriver
-    from .hosting import HandlerHost
+    from .hosting import Business, Driver, HandlerHost
 
 
 class SpokenProtocol(Protocol):
@@ -51,11 +56,24 @@ class ProtocolSource(Protocol):
     def cached(self, document_hash: str) -> SpokenProtocol | None:
         """A protocol that was verified at most `Policy.max_age` ago and is kept; None when there is none. No network."""
 
-    async def candidates(self, topic: str) -> list[str]:
-        """URIs to offer for a topic, its consensus first. Raises `TreatyError`."""
+    async def document(self, uri: str) -> bytes:
+        """What is published under a URI, proved by the log; whether a handler of it may run does not matter. Raises
+        `TreatyError`."""
+
+    async def candidates(self, topic: str) -> Candidates:
+        """What to offer for a topic. Raises `TreatyError`."""
 
     async def aclose(self) -> None:
         """Close its connections."""
+
+
+class ProtocolPublisher(Protocol):
+    """Publishes what was negotiated; `publishing.RegistryPublisher` is one."""
+
+    async def publish(self, project: Project) -> str:
+        """Publish a project in this agent's own namespace, with a new version if that one is taken; its URI. Safe to repeat.
+        Raises
+        `TreatyError`."""
 
 
 class RunningHandler(Protocol):
@@ -98,13 +116,41 @@ class Side(Protocol):
     def timeouts(self) -> SessionTimeouts:
         """How long everything may take."""
 
+    @property
+    def negotiator(self) -> Negotiator | None:
+        """The session's own, if anybody negotiates."""
+
+    @property
+    def approvals(self) -> Approvals:
+        """Documents that a person approved of."""
+
+    @property
+    def opening(self) -> str:
+        """The document to propose first, where a person wrote one; else ""."""
+
+    @property
+    def answerer(self) -> Answerer | None:
+        """Who answers natural language, if anybody does."""
+
+    def may_negotiate(self) -> bool:
+        """Whether there is time to negotiate; asked whenever the peer proposes."""
+
+    def negotiated(self) -> None:
+        """The negotiation is over, if there was one."""
+
     async def resolve(self, agreement: Agreement) -> SpokenProtocol:
-        """The verified protocol that was agreed on. Raises `TreatyError`."""
+        """The protocol that was agreed on, by its URI or its hash. Raises `TreatyError`."""
+
+    def document(self, protocol: SpokenProtocol) -> str:
+        """The text of a negotiated protocol that is kept here. Raises `TreatyError`."""
 
     async def host(self, driver: SessionDriver, protocol: SpokenProtocol, peer: str) -> HandlerHost:
         """A handler for it, to speak with that DID. Raises `TreatyError`."""
 
-    def agreed(self, driver: SessionDriver) -> None:
+    async def host_under_test(self, driver: Driver, protocol: SpokenProtocol, peer: str, business: Business) -> HandlerHost:
+        """A handler for it that meets no application and keeps nothing. Raises `TreatyError`."""
+
+    async def agreed(self, driver: SessionDriver) -> None:
         """The session runs."""
 
     async def cosign(self, driver: SessionDriver, proposal: ReportProposed) -> ReportCosignature:

@@ -1,4 +1,4 @@
-"""Where an agent's handlers run: for each session a sandboxed worker of its own.
+"""Where an agent's handlers run: for each session a sandboxed worker of its own, while it needs one (`passivation`).
 
 Workers are not shared among sessions of one peer: the plain profile of the Hello does not prove who a peer is, and a stranger
 that claims another's DID must not meet what the other's messages did to a worker. But whoever spoke once is likely to speak
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from treaty_consensus.handler import HandlerPackage
 from treaty_handler import Effect, Event
 
 from ..handlers import CodeCache, Isolation, SandboxPool, Session, Worker
+from .passivation import Passivation, Workforce
 from .ports import RunningHandler
 
 MAX_SPARES = 4
@@ -39,13 +40,16 @@ class _Key(NamedTuple):
 class SandboxRuntime:
     """Implements `Runtime` with a pool of sandboxed workers, and compiled code kept in HOME/code. For one event loop."""
 
-    def __init__(self, home: Path, isolation: Isolation = "bubblewrap") -> None:
-        """Starts nothing."""
+    def __init__(self, home: Path, isolation: Isolation = "bubblewrap", passivation: Passivation | None = None) -> None:
+        """Starts nothing. `passivation`: how many workers there may be, and when sessions do without."""
         # One at a time: two that start together both keep the first session waiting longer.
         self._pool = SandboxPool(size=1, isolation=isolation)
         self._code = CodeCache(home / "code")
         self._spares: OrderedDict[_Key, asyncio.Task[_Sandboxed]] = OrderedDict()
         self._leaving: set[asyncio.Task[None]] = set()
+        self._workforce = Workforce(
+            passivation or Passivation(), spares=lambda: len(self._spares), release_spare=self._dismiss_oldest
+        )
         self._closed = False
 
     async def warm(self) -> None:
@@ -58,7 +62,18 @@ class SandboxRuntime:
 
     async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str) -> RunningHandler:
         key = _Key(package.digest, role, local, peer)
-        return self._take_spare(key) or await self._start(package, key)
+        spare = self._take_spare(key)
+
+        async def start() -> _Sandboxed:
+            nonlocal spare
+            taken, spare = spare, None
+            return taken or await self._start(package, key)
+
+        try:
+            return await self._workforce.open(start, partial(self._prepare, package, key))
+        finally:
+            if spare is not None:
+                await spare.close()
 
     async def close(self) -> None:
         """End all workers."""
@@ -68,12 +83,16 @@ class SandboxRuntime:
             spare.cancel()
         await asyncio.gather(*spares.values(), *self._leaving, return_exceptions=True)
         await self._pool.close()
+        await self._workforce.close()
+
+    async def _load(self, package: HandlerPackage, key: _Key) -> Worker:
+        return await self._pool.load(package, local=key.local, peers=[key.peer], code_cache=self._code)
 
     async def _start(self, package: HandlerPackage, key: _Key, *, pause: float = 0) -> _Sandboxed:
         await asyncio.sleep(pause)
-        worker = await self._pool.load(package, local=key.local, peers=[key.peer], code_cache=self._code)
+        worker = await self._load(package, key)
         try:
-            return _Sandboxed(worker, await worker.open(key.role), partial(self._prepare, package, key))
+            return _Sandboxed(worker, await worker.open(key.role), partial(self._load, package, key))
         except BaseException:
             await worker.close()
             raise
@@ -91,8 +110,12 @@ class SandboxRuntime:
         if self._closed or key in self._spares:
             return
         if len(self._spares) >= MAX_SPARES:
-            self._dismiss(self._spares.popitem(last=False)[1])
-        self._spares[key] = asyncio.create_task(self._start(package, key, pause=PAUSE))
+            self._dismiss_oldest()
+        if not self._workforce.is_full:
+            self._spares[key] = asyncio.create_task(self._start(package, key, pause=PAUSE))
+
+    def _dismiss_oldest(self) -> None:
+        self._dismiss(self._spares.popitem(last=False)[1])
 
     def _dismiss(self, spare: asyncio.Task[_Sandboxed]) -> None:
         task = asyncio.create_task(_end(spare))
@@ -101,25 +124,33 @@ class SandboxRuntime:
 
 
 class _Sandboxed:
-    """A session and the worker that exists for it. `closed`: told when both were used and are over."""
+    """A session and the worker that exists for it, or its snapshot. Implements `MovableSession`."""
 
-    def __init__(self, worker: Worker, session: Session, closed: Callable[[], None]) -> None:
-        self._worker, self._session, self._closed = worker, session, closed
+    def __init__(self, worker: Worker, session: Session, load: Callable[[], Awaitable[Worker]]) -> None:
+        """`load`: loads another worker for the same session."""
+        self._worker, self._session, self._load = worker, session, load
+        self._snapshot = b""
 
     @property
     def alive(self) -> bool:
-        """Whether the worker could still answer."""
         return self._worker.alive
 
     async def handle(self, event: Event) -> Sequence[Effect]:
         return await self._session.handle(event)
 
-    async def close(self) -> None:
-        await self._worker.close()
-        self._closed()
+    async def rest(self) -> None:
+        self._snapshot = await self._session.rest()
 
-    async def discard(self) -> None:
-        """`close` one that was never used."""
+    async def resume(self) -> None:
+        worker = await self._load()
+        try:
+            await self._session.resume(worker, self._snapshot)
+        except BaseException:
+            await worker.close()
+            raise
+        self._worker, self._snapshot = worker, b""
+
+    async def close(self) -> None:
         await self._worker.close()
 
 
@@ -127,4 +158,4 @@ async def _end(spare: asyncio.Task[_Sandboxed]) -> None:
     """End a worker that waits, or is being started: when that is cancelled, nothing of it is left running."""
     spare.cancel()
     with suppress(asyncio.CancelledError, TreatyError):
-        await (await spare).discard()
+        await (await spare).close()

@@ -21,9 +21,13 @@ class SessionTimeouts(Timeouts):
     report: float = 10.0
 
 
+PATIENT = SessionTimeouts(code=120.0, reply=120.0)
+"""For an agent that negotiates: no model writes a handler, or considers a document, in the time that a download takes."""
+
+
 class SessionEvent(NamedTuple):
-    """Something worth telling: `hello`, `verified` (all steps), `sandbox`, `running`, `first reply`, `reported`, `end`; and
-    when, in seconds since the session began."""
+    """Something worth telling, and when, in seconds since the session began: `hello` (the peer's), `negotiating`, `verified` (all
+    steps) or `written` (the code), `sandbox`, `testing`, `running`, `first reply`, `repaired`, `published`, `reported`, `end`."""
 
     name: str
     seconds: float

@@ -15,6 +15,16 @@ class ConnectionLost(Unavailable):
         self.reason = reason
 
 
+class ConnectionFailed(Unavailable):
+    """There is no connection (`connection.failed`). `again`: whether the same attempt may succeed soon: nobody listened, the
+    network failed, the agent was busy; a certificate or an answer that is not an agent's will be the same next time."""
+
+    def __init__(self, url: str, *, again: bool) -> None:
+        fix = "See whether the agent runs there; try again later."
+        super().__init__("connection.failed", f"No agent answers at {url[:120]}.", fix=fix)
+        self.again = again
+
+
 class Connection(Protocol):
     """An open connection to one peer.
 
@@ -26,8 +36,14 @@ class Connection(Protocol):
     def address(self) -> str:
         """Where the peer is, for logs."""
 
+    @property
+    def peer(self) -> str:
+        """The DID that the transport proved, by an HTTP signature or the E2EE handshake; "" where it proves none, or none yet. A
+        Hello that claims another is refused."""
+
     async def send(self, message: str | bytes) -> None:
-        """Send one message; waits while the peer is slow to read. Raises `ConnectionLost`."""
+        """Send one message; waits while the peer is slow to read. Raises `ConnectionLost`, and `ConnectionFailed` where the first
+        message opens the connection."""
 
     async def receive(self) -> str | bytes:
         """The next message. What is not received is not read from the network either, beyond a few messages. Cancelling it loses

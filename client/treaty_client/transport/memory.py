@@ -34,6 +34,10 @@ class MemoryConnection:
     def address(self) -> str:
         return self._address
 
+    @property
+    def peer(self) -> str:
+        return ""
+
     async def send(self, message: str | bytes) -> None:
         if len(message) > MAX_FRAME:
             raise TooLarge("frame.too-large", f"A message has at most {MAX_FRAME} bytes.")

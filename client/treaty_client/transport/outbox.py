@@ -32,6 +32,7 @@ class Outbox:
         self._failed, self._drained = failed, drained
         self._messages: deque[str | bytes] = deque()
         self._backlog = 0
+        self._closed = False
         self._waiting = asyncio.Event()
         self._room = asyncio.Event()
         self._empty = asyncio.Event()
@@ -51,8 +52,9 @@ class Outbox:
         self._note()
 
     async def room(self) -> None:
-        """Wait until a caller may add something."""
-        await self._room.wait()
+        """Wait until a caller may add something, which it does at once: of those who wait, others may come first."""
+        while not self._room.is_set():
+            await self._room.wait()
 
     async def flushed(self) -> None:
         """Wait until everything is sent."""
@@ -60,8 +62,8 @@ class Outbox:
 
     def close(self) -> None:
         """Nothing more will be sent: whoever waits need wait no longer."""
-        self._room.set()
-        self._empty.set()
+        self._closed = True
+        self._note()
 
     async def run(self) -> None:
         """Send until cancelled, or until the connection is lost or too slow."""
@@ -85,8 +87,8 @@ class Outbox:
     def _note(self) -> None:
         for event, holds in (
             (self._waiting, bool(self._messages)),
-            (self._empty, not self._messages),
-            (self._room, self._backlog <= CALL_ROOM),
+            (self._empty, self._closed or not self._messages),
+            (self._room, self._closed or self._backlog <= CALL_ROOM),
         ):
             if holds:
                 event.set()

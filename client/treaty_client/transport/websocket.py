@@ -1,8 +1,8 @@
 """WebSocket (RFC 6455): the Hellos are text messages, frames are binary messages.
 
-No compression, no redirects, no proxy. A peer that answers no ping for 20 seconds is lost. Close code 1000 is a normal end; 1008
-carries the machine code of the error that ended the session as its reason. A server refuses requests that carry an `Origin`,
-which only browsers send: no web page speaks to an agent behind its user's back.
+No compression, no redirects, no proxy. A peer that answers no ping for 20 seconds is lost. Close code 1000 is a normal end, 1001
+an agent that goes away, 1009 the answer to a message that is too large; 1008 carries the machine code of the error that ended the
+session as its reason.
 """
 
 from __future__ import annotations
@@ -10,30 +10,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
 from websockets.asyncio.client import connect as _connect
 from websockets.asyncio.connection import Connection as _Socket
-from websockets.asyncio.server import ServerConnection, serve
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
-from websockets.http11 import Request, Response
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
-from treaty_consensus.errors import Malformed, Unavailable
+from treaty_consensus.errors import Malformed
 
 from ..meta.frame import MAX_FRAME
 from ..network.hosts import Network
-from .connection import Connection, ConnectionLost
+from .asgi import Receive, Scope, Send
+from .connection import Connection, ConnectionFailed, ConnectionLost
 
-NORMAL, GOING_AWAY, POLICY = 1000, 1001, 1008
+NORMAL, GOING_AWAY, POLICY, TOO_BIG = 1000, 1001, 1008, 1009
 OPEN_TIMEOUT = 10
 CLOSE_TIMEOUT = 3
 PING_INTERVAL = PING_TIMEOUT = 20
 MAX_QUEUE = 4
 """Messages read ahead of `receive`; beyond them TCP tells the peer to wait."""
 
+_AGAIN = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
 
@@ -49,6 +48,10 @@ class WebSocketConnection:
         host, port, *_ = self._socket.remote_address or ("?", 0)
         return f"{host}:{port}"
 
+    @property
+    def peer(self) -> str:
+        return ""
+
     async def send(self, message: str | bytes) -> None:
         try:
             await self._socket.send(message)
@@ -63,6 +66,64 @@ class WebSocketConnection:
 
     async def close(self, reason: str = "") -> None:
         await self._socket.close(POLICY if reason else NORMAL, reason.encode("ascii", "replace")[:120].decode())
+
+
+class ServedWebSocket:
+    """The end of a WebSocket at an ASGI server; see `Connection` for the contract. Made when the handshake was accepted."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._scope, self._receive, self._send = scope, receive, send
+        self._over: str | None = None
+
+    @property
+    def address(self) -> str:
+        host, port = self._scope.get("client") or ("?", 0)
+        return f"{host}:{port}"
+
+    @property
+    def peer(self) -> str:
+        return ""
+
+    async def send(self, message: str | bytes) -> None:
+        if self._over is not None:
+            raise ConnectionLost(self._over)
+        kind = "text" if isinstance(message, str) else "bytes"
+        try:
+            await self._send({"type": "websocket.send", kind: message})
+        except OSError as error:  # what the specification has a server raise when the peer is gone
+            raise self._lost("") from error
+
+    async def receive(self) -> str | bytes:
+        if self._over is not None:
+            raise ConnectionLost(self._over)
+        event = await self._receive()
+        if event["type"] != "websocket.receive":
+            raise self._lost(event.get("reason") or "" if event.get("code") == POLICY else "")
+        text = event.get("text")
+        message: str | bytes = text if text is not None else event["bytes"]
+        if len(message) > MAX_FRAME:
+            await self._close(TOO_BIG, "")
+            raise ConnectionLost
+        return message
+
+    async def close(self, reason: str = "") -> None:
+        await self._close(POLICY if reason else NORMAL, reason.encode("ascii", "replace")[:120].decode())
+
+    async def leave(self) -> None:
+        """Close because this agent goes away."""
+        await self._close(GOING_AWAY, "")
+
+    async def _close(self, code: int, reason: str) -> None:
+        if self._over is not None:
+            return
+        self._over = ""
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT):
+                await self._send({"type": "websocket.close", "code": code, "reason": reason})
+
+    def _lost(self, reason: str) -> ConnectionLost:
+        self._over = reason if self._over is None else self._over
+        return ConnectionLost(self._over)
 
 
 async def connect(url: str, network: Network) -> Connection:
@@ -91,62 +152,13 @@ async def connect(url: str, network: Network) -> Connection:
         )
     except InvalidURI as error:
         raise Malformed("connection.url", f"Not an agent's address: {url[:80]!r}.") from error
+    except InvalidStatus as error:
+        raise ConnectionFailed(url, again=error.response.status_code in _AGAIN) from error
+    except ssl.SSLError as error:
+        raise ConnectionFailed(url, again=False) from error
     except (OSError, InvalidHandshake) as error:
-        raise Unavailable(
-            "connection.failed",
-            f"No agent answers at {url[:120]}.",
-            fix="See whether the agent runs there; try again later.",
-        ) from error
+        raise ConnectionFailed(url, again=isinstance(error, OSError)) from error
     return WebSocketConnection(socket)
-
-
-@asynccontextmanager
-async def listen(
-    accept: Callable[[Connection], Awaitable[None]],
-    host: str,
-    port: int,
-    *,
-    tls: ssl.SSLContext | None = None,
-    max_connections: int,
-) -> AsyncIterator[int]:
-    """Serve connections: `accept` is called for each, and the connection closed when it returns. Yields the port.
-
-    One connection more than `max_connections` gets HTTP 503. On exit all are closed (1001), and `accept` is waited for. Raises
-    `Unavailable` (`connection.listen`).
-    """
-    free = asyncio.Semaphore(max_connections)
-
-    def admit(socket: ServerConnection, request: Request) -> Response | None:
-        if free.locked():
-            return socket.respond(HTTPStatus.SERVICE_UNAVAILABLE, "This agent is busy; try again later.\n")
-        return None
-
-    async def handle(socket: ServerConnection) -> None:
-        async with free:
-            await accept(WebSocketConnection(socket))
-
-    try:
-        server = await serve(
-            handle,
-            host,
-            port,
-            ssl=tls,
-            origins=[None],
-            process_request=admit,
-            compression=None,
-            server_header=None,
-            open_timeout=OPEN_TIMEOUT,
-            close_timeout=CLOSE_TIMEOUT,
-            ping_interval=PING_INTERVAL,
-            ping_timeout=PING_TIMEOUT,
-            max_size=MAX_FRAME,
-            max_queue=MAX_QUEUE,
-            logger=_log,
-        )
-    except OSError as error:
-        raise Unavailable("connection.listen", f"Cannot listen on {host}:{port}: {error.strerror}.") from error
-    async with server:
-        yield next(iter(server.sockets)).getsockname()[1]
 
 
 class _DirectConnect(_connect):

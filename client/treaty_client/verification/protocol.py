@@ -1,8 +1,8 @@
 """The verification of a protocol and its handler: steps 1 to 9 of `steps`, over bytes. Step 10, and all I/O, are `fetch`'s.
 
 `verify_bundle` takes steps 1 to 6, with what a registry answered; it ends by choosing a handler. `verify_handler` takes steps 7
-to 9, with the wheel. Both are functions of their arguments: the same bytes verify again, offline, from the store or from a
-folder.
+to 9, with the wheel. `verify_document` is for whoever runs nothing. All are functions of their arguments: the same bytes verify
+again, offline, from the store or from a folder.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from treaty_consensus.handler import HandlerPackage, read_wheel
 from treaty_consensus.kinds import Blob, Handler, Publish, Status
 from treaty_consensus.log.checkpoint import SignedCheckpoint
 from treaty_consensus.protocol import Card, ProtocolUri, check_document, parse_card
+from treaty_consensus.statement import Statement
 
 from ..attestation import Binding, SigningIdentity, Trust, verify_attestation
 from ..policy import Policy
@@ -130,15 +131,10 @@ def verify_bundle(
     `now`: Unix seconds, None to accept a checkpoint of any age (offline). `expected_hash`: the document's, when that is what was
     asked for. `bridge`: see `evidence.examine`. Raises `VerificationFailed`.
     """
-    check_registry(registry, policy)
-    evidence = examine(bundle, registry, now=now, max_age=policy.max_age, bridge=bridge)
-    with taking(Step.STATEMENTS):
-        published = evidence.published(str(uri)).statement
-        publish = published.body
-        assert isinstance(publish, Publish)
+    evidence, published, document = _prove_document(bundle, uri, registry, policy, now=now, bridge=bridge)
+    publish = published.body
+    assert isinstance(publish, Publish)
     with taking(Step.DOCUMENT):
-        document = _blob(bundle, publish.document, "document")
-        check_document(document)
         if expected_hash not in (None, publish.document.sha256):
             raise Untrusted(
                 "document.other", f"The document at {uri} has the hash {publish.document.sha256}, not {expected_hash}."
@@ -150,6 +146,43 @@ def verify_bundle(
     return ProvenProtocol(
         uri, publish, published.author.text, document, card, _newest_status(evidence, uri), handler, evidence, bundle
     )
+
+
+def verify_document(
+    bundle: Bundle,
+    uri: ProtocolUri,
+    registry: TrustedRegistry,
+    policy: Policy,
+    *,
+    now: int | None,
+    bridge: Sequence[bytes] | None = None,
+) -> tuple[bytes, SignedCheckpoint]:
+    """Steps 1 to 5 and the protocol's part of step 9, for whoever wants to read and runs nothing: the document, and the
+    checkpoint that proves it. Arguments and errors are those of `verify_bundle`."""
+    evidence, _, document = _prove_document(bundle, uri, registry, policy, now=now, bridge=bridge)
+    with taking(Step.STATUS):
+        _judge(_newest_status(evidence, uri), str(uri))
+    return document, evidence.checkpoint
+
+
+def _prove_document(
+    bundle: Bundle,
+    uri: ProtocolUri,
+    registry: TrustedRegistry,
+    policy: Policy,
+    *,
+    now: int | None,
+    bridge: Sequence[bytes] | None,
+) -> tuple[Evidence, Statement, bytes]:
+    check_registry(registry, policy)
+    evidence = examine(bundle, registry, now=now, max_age=policy.max_age, bridge=bridge)
+    with taking(Step.STATEMENTS):
+        published = evidence.published(str(uri)).statement
+        assert isinstance(published.body, Publish)
+    with taking(Step.DOCUMENT):
+        document = _blob(bundle, published.body.document, "document")
+        check_document(document)
+    return evidence, published, document
 
 
 def verify_handler(proven: ProvenProtocol, wheel: bytes, policy: Policy, *, bundle: bytes) -> VerifiedProtocol:

@@ -3,7 +3,7 @@
 A did:key needs nobody. Of any other DID the log holds the operator's testimony, an `identity` statement about the document it
 fetched. When an unknown DID sends a statement, or a known one signs with an unknown key, the document is fetched and, if it is
 news, logged before the statement is judged. An identity that no old key co-signs opens a new tenure, so one that is fetched
-after the first always does.
+after the first always does, when it has a new key. Whoever has an old key asks for the testimony first, co-signs and sends it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from treaty_client.network.resolver import DidDocument
 from treaty_consensus.admit import identity_key, keys_of, tenure_after
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.did import Did, encode_multikey
-from treaty_consensus.errors import Conflict, TreatyError, Unauthorized, Unavailable
+from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unauthorized, Unavailable
 from treaty_consensus.facts import Fact, IdentityFact
 from treaty_consensus.kinds import Blob, Identity, Key
 from treaty_consensus.statement import Verified
 
-from ..keys import Operator
+from ..keys import Operator, Testimony
 from ..log import tables as log_tables
 from ..storage.postgres import Pool
 from .uploads import Uploads
@@ -81,19 +81,41 @@ class Identities:
             task.add_done_callback(lambda done: self._learned(did, done))
         return await asyncio.shield(task)  # one impatient caller must not end it for the others
 
+    async def testimony(self, did: Did, key_id: str) -> Testimony:
+        """An identity of `did` as its document is now, signed by the operator, for the logged key `key_id` to co-sign: then it
+        opens no new tenure. Nothing is logged, and it counts for nothing until the key has signed it too; the document is held
+        as an upload is.
+
+        Raises `NotFound` when the log does not know the DID, `Conflict` when its document is no news, `Unauthorized` when the key
+        is not a logged one or there is no usable document, `Unavailable` as `learn` does.
+        """
+        before = await self._load(identity_key(did.text))
+        if before is None:
+            raise NotFound("identity.unknown", f"This log has no identity of {did.text}.", fix="It needs no co-signature yet.")
+        if key_id not in before.keys:
+            raise Unauthorized("statement.unknown-key", f"{key_id} is not a key of its DID as this log knows it.")
+        document = await self._fetch(did)
+        if before.document == hex_digest(document.data):
+            raise Conflict("identity.unchanged", f"The document of {did.text} has not changed.", fix="Serve the new one first.")
+        body = await self._body(document, before, cosigned=True)
+        return self._operator.testify(body, key_id, issued=self._clock())
+
     def _learned(self, did: Did, task: asyncio.Task[dict[str, bytes]]) -> None:
         del self._learning[did.text]
         if not task.cancelled():
             task.exception()  # everyone who waited may be gone; then nobody else looks at it
 
-    async def _learn(self, did: Did) -> dict[str, bytes]:
+    async def _fetch(self, did: Did) -> DidDocument:
         try:
-            document = await self._resolve(did)
+            return await self._resolve(did)
         except Unavailable:
             raise
         except TreatyError as error:
             message = f"{did.text} has no usable document: {error.message}"
             raise Unauthorized("identity.unresolved", message, fix=error.fix) from error
+
+    async def _learn(self, did: Did) -> dict[str, bytes]:
+        document = await self._fetch(did)
         key = identity_key(did.text)
         before = await self._load(key)
         if before is None or before.document != hex_digest(document.data):
@@ -104,17 +126,20 @@ class Identities:
         return _keys(did, before)
 
     async def _testify(self, document: DidDocument, before: IdentityFact | None) -> None:
+        body = await self._body(document, before, cosigned=False)
+        await self._submit(self._operator.state(body, issued=self._clock()))
+
+    async def _body(self, document: DidDocument, before: IdentityFact | None, *, cosigned: bool) -> Identity:
         digest = hex_digest(document.data)
         await self._uploads.hold(digest, document.data)
         keys = tuple(Key(key_id, encode_multikey(key)) for key_id, key in document.keys.items())
-        body = Identity(
+        return Identity(
             did=document.did.text,
             document=Blob(digest, len(document.data)),
             keys=keys,
-            tenure=tenure_after(before, {key.multikey for key in keys}, cosigned=False),
+            tenure=tenure_after(before, {key.multikey for key in keys}, cosigned=cosigned),
             previous=before.statement if before else None,
         )
-        await self._submit(self._operator.state(body, issued=self._clock()))
 
     async def _load(self, key: str) -> IdentityFact | None:
         fact = await log_tables.read_fact(self._pool, key)

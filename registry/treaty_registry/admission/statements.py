@@ -18,12 +18,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from treaty_consensus import canonical, statement
+from treaty_consensus.did import Did
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unauthorized
 from treaty_consensus.handler import read_wheel
 from treaty_consensus.kinds import MAX_BUNDLE, Body, Handler, Publish, blobs_of
 from treaty_consensus.protocol import check_document, parse_card
 from treaty_consensus.statement import Statement, Verified
 
+from ..keys import Testimony
 from ..log.gossip import Gossip
 from .identities import Identities
 from .quota import Quota
@@ -81,6 +83,11 @@ class Admission:
         if await asyncio.to_thread(canonical.hex_digest, data) != sha256:
             raise Malformed("blob.digest", f"The SHA-256 of these bytes is not {sha256}.")
         return await self._uploads.hold(sha256, data)
+
+    async def testimony(self, did: Did, key_id: str, source: str | None) -> Testimony:
+        """See `Identities.testimony`; it counts as a statement of the IP address `source`."""
+        self._quota.take_from(source)
+        return await self._identities.testimony(did, key_id)
 
     async def _examine(self, parsed: Statement | TreatyError) -> Examined:
         if isinstance(parsed, TreatyError):

@@ -184,6 +184,14 @@ class IdentityView(msgspec.Struct, frozen=True, omit_defaults=True):
     index: Index | None = None
 
 
+class TestimonyView(msgspec.Struct, frozen=True):
+    """A statement's payload (base64) with the first of its two signatures: `sig` (base64) by `keyid`, the operator's key."""
+
+    payload: str
+    keyid: str
+    sig: str
+
+
 class VoterPosition(msgspec.Struct, frozen=True):
     """What a voter signs next in a topic: `seq`, and the open `epoch`."""
 

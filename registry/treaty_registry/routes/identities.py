@@ -1,16 +1,30 @@
-"""`/identities`: what the log knows of a DID."""
+"""`/identities`: what the log knows of a DID, and the operator's half of the next thing it is to know."""
 
 from __future__ import annotations
 
-from litestar import get
+import msgspec
+from litestar import Response, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
-from ..catalogue.resources import IdentityView
-from ..serving.representation import Representation
+from treaty_consensus import canonical
+from treaty_consensus.errors import Malformed
+
+from ..catalogue.resources import IdentityView, TestimonyView
+from ..problems import http_problem
+from ..serving.representation import JSON, NO_STORE, Representation
 from ..serving.views import Views
-from .documentation import READ, answers
-from .requests import HttpRequest, target
+from .documentation import OBJECT_BODY, READ, answers, operation
+from .requests import HttpRequest, media_type, read_body, source, target
+from .responses import problem_response
+
+_MAX_ASKED = 1024
+
+
+class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which key is to co-sign."""
+
+    keyid: str
 
 
 @get(
@@ -22,3 +36,25 @@ async def identity(did: FromPath[str], request: HttpRequest, views: NamedDepende
     """The keys under which a statement of this DID would be judged now."""
     head = views.registry.head
     return views.json(target(request), head, await views.catalogue.identity(did))
+
+
+@post(
+    "/identities/{did:str}",
+    summary="The operator's half of a DID's next identity",
+    description="The document is fetched. Co-signed by a logged key and sent to /statements, it opens no new tenure.",
+    operation_class=operation(reads={JSON: OBJECT_BODY}, about='Which logged key is to co-sign: `{"keyid": DID-URL}`.'),
+    responses=answers(TestimonyView, "What to co-sign; nothing is logged.", 401, 404, 409, 413, 415, 429),
+    status_code=200,
+)
+async def testimony(did: FromPath[str], request: HttpRequest, views: NamedDependency[Views]) -> Response[bytes]:
+    """The testimony is worth nothing without the other signature."""
+    if media_type(request) != JSON:
+        return problem_response(http_problem(415, f"This is asked for as {JSON}."))
+    value = canonical.parse_json(await read_body(request, _MAX_ASKED), limit=_MAX_ASKED, what="request")
+    try:
+        asked = msgspec.convert(value, Asked)
+    except msgspec.ValidationError as error:
+        raise Malformed("identity.request", f"This is no such request: {error}.") from error
+    made = await views.registry.testimony(did, asked.keyid, source=source(request))
+    view = TestimonyView(canonical.b64encode(made.payload), made.key_id, canonical.b64encode(made.signature))
+    return Response(msgspec.json.encode(view), status_code=200, media_type=JSON, headers={"Cache-Control": NO_STORE})

@@ -9,7 +9,7 @@
     ["load", bytes, {path: data}, module, attribute] ["done"]
     ["open", session, role, parameters, snapshot]    ["done"]
     ["event", session, tag, fields]                  ["effects", [[tag, fields], …]]
-    ["snapshot", session]                            ["bytes", bytes]
+    ["snapshot", session, limit]                     ["bytes", bytes]
     ["close", session]                               ["done"]
     ["encode", message]                              ["bytes", bytes]
     ["decode", bytes]                                ["value", message]
@@ -24,7 +24,7 @@ an endpoint is the frame
 
 Reasons of a failure: `raised` (the handler raised; `text` is the exception), `memory`, `syntax`, `code` (unreadable code
 bytes), `rejected` (the handler's own `ValueError` for a message it cannot encode or decode), `type` (it returned something of
-the wrong type).
+the wrong type), `unmovable` (its snapshot raised, or is longer than `limit`; the session stands as it did).
 
 The worker trusts the host. The host trusts nothing: a handler can write to the socket itself, so a reply is decoded under a
 cap, strictly by type, and a frame nobody asked for ends the worker. Both ends decode the fields of an event or effect by its

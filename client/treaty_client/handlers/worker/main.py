@@ -36,10 +36,15 @@ _NATIVE = (
 _PIPE = 0
 _MAX_TEXT = 2_000
 _Parts = tuple[object, ...]
+_T = typing.TypeVar("_T")
 
 
 class _Rejected(Exception):
     """The handler raised `ValueError` where its interface says that it may."""
+
+
+class _Unmovable(Exception):
+    """The handler has no snapshot of a session now."""
 
 
 class _WrongType(Exception):
@@ -75,6 +80,8 @@ class Server:
             return framing.encode_frame("failed", "syntax", _describe(error))
         except _Rejected as error:
             return framing.encode_frame("failed", "rejected", _describe(error.__cause__ or error))
+        except _Unmovable as error:
+            return framing.encode_frame("failed", "unmovable", str(error))
         except _WrongType as error:
             return framing.encode_frame("failed", "type", _describe(error))
         except BaseException as error:  # also SystemExit: a handler does not end the worker politely
@@ -104,8 +111,16 @@ class Server:
         except (KeyError, TypeError) as error:
             raise _WrongType("handle returned something else than a sequence of effects") from error
 
-    def _snapshot(self, session: msgspec.Raw) -> _Parts:
-        return "bytes", _typed(self._sessions[framing.decode_any(session)].snapshot(), bytes)
+    def _snapshot(self, session: msgspec.Raw, limit: msgspec.Raw) -> _Parts:
+        try:
+            snapshot = self._sessions[framing.decode_any(session)].snapshot()
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise _Unmovable(_describe(error)) from error
+        if len(_typed(snapshot, bytes)) > framing.decode_any(limit):
+            raise _Unmovable(f"it has {len(snapshot)} bytes")
+        return "bytes", snapshot
 
     def _close(self, session: msgspec.Raw) -> _Parts:
         self._sessions.pop(framing.decode_any(session), None)
@@ -133,7 +148,7 @@ class Server:
         return self._handler
 
 
-def _typed(value: object, kind: type) -> object:
+def _typed(value: object, kind: type[_T]) -> _T:
     if not isinstance(value, kind):
         raise _WrongType(f"{type(value).__name__} instead of {kind.__name__}")
     return value

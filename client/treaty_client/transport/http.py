@@ -1,0 +1,374 @@
+"""The HTTP binding: two agents speak by requests of the source. The form of what is sent, and the source's end.
+
+    POST   BASE/anp/v1/sessions?key=KEY                                      opens a session    → 201, Location
+    POST   BASE/anp/v1/sessions/ID?sequence=DECIMAL&acknowledge=DECIMAL      sends, or asks     → 200
+    DELETE BASE/anp/v1/sessions/ID?reason=CODE                               ends it            → 204
+
+BASE is the agent's address, `http://…` or `https://…`, without a slash at its end. Parameters stand in the URL, so that a
+signature over `@target-uri` covers them. A body is a row of messages, in requests as in answers, of type
+`application/vnd.treaty.messages.v1`:
+
+    body    = message*        at most 2 MiB and 256 messages; an empty body is a row of none
+    message = head bytes      head: 4 bytes, big-endian; its top bit is 1 for a text (UTF-8), the others are the length in bytes
+
+For example the text `{}` and the frame 40 01 are  80 00 00 02 7b 7d 00 00 00 02 40 01.
+
+1.  Opening: the body begins with the sourceHello. KEY is 22 to 64 of `A-Z a-z 0-9 _ -`, drawn by the source; the same KEY again
+    is the same session. ID is the destination's, 256 random bits: who knows it speaks in the session, if it is also the DID that
+    opened it.
+2.  `sequence`: how many messages the source sent before the first of this body; the destination takes those that it has not taken
+    yet, and says in `Anp-Acknowledge` how many it has now. `acknowledge`: how many messages the source has; the destination
+    forgets them, and its answer carries those that follow, the first of which has the number in `Anp-Sequence`. So every request
+    may be sent again until it is answered, and nothing arrives twice.
+3.  The destination holds an answer until it has something to say, at most 20 seconds, but one a session: an empty request takes
+    the place of the one that is held, which is answered with nothing; one with messages is answered at once while another is
+    held.
+4.  Where the destination's agent does not read, the answer comes when there is room, at most 20 seconds later, and may
+    acknowledge less than was sent.
+5.  410 ends the session, after all that was to be said; the problem's `reason` is why. 503, 502, 504, 408, 429 and a failure of
+    the network mean "again". A refusal is a problem (RFC 9457) with a `code`; so is 404, for a session that is over or never was.
+6.  Who sends nothing for 60 seconds is gone: asking is what keeps the session alive.
+
+The source's end here asks again after a failure for as long as `resume` allows (about 20 seconds), each time signed anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import ssl
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+from urllib.parse import urlencode, urljoin
+
+import httpx
+
+from treaty_consensus.canonical import parse_decimal, parse_json
+from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
+
+from ..meta.frame import MAX_FRAME
+from ..network.hosts import Network
+from .backoff import Backoff
+from .connection import Connection, ConnectionFailed, ConnectionLost
+
+SESSIONS = "/anp/v1/sessions"
+MEDIA_TYPE = "application/vnd.treaty.messages.v1"
+SEQUENCE, ACKNOWLEDGE = "Anp-Sequence", "Anp-Acknowledge"
+MAX_BODY = 2 * 1024 * 1024
+MAX_MESSAGES = 256
+MAX_PROBLEM = 16 * 1024
+MAX_NUMBER = 2**53 - 1
+HOLD = 20
+"""Seconds for which an answer is held."""
+CAPACITY = 8
+"""Messages that wait in one direction before `send` waits."""
+MAX_INBOX = 4
+CONNECT_TIMEOUT, ANSWER_TIMEOUT, CLOSE_TIMEOUT = 10, HOLD + 10, 3
+PAUSE = 0.05
+"""Seconds after an answer that brought nothing on, before the next request: what an agent that does not hold its answers can
+cost."""
+RESUME = Backoff(attempts=9)
+
+_AGAIN = frozenset({408, 429, 502, 503, 504})
+_TEXT = 1 << 31
+_REASON = re.compile(r"[ -~]{1,120}")
+_CODE = re.compile(r"[a-z0-9.-]{1,80}")
+
+Sign = Callable[[str, str, bytes], Mapping[str, str]]
+"""Method, URL and body → headers that prove who asks; called anew for each attempt."""
+
+
+class Answer(NamedTuple):
+    """An answer with messages, the first of which has number `sequence`. `taken`: messages of the source that arrived so far."""
+
+    location: str
+    sequence: int
+    taken: int
+    messages: list[str | bytes]
+
+
+def encode_messages(messages: Sequence[str | bytes]) -> bytes:
+    """A body with these messages; the caller keeps to the caps."""
+    body = bytearray()
+    for message in messages:
+        data = message.encode() if isinstance(message, str) else message
+        body += (len(data) | (_TEXT if isinstance(message, str) else 0)).to_bytes(4, "big") + data
+    return bytes(body)
+
+
+def decode_messages(body: bytes) -> list[str | bytes]:
+    """The messages of a body. Raises `TooLarge` (`connection.too-large`) or `Malformed` (`connection.messages`)."""
+    if len(body) > MAX_BODY:
+        raise TooLarge("connection.too-large", f"A body has at most {MAX_BODY} bytes.")
+    messages: list[str | bytes] = []
+    at = 0
+    while at < len(body):
+        head = int.from_bytes(body[at : at + 4], "big")
+        length = head & ~_TEXT
+        if length > MAX_FRAME or len(messages) == MAX_MESSAGES:
+            raise TooLarge("connection.too-large", f"A message has at most {MAX_FRAME} bytes, a body {MAX_MESSAGES} messages.")
+        data = body[at + 4 : at + 4 + length]
+        at += 4 + length
+        if at > len(body):
+            raise Malformed("connection.messages", "The body ends within a message.")
+        try:
+            messages.append(data.decode() if head & _TEXT else data)
+        except UnicodeDecodeError as error:
+            raise Malformed("connection.messages", "A text in the body is not UTF-8.") from error
+    return messages
+
+
+def check_size(message: str | bytes) -> None:
+    """Raises `TooLarge` (`frame.too-large`)."""
+    if _size(message) > MAX_FRAME:
+        raise TooLarge("frame.too-large", f"A message has at most {MAX_FRAME} bytes.")
+
+
+def _size(message: str | bytes) -> int:
+    return len(message.encode()) if isinstance(message, str) else len(message)
+
+
+def fitting(messages: Sequence[str | bytes]) -> list[str | bytes]:
+    """The first of these messages, as many as one body holds; at least one if there are any."""
+    chosen: list[str | bytes] = []
+    room = MAX_BODY
+    for message in messages:
+        room -= 4 + _size(message)
+        if room < 0 or len(chosen) == MAX_MESSAGES:
+            break
+        chosen.append(message)
+    return chosen
+
+
+def connect(
+    url: str, network: Network, *, sign: Sign | None = None, backoff: Backoff | None = None, resume: Backoff = RESUME
+) -> Connection:
+    """The source's end of a session with the agent at `http://…` or `https://…`; the first `send` opens it. `backoff`: while it
+    is being opened. Raises `Malformed` (`connection.url`, `network.url`); touches no network."""
+    if not url.startswith(("http://", "https://")) or "?" in url or "#" in url:
+        raise Malformed(
+            "connection.url", f"An agent's address begins with http:// or https:// and ends in a path, not {url[:80]!r}."
+        )
+    network.endpoint(url)
+    return HttpConnection(url.rstrip("/"), network.client(timeout=CONNECT_TIMEOUT), sign, backoff or Backoff(), resume)
+
+
+class HttpConnection:
+    """See `Connection` for the contract."""
+
+    def __init__(self, base: str, client: httpx.AsyncClient, sign: Sign | None, opening: Backoff, resume: Backoff) -> None:
+        """`client` is closed with the connection."""
+        self._base, self._client, self._sign, self._opening, self._resume = base, client, sign, opening, resume
+        self._location = ""
+        self._outgoing: deque[str | bytes] = deque()
+        self._incoming: deque[str | bytes] = deque()
+        self._taken = self._received = 0
+        self._over: str | None = None
+        self._changed = asyncio.Condition()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        return self._base
+
+    @property
+    def peer(self) -> str:
+        return ""
+
+    async def send(self, message: str | bytes) -> None:
+        check_size(message)
+        if self._closing is not None:
+            raise ConnectionLost
+        if not self._location and self._over is None:
+            await self._open(message)
+            return
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._over is not None or len(self._outgoing) < CAPACITY)
+            if self._over is not None:
+                raise ConnectionLost(self._over)
+            self._outgoing.append(message)
+            self._changed.notify_all()
+
+    async def receive(self) -> str | bytes:
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._over is not None or bool(self._incoming))
+            if not self._incoming:
+                raise ConnectionLost(self._over or "")
+            self._changed.notify_all()
+            return self._incoming.popleft()
+
+    async def close(self, reason: str = "") -> None:
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(reason))
+        await asyncio.shield(self._closing)
+
+    async def _open(self, hello: str | bytes) -> None:
+        """Raises `ConnectionFailed` or `Refused` (`connection.refused`)."""
+        url = f"{self._base}{SESSIONS}?{urlencode({'key': secrets.token_urlsafe(32)})}"
+        try:
+            answer = await self._ask("POST", url, encode_messages([hello]), self._opening)
+            location = urljoin(url, answer.location)
+            if not location.startswith(f"{self._base}{SESSIONS}/") or answer.taken != 1:
+                raise ConnectionFailed(self._base, again=False)
+        except BaseException as error:
+            await self._end("")
+            if isinstance(error, ConnectionLost):
+                raise ConnectionFailed(self._base, again=False) from error
+            raise
+        self._location, self._taken = location, 1
+        await self._deliver(answer)
+        self._tasks = [asyncio.create_task(self._until_over(work)) for work in (self._send_all, self._ask_on)]
+
+    async def _until_over(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except ConnectionLost as lost:
+            await self._end(lost.reason)
+        except TreatyError:
+            await self._end("")
+
+    async def _send_all(self) -> None:
+        while True:
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._over is not None or bool(self._outgoing))
+            if self._over is not None:
+                return
+            messages = fitting(self._outgoing)
+            answer = await self._ask("POST", self._next_url(), encode_messages(messages), self._resume)
+            arrived = answer.taken - self._taken
+            if not 0 <= arrived <= len(messages):
+                raise ConnectionLost
+            async with self._changed:
+                for _ in range(arrived):
+                    self._outgoing.popleft()
+                self._taken = answer.taken
+                self._changed.notify_all()
+            if len(self._incoming) < MAX_INBOX:  # else it is not acknowledged, and comes again
+                await self._deliver(answer)
+            if not arrived:
+                await asyncio.sleep(PAUSE)
+
+    async def _ask_on(self) -> None:
+        while True:
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._over is not None or len(self._incoming) < MAX_INBOX)
+            if self._over is not None:
+                return
+            answer = await self._ask("POST", self._next_url(), b"", self._resume)
+            await self._deliver(answer)
+            if not answer.messages:
+                await asyncio.sleep(PAUSE)
+
+    async def _deliver(self, answer: Answer) -> None:
+        """Take in what is new: an answer that was sent again repeats what arrived already."""
+        known = self._received - answer.sequence
+        if known < 0:
+            raise ConnectionLost
+        async with self._changed:
+            new = answer.messages[known:]
+            self._incoming.extend(new)
+            self._received += len(new)
+            self._changed.notify_all()
+
+    def _next_url(self) -> str:
+        return f"{self._location}?{urlencode({'sequence': self._taken, 'acknowledge': self._received})}"
+
+    async def _ask(self, method: str, url: str, body: bytes, backoff: Backoff) -> Answer:
+        """Ask until there is an answer. Raises what `_attempt` does."""
+        failures = 0
+        while True:
+            try:
+                return await self._attempt(method, url, body)
+            except ConnectionFailed as error:
+                failures += 1
+                if not error.again or not await backoff.pause(failures):
+                    raise
+
+    async def _attempt(self, method: str, url: str, body: bytes) -> Answer:
+        """One request. Raises `ConnectionLost` (the session is over), `ConnectionFailed`, `Refused` (`connection.refused`)."""
+        headers = {"Content-Type": MEDIA_TYPE, "Accept-Encoding": "identity"}
+        request = self._client.build_request(method, url, content=body, headers=headers, timeout=_TIMEOUT)
+        if self._sign is not None:
+            request.headers.update(self._sign(method, str(request.url), body))
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT):
+                response = await self._client.send(request, stream=True)
+                try:
+                    return self._read(response, await _body(response))
+                finally:
+                    await response.aclose()
+        except (httpx.HTTPError, httpx.StreamError, TimeoutError) as error:
+            raise ConnectionFailed(self._base, again=not _is_untrusted(error)) from error
+        except (Malformed, TooLarge) as error:
+            raise ConnectionFailed(self._base, again=False) from error
+
+    def _read(self, response: httpx.Response, body: bytes) -> Answer:
+        status = response.status_code
+        if status in _AGAIN:
+            raise ConnectionFailed(self._base, again=True)
+        if status == 410:
+            raise ConnectionLost(_problem(body, "reason", _REASON))
+        if status == 204:
+            return Answer("", 0, 0, [])
+        if status not in (200, 201):
+            said = _problem(body, "code", _CODE) or f"HTTP status {status}"
+            raise Refused("connection.refused", f"The agent at {self._base[:120]} refuses to speak: {said}.")
+        if response.headers.get("Content-Type") != MEDIA_TYPE:
+            raise Malformed("connection.messages", "The answer is not a row of messages.")
+        sequence, taken = (parse_decimal(response.headers.get(name, ""), limit=MAX_NUMBER) for name in (SEQUENCE, ACKNOWLEDGE))
+        return Answer(response.headers.get("Location", ""), sequence, taken, decode_messages(body))
+
+    async def _end(self, reason: str) -> None:
+        async with self._changed:
+            self._over = reason if self._over is None else self._over
+            self._changed.notify_all()
+
+    async def _close(self, reason: str) -> None:
+        with suppress(TimeoutError, TreatyError):
+            async with asyncio.timeout(CLOSE_TIMEOUT):
+                if self._location:
+                    async with self._changed:
+                        await self._changed.wait_for(lambda: self._over is not None or not self._outgoing)
+                if self._location and self._over is None:
+                    told = reason.encode("ascii", "replace")[:120].decode()
+                    await self._attempt("DELETE", f"{self._location}?{urlencode({'reason': told})}", b"")
+        await self._end("")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._client.aclose()
+
+
+_TIMEOUT = httpx.Timeout(CONNECT_TIMEOUT, read=ANSWER_TIMEOUT)
+
+
+async def _body(response: httpx.Response) -> bytes:
+    body = bytearray()
+    async for piece in response.aiter_raw():
+        body += piece
+        if len(body) > MAX_BODY:
+            raise TooLarge("connection.too-large", f"A body has at most {MAX_BODY} bytes.")
+    return bytes(body)
+
+
+def _problem(body: bytes, name: str, form: re.Pattern[str]) -> str:
+    """A member of a problem, if it is a text of this form; else ""."""
+    with suppress(TreatyError):
+        problem = parse_json(body, limit=MAX_PROBLEM)
+        value = problem.get(name) if isinstance(problem, dict) else None
+        if isinstance(value, str) and form.fullmatch(value):
+            return value
+    return ""
+
+
+def _is_untrusted(error: BaseException | None) -> bool:
+    """Whether a failure comes of a certificate."""
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

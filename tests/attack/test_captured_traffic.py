@@ -1,0 +1,137 @@
+"""Two whole agents under the E2EE profile: whoever records everything between them can read nothing that they say."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from meetings import LAPTOP, TOPIC, Party, Tap, buyer, shop
+from secure_peers import resolve
+
+from treaty_client.identity import Identity
+from treaty_client.session.operations import OperationError
+from treaty_client.session.session import Session
+from treaty_client.transport import memory
+from treaty_client.transport.connection import Connection
+from treaty_client.transport.secure import SecureConnection
+from treaty_consensus.errors import TreatyError
+
+SECRETS = ["getProductInfo", "P12345", "no-such-product", str(LAPTOP["productName"]), "codeGeneration", '"status"']
+BASE64 = re.compile(rb"[A-Za-z0-9+/]{8,}")
+
+
+def hiding_places(secret: str) -> list[bytes]:
+    """The ways in which a text may stand in captured bytes."""
+    forms = [secret.encode(), json.dumps(secret)[1:-1].encode(), secret.encode("utf-16-le"), secret.encode().hex().encode()]
+    for shift in range(3):
+        encoded = base64.b64encode(bytes(shift) + secret.encode())
+        forms += [encoded[4:-4], encoded[4:-4].translate(bytes.maketrans(b"+/", b"-_"))]
+    return [form for form in forms if len(form) > 5]
+
+
+def captured(tap: Tap) -> bytes:
+    """Everything that went over the wire after the Hellos, and whatever of it is base64 decoded as well."""
+    hellos, rest = 0, []
+    for _, message in tap.seen:
+        data = message.encode() if isinstance(message, str) else message
+        if b'Hello"' in data:
+            hellos += 1
+        else:
+            rest.append(data)
+    assert hellos == 2
+    raw = b"\n".join(rest)
+    words = BASE64.findall(raw.translate(bytes.maketrans(b"-_", b"+/")))
+    return b"\n".join([raw, *(base64.b64decode(word[: len(word) // 4 * 4]) for word in words)])
+
+
+def found(tap: Tap) -> set[str]:
+    """The secrets that can be read in what was captured."""
+    haystack = captured(tap)
+    return {secret for secret in SECRETS if any(form in haystack for form in hiding_places(secret))}
+
+
+@asynccontextmanager
+async def meeting(near: Party, far: Party, *, encrypted: bool, at: str = "memory:shop") -> AsyncIterator[tuple[Session, Tap]]:
+    """A session of two agents, recorded on the wire, below the encryption."""
+    if not far.protocols.fetched:
+        await far.agent.prepare()
+    ends = memory.pair()
+    tap = Tap(ends[0], at)
+    here: Connection = tap
+    there: Connection = ends[1]
+    if encrypted:
+        here = SecureConnection.source(tap, _identity(near), resolve=resolve)
+        there = SecureConnection.destination(ends[1], _identity(far), resolve=resolve)
+    task = asyncio.create_task(far.agent.accept(there))
+    try:
+        async with near.agent.connect_over(here, topic=TOPIC) as session:
+            yield session, tap
+    finally:
+        await here.close()
+        await task
+
+
+def _identity(party: Party) -> Identity:
+    return party.agent._household.identity
+
+
+async def talk(session: Session) -> Any:
+    with pytest.raises(OperationError):
+        await session.call("getProductInfo", productId="no-such-product")
+    return await session.call("getProductInfo", productId="P12345")
+
+
+async def test_captured_traffic_holds_no_plaintext(tmp_path: Path) -> None:
+    near, far = buyer(tmp_path), shop(tmp_path)
+    async with meeting(near, far, encrypted=True) as (session, tap):
+        assert await talk(session) == LAPTOP
+        assert session.peer == far.agent.did
+    assert found(tap) == set()
+    assert all(isinstance(message, str) for _, message in tap.seen)
+    kinds = [(way, json.loads(message)["type"]) for way, message in tap.seen]
+    assert kinds[:2] == [(">", "sourceHello"), ("<", "destinationHello")]
+    assert sorted(kinds[2:4]) == [("<", "finished"), (">", "finished")]
+    assert {kind for _, kind in kinds[4:-1]} == {"message"}
+    assert kinds[-1] == (">", "close")
+
+
+async def test_the_same_search_finds_everything_in_a_plain_session(tmp_path: Path) -> None:
+    async with meeting(buyer(tmp_path), shop(tmp_path), encrypted=False) as (session, tap):
+        assert await talk(session) == LAPTOP
+    assert found(tap) == set(SECRETS)
+
+
+async def test_early_data_of_a_remembered_agreement_is_encrypted_too(tmp_path: Path) -> None:
+    near, far = buyer(tmp_path), shop(tmp_path)
+    for expected in ("codeGeneration in the first", "none in the second"):
+        async with meeting(near, far, encrypted=True) as (session, tap):
+            assert await talk(session) == LAPTOP
+        assert found(tap) == set(), expected
+    hello = json.loads(tap.seen[0][1])
+    assert "usedProtocolHash" in hello["metaProtocol"]
+    assert len(tap.seen) == 4 + 4 + 1, "both Hellos, both finished, two calls with their answers, and the close"
+
+
+async def test_a_session_whose_traffic_is_changed_ends_and_says_nothing_wrong(tmp_path: Path) -> None:
+    near, far = buyer(tmp_path), shop(tmp_path)
+    async with meeting(near, far, encrypted=True) as (session, tap):
+        assert await talk(session) == LAPTOP
+        send = tap.inner.send
+
+        async def change(message: str | bytes) -> None:
+            assert isinstance(message, str)
+            record = json.loads(message)
+            sealed = record["encryptedData"]
+            sealed["tag"] = ("A" if sealed["tag"][0] != "A" else "B") + sealed["tag"][1:]
+            await send(json.dumps(record))
+
+        tap.inner.send = change  # type: ignore[method-assign]
+        with pytest.raises(TreatyError):
+            await session.call("getProductInfo", productId="P12345")

@@ -1,0 +1,206 @@
+"""Somebody in between, who sees and changes everything: the E2EE profile leaves them nothing to read and nothing to say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from secure_peers import (
+    BUYER,
+    DOCUMENTS,
+    MALLORY,
+    NOW,
+    SHOP,
+    Peer,
+    destination,
+    draws,
+    plain_hello,
+    shake_hands,
+    source,
+)
+
+from treaty_client.identity import Identity
+from treaty_client.meta.secure import keys, schedule
+from treaty_client.meta.secure.hello import FRESHNESS, UNBOUND
+from treaty_consensus.errors import TreatyError
+
+ASKED = plain_hello("sourceHello", BUYER, SHOP.did)
+ANSWERED = plain_hello("destinationHello", SHOP, BUYER.did)
+MALLORYS_KEY = ec.derive_private_key(666, ec.SECP256R1())
+
+
+def changed(text: str, change: Callable[[dict[str, Any]], object], signer: Identity | None = None) -> str:
+    """A message that was changed in between; signed anew by `signer`, in its own name or not."""
+    value = json.loads(text)
+    change(value)
+    if signer is not None:
+        del value["proof"]["proofValue"]
+        message = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+        value["proof"]["proofValue"] = keys.sign(signer.private_key, message)
+    return json.dumps(value)
+
+
+def refused(code: str, reader: Peer, text: str, now: float = NOW) -> None:
+    before = list(reader.got)
+    with pytest.raises(TreatyError) as refusal:
+        reader.take(text, now=now)
+    assert refusal.value.code == code
+    assert reader.got == before
+
+
+def swap_shares(value: dict[str, Any]) -> None:
+    share = schedule.share(MALLORYS_KEY)
+    for one in value.get("keyShares", [value.get("keyShare")]):
+        one["keyExchange"] = share
+
+
+def claim_key(value: dict[str, Any]) -> None:
+    """Another key, under the name of the claimed DID's own."""
+    value["verificationMethod"]["publicKeyHex"] = MALLORY.public_key.hex()
+
+
+@pytest.mark.parametrize("signer", [None, MALLORY])
+def test_swapping_the_sources_key_share_is_refused(signer: Identity | None) -> None:
+    far = destination()
+    refused("secure.proof", far, changed(source().say(ASKED)[0], swap_shares, signer))
+    assert far.channel.peer == ""
+
+
+@pytest.mark.parametrize("signer", [None, MALLORY])
+def test_swapping_the_destinations_key_share_is_refused(signer: Identity | None) -> None:
+    near, far = source(), destination()
+    far.take(*near.say(ASKED))
+    refused("secure.proof", near, changed(far.say(ANSWERED)[0], swap_shares, signer))
+    assert near.channel.peer == ""
+
+
+def test_claiming_a_did_with_another_key_is_refused() -> None:
+    def impersonate(value: dict[str, Any]) -> None:
+        swap_shares(value)
+        claim_key(value)
+
+    refused("secure.identity", destination(), changed(source().say(ASKED)[0], impersonate, MALLORY))
+    near, far = source(), destination()
+    far.take(*near.say(ASKED))
+    refused("secure.identity", near, changed(far.say(ANSWERED)[0], impersonate, MALLORY))
+
+
+def test_claiming_a_did_with_a_key_of_ones_own_did_is_refused() -> None:
+    def impersonate(value: dict[str, Any]) -> None:
+        value["verificationMethod"] = keys.method_of(MALLORY)
+        value["proof"]["verificationMethod"] = MALLORY.key_id
+
+    refused("secure.identity", destination(), changed(source().say(ASKED)[0], impersonate, MALLORY))
+    someone = Identity.create()
+
+    def by_did_key(value: dict[str, Any]) -> None:
+        value["verificationMethod"] = keys.method_of(someone)
+        value["proof"]["verificationMethod"] = someone.key_id
+
+    refused("secure.identity", destination(), changed(source().say(ASKED)[0], by_did_key, someone))
+
+
+def test_a_key_that_the_document_no_longer_lists_proves_nothing() -> None:
+    document = BUYER.did_document()
+    for gone in (document | {"authentication": []}, document | {"deactivated": True}, MALLORY.did_document()):
+        far = Peer(destination().channel, SHOP, documents=DOCUMENTS | {BUYER.did: gone})
+        refused("secure.unlisted-key", far, source().say(ASKED)[0])
+
+
+def test_another_agent_that_answers_in_its_own_name_is_not_the_one_that_was_asked() -> None:
+    near, mallory = source(), destination(MALLORY)
+    (asked,) = near.say(ASKED)
+    refused("secure.destination", mallory, asked)
+    mallory = destination(MALLORY)
+    mallory.take(changed(asked, lambda value: value.update(destinationDid=MALLORY.did), BUYER))
+    (answered, _) = mallory.say(plain_hello("destinationHello", MALLORY, BUYER.did))
+    refused("secure.destination", near, answered)
+
+
+def test_a_key_share_passed_off_as_ones_own_leads_nowhere() -> None:
+    """Mallory, known to both, has each of them believe that the other's key share is Mallory's: both then derive the same keys,
+    and only what `finished` covers tells them that they are not talking to whom they think."""
+    near, far = source(), destination()
+    (asked,) = near.say(plain_hello("sourceHello", BUYER, MALLORY.did))
+
+    def as_mallory(value: dict[str, Any]) -> None:
+        value["sourceDid"] = MALLORY.did
+        value["destinationDid"] = SHOP.did if value["type"] == "sourceHello" else BUYER.did
+        value["verificationMethod"] = keys.method_of(MALLORY)
+        value["proof"]["verificationMethod"] = MALLORY.key_id
+
+    far.take(changed(asked, as_mallory, MALLORY))
+    answered, finished = far.say(plain_hello("destinationHello", SHOP, MALLORY.did))
+    near.take(changed(answered, as_mallory, MALLORY))
+    assert near.channel._keys == far.channel._keys
+    forged = changed(finished, lambda value: value.update(sourceDid=MALLORY.did, destinationDid=BUYER.did))
+    refused("secure.finished", near, forged)
+
+
+@pytest.mark.parametrize("which", ["sourceHello", "destinationHello"])
+def test_a_hello_that_was_only_written_in_another_way_is_noticed(which: str) -> None:
+    """The signature is over what a Hello says, `finished` over how it was written."""
+    near, far = source(), destination()
+
+    def rewrite(text: str) -> str:
+        return json.dumps(json.loads(text)) if json.loads(text)["type"] == which else text
+
+    far.take(rewrite(near.say(ASKED)[0]))
+    answered, finished = far.say(ANSWERED)
+    (reply,) = near.take(rewrite(answered))
+    refused("secure.finished", near, finished)
+    refused("secure.finished", far, reply)
+
+
+def test_a_recorded_hello_opens_nothing() -> None:
+    wire = shake_hands(source(), destination())
+    again = destination(draw=draws("another session"))
+    again.take(wire[0], now=NOW + 1)
+    again.say(ANSWERED, NOW + 1)
+    refused("secure.tampered", again, wire[3], NOW + 1)
+    later = destination()
+    refused("secure.stale", later, wire[0], NOW + FRESHNESS + 1)
+
+
+def test_records_of_one_session_are_not_those_of_another() -> None:
+    first, second = (source(), destination()), (source(), destination(draw=draws("second")))
+    for near, far in (first, second):
+        shake_hands(near, far)
+    (record,) = first[0].say(b"\x40pay")
+    refused("secure.tampered", second[1], record)
+
+
+def strip(value: dict[str, Any]) -> None:
+    for name in ("proof", "keyShares", "keyShare", "timestamp", "supportedVersions", "cipherSuites", "supportedGroups"):
+        value.pop(name, None)
+    value["verificationMethod"] = {"id": value["verificationMethod"]["id"]}
+
+
+def test_taking_the_encryption_out_of_a_hello_is_refused_where_it_is_required() -> None:
+    near, far = source(), destination()
+    (asked,) = near.say(ASKED)
+    refused("secure.required", far, changed(asked, strip))
+    far = destination()
+    far.take(asked)
+    refused("secure.required", near, changed(far.say(ANSWERED)[0], strip))
+
+
+def test_taking_a_part_of_it_out_is_refused_everywhere() -> None:
+    for name in ("proof", "keyShares"):
+        far = destination(required=False)
+        with pytest.raises(TreatyError):
+            far.take(changed(source().say(ASKED)[0], lambda value, name=name: value.pop(name)))  # type: ignore[misc]
+        assert far.got == []
+
+
+def test_an_older_version_cannot_be_slipped_in() -> None:
+    both = ("1.1", UNBOUND)
+    near, far = source(versions=both), destination(versions=both)
+    (asked,) = near.say(ASKED)
+    refused("secure.proof", far, changed(asked, lambda value: value.update(supportedVersions=[UNBOUND])))
+    far = destination(versions=both)
+    far.take(asked)
+    refused("secure.proof", near, changed(far.say(ANSWERED)[0], lambda value: value.update(selectedVersion=UNBOUND)))

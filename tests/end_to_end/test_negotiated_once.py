@@ -1,0 +1,326 @@
+"""A protocol that nobody has published is negotiated once, with a language model; everybody after that needs none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict, cast
+
+import pytest
+from meetings import identity
+from model_negotiators import opened
+from sandboxes import descendants, gone
+from scripted_model import (
+    Fault,
+    Reply,
+    Script,
+    ScriptedModel,
+    code,
+    error,
+    instead,
+    oversized,
+    prose,
+    refusal,
+    scripted_model,
+    torn,
+)
+from simulated_registry import NAME, SimulatedRegistry
+from simulated_sigstore import Authority, serving
+from working_agents import CUSTOMER, SELLER, agents_registry
+
+from treaty_client.agent import Agent
+from treaty_client.negotiation.negotiator import Requirement
+from treaty_client.policy import Policy
+from treaty_client.session.operations import OperationError
+from treaty_client.session.session import Session
+from treaty_client.session.timing import SessionTimeouts
+from treaty_consensus import kinds
+from treaty_consensus.canonical import hex_digest
+from treaty_consensus.errors import NotFound, TreatyError
+
+TIMEOUTS = SessionTimeouts(hello=60, code=300, reply=300, handler=60)
+TRUSTED = [f"did:wba:{CUSTOMER}"]
+
+
+class Product(TypedDict):
+    """A product of the shop."""
+
+    productId: str
+    productName: str
+    productDescription: str
+    price: float
+    currency: str
+
+
+class Trip(TypedDict):
+    """A train on a day. Money is in cents."""
+
+    trip: str
+    departs: str
+    price: int
+
+
+class Booking(TypedDict):
+    """Seats that were booked."""
+
+    booking: str
+    total: int
+
+
+class Refund(TypedDict):
+    """What is paid back."""
+
+    refund: int
+
+
+LAPTOP: Product = {
+    "productId": "P1",
+    "productName": "Laptop",
+    "productDescription": "It computes.",
+    "price": 999.5,
+    "currency": "EUR",
+}
+TRIPS: list[Trip] = [{"trip": "EC-171", "departs": "06:46", "price": 3990}]
+
+
+async def getProductInfo(productId: str = "", productName: str = "") -> Product:  # noqa: N802, N803
+    """A product by its id or name."""
+    if productId != LAPTOP["productId"]:
+        raise OperationError(404, "There is none")
+    return LAPTOP
+
+
+async def searchTrips(origin: str, destination: str, date: str) -> list[Trip]:  # noqa: N802
+    """Trains from one station to another."""
+    return TRIPS if origin == "BER" else []
+
+
+async def bookTrip(trip: str, seats: int) -> Booking:  # noqa: N802
+    """Book seats on a train."""
+    return {"booking": "B1", "total": 3990 * seats}
+
+
+async def cancelBooking(booking: str) -> Refund:  # noqa: N802
+    """Give a booking back."""
+    raise OperationError(409, "It was given back before")
+
+
+async def addEvents(amount: int) -> int:  # noqa: N802
+    """Count events."""
+    if amount > 100:
+        raise OperationError(429, "Too many")
+    return 1_000 + amount
+
+
+async def readTotal() -> int:  # noqa: N802
+    """The total."""
+    return 1_000
+
+
+async def ask_for_products(session: Session) -> None:
+    """One that there is and one that there is not."""
+    assert await session.call("getProductInfo", productId="P1") == LAPTOP
+    await fails(session, 404, "getProductInfo", productName="Chair")
+
+
+async def ask_for_trains(session: Session) -> None:
+    """Each operation once."""
+    assert await session.call("searchTrips", origin="BER", destination="PRG", date="2027-05-01") == TRIPS
+    assert await session.call("bookTrip", trip="EC-171", seats=2) == {"booking": "B1", "total": 7980}
+    await fails(session, 409, "cancelBooking", booking="B1")
+
+
+async def count_events(session: Session) -> None:
+    """Numbered requests, one of which is refused."""
+    assert await session.call("addEvents", amount=7) == 1_007
+    await fails(session, 429, "addEvents", amount=101)
+    assert await session.call("readTotal") == 1_000
+
+
+async def fails(session: Session, status: int, operation: str, **arguments: Any) -> None:
+    with pytest.raises(OperationError) as failure:
+        await session.call(operation, **arguments)
+    assert failure.value.status == status
+
+
+@dataclass(frozen=True)
+class Business:
+    """What the two sides of one of the model's protocols are about."""
+
+    topic: str
+    functions: tuple[Callable[..., Any], ...]
+    talk: Callable[[Session], Awaitable[None]]
+
+
+PRODUCTS = Business("commerce/product-info", (getProductInfo,), ask_for_products)
+TRAINS = Business("travel/train-tickets", (searchTrips, bookTrip, cancelBooking), ask_for_trains)
+EVENTS = Business("metering/event-counter", (addEvents, readTotal), count_events)
+
+
+@pytest.fixture
+def model() -> Iterator[ScriptedModel]:
+    with scripted_model() as server:
+        yield server
+    assert gone(descendants())
+
+
+@pytest.fixture
+def registry() -> Iterator[SimulatedRegistry]:
+    """One where nothing of all this is published, with its Sigstore services."""
+    registry = agents_registry(published=False)
+    registry.now = int(time.time())
+    with serving(cast(Authority, registry)) as registry.services:
+        yield registry
+
+
+@asynccontextmanager
+async def agent(
+    registry: SimulatedRegistry,
+    home: Path,
+    domain: str,
+    model: ScriptedModel | None = None,
+    patience: float = 10.0,
+    **policy: Any,
+) -> AsyncIterator[Agent]:
+    """An agent, with a language model or without."""
+    options: dict[str, Any] = {"home": home / domain, "network": registry.network(), "timeouts": TIMEOUTS}
+    allowed = Policy(**{"report_delay": 0, **policy})
+    if model is None:
+        async with Agent(identity(domain), str(NAME), allowed, **options) as made:
+            yield made
+        return
+    async with (
+        opened(model, patience=patience, fix_rounds=1) as negotiators,
+        Agent(identity(domain), str(NAME), allowed, negotiators=negotiators, **options) as made,
+    ):
+        yield made
+
+
+@asynccontextmanager
+async def serving_agent(agent: Agent, business: Business, *uris: str) -> AsyncIterator[str]:
+    """Its address; it offers its functions, or provides them by these protocols."""
+    for function in business.functions:
+        for uri in uris:
+            agent.provides(uri)(function)
+        if not uris:
+            agent.offers(function)
+    async with agent.listen("127.0.0.1", 0) as port:
+        yield f"ws://127.0.0.1:{port}"
+
+
+async def meet(agent: Agent, url: str, business: Business, **wish: Any) -> bool:
+    """A conversation; whether it began with what was agreed on before."""
+    async with agent.connect(url, **wish) as session:
+        await business.talk(session)
+        return session.resumed
+
+
+def script_of(model: ScriptedModel, business: Business) -> Script:
+    return next(script for script in model.scripts if script.topic == business.topic)
+
+
+@pytest.mark.parametrize("business", [PRODUCTS, TRAINS, EVENTS], ids=lambda business: business.topic)
+async def test_the_next_pair_needs_no_model(
+    tmp_path: Path, registry: SimulatedRegistry, model: ScriptedModel, business: Business
+) -> None:
+    plan = script_of(model, business)
+    wanted = Requirement(plan.requirement, topic=plan.topic)
+    model.misbehave("handler", code(lambda source: f"import httpx\n{source}"))  # for one side, which has to mend it
+    async with (
+        agent(registry, tmp_path, SELLER, model, report=True) as seller,
+        serving_agent(seller, business) as url,
+        agent(registry, tmp_path, CUSTOMER, model, report=True, publish=True) as customer,
+    ):
+        assert not await meet(customer, url, business, requirement=wanted)
+        asked = sorted(model.seen)
+        assert asked == sorted(["draft", *["consider"] * 2, *["handler"] * 2, "repair", "tests", "consider_tests"])
+        assert await meet(customer, url, business, requirement=wanted)  # by hash, on both sides
+    bodies = [made.body for _, made in registry.statements()]
+    (published,) = [body for body in bodies if isinstance(body, kinds.Publish) and body.topic == plan.topic]
+    (handler,) = [body for body in bodies if isinstance(body, kinds.Handler) and body.uri == published.uri]
+    name = plan.topic.split("/")[1]
+    assert published.uri.endswith(f"/protocols/buyer.example/{name}/1.0")
+    assert published.document.sha256 == handler.document == hex_digest(plan.document.encode())
+    reports = [(body.topic, body.document, body.outcome) for body in bodies if isinstance(body, kinds.Report)]
+    assert reports[0] == (plan.topic, published.document.sha256, "agreed")
+    async with (
+        agent(registry, tmp_path, "second-shop.example", publishers=TRUSTED) as seller,
+        serving_agent(seller, business, published.uri) as url,
+        agent(registry, tmp_path, "second-buyer.example", publishers=TRUSTED) as customer,
+    ):
+        assert not await meet(customer, url, business, topic=plan.topic)
+        assert await meet(customer, url, business, topic=plan.topic)
+    assert sorted(model.seen) == asked
+
+
+def network(source: str) -> str:
+    """It cannot resist."""
+    return source.replace("SECONDS = 20\n", 'import socket\nsocket.create_connection(("127.0.0.1", 9))\nSECONDS = 20\n')
+
+
+def fails_its_tests(source: str) -> str:
+    """Another word than the document's."""
+    return source.replace('f"OK {self', 'f"Okay {self')
+
+
+def never_returns(source: str) -> str:
+    """A loop when it is loaded."""
+    return source.replace("SECONDS = 20\n", "while True:\n    pass\n")
+
+
+BUSY = instead(Reply(503, error("busy")))
+SILENCE = instead(Reply(silent=True))
+
+
+@pytest.mark.parametrize(
+    ("names", "fault", "codes"),
+    [
+        (["draft"], prose, {"model.answer"}),
+        (["draft"], SILENCE, {"model.timeout"}),
+        (["consider"], torn, {"negotiation.rejected"}),
+        (["consider"], refusal, {"negotiation.rejected"}),
+        (["handler"], prose, {"model.answer", "session.peer-code"}),
+        (["handler"], oversized, {"model.response", "session.peer-code"}),
+        (["handler"], BUSY, {"model.unavailable", "session.peer-code"}),
+        (["handler", "repair"], code(network), {"negotiation.handler", "session.peer-code"}),
+        (["handler", "repair"], code(fails_its_tests), {"negotiation.handler", "session.peer-code"}),
+        (["handler", "repair"], code(never_returns), {"negotiation.handler", "session.peer-code"}),
+        (["tests"], prose, {"model.answer"}),
+        (["consider_tests"], prose, {"negotiation.tests-rejected"}),
+    ],
+)
+async def test_a_model_that_cannot_do_it_leaves_nothing(
+    tmp_path: Path, registry: SimulatedRegistry, model: ScriptedModel, names: list[str], fault: Fault, codes: set[str]
+) -> None:
+    plan = script_of(model, TRAINS)
+    for name in names:
+        model.misbehave(name, *[fault] * 8)
+    before = list(registry.leaves)
+    async with (
+        agent(registry, tmp_path, SELLER, model, 2.0) as seller,
+        serving_agent(seller, TRAINS) as url,
+        agent(registry, tmp_path, CUSTOMER, model, 2.0, publish=True) as customer,
+    ):
+        with pytest.raises(TreatyError) as caught:
+            await meet(customer, url, TRAINS, requirement=Requirement(plan.requirement, topic=plan.topic))
+    assert caught.value.code in codes
+    assert registry.leaves == before
+    for domain in (SELLER, CUSTOMER):
+        assert not list((tmp_path / domain).glob("negotiated/*"))
+        assert not (tmp_path / domain / "agreements.json").exists()
+
+
+async def test_without_a_model_it_says_so(tmp_path: Path, registry: SimulatedRegistry, model: ScriptedModel) -> None:
+    plan = script_of(model, TRAINS)
+    wanted = Requirement(plan.requirement, topic=plan.topic)
+    async with agent(registry, tmp_path, CUSTOMER) as customer:
+        with pytest.raises(TreatyError) as caught:
+            await meet(customer, "ws://127.0.0.1:1", TRAINS, requirement=wanted)
+        assert caught.value.code == "agent.no-negotiator"
+        assert "no language model" in caught.value.message
+        with pytest.raises(NotFound):
+            await meet(customer, "ws://127.0.0.1:1", TRAINS, topic=plan.topic)
+    assert model.seen == []

@@ -1,0 +1,105 @@
+"""The official Python SDK of ANP, in an environment of its own: nothing of it is installed beside Treaty."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import queue
+import subprocess
+import sys
+import threading
+import venv
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+LOCK = HERE / "anp.lock"
+
+
+PATIENCE = 60.0
+"""Seconds for a line of the SDK, before the test fails."""
+
+
+class Sdk:
+    """A process in which the SDK runs; it reads lines of JSON, and writes some."""
+
+    def __init__(self, python: Path, script: Path) -> None:
+        self._process = subprocess.Popen(
+            [str(python), str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        self._lines: queue.Queue[bytes] = queue.Queue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def call(self, function: str, **arguments: object) -> Any:
+        """The result of a function of the script. Raises AssertionError with the SDK's own words when it fails."""
+        self.tell(call=function, arguments=arguments)
+        answer = self.event()
+        assert "error" not in answer, answer["error"]
+        return answer["result"]
+
+    def tell(self, **value: object) -> None:
+        """Write a line."""
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps(value).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def event(self) -> Any:
+        """The next line that it writes. Raises queue.Empty when none comes."""
+        return json.loads(self._lines.get(timeout=PATIENCE))
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.close()
+        self._process.wait(timeout=PATIENCE)
+        self._reader.join()
+        self._process.stdout.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            self._lines.put(line)
+
+
+@pytest.fixture(scope="session")
+def sdk_python(request: pytest.FixtureRequest) -> Path:
+    """An interpreter that has the SDK; its environment is made once for each state of the lock, and kept in pytest's cache."""
+    digest = hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()[:16]
+    folder = request.config.cache.mkdir("anp") / digest
+    python = folder / "bin" / "python"
+    with (folder.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "complete").exists():
+            venv.create(folder, clear=True, with_pip=True)
+            install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r", str(LOCK)]
+            subprocess.run([str(python), *install], check=True)
+            (folder / "complete").touch()
+    return python
+
+
+@pytest.fixture(scope="session")
+def sdk_script(sdk_python: Path) -> Callable[[str], Any]:
+    """Runs one of the scripts in `sdk/`."""
+
+    @contextmanager
+    def run(name: str) -> Iterator[Sdk]:
+        sdk = Sdk(sdk_python, HERE / "sdk" / name)
+        try:
+            yield sdk
+        finally:
+            sdk.close()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def sdk(sdk_script: Callable[[str], Any]) -> Iterator[Sdk]:
+    """The SDK's did:wba authentication."""
+    with sdk_script("authentication.py") as running:
+        yield running

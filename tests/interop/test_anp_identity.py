@@ -1,0 +1,161 @@
+"""The official SDK and Treaty accept each other's DIDs and signed requests, but for what the SDK should not accept."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from signed_requests import URL, Listener
+
+from treaty_client.authentication.signer import RequestSigner
+from treaty_client.identity import Identity
+from treaty_client.network.resolver import read_did_document
+from treaty_client.transport.connection import Connection
+from treaty_client.transport.http import MEDIA_TYPE, SESSIONS, decode_messages, encode_messages
+from treaty_client.transport.listener import listen
+from treaty_consensus.did import parse_did
+from treaty_consensus.errors import Unauthorized
+
+BODY = b'{"hello":"w\xc3\xb6rld"}'
+MODES = ["http_signatures", "legacy_didwba"]
+IDENTITIES = [
+    Identity.create("agent.example"),
+    Identity.create("agent.example:users:alice"),
+    Identity.create("agent.example%3A8443:users:alice"),
+    Identity.create("agent.example", bind=True),
+    Identity.create("agent.example:users:alice", bind=True),
+    Identity.create("agent.example", bind=True).rotated(),
+    Identity.create("agent.example:users:alice").rotated(),
+]
+
+
+def encoded(body: bytes) -> str:
+    return base64.b64encode(body).decode()
+
+
+@pytest.fixture
+def listener(tmp_path: Path) -> Iterator[Listener]:
+    """One that reads the time that the SDK reads; it started a while ago."""
+    made = Listener(tmp_path, now=time.time() - 30)
+    made.now = time.time()
+    yield made
+    made.nonces.close()
+
+
+@pytest.mark.parametrize("identity", IDENTITIES, ids=lambda identity: identity.did[:40])
+def test_our_documents_are_valid_to_the_sdk(sdk: Any, identity: Identity) -> None:
+    document = identity.did_document(services=[{"id": f"{identity.did}#ad", "type": "AgentDescription", "serviceEndpoint": "x"}])
+    assert sdk.call("validate", document=document) is True
+    assert sdk.call("validate", document=json.loads(json.dumps(document))) is True
+
+
+def test_the_sdk_refuses_our_bound_document_once_it_is_changed_and_so_do_we(sdk: Any) -> None:
+    identity = Identity.create("agent.example:u", bind=True)
+    document = identity.did_document()
+    changed = {**document, "alsoKnownAs": ["did:wba:evil.example"]}
+    assert sdk.call("validate", document=changed) is False
+    with pytest.raises(Unauthorized, match="does not verify"):
+        read_did_document(identity.parsed, json.dumps(changed).encode())
+
+
+@pytest.mark.parametrize("path", [[], ["users", "alice"]])
+def test_the_sdks_documents_are_valid_to_us(sdk: Any, path: list[str]) -> None:
+    document = sdk.call("create", host="agent.example", path=path)["document"]
+    read = read_did_document(parse_did(document["id"]), json.dumps(document).encode())
+    assert list(read.keys) == [document["authentication"][0]]
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("identity", IDENTITIES, ids=lambda identity: identity.did[:40])
+def test_the_sdk_accepts_our_requests(sdk: Any, identity: Identity, legacy: bool) -> None:
+    for method, body in (("POST", BODY), ("GET", b"")):
+        headers = RequestSigner(identity, legacy=legacy).headers(method, URL, body)
+        request = {"document": identity.did_document(), "method": method, "url": URL, "body": encoded(body)}
+        judged = sdk.call("verify", headers=headers, **request)
+        assert judged == {"did": identity.did, "scheme": "legacy_didwba" if legacy else "http_signatures"}
+        assert sdk.call("verify", headers=headers, **request)["status"] == 401  # once
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("path", [[], ["users", "alice"]])
+async def test_we_accept_the_sdks_requests(sdk: Any, listener: Listener, mode: str, path: list[str]) -> None:
+    made = sdk.call("create", host="agent.example", path=path)
+    did = made["document"]["id"]
+    listener.documents[did] = made["document"]
+    for method, body in (("POST", BODY), ("GET", b"")):
+        headers = sdk.call("headers", **made, mode=mode, method=method, url=URL, body=encoded(body))
+        listener.now = time.time()
+        assert await listener.verify(headers, method=method, body=body) == did
+        with pytest.raises(Unauthorized) as refusal:
+            await listener.verify(headers, method=method, body=body)
+        assert refusal.value.code == "authentication.replayed"
+
+
+async def test_the_sdk_answers_our_challenge(sdk: Any, listener: Listener) -> None:
+    made = sdk.call("create", host="agent.example", path=["u"])
+    listener.documents[made["document"]["id"]] = made["document"]
+    challenge = listener.verifier.challenge()
+    for body in (BODY, b""):
+        headers = sdk.call("answer_challenge", **made, challenge=challenge, method="POST", url=URL, body=encoded(body))
+        listener.now = time.time()
+        assert await listener.verify(headers, body=body) == made["document"]["id"]
+
+
+async def test_a_signature_over_the_authority_alone_passes_the_sdk_on_another_request_and_not_us(
+    sdk: Any, listener: Listener
+) -> None:
+    made = sdk.call("create", host="agent.example", path=["u"])
+    document = made["document"]
+    listener.documents[document["id"]] = document
+    headers = sdk.call("sign_covering", **made, components=["@authority"], method="GET", url=URL)
+    other = URL.replace("sessions", "orders")
+    listener.now = time.time()
+    with pytest.raises(Unauthorized) as refusal:
+        await listener.verify(headers, method="DELETE", url=other, body=b"")
+    assert refusal.value.code == "authentication.coverage"
+    judged = sdk.call("verify", document=document, method="DELETE", url=other, headers=headers, body="")
+    assert judged["did"] == document["id"]  # the day this fails, the SDK has mended it
+
+
+def test_the_sdk_refuses_a_key_that_was_rotated_out_and_a_deactivated_document(sdk: Any) -> None:
+    identity = Identity.create("agent.example:u", bind=True)
+    for document in (identity.rotated().did_document(), identity.did_document(deactivated=True)):
+        headers = RequestSigner(identity).headers("GET", URL)
+        judged = sdk.call("verify", document=document, method="GET", url=URL, headers=headers, body="")
+        assert judged == {"refused": "Verification method is not authorized for authentication", "status": 403}
+
+
+async def test_a_request_that_the_sdk_signs_opens_a_session_over_http(sdk: Any, listener: Listener) -> None:
+    made = sdk.call("create", host="agent.example", path=["u"])
+    listener.documents[made["document"]["id"]] = made["document"]
+    peers: list[str] = []
+
+    async def answer(connection: Connection) -> None:
+        peers.append(connection.peer)
+        await connection.send(f"welcome, {connection.peer}")
+        await connection.receive()
+
+    async def verify(method: str, target: str, headers: Mapping[str, str], body: bytes) -> str:
+        listener.now = time.time()
+        return await listener.verifier.verify(method, target, headers, body)
+
+    body = encode_messages(["hello"])
+    async with listen(answer, "127.0.0.1", 0, max_connections=4, authenticate=verify) as port, httpx.AsyncClient() as client:
+        base = f"http://127.0.0.1:{port}"
+        listener.verifier.audiences = (base,)
+        for mode in MODES:
+            url = f"{base}{SESSIONS}?key={secrets.token_urlsafe(16)}"
+            headers = sdk.call("headers", **made, mode=mode, method="POST", url=url, body=encoded(body))
+            headers["Content-Type"] = MEDIA_TYPE
+            opened = await client.post(url, content=body, headers=headers)
+            assert opened.status_code == 201, opened.text
+            assert decode_messages(opened.content) == [f"welcome, {made['document']['id']}"]
+            assert (await client.post(url, content=body, headers=headers)).json()["code"] == "authentication.replayed"
+    assert peers == [made["document"]["id"]] * 2

@@ -1,0 +1,354 @@
+"""The negotiation flow against anything: every text is a message or refused, and no sequence of messages, however hostile or
+unlucky, crashes, hangs or loops either side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flow_peers import (
+    BUYER,
+    DELEGATION,
+    GRAPH,
+    SHARING,
+    SHOP,
+    FlowWire,
+    at,
+    delegation,
+    digest_of,
+    registry,
+    sharing,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from treaty_client.flow.actions import Action, Agreed, Ended, Ready, Send, Shortcut
+from treaty_client.flow.capabilities import Goal, Peer
+from treaty_client.flow.engine import FINAL, MAX_MESSAGES, FlowLimits, State
+from treaty_client.flow.history import History
+from treaty_client.flow.identifiers import parse_protocol_id
+from treaty_client.flow.initiator import Initiator
+from treaty_client.flow.messages import Message, encode, format_time, is_flow, parse, parse_time, wrap
+from treaty_client.flow.parameters import Choice, Range, Unsupported, counter, instead, preferred, respond
+from treaty_client.flow.payloads import (
+    PAYLOADS,
+    ContextInfo,
+    Metrics,
+    Payload,
+    Supported,
+    encode_payload,
+    parse_payload,
+    ratio,
+    share,
+)
+from treaty_client.flow.registry import Offer
+from treaty_client.flow.signatures import HEADER, parse_signature, sign, signing_input
+from treaty_client.flow.strategy import evaluate
+from treaty_consensus.errors import TreatyError
+
+VECTORS = [json.loads(path.read_text()) for path in sorted((Path(__file__).parents[1] / "vectors" / "flow").glob("*.json"))]
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**55), 2**55)
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from([SHARING, "1.0", "accept", "2026-01-01T00:00:00Z", "session-12345678", BUYER.did]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, item in inner for place in places(item, (*path, key)))]
+
+
+@st.composite
+def nearly_messages(draw: st.DrawFn) -> dict[str, Any]:
+    """An example of the source with one or two values replaced by anything, or dropped."""
+    value: dict[str, Any] = json.loads(json.dumps(draw(st.sampled_from(VECTORS))))
+    for _ in range(draw(st.integers(1, 2))):
+        *inside, last = draw(st.sampled_from(places(value)[1:]))
+        target = value
+        for key in inside:
+            target = target[key]
+        if draw(st.booleans()):
+            target[last] = draw(JSON)
+        elif isinstance(target, dict):
+            target.pop(last)
+    return value
+
+
+def signed(value: dict[str, Any]) -> str:
+    try:
+        signature = sign(signing_input(value), BUYER)
+    except ValueError:  # a number that JCS does not have
+        signature = f"{HEADER}..{'A' * 86}"
+    return json.dumps({**value, "signature": signature})
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.text(max_size=60) | JSON.map(json.dumps) | nearly_messages().map(signed))
+def test_any_text_is_a_message_with_one_written_form_or_refused(text: str) -> None:
+    is_flow(text)
+    try:
+        made = parse(text)
+    except TreatyError as error:
+        assert error.code and error.message
+        return
+    written = encode(made.message, BUYER)
+    again = parse(written)
+    assert again.message == made.message
+    assert encode(again.message, BUYER) == written
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(sorted(PAYLOADS)), JSON)
+def test_any_value_is_a_payload_or_refused(action: str, value: Any) -> None:
+    given_value = {"version": "1.0", **value} if isinstance(value, dict) else value
+    try:
+        payload = parse_payload(action, given_value)
+    except TreatyError:
+        return
+    assert parse_payload(action, json.loads(json.dumps(encode_payload(payload)))) == payload
+
+
+@pytest.mark.parametrize(
+    ("read", "write"),
+    [(parse_protocol_id, str), (parse_time, format_time), (parse_signature, None)],
+    ids=["id", "time", "signature"],
+)
+@settings(max_examples=150, deadline=None)
+@given(
+    text=st.text(max_size=40)
+    | st.from_regex(r"anp:protocol:[a-z-]{1,5}:[0-9.a-z]{1,6}", fullmatch=True)
+    | st.from_regex(r"20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9](\.[0-9]{3})?Z", fullmatch=True)
+    | st.from_regex(r"[A-Za-z0-9_-]{86}", fullmatch=True).map(lambda body: f"{HEADER}..{body}")
+)
+def test_what_is_read_has_one_spelling(read: Callable[[str], Any], write: Callable[[Any], str] | None, text: str) -> None:
+    try:
+        value = read(text)
+    except TreatyError:
+        return
+    if write is format_time:
+        assert write(value) == text.replace(".000Z", "Z")
+    elif write is not None:
+        assert write(value) == text
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=80) | JSON.map(lambda value: json.dumps({"negotiations": [value]}).encode()))
+def test_any_history_is_read(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    home = tmp_path_factory.mktemp("home")
+    (home / "flow-history.json").write_bytes(data)
+    assert History(home).recall("did:x:1", "buy", [SHARING]) is None
+
+
+@settings(deadline=None)
+@given(st.floats(0, 1))
+def test_scores_survive_the_wire(number: float) -> None:
+    score = ratio(number)
+    assert 0 <= score <= 10_000
+    assert ratio(json.loads(json.dumps(share(score)))) == score
+    assert abs(share(score) - number) <= 0.5001 / 10_000
+
+
+LEVELS = st.none() | st.sampled_from(["low", "medium", "high"])
+SUPPORTED = st.builds(
+    Supported,
+    st.just(SHARING),
+    st.just("1.0"),
+    st.none() | st.frozensets(st.sampled_from("abcd")).map(tuple),
+    st.floats(0, 1),
+    st.none() | st.builds(Metrics, LEVELS, LEVELS, LEVELS, LEVELS),
+)
+CONTEXTS = st.builds(
+    ContextInfo, LEVELS, st.none() | st.sampled_from(["stable", "intermittent"]), st.just(()) | st.just(("efficiency", "x"))
+)
+
+
+@settings(deadline=None)
+@given(SUPPORTED, SUPPORTED, CONTEXTS, CONTEXTS, st.frozensets(st.sampled_from("ab")))
+def test_001_08_a_score_is_between_0_and_1_and_the_same_from_either_side(
+    one: Supported, other: Supported, here: ContextInfo, there: ContextInfo, required: frozenset[str]
+) -> None:
+    goal = Goal("x", required=tuple(required), requirements={"dataVolume": "large"})
+    mine = evaluate(one, other, goal, here, Peer(context=there))
+    theirs = evaluate(other, one, goal, there, Peer(context=here))
+    assert mine == theirs
+    if mine is None:
+        assert not required <= set(one.capabilities or ()) & set(other.capabilities or ())
+    else:
+        assert all(0 <= score <= 10_000 for score in (mine.score, mine.task, mine.performance, mine.context))
+
+
+RULES = st.dictionaries(
+    st.sampled_from("abc"),
+    st.lists(st.integers(0, 9), min_size=1, max_size=3).map(lambda values: Choice(tuple(values)))
+    | st.tuples(st.integers(0, 9), st.integers(0, 9)).map(lambda ends: Range(min(ends), max(ends))),
+)
+
+
+@settings(deadline=None)
+@given(RULES, RULES)
+def test_001_05_what_both_rules_admit_is_agreed_on_or_refused_by_name(mine: Any, theirs: Any) -> None:
+    asked = preferred(mine)
+    for _ in range(4):
+        try:
+            answered = respond(theirs, asked)
+            wanted = counter(mine, asked, answered)
+        except Unsupported as error:
+            assert error.details["parameter"] in theirs
+            following = instead(mine, asked, error.details)
+            if following is None:
+                return
+            asked = following
+            continue
+        if wanted == answered:
+            assert all(rules[name].fit(name, value) == value for rules in (mine, theirs) for name, value in answered.items())
+            return
+        asked = wanted
+
+
+# The engine
+
+EXAMPLES = [parse(signed(value)).message for value in VECTORS]
+LIMITS = FlowLimits(lifetime=300)
+RULED = {"chunkSize": Range(1024, 65_536), "level": Choice(("a", "b"))}
+OTHER = {"chunkSize": Range(512, 32_768), "level": Choice(("b",))}
+
+
+def wires() -> st.SearchStrategy[Callable[[], FlowWire]]:
+    """Meetings of all kinds."""
+    mine, theirs = (sharing(parameters=RULED), delegation(), Offer(GRAPH)), (sharing(parameters=OTHER), delegation())
+    agreed = Agreed(SHARING, {"chunkSize": 2048, "level": "b"}, {}, "", digest_of(SHARING))
+    makers: list[Callable[[], FlowWire]] = [
+        lambda: FlowWire.join(registry(*mine), registry(*theirs), limits=LIMITS),
+        lambda: FlowWire.join(registry(*mine), registry(*theirs), limits=LIMITS, count=2),
+        lambda: FlowWire.join(registry(*mine), registry(*theirs), Goal("x", summary=True), limits=LIMITS),
+        lambda: FlowWire.join(registry(*mine), registry(*theirs), limits=LIMITS, shortcut=Shortcut(agreed, True)),
+        lambda: FlowWire.join(registry(*mine), registry(*theirs), limits=LIMITS, shortcut=Shortcut(agreed, False)),
+        lambda: FlowWire.join(registry(*mine), registry(delegation()), limits=LIMITS, shortcut=Shortcut(agreed, True)),
+        lambda: FlowWire.join(registry(*mine), registry(*theirs), limits=LIMITS, refuses={"initiator": {SHARING}}),
+        lambda: FlowWire.join(registry(*mine), registry(*theirs), limits=LIMITS, refuses={"responder": {SHARING, DELEGATION}}),
+        lambda: FlowWire.join(registry(Offer(GRAPH)), registry(*theirs), limits=LIMITS),
+    ]
+    return st.sampled_from(makers)
+
+
+SIDES = st.sampled_from(["initiator", "responder"])
+STEPS = st.one_of(
+    st.tuples(st.just("deliver"), SIDES),
+    st.tuples(st.just("deliver"), SIDES),
+    st.tuples(st.just("deliver"), SIDES),
+    st.tuples(st.sampled_from(["drop", "twice", "swap", "lost", "close", "tick", "unverified", "send", "change"]), SIDES),
+    st.tuples(st.just("settle"), SIDES),
+    st.tuples(st.just("inject"), SIDES, st.sampled_from(EXAMPLES), st.integers(-3, 20), st.booleans()),
+    st.tuples(st.just("speak"), SIDES, st.binary(max_size=4)),
+    st.tuples(st.just("wait"), SIDES, st.floats(0, 400)),
+    st.tuples(st.just("late"), SIDES, st.sampled_from([SHARING, DELEGATION, "session-00000001"])),
+)
+
+
+def forged(wire: FlowWire, who: str, example: Message, answered: int, about_session: bool) -> Message:
+    """An example of the source as the other side might send it, in answer to any message, about any session."""
+    sender, recipient = (SHOP.did, BUYER.did) if who == "initiator" else (BUYER.did, SHOP.did)
+    sent = [message.message_id for _, message in wire.sent]
+    reply = sent[answered] if -len(sent) <= answered < len(sent) else example.reply_to
+    sessions = list(wire.engine(who).sessions._sessions)
+    session = sessions[0] if about_session and sessions else example.session_id
+    return replace(example, sender=sender, recipient=recipient, reply_to=reply, session_id=session, timestamp=at(wire.now).unix)
+
+
+def step(wire: FlowWire, what: str, who: str, *rest: Any) -> None:
+    engine, waiting, now = wire.engine(who), wire.on_its_way[who], at(wire.now)
+    actions: list[Action] = []
+    match what:
+        case "deliver" if waiting:
+            wire.deliver(who)
+        case "drop" if waiting:
+            waiting.popleft()
+        case "twice" if waiting:
+            waiting.append(waiting[0])
+        case "swap" if len(waiting) > 1:
+            waiting.rotate(1)
+        case "settle":
+            wire.settle()
+        case "inject":
+            actions = engine.receive(forged(wire, who, *rest), now)
+        case "speak":
+            sessions = list(engine.sessions._sessions) or ["session-nowhere1"]
+            example = forged(wire, who, EXAMPLES[10], 99, False)
+            actions = engine.receive(replace(example, session_id=sessions[0], action="message", payload=wrap(rest[0])), now)
+        case "wait":
+            wire.wait(rest[0])
+        case "tick":
+            wire.wait(max(0.0, engine.deadline - wire.now) + 0.01 if not engine.is_final else 0.0)
+        case "late":
+            actions = [*engine.loaded(rest[0], "https://r.example", digest_of("x"), now), *engine.hosted(rest[0], now)]
+        case "lost":
+            actions = engine.lost("x")
+        case "close":
+            actions = engine.close()
+        case "unverified":
+            actions = engine.unverified(TreatyError("flow.unverified", "No."), now)
+        case "send" | "change":
+            for session in list(engine.sessions._sessions):
+                try:
+                    if what == "send":
+                        actions += engine.send(session, b"x", now)
+                    elif isinstance(engine, Initiator):
+                        actions += engine.renegotiate(session, now, protocol=DELEGATION if who == "initiator" else "")
+                except TreatyError as error:
+                    assert error.code
+    wire.perform(who, actions)
+
+
+@settings(max_examples=300, deadline=None)
+@given(wires(), st.lists(STEPS, max_size=25))
+def test_no_sequence_hangs_loops_or_crashes_and_every_one_ends(make: Callable[[], FlowWire], steps: list[Any]) -> None:
+    wire = make()
+    for one in steps:
+        step(wire, *one)
+    assert len(wire.sent) <= 4 * MAX_MESSAGES + 25 * len(steps)
+    for who in ("initiator", "responder"):
+        engine = wire.engine(who)
+        for _ in range(60):
+            if engine.is_final:
+                break
+            wire.on_its_way = {name: type(waiting)() for name, waiting in wire.on_its_way.items()}
+            wire.now = max(wire.now, engine.deadline) + 0.01
+            wire.perform(who, engine.tick(at(wire.now)))
+        assert engine.state in FINAL, engine
+        (over,) = wire.of(who, Ended)
+        assert wire.done[who].index(over) == len(wire.done[who]) - 1
+        assert (over.error is None) <= (engine.state is State.CLOSED)
+        assert engine.receive(EXAMPLES[0], at(wire.now)) == engine.tick(at(wire.now + 10_000)) == engine.close() == []
+
+
+def ended_with(wire: FlowWire) -> str:
+    (over,) = wire.of("initiator", Ended)
+    return str(over.error.code) if over.error else ""
+
+
+@settings(max_examples=40, deadline=None)
+@given(wires())
+def test_left_alone_both_sides_come_to_the_same_end(make: Callable[[], FlowWire]) -> None:
+    wire = make().settle()
+    mine, theirs = wire.of("initiator", Ready), wire.of("responder", Ready)
+    assert mine == theirs
+    assert (wire.initiator.state is State.RUNNING) == bool(mine)
+    if not mine:
+        assert wire.initiator.state is State.REJECTED
+        wire.perform("responder", wire.responder.lost(ended_with(wire)))  # the initiator's driver closes the connection
+        assert wire.responder.is_final
+        assert wire.responder.state is not State.CLOSED
+    for action in wire.done["initiator"] + wire.done["responder"]:
+        if isinstance(action, Send) and isinstance(action.message.payload, Payload):
+            text = encode(replace(action.message, timestamp=at(0).unix), BUYER)
+            assert parse(text).message.payload == action.message.payload

@@ -1,0 +1,808 @@
+"""Two agents that negotiate their protocol, over a connection in memory: every way to an agreement, and every way not to one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import meetings
+import pytest
+from meetings import LAPTOP, TOPIC, URI_1, Party, Tap, meeting, party
+from scripted_negotiators import (
+    CHANGED,
+    DOCUMENT,
+    NO_PRODUCT,
+    TEST_CASES,
+    WANTED,
+    WRONG_CODE,
+    WRONG_PRICE,
+    Script,
+    ScriptedNegotiators,
+)
+from virtual_time import run
+
+from treaty_client.meta.limits import Limits
+from treaty_client.meta.transcript import parse_transcript, replay
+from treaty_client.model.budget import Budget
+from treaty_client.model.port import Prompt
+from treaty_client.negotiation.model_negotiator import ModelNegotiators
+from treaty_client.negotiation.negotiator import Proposal, Reject, Requirement
+from treaty_client.session import sides
+from treaty_client.session.escalation import Escalation
+from treaty_client.session.operations import OperationError
+from treaty_client.session.session import Session
+from treaty_consensus.canonical import hex_digest
+from treaty_consensus.errors import Refused, TreatyError, Unavailable, Untrusted
+
+HASH = hex_digest(DOCUMENT.encode())
+T = TypeVar("T")
+
+
+def seller(home: Path, script: Script | None = None, **options: Any) -> Party:
+    """A shop that offers its function to whoever negotiates; without a script it has no negotiator."""
+    negotiators = ScriptedNegotiators(script) if script else None
+    made = party("shop", home, negotiators=negotiators, transcripts=home / "shop-transcripts", **options)
+    made.sold = []  # type: ignore[attr-defined]
+
+    @made.agent.offers
+    async def getProductInfo(productId: str = "", productName: str = "") -> dict[str, Any]:  # noqa: N802, N803
+        """Everything about one product."""
+        made.sold.append(productId)  # type: ignore[attr-defined]
+        if productId != LAPTOP["productId"]:
+            raise OperationError(404, "There is no such product.")
+        return LAPTOP
+
+    return made
+
+
+def customer(home: Path, script: Script | None = None, **options: Any) -> Party:
+    """A buyer; without a script it has no negotiator."""
+    negotiators = ScriptedNegotiators(script) if script else None
+    return party("buyer", home, negotiators=negotiators, transcripts=home / "buyer-transcripts", **options)
+
+
+@asynccontextmanager
+async def talks(shop: Party, buyer: Party, **how: Any) -> AsyncIterator[tuple[Session, Tap]]:
+    """A session, by a requirement unless said otherwise."""
+    async with meeting(shop) as tap, buyer.agent.connect_over(tap, **(how or {"requirement": WANTED})) as session:
+        yield session, tap
+
+
+async def buy(shop: Party, buyer: Party, product: str = "P12345", **how: Any) -> Any:
+    async with talks(shop, buyer, **how) as (session, _):
+        return await session.call("getProductInfo", productId=product)
+
+
+@dataclass
+class Prompts:
+    """A language model that accepts what is proposed, and writes nothing. `asked`: for what, and with which text."""
+
+    asked: list[tuple[str, str]] = field(default_factory=list)
+
+    async def complete(self, prompt: Prompt[T], budget: Budget | None = None) -> T:
+        self.asked.append((prompt.name, prompt.user))
+        if prompt.name != "consider":
+            raise Refused("model.refusal", "No.")
+        return prompt.read({"decision": "accept", "document": "", "summary": "", "reason": ""})
+
+    async def aclose(self) -> None:
+        pass
+
+
+async def fails(shop: Party, buyer: Party, **how: Any) -> TreatyError:
+    """A session that cannot be had; nothing of it is remembered, run or kept."""
+    with pytest.raises(TreatyError) as failure:
+        await buy(shop, buyer, **how)
+    for someone in (shop, buyer):
+        assert not (someone.home / "negotiated").exists()
+        assert not (someone.home / "agreements.json").exists()
+        assert all(handler.closed for handler in someone.runtime.opened)
+    return failure.value
+
+
+def transcripts(home: Path) -> list[bytes]:
+    """Of both sides."""
+    return [path.read_bytes() for path in sorted(home.glob("*-transcripts/*.jsonl"))]
+
+
+def check_replays(home: Path, count: int = 2) -> None:
+    """Each session's transcript, on either side, replays to the byte."""
+    found = transcripts(home)
+    assert len(found) == count
+    assert all(replay(transcript) > 1 for transcript in found)
+
+
+# Agreement
+
+
+def test_000_09_the_initiator_proposes_and_the_peer_accepts_at_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        here, there = Script(), Script()
+        shop, buyer = seller(tmp_path, there), customer(tmp_path, here)
+        async with talks(shop, buyer) as (session, _):
+            assert await session.call("getProductInfo", productId="P12345") == LAPTOP
+            assert (session.protocol, session.document) == (f"urn:treaty:negotiated:{HASH}", DOCUMENT)
+            assert not session.resumed
+        assert here.names() == ["draft", "implement", "draft_tests"]
+        assert there.names() == ["consider", "implement"]
+        assert [len(hellos) for hellos in (here.situations, there.situations)] == [1, 1]
+        assert buyer.names() == ["hello", "negotiating", "written", "sandbox", "running", "first reply", "end"]
+        assert here.closed == there.closed == 1
+
+    run(main())
+    check_replays(tmp_path)
+
+
+def test_000_29_a_counter_proposal_is_accepted_by_the_initiator(tmp_path: Path) -> None:
+    async def main() -> None:
+        here, there = Script(), Script(verdicts=[Proposal(CHANGED, "Says for whom it is.")])
+        shop, buyer = seller(tmp_path, there), customer(tmp_path, here)
+        async with talks(shop, buyer) as (session, _):
+            assert session.document == CHANGED
+            assert await session.call("getProductInfo", productId="P12345") == LAPTOP
+        assert here.calls[1] == ("consider", CHANGED)
+
+    run(main())
+    check_replays(tmp_path)
+
+
+def test_a_negotiator_learns_whom_it_speaks_for_and_what_is_offered(tmp_path: Path) -> None:
+    here, there = Script(), Script()
+    run(buy(seller(tmp_path, there), customer(tmp_path, here)))
+    (ours,), (theirs,) = here.situations, there.situations
+    assert (ours.side, ours.requirement, ours.capabilities) == ("source", WANTED, ())
+    assert (theirs.side, theirs.requirement) == ("destination", None)
+    (offered,) = theirs.capabilities
+    assert (offered.name, offered.description) == ("getProductInfo", "Everything about one product.")
+    properties = offered.arguments["properties"]
+    assert isinstance(properties, dict)
+    assert properties.keys() == {"productId", "productName"}
+
+
+def test_candidates_go_before_a_negotiation(tmp_path: Path) -> None:
+    async def main() -> None:
+        here = Script()
+        shop, buyer = meetings.shop(tmp_path), customer(tmp_path, here)
+        async with talks(shop, buyer, topic=TOPIC, requirement=WANTED) as (session, _):
+            assert session.protocol.startswith("https://")
+        assert here.calls == []
+
+    run(main())
+
+
+def test_a_topic_without_protocols_is_negotiated(tmp_path: Path) -> None:
+    shop, buyer = seller(tmp_path, Script()), customer(tmp_path, Script())
+    buyer.protocols.published.clear()
+    assert run(buy(shop, buyer, topic=TOPIC, requirement=WANTED)) == LAPTOP
+
+
+async def test_000_21_a_base_is_resolved_through_the_registry_by_the_agent_itself(tmp_path: Path) -> None:
+    base = meetings.product_info(URI_1)
+    changes = (
+        f"# Products with stock\n\n- Topic: {TOPIC}\n- Base: {URI_1}\n- Base-SHA-256: {base.hash}\n\n"
+        "## Changes\n\n- 100001: out of stock\n"
+    )
+
+    async def proposing(text: str, home: Path, *, registry: bool = True) -> tuple[Prompts, TreatyError]:
+        prompts = Prompts()
+        shop = party("shop", home, negotiators=ModelNegotiators(prompts))
+        if not registry:
+            shop.protocols.published.clear()
+        return prompts, await fails(shop, customer(home, Script(drafts=[Proposal(text)])))
+
+    prompts, error = await proposing(changes, tmp_path / "1")
+    assert [name for name, _ in prompts.asked] == ["consider", "handler"]  # accepted, as it stands
+    for _, told in prompts.asked:
+        assert "BEGIN base-document" in told
+        assert base.document.decode() in told
+    for number, (text, registry) in enumerate([(changes, False), (changes.replace(base.hash, HASH[::-1]), True)], 2):
+        prompts, error = await proposing(text, tmp_path / str(number), registry=registry)
+        assert prompts.asked == []
+        assert error.code == "negotiation.rejected"
+        assert URI_1 in error.message
+
+
+# No agreement
+
+
+def test_000_29_a_rejection_by_the_responder_ends_both_and_says_why(tmp_path: Path) -> None:
+    there = Script(verdicts=[Reject("We sell no laptops.")])
+    shop, buyer = seller(tmp_path, there), customer(tmp_path, Script())
+    error = run(fails(shop, buyer))
+    assert error.code == "negotiation.rejected"
+    assert "We sell no laptops." in error.message
+    check_replays(tmp_path)
+
+
+def test_000_29_a_rejection_by_the_initiator_ends_both(tmp_path: Path) -> None:
+    here = Script(verdicts=[Reject("Too complicated.")])
+    shop, buyer = seller(tmp_path, Script(verdicts=[Proposal(CHANGED, "More.")])), customer(tmp_path, here)
+    assert run(fails(shop, buyer)).code == "negotiation.rejected"
+    check_replays(tmp_path)
+
+
+def test_an_initiator_that_has_nothing_to_propose_ends_before_it_begins(tmp_path: Path) -> None:
+    here, there = Script(drafts=[Reject("I do not know what to ask for.")]), Script()
+    assert run(fails(seller(tmp_path, there), customer(tmp_path, here))).code == "negotiation.rejected"
+    assert there.calls == []
+
+
+def stubborn(who: str) -> Script:
+    """Always proposes something else."""
+    proposals = [Proposal(f"{DOCUMENT}\n{who} {number}\n", "Again.") for number in range(20)]
+    return Script(drafts=[proposals[0]], verdicts=list(proposals[1:]))
+
+
+@pytest.mark.parametrize("rounds", [2, 3, 10])
+def test_000_16_the_limit_ends_a_negotiation_that_goes_on(tmp_path: Path, rounds: int) -> None:
+    limits = Limits(rounds=rounds)
+    shop = seller(tmp_path, stubborn("shop"), limits=limits)
+    buyer = customer(tmp_path, stubborn("buyer"), limits=limits)
+    error = run(fails(shop, buyer))
+    assert error.code == ("negotiation.limit" if rounds % 2 else "negotiation.rejected")  # by whoever had the last word
+    check_replays(tmp_path)
+
+
+def test_without_a_model_at_the_destination_the_result_says_so(tmp_path: Path) -> None:
+    shop, buyer = seller(tmp_path), customer(tmp_path, Script())
+
+    @shop.agent.converses  # something has to keep the door open
+    async def talk(text: str, peer: str) -> str:
+        return ""
+
+    error = run(fails(shop, buyer))
+    assert error.code == "negotiation.rejected"
+    assert "language model" in error.message
+    check_replays(tmp_path)
+
+
+def test_without_a_model_at_the_source_the_result_says_so(tmp_path: Path) -> None:
+    shop, buyer = seller(tmp_path, Script()), customer(tmp_path)
+    error = run(fails(shop, buyer))
+    assert error.code == "agent.no-negotiator"
+    buyer.protocols.published.clear()
+    assert run(fails(shop, buyer, topic=TOPIC)).code == "agent.no-candidates"
+    assert run(fails(shop, buyer, protocols=["https://elsewhere.example/p/1"])).code == "session.no-common-protocol"
+
+
+def test_a_negotiator_that_fails_is_told_to_its_owner_and_not_to_the_peer(tmp_path: Path) -> None:
+    async def main() -> None:
+        there = Script(verdicts=[Unavailable("model.unavailable", "The endpoint at 10.0.0.7 does not answer.")])
+        shop, buyer = seller(tmp_path, there), customer(tmp_path, Script())
+        error = await fails(shop, buyer)
+        assert error.code == "negotiation.rejected"
+        assert "10.0.0.7" not in str(error)
+
+    run(main())
+    assert not any(b"10.0.0.7" in transcript for transcript in transcripts(tmp_path))
+
+
+def test_the_owner_of_a_failing_negotiator_gets_its_error(tmp_path: Path) -> None:
+    failure = Unavailable("model.unavailable", "The endpoint does not answer.")
+    here = Script(verdicts=[failure])
+    error = run(fails(seller(tmp_path, Script(verdicts=[Proposal(CHANGED, "x")])), customer(tmp_path, here)))
+    assert error is failure
+
+
+def test_a_negotiator_that_never_answers_ends_with_the_deadline_and_its_task_with_the_session(tmp_path: Path) -> None:
+    async def main() -> None:
+        there = Script(delay=1e6)
+        error = await fails(seller(tmp_path, there), customer(tmp_path, Script()))
+        assert "session.reply-timeout" in error.code + error.message
+        assert there.closed == 1
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(main())
+    check_replays(tmp_path)
+
+
+@pytest.mark.parametrize("failing", ["source", "destination"])
+def test_000_35_code_that_cannot_be_written_ends_both(tmp_path: Path, failing: str) -> None:
+    broken = Script(code_error=Refused("negotiation.handler", "No code passed, and the key is hunter2."))
+    scripts = (Script(), broken) if failing == "destination" else (broken, Script())
+    error = run(fails(seller(tmp_path, scripts[1]), customer(tmp_path, scripts[0])))
+    assert error.code == ("session.peer-code" if failing == "destination" else "negotiation.handler")
+    check_replays(tmp_path)
+    assert failing == "source" or "hunter2" not in str(error)
+
+
+def test_000_34_code_that_is_not_written_in_time_ends_both(tmp_path: Path) -> None:
+    async def main() -> None:
+        there = Script()
+        shop, buyer = seller(tmp_path, there), customer(tmp_path, Script())
+        shop.runtime.delay = 1e6
+        error = await fails(shop, buyer)
+        assert "session.code-timeout" in error.code + error.message
+
+    run(main())
+
+
+def test_an_operation_that_is_not_offered_ends_the_session(tmp_path: Path) -> None:
+    async def main() -> None:
+        shop = party("shop", tmp_path, negotiators=ScriptedNegotiators(Script()))
+        error = await fails(shop, customer(tmp_path, Script()))
+        assert error.code == "session.peer-code"
+
+    run(main())
+
+
+# Test cases
+
+
+def test_000_36_test_cases_are_agreed_on_and_run_and_call_no_business_function(tmp_path: Path) -> None:
+    async def main() -> None:
+        here, there = Script(tests=TEST_CASES), Script()
+        shop, buyer = seller(tmp_path, there), customer(tmp_path, here)
+        async with talks(shop, buyer) as (session, tap):
+            assert shop.sold == []  # type: ignore[attr-defined]
+            assert tap.kinds().count(">verification") == tap.kinds().count("<verification") == 2
+            assert "application" not in str(tap.kinds())
+            assert await session.call("getProductInfo", productId="P12345") == LAPTOP
+        assert shop.sold == ["P12345"]  # type: ignore[attr-defined]
+        assert here.names() == ["draft", "implement", "draft_tests", "test"]
+        assert there.names() == ["consider", "implement", "consider_tests", "test"]
+        assert "testing" in buyer.names()
+        assert all(handler.closed for handler in shop.runtime.opened + buyer.runtime.opened)
+
+    run(main())
+    check_replays(tmp_path)
+
+
+def test_000_38_test_cases_that_are_rejected_end_the_session(tmp_path: Path) -> None:
+    here, there = Script(tests=TEST_CASES), Script(test_verdicts=[Reject("These are not test cases.")])
+    error = run(fails(seller(tmp_path, there), customer(tmp_path, here)))
+    assert error.code == "negotiation.tests-rejected"
+    check_replays(tmp_path)
+
+
+def test_code_that_does_not_pass_its_own_tests_ends_the_session(tmp_path: Path) -> None:
+    there = Script(test_problem="Test case 1 gives nothing.")
+    error = run(fails(seller(tmp_path, there), customer(tmp_path, Script(tests=TEST_CASES))))
+    assert error.code == "session.peer-code"
+
+
+@pytest.mark.parametrize(("bug", "case", "wanted"), [(WRONG_PRICE, "A mouse", "9.5"), (WRONG_CODE, "No such product", "404")])
+def test_000_41_a_bug_that_the_test_cases_find_is_mended(tmp_path: Path, bug: tuple[str, str], case: str, wanted: str) -> None:
+    async def main() -> None:
+        here, there = Script(tests=TEST_CASES), Script(bugs=[bug])
+        shop, buyer = seller(tmp_path, there), customer(tmp_path, here)
+        async with talks(shop, buyer) as (session, _):
+            assert await session.call("getProductInfo", productId="P12345") == LAPTOP
+        assert there.names() == ["consider", "implement", "consider_tests", "test", "judge", "implement", "test"]
+        complaint = dict(there.calls)["judge"]
+        assert case in complaint
+        assert wanted in complaint
+        assert there.calls[-2] == ("implement", complaint)
+        assert shop.sold == ["P12345"]  # type: ignore[attr-defined]
+        assert "repaired" in buyer.names()
+
+    run(main())
+    check_replays(tmp_path)
+
+
+def test_000_42_a_fault_that_is_denied_ends_the_tests_with_the_reason(tmp_path: Path) -> None:
+    there = Script(bugs=[WRONG_PRICE], judgement=Reject("The price is right."))
+    error = run(fails(seller(tmp_path, there), customer(tmp_path, Script(tests=TEST_CASES))))
+    assert error.code == "negotiation.fault-denied"
+    assert "The price is right." in error.message
+    check_replays(tmp_path)
+
+
+def test_000_40_repairs_that_mend_nothing_come_to_a_limit(tmp_path: Path) -> None:
+    there = Script(bugs=[WRONG_PRICE] * 9)
+    error = run(fails(seller(tmp_path, there), customer(tmp_path, Script(tests=TEST_CASES))))
+    assert error.code == "negotiation.fix-limit"
+    assert there.names().count("judge") == 3
+    check_replays(tmp_path)
+
+
+# Repairs while the session runs
+
+
+def test_000_39_an_answer_outside_of_the_protocol_is_reported_mended_and_the_call_made_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        here, there = Script(), Script(bugs=[NO_PRODUCT])
+        shop, buyer = seller(tmp_path, there), customer(tmp_path, here)
+        async with talks(shop, buyer) as (session, _):
+            assert await session.call("getProductInfo", productId="P12345") == LAPTOP
+            assert await session.call("getProductInfo", productId="P12345") == LAPTOP
+        assert there.names() == ["consider", "implement", "judge", "implement"]
+        assert "getProductInfo" in dict(there.calls)["judge"]
+        assert len(shop.runtime.opened) == len(buyer.runtime.opened) == 2
+        assert buyer.names().count("repaired") == 1
+
+    run(main())
+    check_replays(tmp_path)
+
+
+def test_000_42_a_fault_that_is_denied_while_running_fails_the_call_alone(tmp_path: Path) -> None:
+    async def main() -> None:
+        there = Script(bugs=[NO_PRODUCT], judgement=Reject("It is as agreed."))
+        shop, buyer = seller(tmp_path, there), customer(tmp_path, Script())
+        async with talks(shop, buyer) as (session, _):
+            with pytest.raises(OperationError) as failure:
+                await session.call("getProductInfo", productId="P12345")
+            assert failure.value.status == 502
+            with pytest.raises(Refused) as denied:
+                await session.complain("Still wrong.")
+            assert denied.value.code == "negotiation.fault-denied"
+            assert "It is as agreed." in denied.value.message
+            with pytest.raises(OperationError) as missing:
+                await session.call("getProductInfo", productId="P99999")
+            assert missing.value.status == 404
+
+    run(main())
+    check_replays(tmp_path)
+
+
+def test_what_was_mended_is_what_is_kept(tmp_path: Path) -> None:
+    async def main() -> None:
+        there = Script(bugs=[NO_PRODUCT])
+        shop, buyer = seller(tmp_path, there), customer(tmp_path, Script())
+        await buy(shop, buyer)
+        again = seller(tmp_path, script := Script())
+        assert await buy(again, buyer) == LAPTOP
+        assert script.calls == []
+
+    run(main())
+
+
+async def test_000_41_code_of_an_earlier_session_is_mended_too(tmp_path: Path) -> None:
+    denying = Script(bugs=[NO_PRODUCT], judgement=Reject("It is as agreed."))
+    with pytest.raises(OperationError):
+        await buy(seller(tmp_path, denying), customer(tmp_path, Script()))
+    there = Script()
+    shop, buyer = seller(tmp_path, there), customer(tmp_path, Script())
+    async with talks(shop, buyer) as (session, _):
+        assert await session.call("getProductInfo", productId="P12345") == LAPTOP
+        assert session.resumed
+    assert there.names() == ["judge", "implement"]
+    later = Script()
+    assert await buy(seller(tmp_path, later), buyer) == LAPTOP
+    assert later.calls == []
+    check_replays(tmp_path, 6)
+
+
+async def test_only_so_many_strangers_negotiate_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sides, "MAX_NEGOTIATIONS", 1)
+    there = Script(delay=0.2)
+    shop = seller(tmp_path, there)
+    buyers = [party(f"buyer{number}", tmp_path, negotiators=ScriptedNegotiators(Script())) for number in range(2)]
+    first, second = await asyncio.gather(*(buy(shop, buyer) for buyer in buyers), return_exceptions=True)
+    assert first == LAPTOP
+    assert isinstance(second, Refused)
+    assert "negotiates with others" in second.message
+    assert [name for name, _ in there.calls].count("consider") == 1
+    there.delay = 0
+    assert await buy(shop, party("buyer2", tmp_path, negotiators=ScriptedNegotiators(Script()))) == LAPTOP
+
+
+# Natural language
+
+
+def test_000_45_and_46_a_question_is_answered_by_the_peers_negotiator(tmp_path: Path) -> None:
+    async def main() -> None:
+        shop, buyer = seller(tmp_path, Script()), customer(tmp_path, Script())
+        async with talks(shop, buyer) as (session, tap):
+            answers = await asyncio.gather(session.ask("Do you sell mice?"), session.ask("And keyboards?"))
+            assert list(answers) == ["You asked: Do you sell mice?", "You asked: And keyboards?"]
+        metas = [json.loads(said[1:]) for _, said in tap.seen if isinstance(said, bytes) and said[0] == 0]
+        talk = [said for said in metas if said["action"] == "naturalLanguageNegotiation"]
+        asked, answered = ([said["messageId"] for said in talk if said["type"] == type] for type in ("REQUEST", "RESPONSE"))
+        assert len(set(asked)) == 2
+        assert [len(id) for id in asked] == [16, 16]
+        assert sorted(answered) == sorted(asked)
+
+    run(main())
+    check_replays(tmp_path)
+
+
+def test_000_50_a_session_in_natural_language_alone(tmp_path: Path) -> None:
+    async def main() -> None:
+        shop, buyer = seller(tmp_path), customer(tmp_path)
+
+        @shop.agent.converses
+        async def answer(text: str, peer: str) -> str:
+            return f"{peer} said: {text}"
+
+        async with talks(shop, buyer, natural=True) as (session, tap):
+            await session.say("Grüße, **Verkäufer**!")
+            async for text in session.heard():
+                assert text == f"{buyer.agent.did} said: Grüße, **Verkäufer**!"
+                break
+            assert tap.seen[-2] == (">", b"\x80" + "Grüße, **Verkäufer**!".encode())
+            with pytest.raises(TreatyError):
+                await session.call("getProductInfo", productId="P12345")
+        assert shop.runtime.opened == buyer.runtime.opened == []
+
+    run(main())
+    check_replays(tmp_path)
+
+
+def test_an_agent_that_does_not_converse_says_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        shop, buyer = seller(tmp_path, Script()), customer(tmp_path, Script())
+        error = await fails(shop, buyer, natural=True)
+        assert error.code == "session.not-natural"
+        async with talks(shop, buyer) as (session, _):
+            with pytest.raises(Refused) as refusal:
+                await session.say("Hello?")
+            assert refusal.value.code == "meta.not-agreed"
+            assert await session.call("getProductInfo", productId="P12345") == LAPTOP
+
+    run(main())
+
+
+def test_an_answerer_that_raises_leaves_one_text_unanswered(tmp_path: Path) -> None:
+    async def main() -> None:
+        shop, buyer = seller(tmp_path), customer(tmp_path)
+
+        @shop.agent.converses
+        async def answer(text: str, peer: str) -> str:
+            if text == "bad":
+                raise RuntimeError("the password is hunter2")
+            return text
+
+        async with talks(shop, buyer, natural=True) as (session, tap):
+            for text in ("one", "bad", "two"):
+                await session.say(text)
+            heard = []
+            async for text in session.heard():
+                heard.append(text)
+                if len(heard) == 2:
+                    break
+            assert heard == ["one", "two"]
+            assert "hunter2" not in str(tap.seen)
+
+    run(main())
+
+
+def test_a_peer_that_talks_and_talks_is_read_no_further_than_it_is_heard(tmp_path: Path) -> None:
+    async def main() -> None:
+        shop, buyer = seller(tmp_path), customer(tmp_path)
+
+        @shop.agent.converses
+        async def answer(text: str, peer: str) -> str:
+            await asyncio.sleep(1e4)
+            return ""
+
+        async with talks(shop, buyer, natural=True) as (session, _):
+
+            async def talk() -> None:
+                for _ in range(60):
+                    await session.say("x" * 10_000)
+
+            talking = asyncio.create_task(talk())
+            await asyncio.sleep(1)
+            assert not talking.done()
+            talking.cancel()
+
+    run(main())
+
+
+# The second time
+
+
+def test_000_56_and_60_a_negotiated_protocol_is_offered_by_its_hash_and_nobody_negotiates(tmp_path: Path) -> None:
+    async def main() -> None:
+        await buy(seller(tmp_path, Script()), customer(tmp_path, Script()))
+        here, there = Script(), Script()
+        shop, buyer = seller(tmp_path, there), customer(tmp_path, here)  # new processes with the same homes
+        async with talks(shop, buyer) as (session, tap):
+            assert await session.call("getProductInfo", productId="P12345") == LAPTOP
+            assert (session.resumed, session.document) == (True, DOCUMENT)
+        assert tap.kinds() == [">hello", ">application", "<hello", "<application"]
+        assert here.calls == there.calls == []
+        hello = json.loads(str(tap.seen[0][1]))
+        assert hello["metaProtocol"]["usedProtocolHash"] == HASH
+
+    run(main())
+
+
+def test_000_60_it_takes_no_negotiator_to_speak_what_was_negotiated(tmp_path: Path) -> None:
+    async def main() -> None:
+        await buy(seller(tmp_path, Script()), customer(tmp_path, Script()))
+        shop, buyer = seller(tmp_path), customer(tmp_path, here := Script())
+
+        @shop.agent.converses
+        async def answer(text: str, peer: str) -> str:
+            return ""
+
+        assert await buy(shop, buyer) == LAPTOP
+        assert here.calls == []
+
+    run(main())
+
+
+def test_000_61_a_peer_that_lost_the_protocol_negotiates_anew(tmp_path: Path) -> None:
+    async def main() -> None:
+        shop, buyer = seller(tmp_path / "1", Script()), customer(tmp_path, here := Script())
+        await buy(shop, buyer)
+        here.calls.clear()
+        here.drafts.append(Proposal(DOCUMENT))
+        assert await buy(seller(tmp_path / "2", Script()), buyer) == LAPTOP
+        assert here.names() == ["draft", "implement", "draft_tests"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("damage", ["document.md", "handler/provider.py"])
+def test_what_was_damaged_on_disk_is_negotiated_anew(tmp_path: Path, damage: str) -> None:
+    async def main() -> None:
+        await buy(seller(tmp_path, Script()), customer(tmp_path, Script()))
+        path = tmp_path / "buyer" / "negotiated" / HASH / "project" / damage
+        path.write_bytes(path.read_bytes() + b"\n# x\n")
+        here = Script()
+        assert await buy(seller(tmp_path, Script()), customer(tmp_path, here)) == LAPTOP
+        assert here.names() == ["draft", "implement", "draft_tests"]
+
+    run(main())
+
+
+def test_another_requirement_at_the_same_address_is_another_negotiation(tmp_path: Path) -> None:
+    async def main() -> None:
+        here = Script()
+        shop, buyer = seller(tmp_path, Script()), customer(tmp_path, here)
+        await buy(shop, buyer)
+        here.calls.clear()
+        here.drafts.append(Proposal(CHANGED))
+        async with talks(shop, buyer, requirement=Requirement("Get the weather.")) as (session, tap):
+            assert not session.resumed
+        assert here.names()[0] == "draft"
+        assert "usedProtocolHash" not in str(tap.seen[0][1])
+
+    run(main())
+
+
+# Escalation
+
+
+def test_000_30_a_person_at_the_source_resumes_a_failed_negotiation(tmp_path: Path) -> None:
+    asked: list[Escalation] = []
+
+    async def person(escalation: Escalation) -> str | None:
+        asked.append(escalation)
+        return CHANGED
+
+    async def main() -> None:
+        here, there = Script(), Script(verdicts=[Reject("Say for whom it is.")])
+        shop, buyer = seller(tmp_path, there), customer(tmp_path, here, on_escalation=person)
+        with pytest.raises(Refused):
+            await buy(shop, buyer)
+        async with talks(shop, buyer) as (session, _):
+            assert session.document == CHANGED
+            assert await session.call("getProductInfo", productId="P12345") == LAPTOP
+        assert here.names() == ["draft", "implement", "draft_tests"]  # the second time a person had written it
+        (escalation,) = asked
+        assert (escalation.side, escalation.peer) == ("source", shop.agent.did)
+        assert (escalation.own_proposal, escalation.peer_proposal) == (DOCUMENT, "")
+        assert "Say for whom it is." in escalation.reason
+        assert replay(escalation.transcript) > 1
+
+    run(main())
+
+
+@pytest.mark.parametrize("rounds", [2, 3])
+def test_000_30_a_negotiation_that_came_to_its_limit_is_escalated_on_both_sides(tmp_path: Path, rounds: int) -> None:
+    asked: list[Escalation] = []
+
+    async def person(escalation: Escalation) -> str | None:
+        asked.append(escalation)
+        return None
+
+    async def main() -> None:
+        limits = Limits(rounds=rounds)
+        shop = seller(tmp_path, stubborn("shop"), limits=limits, on_escalation=person)
+        with pytest.raises(Refused) as failure:
+            async with talks(shop, customer(tmp_path, stubborn("buyer"), limits=limits, on_escalation=person)):
+                raise AssertionError("a session without agreement")
+        assert failure.value.code in ("negotiation.limit", "negotiation.rejected")  # by whoever had the last word
+        await asyncio.sleep(1)
+        assert sorted((one.side, "buyer 0" in one.peer_proposal) for one in asked) == [("destination", True), ("source", False)]
+        assert all("limit of messages" in one.reason or f"within {rounds} messages" in one.reason for one in asked)
+        assert all(replay(one.transcript) > 1 for one in asked)
+
+    run(main())
+
+
+def test_000_30_a_person_at_the_destination_approves_of_a_text_and_it_is_accepted_unseen(tmp_path: Path) -> None:
+    asked: list[Escalation] = []
+
+    async def person(escalation: Escalation) -> str | None:
+        asked.append(escalation)
+        return escalation.peer_proposal
+
+    async def main() -> None:
+        here, there = Script(drafts=[Proposal(DOCUMENT)] * 2), Script(verdicts=[Reject("I am not sure.")] * 2)
+        shop, buyer = seller(tmp_path, there, on_escalation=person), customer(tmp_path, here)
+        with pytest.raises(Refused):
+            await buy(shop, buyer)
+        await asyncio.sleep(1)
+        assert await buy(shop, buyer) == LAPTOP
+        assert there.names() == ["consider", "implement"]
+        assert [(escalation.side, escalation.peer_proposal) for escalation in asked] == [("destination", DOCUMENT)]
+        assert "I am not sure." in asked[0].reason
+        other = Script(verdicts=[Reject("No.")])
+        assert DOCUMENT in seller(tmp_path, other).agent._household.approvals  # it survives the process
+
+    run(main())
+
+
+async def test_000_30_where_the_peer_can_be_dialled_again_a_person_resumes_at_once(tmp_path: Path) -> None:
+    async def person(escalation: Escalation) -> str | None:
+        return CHANGED
+
+    here, there = Script(), Script(verdicts=[Reject("Say for whom it is.")])
+    shop, buyer = seller(tmp_path, there), customer(tmp_path, here, on_escalation=person)
+    async with shop.agent, buyer.agent, shop.agent.listen("127.0.0.1", 0) as port:
+        async with buyer.agent.connect(f"ws://127.0.0.1:{port}", requirement=WANTED) as session:
+            assert session.document == CHANGED
+            assert await session.call("getProductInfo", productId="P12345") == LAPTOP
+        there.verdicts = [Reject("No."), Reject("No again.")]
+        here.drafts = [Proposal(DOCUMENT)]
+        with pytest.raises(Refused) as refusal:  # a person is asked once a connection
+            async with buyer.agent.connect(f"ws://127.0.0.1:{port}", requirement=Requirement("Something else.")):
+                raise AssertionError("a session without agreement")
+        assert "No again." in refusal.value.message
+    check_replays(tmp_path, 8)
+
+
+@pytest.mark.parametrize("answer", [None, RuntimeError("asleep")])
+def test_a_person_who_does_not_know_either_leaves_it_at_that(tmp_path: Path, answer: RuntimeError | None) -> None:
+    async def person(escalation: Escalation) -> str | None:
+        if answer is not None:
+            raise answer
+        return None
+
+    there = Script(verdicts=[Reject("No.")])
+    shop, buyer = seller(tmp_path, there, on_escalation=person), customer(tmp_path, Script(), on_escalation=person)
+    assert run(fails(shop, buyer)).code == "negotiation.rejected"
+
+
+def test_what_is_no_failed_negotiation_is_not_escalated(tmp_path: Path) -> None:
+    asked: list[Escalation] = []
+
+    async def person(escalation: Escalation) -> str | None:
+        asked.append(escalation)
+        return None
+
+    broken = Script(code_error=Refused("negotiation.handler", "No code passed."))
+    run(fails(seller(tmp_path, broken, on_escalation=person), customer(tmp_path, Script(), on_escalation=person)))
+    # Nor does a stranger call for a person who has proposed nothing.
+    nothing = Script(drafts=[Reject("Never mind.")])
+    assert (
+        run(fails(seller(tmp_path, Script(), on_escalation=person), customer(tmp_path, nothing))).code == "negotiation.rejected"
+    )
+    assert asked == []
+
+
+# Transcripts
+
+
+def test_a_changed_byte_of_a_transcript_is_detected(tmp_path: Path) -> None:
+    run(buy(seller(tmp_path, Script(bugs=[WRONG_PRICE])), customer(tmp_path, Script(tests=TEST_CASES))))
+    check_replays(tmp_path)
+    for transcript in transcripts(tmp_path):
+        for position in range(0, len(transcript), 97):
+            changed = bytearray(transcript)
+            changed[position] ^= 1
+            with pytest.raises(TreatyError):
+                replay(bytes(changed))
+
+
+def test_a_transcript_that_is_sealed_anew_after_a_change_does_not_replay(tmp_path: Path) -> None:
+    run(buy(seller(tmp_path, Script()), customer(tmp_path, Script())))
+    for transcript in transcripts(tmp_path):
+        lines = transcript.splitlines(keepends=True)
+        forged = b"".join(lines[:-1]).replace(b"session-", b"session_").replace(b'"Running"', b'"Ended"')
+        forged += json.dumps({"end": hex_digest(forged)}, separators=(",", ":")).encode() + b"\n"
+        with pytest.raises(Untrusted) as difference:
+            replay(forged)
+        assert difference.value.code == "transcript.differs"
+        assert parse_transcript(forged)[0].name in ("source", "destination")

@@ -1,0 +1,219 @@
+"""What has to hold of a message before it counts: for whom, by whom, when, and that it is new."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from flow_peers import BUYER, SHOP, START, at
+
+from treaty_client.flow import processor as processing
+from treaty_client.flow.messages import MAX_MESSAGE, Message, encode, wrap
+from treaty_client.flow.payloads import Initialize
+from treaty_client.flow.processor import MessageProcessor, Now, ReplayMemory
+from treaty_client.identity import Identity
+from treaty_consensus.errors import NotFound, TooLarge, TreatyError
+
+STRANGER = Identity.create()
+
+
+def said(number: int = 1, *, seconds: float = 0, by: Any = BUYER, **fields: Any) -> str:
+    """An initialize to SHOP."""
+    given = {
+        "type": "meta-protocol",
+        "action": "initialize",
+        "message_id": f"msg-{number:08}",
+        "sender": by.did,
+        "recipient": SHOP.did,
+        "timestamp": START + round(seconds * 1000),
+        "payload": Initialize(purpose="x", request_capabilities=True),
+        **fields,
+    }
+    return encode(Message(**given), by)
+
+
+class World:
+    """A processor of SHOP's, and who was asked for keys."""
+
+    def __init__(self, memory: ReplayMemory | None = None, peer: str = "") -> None:
+        self.asked: list[str] = []
+        self.documents = {BUYER.did: [BUYER.public_key]}
+        self.memory = memory or ReplayMemory()
+        self.processor = MessageProcessor(SHOP, self.keys, self.memory, peer)
+
+    async def keys(self, did: str) -> Sequence[bytes]:
+        self.asked.append(did)
+        if did not in self.documents:
+            raise NotFound("egress.not-found", "There is no document.")
+        return self.documents[did]
+
+    async def open(self, text: str, now: Now | None = None, limit: int = MAX_MESSAGE) -> Message:
+        return await self.processor.open(text, now or at(0), limit=limit)
+
+    async def refuses(self, text: str, now: Now | None = None) -> str:
+        before = self.state()
+        with pytest.raises(TreatyError) as failure:
+            await self.open(text, now)
+        assert self.state() == before
+        return failure.value.code
+
+    def state(self) -> tuple[object, ...]:
+        processor, memory = self.processor, self.memory
+        heard = {sender: set(ids) for sender, ids in memory._known.items()}
+        return processor.peer, processor._received, set(processor._simultaneous), heard, list(memory._order), memory.since
+
+
+async def test_001_31_a_message_that_verifies_counts_and_binds_the_connection_to_its_sender() -> None:
+    world = World()
+    message = await world.open(said())
+    assert message.sender == world.processor.peer == BUYER.did
+    assert await world.refuses(said(2, by=SHOP)) == "flow.sender"
+
+
+async def test_001_17_a_message_for_somebody_else_or_by_another_key_does_not_count() -> None:
+    world = World()
+    assert await world.refuses(said(recipient=BUYER.did)) == "flow.recipient"
+    assert await world.refuses(said(sender=BUYER.did, by=SHOP)) == "flow.unverified"
+    assert await world.refuses(said(by=SHOP)) == "flow.keys"
+    assert await World(peer=SHOP.did).refuses(said()) == "flow.sender"
+    world.documents[BUYER.did] = []
+    assert await World(peer=BUYER.did).refuses(said().replace("purpose", "porpuse")) == "flow.payload"
+
+
+@pytest.mark.parametrize(("age", "counts"), [(0, True), (120, True), (121, False), (-30, True), (-31, False), (10**6, False)])
+async def test_001_17_only_messages_of_now_count(age: float, counts: bool) -> None:
+    world = World()
+    if counts:
+        await world.open(said(), at(age))
+    else:
+        assert await world.refuses(said(), at(age)) == "flow.stale"
+
+
+async def test_001_17_a_message_counts_once_on_whatever_connection() -> None:
+    memory = ReplayMemory()
+    first, second = World(memory), World(memory)
+    await first.open(said())
+    assert await first.refuses(said()) == "flow.replayed"
+    assert await second.refuses(said()) == "flow.replayed"
+    await second.open(said(2))
+
+
+async def test_001_17_after_a_restart_what_was_said_before_does_not_count() -> None:
+    assert await World(ReplayMemory(since=START + 1)).refuses(said()) == "flow.stale"
+
+
+async def test_001_17_messages_of_a_connection_count_in_their_order() -> None:
+    world = World()
+    await world.open(said(1, seconds=2), at(2))
+    assert await world.refuses(said(2, seconds=1), at(2)) == "flow.order"
+    await world.open(said(3, seconds=2), at(2))
+    await world.open(said(4, seconds=3), at(3))
+
+
+async def test_001_17_a_protocols_messages_are_not_replayed_either_and_their_memory_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def spoken(number: int, seconds: float = 0) -> str:
+        fields = {"type": "echo", "action": "message", "payload": wrap(b"x"), "session_id": "session-12345678"}
+        return said(number, seconds=seconds, **fields)
+
+    world = World()
+    await world.open(spoken(1))
+    assert await world.refuses(spoken(1)) == "flow.replayed"
+    assert world.memory._known == {}
+    monkeypatch.setattr(processing, "MAX_SIMULTANEOUS", 2)
+    await world.open(spoken(2))
+    assert await world.refuses(spoken(3)) == "flow.simultaneous"
+    await world.open(spoken(4, 1))
+    assert len(world.processor._simultaneous) == 1
+
+
+async def test_a_sender_that_negotiates_too_much_is_in_its_own_way_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processing, "MAX_OF_SENDER", 2)
+    world, other = World(), World()
+    other.memory = other.processor.memory = world.memory
+    other.documents[STRANGER.did] = [STRANGER.public_key]
+    await world.open(said(1))
+    await world.open(said(2))
+    assert await world.refuses(said(3)) == "flow.busy"
+    await other.open(said(3, by=STRANGER))
+    await world.open(said(4, seconds=200), at(200))
+    assert world.memory._known == {BUYER.did: {"msg-00000004"}}
+    assert len(world.memory._order) == 1
+
+
+async def test_strangers_cannot_fill_the_memory_and_what_it_forgets_for_them_does_not_count_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(processing, "MAX_REMEMBERED", 8)
+    memory = ReplayMemory()
+    await World(memory).open(said(1))
+    for seconds in range(1, 41):
+        stranger = Identity.create()
+        world = World(memory)
+        world.documents[stranger.did] = [stranger.public_key]
+        await world.open(said(seconds, by=stranger, seconds=seconds), at(seconds))
+        assert len(memory._known) == len(memory._order) <= 8
+    assert await World(memory).refuses(said(1), at(40)) == "flow.stale"
+    await World(memory).open(said(2, seconds=39), at(40))
+    assert await World(memory).refuses(said(2, seconds=39), at(40)) == "flow.replayed"
+
+
+async def test_what_is_forgotten_while_keys_are_asked_for_does_not_count_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processing, "MAX_REMEMBERED", 1)
+    memory = ReplayMemory()
+    first, slow = World(memory), World(memory)
+    asked, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def keys(did: str) -> Sequence[bytes]:
+        asked.set()
+        await may_answer.wait()
+        return [BUYER.public_key]
+
+    slow.processor.keys = keys
+    replayed = asyncio.create_task(slow.open(said(1)))
+    await asked.wait()
+    await first.open(said(1))
+    await first.open(said(2, seconds=1), at(1))
+    assert memory._known == {BUYER.did: {"msg-00000002"}}
+    may_answer.set()
+    with pytest.raises(TreatyError) as failure:
+        await replayed
+    assert failure.value.code == "flow.stale"
+    assert memory._known == {BUYER.did: {"msg-00000002"}}
+
+
+async def test_keys_are_asked_for_once_and_again_after_a_while() -> None:
+    world = World()
+    await world.open(said(1))
+    await world.open(said(2))
+    assert world.asked == [BUYER.did]
+    world.documents[BUYER.did] = [SHOP.public_key]  # the key was taken back
+    later = processing.KEYS_AGE + 1
+    assert await world.refuses(said(3, seconds=later), at(later)) == "flow.unverified"
+    assert world.asked == [BUYER.did] * 2
+
+
+async def test_what_is_sent_never_goes_back_in_time() -> None:
+    world = World()
+    sent = MessageProcessor(BUYER, world.keys, ReplayMemory())
+    message = Message(
+        type="meta-protocol",
+        action="initialize",
+        message_id="msg-00000001",
+        sender=BUYER.did,
+        recipient=SHOP.did,
+        timestamp=0,
+        payload=Initialize(purpose="x", request_capabilities=True),
+    )
+    first = sent.seal(message, at(5))
+    second = sent.seal(Message(**{**vars(message), "message_id": "msg-00000002"}), at(1))
+    await world.open(first, at(5))
+    assert (await world.open(second, at(5))).timestamp == at(5).unix
+
+
+async def test_before_a_session_runs_messages_are_small() -> None:
+    with pytest.raises(TooLarge):
+        await World().open(" " * (MAX_MESSAGE + 1))

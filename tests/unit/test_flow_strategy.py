@@ -1,0 +1,312 @@
+"""The score of a protocol by hand, what parameters are agreed to, and when a session is changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from flow_peers import DELEGATION, SHARING, delegation, keeper, registry, sharing
+
+from treaty_client.flow import history
+from treaty_client.flow.actions import Agreed
+from treaty_client.flow.adaptation import Adaptation, Change, Thresholds, adjust
+from treaty_client.flow.capabilities import Goal, Peer, nothing_in_common
+from treaty_client.flow.history import History
+from treaty_client.flow.parameters import Choice, Fixed, Range, Rules, Unsupported, counter, instead, preferred, respond, same
+from treaty_client.flow.payloads import CapabilitiesExchange, ContextInfo, Metrics, Supported, parse_payload
+from treaty_client.flow.registry import Offer
+from treaty_client.flow.strategy import WEIGHTS, Evaluation, announce, evaluate, rank
+from treaty_consensus.errors import Conflict, Malformed, TooLarge, TreatyError
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "flow"
+
+
+def example(number: str) -> CapabilitiesExchange:
+    value = json.loads((VECTORS / f"{number}-capabilities-exchange.json").read_text())
+    told = parse_payload("capabilities-exchange", value["payload"])
+    assert isinstance(told, CapabilitiesExchange)
+    return told
+
+
+def judged(own: Supported, theirs: Supported, goal: Goal | None = None, here: ContextInfo | None = None) -> Evaluation:
+    found = evaluate(own, theirs, goal or Goal("x"), here or ContextInfo(), Peer())
+    assert found is not None
+    return found
+
+
+def supported(capabilities: tuple[str, ...] = (), preference: float = 0.5, metrics: Metrics | None = None) -> Supported:
+    return Supported(SHARING, "1.0", capabilities, preference, metrics)
+
+
+# The score
+
+
+def test_001_08_the_weights_are_the_sources() -> None:
+    assert list(WEIGHTS.values()) == [30, 30, 20, 15, 5]
+
+
+def test_001_08_the_sources_example_by_hand() -> None:
+    """CapabilityMatch 2/4; TaskAlignment 1; PerformanceMatch (1/2 + 1 + 1/2)/3 = 2/3; PreferenceScore (0.9 + 0.8)/2 = 0.85;
+    ContextualFit (1/2 + 1/2 + (1 + 1/2 + 1/2 + 1/2)/4)/3 = 13/24. 0.15 + 0.3 + 0.13333 + 0.1275 + 0.02708 = 0.73792."""
+    theirs, mine = example("02"), example("03")
+    peer = Peer()
+    peer.learn(theirs)
+    assert mine.context_info is not None
+    goal = Goal("data-exchange", requirements=mine.task_requirements or {})
+    found = evaluate(mine.supported_protocols[0], peer.protocols[SHARING], goal, mine.context_info, peer)
+    assert found == Evaluation(
+        SHARING,
+        7379,
+        ("query", "stream"),
+        10_000,
+        6667,
+        5417,
+        "capability 0.5, task 1, performance 0.6667, preference 0.85, context 0.5417",
+    )
+    required = Goal("data-exchange", required=("query", "stream"), requirements=goal.requirements)
+    with_required = evaluate(mine.supported_protocols[0], peer.protocols[SHARING], required, mine.context_info, peer)
+    assert with_required is not None
+    assert with_required.score == 8879
+
+
+def test_001_08_each_sub_score_has_its_weight() -> None:
+    best = Metrics("low", "high", "high", "high")
+    worst = Metrics("high", "low", "low", "low")
+    here = ContextInfo("high", "stable", ("efficiency",))
+    there = Peer(context=ContextInfo("high", "stable"))
+    full = evaluate(supported(("a",), 1, best), supported(("a",), 1, best), Goal("x"), here, there)
+    assert full is not None
+    assert (full.score, full.task, full.performance, full.context) == (10_000,) * 4
+    assert judged(supported(("a", "b")), supported(("b", "c"))).score - judged(supported(("a",)), supported(("b",))).score == 1000
+    assert judged(supported(preference=1), supported()).score - judged(supported(preference=0), supported()).score == 750
+    needs = {"dataVolume": "large", "timeConstraint": "strict", "securityLevel": "high"}
+    assert judged(supported(metrics=worst), supported(metrics=best), Goal("x", requirements=needs)).task == 0
+    assert judged(supported(metrics=best), supported(metrics=best), Goal("x", requirements=needs)).task == 10_000
+    assert judged(supported(), supported(), Goal("x", requirements=needs)).task == 5000
+    assert judged(supported(metrics=worst), supported(metrics=best)).performance == 0
+
+
+@pytest.mark.parametrize(
+    ("requirements", "task"),
+    [
+        ({}, 10_000),
+        ({"dataVolume": "huge", "mood": "good"}, 10_000),
+        ({"dataVolume": "small"}, 10_000),
+        ({"dataVolume": "medium"}, 10_000),
+        ({"dataVolume": "large"}, 5000),
+        ({"dataVolume": "large", "timeConstraint": "relaxed"}, 7500),
+        ({"dataVolume": "large", "timeConstraint": "relaxed", "securityLevel": "standard"}, 8333),
+    ],
+)
+def test_001_08_what_a_task_needs_against_what_there_is(requirements: dict[str, str], task: int) -> None:
+    assert judged(supported(), supported(), Goal("x", requirements=requirements)).task == task
+
+
+def test_001_08_required_capabilities_are_covered_or_there_is_no_match() -> None:
+    goal = Goal("x", required=("query",))
+    assert evaluate(supported(("query",)), supported(("stream",)), goal, ContextInfo(), Peer()) is None
+    found = judged(supported(("query", "a")), supported(("query", "b")), goal)
+    assert found.score == judged(supported(("query",)), supported(("query",))).score
+    assert found.capabilities == ("query",)
+
+
+def test_001_08_both_sides_count_alike() -> None:
+    one, other = supported(("a", "b"), 0.3, Metrics("low", "low")), supported(("b",), 0.95, Metrics("high", "high", "low"))
+    assert judged(one, other) == judged(other, one)
+
+
+def test_001_08_and_32_a_tie_goes_to_the_id_that_sorts_first() -> None:
+    tied = [Evaluation(f"anp:protocol:{name}:1.0", 5000, (), 0, 0, 0) for name in "bca"]
+    better = Evaluation("anp:protocol:z:1.0", 5001, (), 0, 0, 0)
+    assert [found.id[-5] for found in rank([*tied, better])] == ["z", "a", "b", "c"]
+
+
+def test_001_03_an_evaluation_without_matches_has_no_metrics() -> None:
+    assert announce([]).evaluation_metrics is None
+    told = announce([Evaluation(SHARING, 8500, ("query",), 8800, 8200, 7500)])
+    assert told.matched_protocols[0].compatibility_score == 0.85
+    assert told.evaluation_metrics is not None
+    metrics = told.evaluation_metrics
+    assert (metrics.task_alignment, metrics.performance_estimate, metrics.resource_efficiency) == (0.88, 0.82, 0.75)
+
+
+# Parameters
+
+
+def test_001_05_rules_move_numbers_and_keep_choices() -> None:
+    rules: Rules = {"size": Range(10, 20), "format": Choice(("gzip", "none"))}
+    assert preferred(rules) == {"size": 20, "format": "gzip"}
+    assert respond(rules, {"size": 99, "format": "none", "other": 1}) == {"size": 20, "format": "none"}
+    assert counter(rules, {"size": 20}, {"size": 5, "unasked": 1}) == {"size": 10}
+    for bad in ({"size": "20"}, {"size": True}, {"size": None}, {"format": "zip"}, {"format": ["gzip"]}):
+        with pytest.raises(Unsupported) as failure:
+            respond(rules, bad)
+        assert failure.value.details["parameter"] in bad
+
+
+def test_001_16_a_refused_parameter_is_replaced_by_one_that_both_support() -> None:
+    rules: Rules = {"level": Choice(("a", "b", "c")), "size": Range(10, 20)}
+    asked = {"level": "a", "size": 20}
+    assert instead(rules, asked, {"parameter": "level", "supported": ["x", "c"]}) == {"level": "c", "size": 20}
+    assert instead(rules, asked, {"parameter": "level", "supported": ["x"]}) == {"size": 20}
+    assert instead(rules, asked, {"parameter": "size", "supported": {"minimum": 1, "maximum": 15}}) == {"level": "a", "size": 15}
+    for details in ({}, {"parameter": 1}, {"parameter": "other", "supported": []}):
+        assert instead(rules, asked, details) is None
+    assert instead({"level": Fixed("a", required=True)}, {"level": "a"}, {"parameter": "level", "supported": ["b"]}) is None
+
+
+def test_one_json_value_is_another_only_of_the_same_kind() -> None:
+    assert same({"a": [1, 2.0]}, {"a": [1.0, 2]})
+    for one, other in (({"a": 1}, {"a": True}), ([0], [False]), ([1], [1, 1]), ({"a": 1}, {"b": 1}), ("1", 1), (None, False)):
+        assert not same(one, other)
+
+
+# Registry and capabilities
+
+
+def test_001_27_the_registry_has_each_id_once_and_not_without_end() -> None:
+    made = registry(sharing())
+    with pytest.raises(Conflict):
+        made.add(sharing())
+    made.remove(SHARING)
+    made.remove(SHARING)
+    assert (len(made), made.get(SHARING)) == (0, None)
+    for n in range(64):
+        made.add(Offer(f"anp:protocol:p{n}:1.0"))
+    with pytest.raises(TooLarge):
+        made.add(sharing())
+    assert [offer.id for offer in made][:2] == ["anp:protocol:p0:1.0", "anp:protocol:p1:1.0"]
+    for bad in ({"id": "x"}, {"id": SHARING, "preference": 1.5}, {"id": SHARING, "uri": "https://x"}):
+        with pytest.raises(Malformed):
+            Offer(**bad)
+
+
+def test_001_30_the_capability_manager_tells_what_is_asked_for() -> None:
+    manager = keeper(registry(sharing(), delegation()), ContextInfo("low"))
+    assert [entry.id for entry in manager.exchange().supported_protocols] == [SHARING, DELEGATION]
+    assert manager.exchange().context_info == ContextInfo("low")
+    assert [entry.id for entry in manager.exchange([SHARING]).supported_protocols] == [SHARING]
+    assert manager.details(["anp:protocol:none:1.0"]).supported_protocols == ()
+    assert manager.details([DELEGATION]).supported_protocols[0].capabilities == ("assign",)
+
+
+def test_001_26_details_complete_a_summary_and_a_summary_takes_nothing_back() -> None:
+    peer = Peer()
+    peer.learn(CapabilitiesExchange(supported_protocols=(Supported(SHARING, "1.0"),)))
+    assert peer.lacking([SHARING]) == (SHARING,)
+    peer.learn(CapabilitiesExchange(supported_protocols=(supported(("query",)),)))
+    peer.learn(CapabilitiesExchange(supported_protocols=(Supported(SHARING, "1.0"),)))
+    assert peer.lacking([SHARING]) == ()
+    assert peer.protocols[SHARING].capabilities == ("query",)
+
+
+def test_001_15_a_name_in_common_makes_a_conflict_of_versions() -> None:
+    assert nothing_in_common([SHARING], [SHARING.replace("1.0", "1.1")]).code == "flow.version-conflict"
+    assert nothing_in_common([SHARING], [DELEGATION]).code == "flow.no-common-protocol"
+    assert nothing_in_common([], []).code == "flow.no-common-protocol"
+
+
+# Experience
+
+
+def test_001_19_what_succeeded_with_a_peer_is_remembered_over_processes(tmp_path: Path) -> None:
+    agreed = Agreed(SHARING, {"ratio": 0.5, "size": 1}, {"x": True}, "https://r.example", "ab")
+    History(tmp_path).remember("did:x:1", "buy", agreed)
+    known = History(tmp_path)
+    found = known.recall("did:x:1", "buy", [SHARING])
+    assert found is not None
+    assert (found.agreed, found.confirmed) == (agreed, True)
+    assert known.recall("did:x:1", "sell", [SHARING]) is None
+    assert known.recall("did:x:1", "buy", [DELEGATION]) is None
+    known.forget("did:x:1", "buy")
+    assert History(tmp_path).recall("did:x:1", "buy", [SHARING]) is None
+
+
+def test_001_20_the_protocol_that_succeeded_most_often_is_predicted(tmp_path: Path) -> None:
+    known = History(tmp_path)
+    known.remember("did:x:1", "buy", Agreed(SHARING))
+    assert known.predict("did:x:9", "buy", [SHARING, DELEGATION]) is None
+    known.remember("did:x:2", "buy", Agreed(SHARING))
+    for _ in range(3):
+        known.remember("did:x:3", "buy", Agreed(DELEGATION))
+    assert known.predict("did:x:9", "buy", [SHARING, DELEGATION]) == DELEGATION
+    assert known.predict("did:x:9", "buy", [SHARING]) == SHARING
+    assert known.predict("did:x:3", "sell", [DELEGATION]) == DELEGATION
+    assert known.predict("did:x:9", "sell", [SHARING, DELEGATION]) is None
+
+
+def test_a_history_that_does_not_parse_is_started_anew_and_none_grows_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "MAX_ENTRIES", 3)
+    (tmp_path / "flow-history.json").write_text("{")
+    known = History(tmp_path)
+    for n in range(4):
+        known.remember(f"did:x:{n}", "buy", Agreed(SHARING))
+    again = History(tmp_path)
+    assert again.recall("did:x:0", "buy", [SHARING]) is None
+    assert again.recall("did:x:1", "buy", [SHARING]) is not None
+
+
+# Adaptation
+
+
+def watched() -> Adaptation:
+    return Adaptation(Thresholds(latency=1.0, failures=0.25, samples=4, window=8, patience=1, pause=10.0))
+
+
+def test_001_09_the_monitor_judges_by_the_last_calls() -> None:
+    watcher = watched()
+    for _ in range(3):
+        watcher.record(9.0, True)
+    assert watcher.finding() is None
+    watcher.record(9.0, True)
+    assert watcher.finding() == "slow"
+    for _ in range(8):
+        watcher.record(0.1, True)
+    assert watcher.finding() is None
+    for _ in range(3):
+        watcher.record(0.1, False)
+    assert watcher.finding() == "failing"
+
+
+def slow(watcher: Adaptation) -> None:
+    for _ in range(4):
+        watcher.record(5.0, True)
+
+
+def test_001_10_and_11_a_threshold_leads_to_parameters_first_and_then_to_another_protocol() -> None:
+    watcher, offer = watched(), sharing(parameters={"chunkSize": Range(1000, 64_000), "responseTimeout": Range(1000, 60_000)})
+    agreed, ranking = {"chunkSize": 64_000, "responseTimeout": 50_000}, [SHARING, DELEGATION]
+    assert watcher.next_change(0, offer, agreed, ranking) is None
+    slow(watcher)
+    first = watcher.next_change(0, offer, agreed, ranking)
+    assert first == Change("slow", parameters={"chunkSize": 32_000, "responseTimeout": 60_000})
+    slow(watcher)
+    assert watcher.next_change(9, offer, agreed, ranking) is None  # the change has to show first
+    assert watcher.next_change(10, offer, agreed, ranking) == Change("slow", protocol=DELEGATION)
+    slow(watcher)
+    assert watcher.next_change(30, delegation(), {}, ranking) is None
+
+
+def test_001_11_where_no_parameter_can_be_changed_the_protocol_is() -> None:
+    watcher = watched()
+    slow(watcher)
+    assert watcher.next_change(0, sharing(), {}, [SHARING, DELEGATION]) == Change("slow", protocol=DELEGATION)
+
+
+def test_001_11_whole_numbers_stay_whole_and_others_as_they_are() -> None:
+    assert adjust("failing", {"chunkSize": 1, "maxMessageSize": 5, "mode": "x", "responseTimeout": True}) == {
+        "chunkSize": 1,
+        "maxMessageSize": 2,
+        "mode": "x",
+        "responseTimeout": True,
+    }
+
+
+def test_rules_that_cannot_hold_are_refused() -> None:
+    for make in (lambda: Range(2, 1), lambda: Range(1, 2, 3), lambda: Choice(())):
+        with pytest.raises(TreatyError) as failure:
+            make()
+        assert failure.value.code == "flow.offer"

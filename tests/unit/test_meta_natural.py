@@ -1,0 +1,253 @@
+"""Natural language: as a protocol of its own (PT=10), and for what the predefined messages cannot say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from meta_peers import (
+    DOCUMENT,
+    NAMED,
+    application,
+    buyer,
+    destination_hello,
+    meta,
+    natural,
+    negotiating_buyer,
+    negotiating_shop,
+    proposal,
+    said,
+    shop,
+    source_hello,
+)
+
+from treaty_client.meta import frame, hello, messages
+from treaty_client.meta.actions import Agreement, Answered, Consider, DeliverText, Ended, Question, Running, SendBinary
+from treaty_client.meta.frame import ProtocolType
+from treaty_client.meta.machine import Limits, Machine, State
+from treaty_client.meta.messages import NaturalLanguageNegotiation
+from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
+
+ID, OTHER_ID = "0123456789abcdef", "fedcba9876543210"
+NATURAL = Agreement("", None, False)
+
+
+def error_of(machine: Machine) -> str:
+    assert machine.error is not None
+    return machine.error.code
+
+
+def question(message_id: str = ID, text: str = "In which currency?") -> bytes:
+    return meta(NaturalLanguageNegotiation("REQUEST", message_id, text))
+
+
+def response(message_id: str = ID, text: str = "In euro.") -> bytes:
+    return meta(NaturalLanguageNegotiation("RESPONSE", message_id, text))
+
+
+def natural_buyer() -> Machine:
+    machine = buyer(source_hello((), capabilities=NAMED), natural=True)
+    machine.receive(destination_hello(capabilities=NAMED).format(), 0.0)
+    return machine
+
+
+# PT=10
+
+
+def test_000_50_natural_language_alone_skips_the_negotiation() -> None:
+    source = buyer(source_hello((), capabilities=NAMED), natural=True)
+    assert source.receive(destination_hello(capabilities=NAMED).format(), 0.0) == [Running()]
+    assert (source.state, source.agreement) == (State.RUNNING, NATURAL)
+    destination = negotiating_shop(negotiates=False)
+    assert destination.receive(natural("Hello?"), 0.0) == [Running(), DeliverText("Hello?")]
+    assert (destination.state, destination.agreement) == (State.RUNNING, NATURAL)
+    assert destination.say("Hello.", 0.0) == [SendBinary(natural("Hello."))]
+    assert source.receive(natural("Hello."), 0.0) == [DeliverText("Hello.")]
+
+
+def test_000_50_it_is_optional() -> None:
+    source = buyer(source_hello((), capabilities=NAMED), natural=True)
+    source.receive(destination_hello(capabilities=()).format(), 0.0)
+    assert (source.state, error_of(source)) == (State.REJECTED, "session.not-natural")
+    for machine in (negotiating_shop(()), negotiating_buyer(())):
+        with pytest.raises(Refused) as refusal:
+            machine.say("Hello?", 0.0)
+        assert refusal.value.code == "meta.not-agreed"
+        assert machine.receive(natural("Hello?"), 0.0) == [Ended(machine.error)]
+        assert error_of(machine) == "frame.unsupported-type"
+
+
+def test_000_48_it_is_utf_8() -> None:
+    machine = natural_buyer()
+    assert machine.receive(natural("商品ID:P12345 – 1.299,99 €"), 0.0) == [DeliverText("商品ID:P12345 – 1.299,99 €")]
+    machine.receive(frame.encode(ProtocolType.NATURAL_LANGUAGE, b"\xff\xfe"), 0.0)
+    assert (machine.state, error_of(machine)) == (State.ERROR, "frame.text")
+    machine = natural_buyer()
+    for text, family in (("\ud800", Malformed), ("x" * (frame.MAX_PAYLOAD + 1), TooLarge)):
+        with pytest.raises(family):
+            machine.say(text, 0.0)
+    assert machine.state is State.RUNNING
+
+
+@pytest.mark.parametrize("make", [negotiating_buyer, negotiating_shop])
+def test_000_43_it_may_be_spoken_at_any_time_after_the_hellos(make: Callable[[], Machine]) -> None:
+    machine = make()
+    if not machine.is_source:
+        machine.receive(proposal(0), 0.0)
+    assert machine.say("One moment.", 0.0) == [SendBinary(natural("One moment."))]
+    assert machine.receive(natural("Take your time."), 0.0) == [DeliverText("Take your time.")]
+    assert machine.state is State.NEGOTIATING
+
+
+def test_before_the_hellos_nothing_is_said() -> None:
+    for machine in (buyer(source_hello(capabilities=NAMED)), shop(capabilities=NAMED)):
+        with pytest.raises(Refused):
+            machine.say("Hello?", 0.0)
+        machine.receive(natural("Hello?"), 0.0)
+        assert error_of(machine) == "hello.missing"
+
+
+def test_a_source_may_speak_before_it_proposes() -> None:
+    machine = negotiating_shop()
+    assert machine.receive(natural("Hello?"), 0.0) == [Running(), DeliverText("Hello?")]
+    assert machine.receive(proposal(0), 0.0) == [Consider(DOCUMENT, "", 1, False)]
+    assert (machine.state, machine.agreement) == (State.NEGOTIATING, None)
+    assert machine.receive(natural("Well?"), 0.0) == [DeliverText("Well?")]
+    assert machine.state is State.NEGOTIATING
+
+
+def test_there_are_no_application_messages_where_only_natural_language_is_spoken() -> None:
+    machine = natural_buyer()
+    with pytest.raises(Refused) as refusal:
+        machine.send(b"x", 0.0)
+    assert refusal.value.code == "session.natural"
+    machine.receive(application(b"x"), 0.0)
+    assert (machine.state, error_of(machine)) == (State.ERROR, "frame.unexpected")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        messages.CodeGeneration("generated"),
+        messages.TestCasesNegotiation("negotiating", "# Test case 1\n"),
+        messages.ProtocolNegotiation(0, "negotiating", DOCUMENT),
+    ],
+)
+def test_the_source_of_a_natural_session_negotiates_nothing(message: messages.MetaMessage) -> None:
+    machine = natural_buyer()
+    machine.receive(meta(message), 0.0)
+    assert error_of(machine) == "meta.unexpected"
+
+
+def test_a_destination_of_a_natural_session_has_nothing_to_test() -> None:
+    machine = negotiating_shop()
+    machine.receive(natural("Hello?"), 0.0)
+    machine.receive(meta(messages.TestCasesNegotiation("negotiating", "# Test case 1\n")), 0.0)
+    assert error_of(machine) == "meta.unexpected"
+
+
+def test_speaking_keeps_a_session_awake() -> None:
+    machine = natural_buyer()
+    assert machine.deadline == 600.0
+    machine.receive(natural("Hello?"), 100.0)
+    machine.say("Yes?", 200.0)
+    assert machine.deadline == 800.0
+
+
+# Questions
+
+
+def test_000_45_and_46_an_answer_has_its_questions_id() -> None:
+    source, destination = negotiating_buyer(), negotiating_shop()
+    assert source.ask(ID, "In which currency?", 0.0) == [SendBinary(question())]
+    assert destination.receive(question(), 0.0) == [Question(ID, "In which currency?")]
+    answered = destination.answer(ID, "In euro.", 0.0)
+    assert said(answered) == [NaturalLanguageNegotiation("RESPONSE", ID, "In euro.")]
+    assert source.receive(response(), 0.0) == [Answered(ID, "In euro.")]
+    assert destination.answer(ID, "In dollars.", 0.0) == []
+
+
+@pytest.mark.parametrize(
+    "message_id", ["", "short", "0123456789abcde", "0123456789abcdef0", "0123456789abcde\n", "0123456789abcdé"]
+)
+def test_000_46_an_id_has_16_characters(message_id: str) -> None:
+    machine = negotiating_buyer(())
+    value = f'{{"action":"naturalLanguageNegotiation","type":"REQUEST","messageId":"{message_id}","message":"?"}}'.encode()
+    machine.receive(frame.encode(ProtocolType.META, value), 0.0)
+    assert error_of(machine) in ("meta.message", "canonical.json")
+    machine = negotiating_buyer()
+    with pytest.raises(TreatyError):
+        machine.ask(message_id, "?", 0.0)
+    assert machine.deadline == 60.0
+
+
+def test_000_46_an_answer_to_no_question_is_refused() -> None:
+    machine = negotiating_buyer()
+    machine.ask(ID, "?", 0.0)
+    machine.receive(response(OTHER_ID), 0.0)
+    assert error_of(machine) == "meta.unexpected"
+    machine = negotiating_buyer()
+    machine.ask(ID, "?", 0.0)
+    machine.receive(response(), 0.0)
+    assert not machine.is_final
+    machine.receive(response(), 0.0)
+    assert error_of(machine) == "meta.unexpected"
+
+
+def test_000_46_an_id_asks_once() -> None:
+    machine = negotiating_shop()
+    machine.receive(question(), 0.0)
+    machine.answer(ID, "In euro.", 0.0)
+    machine.receive(question(), 0.0)
+    assert error_of(machine) == "question.repeated"
+    machine = negotiating_shop()
+    machine.ask(ID, "?", 0.0)
+    with pytest.raises(Refused) as refusal:
+        machine.ask(ID, "?", 0.0)
+    assert refusal.value.code == "question.repeated"
+
+
+def test_000_43_questions_need_the_capability_on_both_sides() -> None:
+    machine = negotiating_shop(tuple(name for name in NAMED if name != hello.NATURAL_LANGUAGE_NEGOTIATION))
+    with pytest.raises(Refused) as refusal:
+        machine.ask(ID, "?", 0.0)
+    assert refusal.value.code == "meta.not-agreed"
+    machine.receive(question(), 0.0)
+    assert error_of(machine) == "meta.not-agreed"
+
+
+def test_each_side_may_ask_16_questions() -> None:
+    machine = negotiating_shop()
+    for number in range(16):
+        assert machine.receive(question(f"{number:016}"), 0.0) == [Question(f"{number:016}", "In which currency?")]
+        machine.ask(f"{number:016}", "?", 0.0)
+    with pytest.raises(Refused) as refusal:
+        machine.ask("x" * 16, "?", 0.0)
+    assert refusal.value.code == "question.limit"
+    machine.receive(question("x" * 16), 0.0)
+    assert error_of(machine) == "question.limit"
+    machine = negotiating_shop(limits=Limits(questions=0))
+    machine.receive(question(), 0.0)
+    assert error_of(machine) == "question.limit"
+
+
+def test_a_question_that_is_not_answered_ends_the_session() -> None:
+    machine = natural_buyer()
+    machine.ask(ID, "?", 10.0)
+    machine.ask(OTHER_ID, "?", 20.0)
+    assert machine.deadline == 70.0
+    machine.receive(response(), 30.0)
+    assert machine.deadline == 80.0
+    machine.tick(80.0)
+    assert (machine.state, error_of(machine)) == (State.TIMEOUT, "session.reply-timeout")
+
+
+def test_empty_or_endless_questions_are_not_asked() -> None:
+    machine = negotiating_shop()
+    machine.receive(question(), 0.0)
+    for text, family in (("", Malformed), ("x" * (messages.MAX_QUESTION + 1), TooLarge)):
+        with pytest.raises(family):
+            machine.ask(OTHER_ID, text, 0.0)
+        with pytest.raises(family):
+            machine.answer(ID, text, 0.0)
+    assert machine.answer(ID, "In euro.", 0.0) == [SendBinary(response())]

@@ -1,0 +1,56 @@
+"""What commands print of foreign texts does nothing to a terminal."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from treaty_client.cli import protocols
+from treaty_client.cli.context import Options
+from treaty_client.cli.output import Output
+from treaty_client.registries.api import Page, RegistryClient, Summary
+from treaty_consensus.errors import Refused
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202egnp.exe\u2028\x9b31m\U000e0001"
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> str:
+    """All that was printed, without its line ends."""
+    said, errors = capsys.readouterr()
+    return (said + errors).replace("\n", "")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_nothing_that_is_printed_works_on_the_terminal(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output(as_json)
+    output.say(f"First {HOSTILE}\nsecond line")
+    output.result({"text": f"数 {HOSTILE}"}, f"Result {HOSTILE}")
+    said = capsys.readouterr().out
+    assert said.replace("\n", "").isprintable()
+    assert (json.loads(said) == {"text": f"数 {HOSTILE}"}) if as_json else ("\nsecond line\n" in said)
+    assert ("数" in said) is as_json
+    output.error(Refused("some.code", HOSTILE, fix=HOSTILE))
+    text = shown(capsys)
+    assert text.isprintable() and "some.code" in text
+
+
+def test_what_a_registry_lists_forges_no_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    found = Summary(HOSTILE, "a/b", f"{HOSTILE}\nhttps://forged.example/", "0" * 64, "did:wba:a.example", "published")
+
+    async def search(client: RegistryClient, words: str, *, topic: str, limit: int) -> Page:
+        return Page((found,))
+
+    monkeypatch.setattr(RegistryClient, "search", search)
+    monkeypatch.setattr(Options, "trusted", lambda options: _Trusted())
+    protocols.search("words", options=Options())
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert all(line.isprintable() for line in lines)
+
+
+class _Trusted:
+    """A registry that is trusted."""
+
+    class name:  # noqa: N801
+        base_url = "https://registry.example"

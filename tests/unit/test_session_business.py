@@ -1,0 +1,92 @@
+"""What an agent offers before there is a protocol: what a function's signature says of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypedDict
+
+import msgspec
+import pytest
+
+from treaty_client.session.business import Offers, capability_of
+from treaty_consensus.errors import Malformed
+
+
+class Product(TypedDict):
+    productId: str
+    price: float
+
+
+@dataclass
+class Filter:
+    below: Annotated[float, msgspec.Meta(gt=0)]
+    currency: Literal["EUR", "USD"] = "EUR"
+
+
+async def search(words: str, filter: Filter, limit: int = 10) -> list[Product]:
+    """Find products.
+
+    By their names.
+    """
+    return []
+
+
+def test_a_function_is_described_by_its_name_docstring_and_hints() -> None:
+    found = capability_of(search)
+    assert (found.name, found.description) == ("search", "Find products.\n\nBy their names.")
+    properties: Any = found.arguments["properties"]
+    definitions: Any = found.arguments["$defs"]
+    assert found.arguments["type"] == "object"
+    assert found.arguments["required"] == ["words", "filter"]
+    assert found.arguments["additionalProperties"] is False
+    assert properties["words"] == {"type": "string"}
+    assert properties["filter"]["$ref"] == "#/$defs/Filter"
+    assert definitions["Filter"]["properties"]["below"] == {"type": "number", "exclusiveMinimum": 0}
+    assert found.result["type"] == "array"
+    assert found.result["items"] == {"$ref": "#/$defs/Product"}
+
+
+def test_what_has_no_hint_may_be_anything() -> None:
+    def ping(value, other=None):  # type: ignore[no-untyped-def]
+        return value
+
+    found = capability_of(ping)
+    assert found.description == ""
+    assert found.arguments["properties"] == {"value": {}, "other": {"default": None}} or found.arguments["properties"] == {
+        "value": {}, "other": {},
+    }  # fmt: skip
+    assert (found.arguments["required"], dict(found.result)) == (["value"], {})
+
+
+def positional(value: str, /) -> str:
+    return value
+
+
+def variadic(**values: str) -> str:
+    return ""
+
+
+def undescribable(value: complex) -> str:
+    return ""
+
+
+def unknown(value: Nowhere) -> str:  # type: ignore[name-defined] # noqa: F821
+    return ""
+
+
+@pytest.mark.parametrize("function", [positional, variadic, undescribable, unknown, lambda value: value])
+def test_what_cannot_be_described_or_called_by_name_is_refused_and_not_offered(function: Any) -> None:
+    offers = Offers()
+    with pytest.raises(Malformed) as refusal:
+        offers.add(function)
+    assert refusal.value.code == "agent.function"
+    assert offers.capabilities == ()
+    assert offers.functions.names == ()
+
+
+def test_a_name_is_offered_once() -> None:
+    offers = Offers()
+    offers.add(search)
+    with pytest.raises(Malformed):
+        offers.add(search)
+    assert len(offers.capabilities) == 1
