@@ -40,6 +40,7 @@ check: $(VENV)/development ## Lint, types, import directions
 
 bench: $(VENV)/development ## The table of ratios that the docs quote
 	$(BIN)/python -m bench
+	$(BIN)/python -m bench agreeing
 
 LOCK := $(BIN)/uv pip compile --quiet pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"

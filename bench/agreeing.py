@@ -35,7 +35,6 @@ from treaty_client.model.openai import OpenAIModel
 from treaty_client.negotiation.model_negotiator import ModelNegotiators
 from treaty_client.negotiation.negotiator import Requirement
 from treaty_client.policy import Policy
-from treaty_client.session.timing import SessionTimeouts
 from treaty_client.transport.connection import Connection
 
 from . import report
@@ -49,8 +48,8 @@ from scripted_model import KEY, ScriptedModel, scripted_model
 REST = 0.4
 """Seconds after a session in which both sides start the next sandboxes."""
 TOPIC = "commerce/product-info"
-RESULT = Path(__file__).parent / "agreeing.json"
-_TIMEOUTS = SessionTimeouts(code=120, reply=120)
+RESULT = Path(__file__).parent / "agreeing.md"
+COLUMNS = ("round trips", "messages", "bytes sent", "bytes received", "model asked", "ms")
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -64,15 +63,6 @@ class Way(msgspec.Struct, frozen=True):
     received: int
     requests: int
     milliseconds: float
-
-
-class Figure(msgspec.Struct, frozen=True):
-    """What is kept of a run."""
-
-    ways: tuple[Way, ...]
-    rounds: int
-    machine: str
-    measured: str
 
 
 @dataclass
@@ -132,7 +122,7 @@ class Scene:
         plan = next(script for script in self.model.scripts if script.topic == TOPIC)
         with _negotiators(self.model) as negotiators:
             home = self.folder / f"negotiator-{next(self._numbers)}"
-            made = Agent(Identity.create(), self.registry.name, Policy(), home=home, negotiators=negotiators, timeouts=_TIMEOUTS)
+            made = Agent(Identity.create(), self.registry.name, Policy(), home=home, negotiators=negotiators)
             async with made as agent:
                 return await self._meet("by negotiation", agent, self._elsewhere(), requirement=Requirement(plan.requirement))
 
@@ -165,7 +155,7 @@ async def scene() -> AsyncIterator[Scene]:
             protocol, publisher = await writer.publish("1.1"), writer.identity.did
         policy = Policy(publishers=[publisher])
         negotiators = stack.enter_context(_negotiators(model))
-        shop = Agent(Identity.create(), served.name, policy, home=folder / "shop", negotiators=negotiators, timeouts=_TIMEOUTS)
+        shop = Agent(Identity.create(), served.name, policy, home=folder / "shop", negotiators=negotiators)
         await stack.enter_async_context(shop)
 
         async def getProductInfo(productId: str = "", productName: str = "") -> dict[str, Any]:  # noqa: N802, N803
@@ -211,11 +201,17 @@ def main(arguments: list[str]) -> int:
     console = Console(highlight=False, emoji=False)
     with console.status("three ways to agree"):
         ways = asyncio.run(measure(rounds))
-    figure = Figure(tuple(ways), rounds, report.machine(), time.strftime("%Y-%m-%d", time.gmtime()))
-    RESULT.write_bytes(msgspec.json.format(msgspec.json.encode(figure), indent=2) + b"\n")
-    table = Table("", *("round trips", "messages", "bytes sent", "bytes received", "model asked", "ms"))
-    for way in ways:
-        numbers = (way.round_trips, way.messages, way.sent, way.received, way.requests, way.milliseconds)
-        table.add_row(way.way, *(f"{number:,}" for number in numbers))
+    rows = [(way.way, *(f"{number:,}" for number in msgspec.structs.astuple(way)[1:])) for way in ways]
+    RESULT.write_text(_markdown(rows, rounds), encoding="utf-8")
+    table = Table("", *COLUMNS)
+    for row in rows:
+        table.add_row(*row)
     console.print(table)
     return 0
+
+
+def _markdown(rows: list[tuple[str, ...]], rounds: int) -> str:
+    where = f"{report.machine()}, {time.strftime('%Y-%m-%d', time.gmtime())}"
+    lines = [("", *COLUMNS), ("---", *("---:" for _ in COLUMNS)), *rows]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"Medians of {rounds} runs by `python -m bench agreeing`; {where}.\n\n{table}\n"

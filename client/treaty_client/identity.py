@@ -9,8 +9,8 @@ The file is one line of canonical JSON, readable by its owner alone (0600):
 bound to its first key (`key_binding`); then the document carries that key's proof.
 
 A rotation puts a new key in the place of the old one, under the next free name (`#key-2`). `kept` are the keys that sign no more
-for the DID and are needed all the same: the one that it is bound to, for its proof, and the one before the newest rotation, which
-alone can vouch for its successor.
+for the DID and are needed all the same: the one that it is bound to, for its proof, and those before the newest rotations, one of
+which a log knows and only which can vouch for its successor there.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ from . import durable
 from .key_binding import bound_segment, is_bound, with_proof
 
 MAX_FILE = 4096
+MAX_KEPT = 4
+"""Rotations that a log may be behind."""
 FRAGMENT = "key-1"
 _CONTEXTS = ["https://www.w3.org/ns/did/v1", "https://w3id.org/security/multikey/v1"]
 _PROOF_CONTEXTS = [_CONTEXTS[0], "https://w3id.org/security/data-integrity/v2", _CONTEXTS[1]]
@@ -128,8 +130,9 @@ class Identity:
         if self.parsed.method == "key":
             raise Refused("identity.rotate", "A did:key is its key, and cannot have another.", fix="Use a domain: did:wba.")
         former, binding = KeyPair(self.key_id, self.private_key), self._binding
-        kept = (former,) if binding is None or binding.id == former.id else (binding, former)
-        number = 1 + max(_number(pair.id) for pair in (former, *kept))
+        everything = (*self.kept, former)
+        kept = tuple(pair for pair in everything if pair in everything[-MAX_KEPT:] or pair == binding)
+        number = 1 + max(_number(pair.id) for pair in everything)
         return replace(self, key_id=f"{self.did}#key-{number}", private_key=Ed25519PrivateKey.generate(), kept=kept)
 
     def supersede(self, former: Identity, path: Path) -> None:

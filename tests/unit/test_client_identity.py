@@ -136,7 +136,20 @@ def test_a_rotation_lists_the_new_key_alone_for_authentication() -> None:
     assert len({identity.public_key for identity in (first, second, third)}) == 3
     for identity in (second, third):
         assert authentication_keys(identity.did_document(), identity.parsed) == {identity.key_id: identity.public_key}
-    assert [pair.id for pair in third.kept] == [second.key_id]
+    assert [pair.id for pair in third.kept] == [first.key_id, second.key_id]
+
+
+@pytest.mark.parametrize("bind", [False, True])
+def test_a_log_may_be_some_rotations_behind(tmp_path: Path, bind: bool) -> None:
+    first = newest = Identity.create("alice.example:shop", bind=bind)
+    for _ in range(7):
+        newest = newest.rotated()
+    kept = [pair.id.partition("#")[2] for pair in newest.kept]
+    assert kept == [*(["key-1"] if bind else []), "key-4", "key-5", "key-6", "key-7"]
+    assert newest.did == first.did and newest.key_id.endswith("#key-8")
+    newest.save(tmp_path / "identity.json")
+    again = Identity.load(tmp_path / "identity.json")
+    assert [(pair.id, pair.public) for pair in again.kept] == [(pair.id, pair.public) for pair in newest.kept]
 
 
 def test_a_bound_did_stays_bound_to_its_first_key_through_rotations() -> None:
