@@ -133,7 +133,7 @@ class EgressGuard:
             failure: TreatyError = Unavailable("egress.deadline", f"{host} did not answer within {DEADLINE:.0f} seconds.")
             failure.__cause__ = error
         except (httpx.HTTPError, OSError) as error:
-            failure = Unavailable("egress.unreachable", f"{host} could not be reached: {type(error).__name__}.")
+            failure = _unreachable(host, error)
             failure.__cause__ = error
         except TreatyError as error:
             failure = error
@@ -183,8 +183,13 @@ async def strangers_network(network: Network, url: str, *, lookup: Lookup | None
     except TimeoutError as error:
         raise Unavailable("egress.deadline", f"The address of {host} was not known within {DEADLINE:.0f} seconds.") from error
     except OSError as error:
-        raise Unavailable("egress.unreachable", f"{host} could not be reached: {type(error).__name__}.") from error
+        raise _unreachable(host, error) from error
     return replace(network, resolve={**network.resolve, host: address})
+
+
+def _unreachable(host: str, error: Exception) -> Unavailable:
+    why = "no name server knows it" if isinstance(error, socket.gaierror) else type(error).__name__
+    return Unavailable("egress.unreachable", f"{host} could not be reached: {why}.", fix="See whether the name is right.")
 
 
 async def _public_address(host: str, port: int, lookup: Lookup) -> Address:

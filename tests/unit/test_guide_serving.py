@@ -1,0 +1,58 @@
+"""The guide to serving is executed: its Python with a shop and a buyer over TLS, its commands in a home of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import ssl
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loopback import Loopback
+from meetings import LAPTOP, URI_1, buyer, shop
+
+from treaty_client.network.hosts import Address
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "serving.md").read_text(encoding="utf-8")
+HOST = "shop.example"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def guide(monkeypatch: pytest.MonkeyPatch) -> Any:
+    module = types.ModuleType("serving_guide")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for block in blocks("python"):
+        exec(compile(block, "docs/guides/serving.md", "exec"), module.__dict__)
+    return module
+
+
+async def test_a_domain_is_enough_to_meet(tmp_path: Path, guide: Any) -> None:
+    loopback, tls = Loopback(tmp_path), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    loopback.authority.issue_cert(HOST).configure_cert(tls)
+    seller = shop(tmp_path, URI_1)
+    async with seller.agent, guide.door(seller.agent, tls, "127.0.0.1", 0) as port:
+        loopback.addresses[HOST] = Address("127.0.0.1", port)
+        async with buyer(tmp_path, network=loopback.network()).agent as customer:
+            assert await guide.visit(customer) == LAPTOP
+
+
+def test_the_commands_make_a_bound_did_and_rotate_its_key(tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "TREATY_HOME": str(tmp_path / "home"),
+    }
+    (script,) = blocks("sh")
+    subprocess.run(["bash", "-euc", script], cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=60)
+    document = json.loads((tmp_path / "did.json").read_text())
+    assert document["id"].startswith(f"did:wba:{HOST}:e1_")
+    assert [key.partition("#")[2] for key in document["authentication"]] == ["key-2"]
