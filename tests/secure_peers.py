@@ -39,7 +39,7 @@ def draws(name: str) -> Callable[[int], bytes]:
     return lambda size: hashlib.shake_256(f"{name} {next(numbers)}".encode()).digest(size)
 
 
-async def resolve(did: str) -> Mapping[str, Any]:
+async def resolve(did: str, key_id: str = "") -> Mapping[str, Any]:
     """The documents of everybody here."""
     if did not in DOCUMENTS:
         raise NotFound("did.unknown", f"{did} has no document.")
@@ -85,7 +85,7 @@ class Peer:
             match action:
                 case Send(text):
                     replies.append(text)
-                case Resolve(did):
+                case Resolve(did, _):
                     replies += self._act(self.channel.resolved(self.documents[did], now), now)
                 case Message(content):
                     self.got.append(content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,9 +13,11 @@ from secure_peers import BUYER, MALLORY, SHOP, greet, plain_hello, resolve, secu
 
 from treaty_client.meta.frame import MAX_FRAME
 from treaty_client.network.hosts import Network
+from treaty_client.network.resolver import DidDocument, DidResolver, read_did_document
 from treaty_client.transport import listener, memory, reconnect
 from treaty_client.transport.connection import Connection, ConnectionLost
 from treaty_client.transport.secure import SecureConnection
+from treaty_consensus.did import Did
 from treaty_consensus.errors import NotFound, TooLarge, TreatyError
 
 ASKED = plain_hello("sourceHello", BUYER, SHOP.did)
@@ -146,7 +149,7 @@ async def test_the_handshake_takes_bounded_time_on_either_side() -> None:
 
 
 async def test_a_slow_resolver_is_not_waited_for_longer() -> None:
-    async def slow(did: str) -> Mapping[str, Any]:
+    async def slow(did: str, key_id: str) -> Mapping[str, Any]:
         await asyncio.sleep(60)
         return {}
 
@@ -157,7 +160,7 @@ async def test_a_slow_resolver_is_not_waited_for_longer() -> None:
 
 
 async def test_a_document_that_cannot_be_had_proves_nothing() -> None:
-    async def nothing(did: str) -> Mapping[str, Any]:
+    async def nothing(did: str, key_id: str) -> Mapping[str, Any]:
         raise NotFound("did.unknown", f"{did} has no document.")
 
     near, far = secured(*memory.pair(), resolve=nothing)
@@ -166,14 +169,33 @@ async def test_a_document_that_cannot_be_had_proves_nothing() -> None:
     assert far.peer == ""
 
 
+async def test_a_rotated_key_proves_its_did_at_once_though_the_document_before_is_remembered() -> None:
+    served = {identity.did: json.dumps(identity.did_document()).encode() for identity in (BUYER, SHOP)}
+    seconds = iter(range(0, 1000, 10))
+
+    async def fetch(did: Did) -> DidDocument:
+        return read_did_document(did, served[did.text])
+
+    resolver = DidResolver(fetch, clock=lambda: next(seconds))
+    await resolver.document(BUYER.did)
+    rotated = BUYER.rotated()
+    served[BUYER.did] = json.dumps(rotated.did_document()).encode()
+    here, there = memory.pair()
+    near = SecureConnection.source(here, rotated, resolve=resolver.document)
+    far = SecureConnection.destination(there, SHOP, resolve=resolver.document)
+    await near.send(plain_hello("sourceHello", rotated, SHOP.did))
+    assert isinstance(await far.receive(), str)
+    assert far.peer == BUYER.did
+
+
 async def test_cancelling_receive_while_a_did_is_resolved_loses_nothing() -> None:
     asked = asyncio.Event()
 
-    async def slow_once(did: str) -> Mapping[str, Any]:
+    async def slow_once(did: str, key_id: str) -> Mapping[str, Any]:
         if not asked.is_set():
             asked.set()
             await asyncio.sleep(60)
-        return await resolve(did)
+        return await resolve(did, key_id)
 
     near, far = secured(*memory.pair(), resolve=slow_once)
     await near.send(ASKED)

@@ -109,9 +109,9 @@ class DidResolver:
         self._remember(did, asked, document)
         return document
 
-    async def document(self, did: str) -> Mapping[str, Any]:
+    async def document(self, did: str, listing: str = "") -> Mapping[str, Any]:
         """The parsed document of a DID that has one. Raises what `resolve` raises, and `Malformed` for what is no DID."""
-        found = await self.resolve(parse_did(did))
+        found = await self.resolve(parse_did(did), listing=listing)
         value: dict[str, Any] = canonical.parse_json(found.data, limit=MAX_DID_DOCUMENT, what="DID document")
         return value
 

@@ -22,8 +22,9 @@ from ..meta.secure.keys import Signer
 from ..meta.secure.records import Close, Message
 from .connection import Connection, ConnectionLost
 
-Resolver: TypeAlias = Callable[[str], Awaitable[Mapping[str, Any]]]
-"""Gets the document of a DID, as parsed JSON, or raises `TreatyError`. Never asked for a did:key."""
+Resolver: TypeAlias = Callable[[str, str], Awaitable[Mapping[str, Any]]]
+"""Gets the document of a DID, as parsed JSON, one that lists this key if there is one by now, or raises `TreatyError`. Never
+asked for a did:key."""
 
 _T = TypeVar("_T")
 
@@ -54,7 +55,7 @@ class SecureConnection:
         self._may_send = asyncio.Event()
         self._arrived: deque[str | bytes] = deque()
         self._replies: deque[str] = deque()
-        self._claimed = ""
+        self._claimed: Resolve | None = None
         self._ended: ConnectionLost | None = None
         self._closed = self._said_so = self._torn = False
 
@@ -134,7 +135,7 @@ class SecureConnection:
         self._channel.check_whole()
         if self._claimed:
             document = await self._in_time(self._document(self._claimed))
-            self._claimed = ""
+            self._claimed = None
             self._act(self._channel.resolved(document, self._clock()))
         else:
             try:
@@ -153,8 +154,8 @@ class SecureConnection:
             match action:
                 case Send(text):
                     self._replies.append(text)
-                case Resolve(did):
-                    self._claimed = did
+                case Resolve() as claimed:
+                    self._claimed = claimed
                 case Message(content):
                     self._check_peer()
                     self._arrived.append(content)
@@ -167,11 +168,12 @@ class SecureConnection:
         if proved and known and proved != known:
             raise Unauthorized("secure.identity", f"The transport proved {known}, the handshake {proved[:120]}.")
 
-    async def _document(self, did: str) -> Mapping[str, Any]:
+    async def _document(self, claimed: Resolve) -> Mapping[str, Any]:
         try:
-            return await self._resolve(did)
+            return await self._resolve(*claimed)
         except TreatyError as error:
-            raise Unauthorized("secure.unresolved", f"The document of {did[:120]} cannot be had: {error.message}") from error
+            text = f"The document of {claimed.did[:120]} cannot be had: {error.message}"
+            raise Unauthorized("secure.unresolved", text) from error
 
     async def _in_time(self, work: Awaitable[_T]) -> _T:
         """Bounded by the time for the handshake, until that is over."""

@@ -60,9 +60,11 @@ class Send(NamedTuple):
 
 
 class Resolve(NamedTuple):
-    """Get the document of this DID, then call `resolved`; nothing is to be received meanwhile."""
+    """Get the document of this DID, then call `resolved`; nothing is to be received meanwhile. A document that is remembered and
+    lacks the key `key_id` may be older than a rotation."""
 
     did: str
+    key_id: str
 
 
 Action: TypeAlias = Send | Resolve | Message | Close
@@ -268,7 +270,7 @@ class SecureChannel:
             raise _not_theirs(fields.source_did)
         self.state = State.PROVING
         own = keys.own_key(key_id)
-        return [Resolve(fields.source_did)] if own is None else self._prove(own, now)
+        return [Resolve(fields.source_did, key_id)] if own is None else self._prove(own, now)
 
     def _prove(self, listed: PublicKey, now: float) -> list[Action]:
         fields = self._peers.fields
