@@ -92,11 +92,11 @@ class Agent:
     ) -> None:
         """`registry`: BASE_URL#VKEY, from now on among those that `home` (default: $TREATY_HOME or ~/.treaty) trusts; what is
         negotiated is published and reported there. `policy`: the default runs nothing. `timeouts`: longer ones for whoever
-        negotiates, unless given. `flow`: what is chosen of the flow profile. `negotiators`: who decides in negotiations, closed
-        with the agent; without, there are none. `on_escalation`: asked when they fail
-        (`session.escalation`). `on_event`: told of every session's events as they happen; must not block. `transcripts`: a
-        folder for a transcript of every session, business data included. `ports`: what to stand on instead of the network and
-        the sandbox.
+        negotiates, unless given. `limits`: of messages and bytes in a session. `flow`: what is chosen of the flow profile.
+        `negotiators`: who decides in negotiations, closed with the agent; without, there are none. `on_escalation`: asked when
+        they fail (`session.escalation`). `on_event`: told of the Hello profile's events as they happen; must not block.
+        `transcripts`: a folder for a transcript of every session of the Hello profile, business data included. `ports`: what to
+        stand on instead of the network and the sandbox.
 
         Raises `Malformed` for a registry without its key, `Conflict` for one that is trusted by another key, `Refused`
         (`agent.isolation`) for negotiators without a sandbox.

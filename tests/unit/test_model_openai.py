@@ -29,7 +29,7 @@ from scripted_model import (
 )
 
 from treaty_client.model.budget import Allowance, Budget
-from treaty_client.model.openai import MAX_QUOTED, MAX_REQUEST, OpenAIModel, no_model
+from treaty_client.model.openai import MAX_QUOTED, MAX_REQUEST, OpenAIModel
 from treaty_client.model.port import Prompt
 from treaty_client.network.hosts import Network
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError, Unavailable
@@ -307,8 +307,3 @@ async def test_configuration_from_the_environment(server: ScriptedModel) -> None
     assert model is not None
     assert await model.complete(prompt(server)) == server.scripts[0].draft
     await model.aclose()
-
-
-def test_no_model_says_what_to_do() -> None:
-    assert no_model().code == "model.none"
-    assert "TREATY_MODEL_URL" in no_model().fix

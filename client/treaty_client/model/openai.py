@@ -253,15 +253,6 @@ class OpenAIModel:
         return Unavailable("model.unavailable", f"{self._url} answered with status {reply.status}. {said}".strip())
 
 
-def no_model() -> Unavailable:
-    """What is raised where a language model is needed and none is configured."""
-    return Unavailable(
-        "model.none",
-        "No language model is configured.",
-        fix="Set TREATY_MODEL_URL and TREATY_MODEL, or speak a protocol that is published already.",
-    )
-
-
 def _endpoint(base_url: str, *, secret: bool) -> str:
     Network().endpoint(base_url)
     parts = urlsplit(base_url)

@@ -65,7 +65,7 @@ class Wish:
             raise Refused(
                 "agent.no-negotiator",
                 "A requirement is negotiated, and no language model or other negotiator is configured.",
-                fix="Agent(…, negotiators=…), or name a topic or protocols.",
+                fix="Give the agent a model: set TREATY_MODEL_URL, Agent(…, negotiators=…). Or name a topic or protocols.",
             )
 
     @property
