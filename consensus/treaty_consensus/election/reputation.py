@@ -1,0 +1,62 @@
+"""Reputation: from trust to weight. Nobody is more than one full voice, and splitting a voice gives no more than its trust.
+
+With x the trust of all principals, a the age of one in epochs, n the counterparties heard of it in a topic:
+
+    m*   = max { m : 2 · Σ min(x, m) ≤ Σ x }                         the cap
+    w    = ⌊⌊ONE · min(x, m*) / m*⌋ · min(a, A) / A⌋                 the base weight, A = `mature` epochs; 0 where m* is 0
+    w_t  = ⌊w · min(n, N) / N⌋                                       in a topic, N = `counterparties`
+    heard is who has x > 0 and share · x ≥ m*
+
+A full voice weighs ONE, as in a development electorate; the election's rule compares weights with each other only, so the unit
+changes nothing.
+
+Below the cap weight is proportional to trust, never a root or logarithm of it: whoever has trust X, in whatever pieces, weighs at
+most ⌊ONE · X / m*⌋, so splitting wins back at most what the cap took away. The cap takes away half of all trust: a set's share of
+what is left is at most about twice its share of trust.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .arithmetic import ONE, Amounts
+
+_ONE: Final = np.uint64(ONE)
+
+
+def cap(trust: Amounts) -> int:
+    """m* of the trust of all, each at most ONE and fewer than 2^31 of them. At most half of the largest; 0 where there is no
+    trust."""
+    total = int(trust.sum())
+    if not total:
+        return 0
+    ascending = np.sort(trust)
+    below = np.cumsum(ascending)
+    above = np.arange(len(ascending) - 1, -1, -1, dtype=np.uint64)
+    fits = 2 * (below + ascending * above) <= total  # Σ min(x, m) at m = each amount, never decreasing
+    count = int(fits.sum())  # so the cap lies from the last amount that fits up to the next
+    spent = int(below[count - 1]) if count else 0
+    return (total // 2 - spent) // (len(ascending) - count)
+
+
+def base_weight(trust: Amounts, cap: int, ages: NDArray[np.integer[Any]], mature: int) -> Amounts:
+    """w of each principal, 0 … ONE. `cap`: m* of this trust; `ages`: epochs since each first appeared; `mature`: 1 … 2^16."""
+    if not cap:
+        return np.zeros_like(trust)
+    voices = np.minimum(trust, np.uint64(cap)) * _ONE // np.uint64(cap)  # m* is at most ONE / 2: no more than 2^63
+    weights: Amounts = voices * np.minimum(ages, mature).astype(np.uint64) // np.uint64(mature)
+    return weights
+
+
+def in_topic(weight: int, heard: int, counterparties: int) -> int:
+    """w_t of a principal of base weight `weight` that was heard of by `heard` different counterparties in the topic."""
+    return weight * min(heard, counterparties) // counterparties
+
+
+def audible(trust: Amounts, cap: int, share: int) -> NDArray[np.bool_]:
+    """Whose word as a counterparty counts: x > 0 and share · x ≥ m*. `share`: 1 … 2^16."""
+    heard: NDArray[np.bool_] = (trust > 0) & (trust * np.uint64(share) >= cap)
+    return heard
