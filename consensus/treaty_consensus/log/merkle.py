@@ -126,6 +126,16 @@ def verify_consistency(old_size: int, new_size: int, old_root: bytes, new_root: 
         return
     # A perfect old tree is itself a node of the new one; its root is known and left out of the proof.
     path = [old_root, *proof] if old_size & (old_size - 1) == 0 else list(proof)
+    if consistency_roots(old_size, new_size, path) != (old_root, new_root):
+        raise _inconsistent("the proof leads to other roots")
+
+
+def consistency_roots(old_size: int, new_size: int, path: Sequence[bytes]) -> tuple[bytes, bytes]:
+    """The roots of the old and of the new tree to which a consistency proof leads, for 0 < old_size < new_size.
+
+    `path`: the proof, after the old tree's root where `old_size` is a power of two, since the proof leaves that out. Raises
+    `Untrusted("log.consistency")` when it is not as long as the sizes ask for.
+    """
     if not path:
         raise _inconsistent("the proof is too short")
     node, last = old_size - 1, new_size - 1
@@ -145,8 +155,7 @@ def verify_consistency(old_size: int, new_size: int, old_root: bytes, new_root: 
         node, last = node >> 1, last >> 1
     if last != 0:
         raise _inconsistent("the proof is too short")
-    if old_computed != old_root or new_computed != new_root:
-        raise _inconsistent("the proof leads to other roots")
+    return old_computed, new_computed
 
 
 class Frontier:

@@ -220,6 +220,21 @@ def open_note(note: bytes, keys: Iterable[VerifierKey]) -> Note:
     return Note(text, tuple(verified.values()), note)
 
 
+def signature_lines(note: bytes, keys: Iterable[VerifierKey]) -> bytes:
+    """The signature lines of these keys, in the note's order: what another note of the same text can take over.
+
+    Raises as `open_note`.
+    """
+    opened = open_note(note, keys)
+    known = {(signature.key.name, signature.key.id) for signature in opened.signatures}
+    return b"".join(line.encode() for line in _parse(note)[1] if (line.name, line.key_id) in known)
+
+
+def text_of(note: bytes) -> str:
+    """The text of a note of which nothing is verified yet. Raises `Malformed` or `TooLarge`."""
+    return _parse(note)[0]
+
+
 def check_text(text: str) -> None:
     """Raise `Malformed` unless `text` can be the text of a note."""
     if not text.endswith("\n") or not _is_clean(text):
