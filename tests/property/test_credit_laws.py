@@ -1,0 +1,191 @@
+"""Laws of standing, on random histories of reports, elections, bars and changing clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from math import log
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treaty_consensus.election.arithmetic import ONE, decay, part
+from treaty_consensus.election.credit import Credits, Earned, first_disjoint
+from treaty_consensus.election.report import Agreed, Pair
+from treaty_consensus.kinds import Credit
+
+TERMS = Credit(report_share=8, epochs=3, pairs=4)
+HORIZON = 2
+NAMES = "abcdefgh"
+TOPIC = "commerce/product-info"
+
+pairs = st.sampled_from(list(combinations(NAMES, 2))).map(lambda two: Pair.of(*two))
+facts = st.tuples(pairs, st.sampled_from(["one", "two"]), st.sampled_from(["x", "y"]))
+epochs = st.tuples(
+    st.lists(facts, max_size=8, unique=True),
+    st.dictionaries(st.sampled_from(["one", "two"]), st.sampled_from(["x", "y"])),
+    st.lists(st.sampled_from("PQRS"), min_size=len(NAMES), max_size=len(NAMES)),
+    st.sets(st.sampled_from(NAMES), max_size=2),
+)
+histories = st.lists(epochs, max_size=25)
+_Epoch = tuple[list[tuple[Pair, str, str]], dict[str, str], list[str], set[str]]
+
+
+class History:
+    """A history played: what was earned in each epoch, and the credits after each."""
+
+    def __init__(self, history: Sequence[_Epoch]) -> None:
+        self.credits, self.earned, self.after = Credits(), list[list[Earned]](), list[Credits]()
+        self.reports: list[list[Agreed]] = []
+        self.clusters: list[dict[str, str]] = []
+        leaf = 0
+        for epoch, (said, elected, labels, barred) in enumerate(history):
+            clusters = {name: label for name, label in zip(NAMES, labels, strict=True) if name not in barred}
+            counting = [(pair, topic, document) for pair, topic, document in said if clusters.keys() >= set(pair)]
+            reports = [Agreed(leaf + place, *report) for place, report in enumerate(counting)]
+            leaf += len(reports)
+            self.credits, earned = self.credits.close(epoch, clusters, reports, TERMS, HORIZON, elected)
+            self.earned.append(earned)
+            self.after.append(self.credits)
+            self.reports.append(reports)
+            self.clusters.append(clusters)
+
+
+def independent(clusters: dict[str, str], one: Pair, other: Pair) -> bool:
+    return not {clusters[name] for name in one} & {clusters[name] for name in other}
+
+
+@given(histories)
+def test_every_credit_rests_on_a_report_of_ones_own_and_an_independent_one(history: list[_Epoch]) -> None:
+    played = History(history)
+    logged = {report.leaf: (epoch, report) for epoch, reports in enumerate(played.reports) for report in reports}
+    for epoch, earned in enumerate(played.earned):
+        clusters = played.clusters[epoch]
+        for credit in earned:
+            since, report = logged[credit.leaf]
+            assert credit.principal in report.pair
+            assert (report.topic, report.document) == (credit.topic, credit.document)
+            if credit.reason == "reported":
+                assert 0 <= epoch - since < TERMS.epochs
+                assert any(
+                    credit.corroborator in other.pair and independent(clusters, report.pair, other.pair)
+                    for other in played.reports[epoch]
+                    if (other.topic, other.document) == (report.topic, report.document)
+                )
+            else:
+                assert history[epoch][1][credit.topic] == credit.document
+
+
+@given(histories)
+def test_nobody_who_weighs_nothing_earns(history: list[_Epoch]) -> None:
+    played = History(history)
+    for earned, clusters in zip(played.earned, played.clusters, strict=True):
+        for credit in earned:
+            assert {credit.principal} <= clusters.keys()
+
+
+@given(histories)
+def test_a_fact_earns_each_of_its_reporters_one_credit_of_each_kind_until_it_has_faded(history: list[_Epoch]) -> None:
+    played = History(history)
+    reported: dict[tuple[str, str, str], int] = {}
+    elected: dict[tuple[str, str, str], int] = {}
+    for epoch, earned in enumerate(played.earned):
+        for credit in earned:
+            fact = credit.principal, credit.topic, credit.document
+            if credit.reason == "reported":
+                assert fact not in reported or decay(epoch - reported[fact], HORIZON) == 0
+                reported[fact] = epoch
+            else:
+                assert elected.get(fact, -1) < reported[fact]
+                elected[fact] = epoch
+
+
+@given(histories)
+def test_amounts_follow_from_what_each_credit_says_of_itself(history: list[_Epoch]) -> None:
+    shared: dict[tuple[str, str], int] = {}
+    for earned in History(history).earned:
+        for credit in earned:
+            pair = credit.principal, credit.corroborator
+            assert credit.shared == shared.get(pair, 0)
+            shared[pair] = credit.shared + 1
+            whole = ONE // TERMS.report_share if credit.reason == "reported" else ONE >> credit.earlier
+            assert credit.amount == whole * TERMS.pairs // (TERMS.pairs + credit.shared)
+
+
+@given(histories)
+def test_what_two_principals_give_each_other_is_bounded(history: list[_Epoch]) -> None:
+    given: dict[tuple[str, str], list[Earned]] = {}
+    for earned in History(history).earned:
+        for credit in earned:
+            given.setdefault((credit.principal, credit.corroborator), []).append(credit)
+    for credits in given.values():
+        whole = max(ONE // TERMS.report_share if c.reason == "reported" else ONE >> c.earlier for c in credits)
+        assert sum(credit.amount for credit in credits) <= bound(whole, len(credits))
+
+
+@given(histories)
+def test_standing_is_the_sum_of_what_has_not_faded(history: list[_Epoch]) -> None:
+    played = History(history)
+    everything: list[Earned] = []
+    for epoch, (earned, credits) in enumerate(zip(played.earned, played.after, strict=True)):
+        everything += earned
+        for name in NAMES:
+            own = [credit for credit in everything if credit.principal == name]
+            standing = sum(part(credit.amount, decay(epoch - credit.epoch, HORIZON)) for credit in own)
+            assert credits.standings(epoch, HORIZON).get(name, 0) == standing
+            assert list(credits.credits(name)) == [c for c in own if decay(epoch - c.epoch, HORIZON)]
+
+
+@given(histories, st.randoms())
+def test_the_order_within_an_epoch_does_not_decide_who_earns(history: list[_Epoch], random: Random) -> None:
+    shuffled = [(random.sample(said, len(said)), elected, labels, barred) for said, elected, labels, barred in history]
+    for one, other in zip(History(history).earned, History(shuffled).earned, strict=True):
+        key = [{(c.principal, c.reason, c.topic, c.document) for c in earned} for earned in (one, other)]
+        assert key[0] == key[1]
+
+
+@given(histories)
+def test_other_documents_do_not_decide_who_earns_for_this_one(history: list[_Epoch]) -> None:
+    about = [[fact for fact in said if fact[1:] == ("one", "x")] for said, *_ in history]
+    alone = [(said, *rest[1:]) for said, rest in zip(about, history, strict=True)]
+    for both, one in zip(History(history).earned, History(alone).earned, strict=True):
+        assert [(c.principal, c.reason) for c in both if (c.topic, c.document) == ("one", "x")] == [
+            (c.principal, c.reason) for c in one if (c.topic, c.document) == ("one", "x")
+        ]
+
+
+@given(histories)
+def test_closing_an_epoch_changes_nothing_that_was(history: list[_Epoch]) -> None:
+    played = History(history)
+    again = History(history)
+    assert again.earned == played.earned
+    assert again.after == played.after
+
+
+@given(histories)
+def test_a_quiet_time_forgets_everything_but_who_shared(history: list[_Epoch]) -> None:
+    played = History(history)
+    credits, end = played.credits, len(history) + 8 * HORIZON
+    for epoch in range(len(history), end + 1):
+        credits, earned = credits.close(epoch, dict(zip(NAMES, NAMES, strict=True)), [], TERMS, HORIZON, {})
+        assert earned == []
+    assert (credits._facts, credits._earned) == ({}, {})
+    assert sum(credits._shared.values()) == sum(map(len, played.earned))
+
+
+small_sets = st.sets(st.integers(0, 6), min_size=1, max_size=2).map(lambda found: frozenset(map(str, found)))
+
+
+@given(st.lists(small_sets, max_size=30), st.lists(small_sets, min_size=1, max_size=30))
+def test_few_sets_answer_for_all(sets: list[frozenset[str]], sought: list[frozenset[str]]) -> None:
+    firsts = first_disjoint(sets)
+    assert len(firsts) <= 6
+    for own in sought:
+        among_all = next((place for place, members in enumerate(sets) if not own & members), None)
+        assert among_all == next((place for place, members in firsts if not own & members), None)
+
+
+def bound(whole: int, number: int) -> float:
+    """The pairwise bound of the module, with room for one rounding of the logarithm."""
+    return whole * (1 + TERMS.pairs * log((TERMS.pairs + number - 1) / TERMS.pairs)) + 1
