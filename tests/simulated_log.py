@@ -6,12 +6,13 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
 from signers import NOW, ORIGIN, Signer, domain_signer, identity_body, key_signer, signed
 
 from treaty_consensus import kinds
 from treaty_consensus.audit import Replay
 from treaty_consensus.canonical import parse_json
-from treaty_consensus.election.rule import development_parameters
+from treaty_consensus.election.defaults import development_parameters, open_parameters
 from treaty_consensus.facts import LogFact
 from treaty_consensus.kinds import Blob, Decision, Parameters
 from treaty_consensus.log.checkpoint import Checkpoint
@@ -19,12 +20,38 @@ from treaty_consensus.log.note import KeyType, SignerKey, sign
 from treaty_consensus.statement import Statement
 
 TOPIC = "commerce/product-info"
+ANCHORS = tuple(f"anchor-{number:02}.example" for number in range(16))
+SUFFIXES = (
+    b"// ===BEGIN ICANN DOMAINS===\nexample\nco.example\n// ===END ICANN DOMAINS===\n"
+    b"// ===BEGIN PRIVATE DOMAINS===\nhosting.example\n// ===END PRIVATE DOMAINS===\n"
+)
+"""A Public Suffix List, of which only the first section counts."""
+SUFFIX_LIST = Blob(hashlib.sha256(SUFFIXES).hexdigest(), len(SUFFIXES))
 DOMAINS = tuple(f"{name}.example" for name in ("alpha", "bravo", "charlie", "delta", "echo"))
 
 
 def document_hash(text: str) -> str:
     """The hash of a document, which nobody here needs to read."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def suffix_blob(sha256: str) -> bytes:
+    """The one blob that a replay of an open electorate here needs."""
+    assert sha256 == SUFFIX_LIST.sha256
+    return SUFFIXES
+
+
+def open_log(**changes: int) -> LogBuilder:
+    """A log with an open electorate whose epochs may be closed at any time; the agents are the anchors.
+
+    `changes`: constants of the reputation.
+    """
+    parameters = open_parameters(ANCHORS, SUFFIX_LIST, epoch_seconds=1)
+    assert parameters.reputation is not None
+    reputation = msgspec.structs.replace(parameters.reputation, **changes)
+    log = LogBuilder(msgspec.structs.replace(parameters, reputation=reputation), replay=Replay(suffix_blob))
+    log.agents = tuple(map(domain_signer, ANCHORS))
+    return log
 
 
 @dataclass
@@ -36,6 +63,7 @@ class LogBuilder:
     replay: Replay = field(default_factory=Replay)
     leaves: list[bytes] = field(default_factory=list)
     transcripts: dict[int, bytes] = field(default_factory=dict)
+    rolls: dict[int, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._log_key = SignerKey(ORIGIN, KeyType.ED25519, hashlib.sha256(b"log key").digest())
@@ -43,6 +71,7 @@ class LogBuilder:
         self.agents = tuple(domain_signer(domain) for domain in DOMAINS)
         self._identified: set[str] = set()
         self._ballots: dict[tuple[str, str], int] = {}
+        self._vouches: dict[str, int] = {}
         self._negotiations = 0
         keys = str(self._log_key.verifier), str(clock_key.verifier)
         self.add(kinds.Genesis(ORIGIN, *keys, self.operator.did, "0" * 64), self.operator)
@@ -101,13 +130,22 @@ class LogBuilder:
         self._ballots[agent.did, topic] = seq
         return made
 
+    def vouch(self, agent: Signer, other: Signer, *, withdrawn: bool = False) -> Statement:
+        """Let one agent stand for another, or no longer."""
+        self.identify(agent, other)
+        seq = self._vouches.get(agent.did, -1) + 1
+        made = self.add(kinds.Vouch(other.did, seq, withdrawn), agent)
+        self._vouches[agent.did] = seq
+        return made
+
     def close(self) -> list[Decision]:
         """Close the open epoch: sign and append every decision that is due."""
-        due = self.replay.decide()
-        for decision, transcript in due:
-            self.transcripts[len(self.leaves)] = transcript
-            self.add(decision, self.operator)
-        return [decision for decision, _ in due]
+        decisions = []
+        for due in self.replay.decide():
+            self.transcripts[len(self.leaves)], self.rolls[self.epoch] = due.transcript, due.roll
+            self.add(due.decision, self.operator)
+            decisions.append(due.decision)
+        return decisions
 
     def states(self, *documents: str, topic: str = TOPIC) -> list[str]:
         """Close the open epoch and tell the state of each document in the topic."""

@@ -30,7 +30,7 @@ from treaty_consensus import canonical, kinds, statement
 from treaty_consensus.admit import admit, keys_of, reads
 from treaty_consensus.audit import Replay
 from treaty_consensus.did import parse_did
-from treaty_consensus.election.rule import development_parameters
+from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.errors import NotFound, TreatyError
 from treaty_consensus.facts import Fact, LogFact
 from treaty_consensus.handler import HandlerMetadata, build_wheel
@@ -363,6 +363,8 @@ class SimulatedRegistry:
                 return 200, json.dumps({"uri": query["uri"], "matches": self._matches(query["uri"])}).encode()
             case "GET", ["ballots"]:
                 return 200, json.dumps(self._position(query["topic"], query["did"])).encode()
+            case "GET", ["vouches"]:
+                return 200, json.dumps(self._vouches(query["did"])).encode()
             case "GET", ["trust-config.json"]:
                 return 200, trust.trust_config(self.trusted_root, origin=ORIGIN, base_url=self.services)
         raise NotFound("http.not-found", f"Nothing is served at {path}.")
@@ -387,6 +389,18 @@ class SimulatedRegistry:
         assert isinstance(log, LogFact)
         cast_before = [m for _, m in self.statements() if isinstance(m.body, kinds.Ballot) and m.body.topic == topic]
         return {"seq": sum(made.author.text == did for made in cast_before), "epoch": log.epoch}
+
+    def _vouches(self, did: str) -> dict[str, object]:
+        log = self.facts["log"]
+        assert isinstance(log, LogFact)
+        own = [(i, m, m.body) for i, m in self.statements() if isinstance(m.body, kinds.Vouch) and m.author.text == did]
+        newest = {body.to: (index, made, body) for index, made, body in own}
+        shown = [
+            {"to": body.to, "epoch": log.epoch, "statement": made.id, "index": index}
+            for index, made, body in reversed(newest.values())
+            if not body.withdrawn
+        ]
+        return {"seq": len(own), "epoch": log.epoch, "vouches": shown}
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import msgspec
 
 from . import canonical
 from .did import Did, decode_multikey, did_key_id, public_key_of
-from .errors import Conflict, NotFound, Refused, Unauthorized, Unavailable
+from .errors import Conflict, NotFound, Refused, TreatyError, Unauthorized, Unavailable
 from .facts import (
     LOG,
     BallotFact,
@@ -25,13 +25,30 @@ from .facts import (
     HandlerFact,
     IdentityFact,
     LogFact,
+    ParametersFact,
     ProtocolFact,
     ReportFact,
     TopicFact,
+    VouchFact,
     find,
     log_of,
 )
-from .kinds import Ballot, Body, Decision, Genesis, Grant, Handler, Identity, Parameters, Publish, Report, Status, Withdrawal
+from .kinds import (
+    Ballot,
+    Body,
+    Decision,
+    Genesis,
+    Grant,
+    Handler,
+    Identity,
+    Parameters,
+    Publish,
+    Report,
+    Status,
+    Vouch,
+    Withdrawal,
+)
+from .log.checkpoint import Checkpoint
 from .protocol import parse_protocol_uri
 from .statement import Statement, Verified
 
@@ -95,8 +112,10 @@ def reads(statement: Statement) -> set[str]:
             keys.add(report_key(statement.authors, body.nid))
         case Ballot():
             keys.add(_ballot_key(body.topic, author))
+        case Vouch():
+            keys.add(_vouch_key(author))
         case Decision():
-            keys.add(topic_key(body.topic))
+            keys |= {topic_key(body.topic), _parameters_key(body.parameters)}
         case Grant():
             keys.add(_grant_key(body.namespace, body.to))
     return keys
@@ -161,7 +180,7 @@ def _genesis(case: _Case, body: Genesis) -> dict[str, Fact]:
         raise Conflict("genesis.exists", "A log has one genesis, its leaf 0.")
     if statement.log != body.origin or [did.text for did in statement.authors] != [body.operator]:
         raise Refused("genesis.operator", "A genesis is signed by the operator it names, for the origin it names.")
-    return {LOG: LogFact(body.origin, body.operator, statement.issued, 0)}
+    return {LOG: LogFact(body.origin, body.operator, statement.issued, 0, opened=statement.issued)}
 
 
 def _identity(case: _Case, body: Identity) -> dict[str, Fact]:
@@ -265,11 +284,24 @@ def _ballot(case: _Case, body: Ballot) -> dict[str, Fact]:
     return {_ballot_key(body.topic, author.text): BallotFact(body.seq, case.index)}
 
 
+def _vouch(case: _Case, body: Vouch) -> dict[str, Fact]:
+    author = case.statement.author.text
+    before: VouchFact | None = case.find(_vouch_key(author), VouchFact)
+    expected = before.seq + 1 if before else 0
+    if body.to == author:
+        raise Refused("vouch.self", "Nobody vouches for itself.")
+    if body.seq != expected:
+        raise Conflict("vouch.seq", f"The next vouch of {author} has seq {expected}, not {body.seq}.")
+    return {_vouch_key(author): VouchFact(body.seq, case.index)}
+
+
 def _parameters(case: _Case, body: Parameters) -> dict[str, Fact]:
+    made = case.statement.id
     # Nobody changes the rules of a vote that is open: only the very first ones hold at once.
-    if case.log.parameters is None:
-        return {LOG: _replace(case.log, parameters=case.statement.id)}
-    return {LOG: _replace(case.log, announced=case.statement.id)}
+    if body.witnesses and any(f"{key.name}/".startswith(f"{case.log.origin}/") for key in body.witnesses.parsed.keys):
+        raise Refused("parameters.witnesses", "A log does not witness itself: neither its key nor its clock is a witness.")
+    log = _replace(case.log, parameters=made) if case.log.parameters is None else _replace(case.log, announced=made)
+    return {LOG: log, _parameters_key(made): ParametersFact(body.epoch_seconds, body.witnesses)}
 
 
 def _decision(case: _Case, body: Decision) -> dict[str, Fact]:
@@ -289,10 +321,50 @@ def _decision(case: _Case, body: Decision) -> dict[str, Fact]:
             "decision.epoch",
             "The decisions of an epoch follow their input at once, in the order of their topics.",
         )
-    closed = _replace(log, epoch=body.epoch + 1, closed_at=body.input.size, closed_topic=body.topic, remaining=body.remaining)
+    parameters: ParametersFact | None = case.find(_parameters_key(body.parameters), ParametersFact)
+    if parameters is None:
+        raise Refused("decision.parameters", "The parameters that a decision is made under are not among these leaves.")
+    _check_witnessed(case, body, parameters)
+    closed = _replace(
+        log,
+        epoch=body.epoch + 1,
+        opened=_opened(case, parameters),
+        closed_at=body.input.size,
+        closed_topic=body.topic,
+        remaining=body.remaining,
+    )
     if not body.remaining and log.announced:
         closed = _replace(closed, parameters=log.announced, announced=None)
     return {topic_key(body.topic): TopicFact(case.statement.id, case.index), LOG: closed}
+
+
+def _check_witnessed(case: _Case, body: Decision, parameters: ParametersFact) -> None:
+    """A decision rests on a log that its witnesses have seen: whoever asks them, and whoever reads it, looks at one history."""
+    if parameters.witnesses is None:
+        if body.input.witnessed is not None:
+            raise Refused("decision.not-witnessed", "The parameters in force name no witnesses, so there is nothing to carry.")
+        return
+    head = Checkpoint(case.log.origin, body.input.size, bytes.fromhex(body.input.root))
+    try:
+        parameters.witnesses.parsed.check((body.input.witnessed or "").encode(), head)
+    except TreatyError as error:
+        raise Refused("decision.not-witnessed", error.message, fix=error.fix) from error
+
+
+def _opened(case: _Case, parameters: ParametersFact) -> int:
+    """When the epoch after this decision's opened; refuses one that would close before its time.
+
+    The schedule does not drift, and a registry that was away for some epochs goes on with the one it wakes up in.
+    """
+    if case.log.remaining:
+        return case.log.opened
+    now = max(case.log.time, case.statement.issued)
+    if parameters.epoch_seconds is None:
+        return now
+    due = case.log.opened + parameters.epoch_seconds
+    if now < due:
+        raise Refused("decision.early", f"Epoch {case.log.epoch} is open for another {due - now} seconds.")
+    return now - (now - due) % parameters.epoch_seconds
 
 
 def _withdrawal(case: _Case, body: Withdrawal) -> dict[str, Fact]:
@@ -307,6 +379,7 @@ _RULES: Mapping[type[Body], Callable[[_Case, Any], dict[str, Fact]]] = {
     Status: _status,
     Report: _report,
     Ballot: _ballot,
+    Vouch: _vouch,
     Parameters: _parameters,
     Decision: _decision,
     Withdrawal: _withdrawal,
@@ -351,6 +424,14 @@ def _handler_key(uri: str, did: str, wheel: str) -> str:
 
 def _ballot_key(topic: str, did: str) -> str:
     return f"ballot/{topic}/{did}"
+
+
+def _vouch_key(did: str) -> str:
+    return f"vouch/{did}"
+
+
+def _parameters_key(statement: str) -> str:
+    return f"parameters/{statement}"
 
 
 def _replace(log: LogFact, **changes: Any) -> LogFact:

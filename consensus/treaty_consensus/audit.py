@@ -10,25 +10,30 @@
    the same transcript; until all decisions of an epoch are there, no other statement comes between;
 6. the certificate of a hashedrekord leaf is itself a leaf at a lower index.
 
-The state of an election is carried from epoch to epoch by this replay and never taken from outside. A registry decides with the
-very same code: what `decide` gives is what its operator signs.
+The state of an election is carried from epoch to epoch by this replay and never taken from outside; of the blobs only the suffix
+lists that parameters name are needed. A registry decides with the very same code: what `decide` gives is what its operator signs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NoReturn, TypeVar
 
 import msgspec
 
 from . import canonical, statement
 from .admit import admit, keys_of, topic_key
-from .election.decision import Outcome, Question, decide, electorate_of
+from .election.credit import Credits
+from .election.decision import Carried, Outcome, Question, decide
+from .election.electorate import Electorate, electorate_of
 from .election.evidence import Evidence
-from .election.rule import Standing
-from .errors import Refused, TreatyError, Untrusted
+from .election.principals import SuffixList
+from .election.roll import roll
+from .errors import NotFound, Refused, TreatyError, Untrusted
 from .facts import Fact, Facts, LogFact, TopicFact, find, log_of
-from .kinds import MAX_TRANSCRIPT, Decision, Input, Parameters
+from .kinds import MAX_TRANSCRIPT, Blob, Decision, Input, Parameters
 from .log.checkpoint import Checkpoint
 from .log.merkle import Frontier, leaf_hash
 from .sigstore_leaf import CertificateLeaf, RekordLeaf, parse_sigstore_leaf
@@ -39,19 +44,57 @@ _STATEMENT_START = b'{"payload":'
 _T = TypeVar("_T")
 
 
+@dataclass(frozen=True)
+class Due:
+    """A decision that is to be logged, and the two blobs that it names."""
+
+    decision: Decision
+    transcript: bytes
+    roll: bytes
+
+
+@dataclass(frozen=True)
+class _Closing:
+    """All that closes an epoch: an outcome a topic, in their order, the roll, and all credits after it."""
+
+    outcomes: tuple[Outcome, ...]
+    roll: bytes
+    credits: Credits
+
+    @cached_property
+    def due(self) -> tuple[Due, ...]:
+        """What is to be logged."""
+        named = Blob(canonical.hex_digest(self.roll), len(self.roll))
+        last = len(self.outcomes) - 1
+        return tuple(
+            Due(outcome.statement(named, remaining=last - place), outcome.transcript, self.roll)
+            for place, outcome in enumerate(self.outcomes)
+        )
+
+
+def no_blob(sha256: str) -> bytes:
+    """The blobs of whoever has none."""
+    raise NotFound("blob.missing", f"The blob {sha256} is needed to replay this log.")
+
+
 class Replay:
     """A log as its leaves make it. Mutable, not safe for concurrent use; whatever raises has changed nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, blob: Callable[[str], bytes] = no_blob) -> None:
+        """`blob`: the bytes of a blob by their SHA-256, which they are checked to have; raises `TreatyError` for one that is not
+        to be had."""
+        self._blob = blob
         self._frontier = Frontier()
         self._facts: dict[str, Fact] = {}
         self._evidence = Evidence()
         self._parameters: dict[str, Parameters] = {}
-        self._standings: dict[str, Mapping[str, Standing]] = {}
+        self._carried: dict[str, Carried] = {}
+        self._credits = Credits()
         self._statements: set[str] = set()
         self._certificates: set[bytes] = set()
-        self._due: list[Outcome] = []
-        self._due_at: int | None = None
+        self._closing: _Closing | None = None
+        self._closing_at: int | None = None
+        self._logged = 0
 
     @property
     def size(self) -> int:
@@ -93,26 +136,27 @@ class Replay:
         if made.id in self._statements:
             self._fail("audit.duplicate", "repeats a statement that stands in the log already")
         changes = self._checked("audit.refused", lambda: admit(self._facts, verified, index))
-        outcome = self._recomputed(made.body, transcript) if isinstance(made.body, Decision) else None
+        if isinstance(made.body, Decision):
+            self._check_decision(made.body, transcript)
         self._facts.update(changes)
-        if outcome:
-            self._standings[outcome.decision.topic] = outcome.standings
-            self._due = self._due[1:]
-        elif isinstance(made.body, Parameters):
-            self._parameters[made.id] = made.body
-        else:
-            self._evidence.observe(made, index, self._log.epoch)
+        match made.body:
+            case Decision():
+                self._take_decision(made.body)
+            case Parameters():
+                self._parameters[made.id] = made.body
+            case _:
+                self._evidence.observe(made, index, self._log.epoch)
         self._statements.add(made.id)
         self._frontier.append(leaf_hash(made.leaf))
 
-    def decide(self) -> list[tuple[Decision, bytes]]:
-        """The bodies and transcripts that close the open epoch, in the order of their topics; none when no topic has a report or
-        a ballot. While an epoch is being closed: what is still missing. The operator signs and logs them before any other
-        statement.
+    def decide(self) -> list[Due]:
+        """What closes the open epoch, in the order of the topics; nothing when no principal reported or voted in any topic. While
+        an epoch is being closed: what is still missing. The operator signs and logs the decisions before any other statement.
 
-        Raises `Refused` when the log has no genesis or no parameters yet.
+        Raises `Refused` when the log has no genesis or no parameters yet, and what `blob` raises.
         """
-        return [(outcome.decision, outcome.transcript) for outcome in self._outcomes_due()]
+        closing = self._close()
+        return list(closing.due[self._logged :])
 
     def check_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Check that a checkpoint (already verified as the log's) is of exactly these leaves. Raises
@@ -135,38 +179,54 @@ class Replay:
     def _log(self) -> LogFact:
         return log_of(self._facts)
 
-    def _outcomes_due(self) -> list[Outcome]:
-        """What is still to be logged of the epoch that is being closed, or else what closes the open one."""
-        if not self._log.remaining and self._due_at != self.size:
-            self._due = self._outcomes()
-            self._due_at = self.size
-        return self._due
+    def _close(self) -> _Closing:
+        """How the epoch closes that is being closed, or else the open one if it were closed now."""
+        if self._closing is None or not (self._log.remaining or self._closing_at == self.size):
+            self._closing, self._closing_at, self._logged = self._decide_all(), self.size, 0
+        return self._closing
 
-    def _outcomes(self) -> list[Outcome]:
+    def _decide_all(self) -> _Closing:
         log = self._log
         if log.parameters is None:
             raise Refused("decision.parameters", "This log has no parameters yet: there is no rule to decide by.")
-        parameters = self._parameters[log.parameters]
+        parameters, evidence = self._parameters[log.parameters], self._evidence
+        self._read_domains(parameters)
+        electorate = electorate_of(evidence, log.epoch, parameters)
         until = Input(self.size, self.root().hex())
-        electorate = electorate_of(self._evidence, log.epoch, parameters)
-        topics = self._evidence.topics()
         outcomes = []
-        for remaining, topic in zip(reversed(range(len(topics))), topics, strict=True):
+        for topic in evidence.topics():
             last = find(self._facts, topic_key(topic), TopicFact)
-            question = Question(
-                topic,
-                log.epoch,
-                log.parameters,
-                parameters,
-                until,
-                last.decision if last else None,
-                self._standings.get(topic, {}),
-            )
-            outcomes.append(decide(question, self._evidence, electorate, remaining=remaining))
-        return outcomes
+            carried = self._carried.get(topic, Carried())
+            question = Question(topic, log.epoch, log.parameters, parameters, until, last.decision if last else None, carried)
+            outcomes.append(decide(question, evidence, electorate))
+        return self._earn(tuple(outcomes), electorate, log.parameters, parameters)
 
-    def _recomputed(self, body: Decision, transcript: bytes | None) -> Outcome:
-        due = self._outcomes_due()
+    def _earn(
+        self, outcomes: tuple[Outcome, ...], electorate: Electorate, parameters_id: str, parameters: Parameters
+    ) -> _Closing:
+        epoch, horizon = self._log.epoch, parameters.horizon_epochs
+        agreed = self._evidence.reports.agreed(epoch, electorate.voices, electorate.weights)
+        elected = {outcome.question.topic: outcome.elected for outcome in outcomes if outcome.elected}
+        credits, earned = self._credits.close(epoch, electorate.clusters, agreed, parameters.credit, horizon, elected)
+        standings = credits.standings(epoch, horizon)
+        return _Closing(outcomes, roll(epoch, parameters_id, electorate, standings, earned), credits)
+
+    def _read_domains(self, parameters: Parameters) -> None:
+        voices, terms = self._evidence.voices, parameters.reputation
+        wanted = terms.suffix_list.sha256 if terms else None
+        if wanted == voices.suffix_digest:
+            return
+        suffixes = None
+        if wanted is not None:
+            data = self._blob(wanted)
+            if canonical.hex_digest(data) != wanted:
+                raise Untrusted("audit.blob", f"These bytes are not the blob {wanted}.")
+            suffixes = SuffixList(data)
+        voices.read_domains_by(wanted, suffixes)
+
+    def _check_decision(self, body: Decision, transcript: bytes | None) -> None:
+        """Compare a decision with the one that is due."""
+        due = self.decide()
         if not due:
             self._fail("audit.unexpected-decision", f"decides {body.topic}, where nobody reported or voted")
         expected = due[0]
@@ -175,9 +235,22 @@ class Replay:
                 "audit.decision", lambda: canonical.loads(transcript, limit=MAX_TRANSCRIPT, what="decision transcript")
             )
             self._diverged("transcript", canonical.loads(expected.transcript, limit=MAX_TRANSCRIPT), logged)
-        if canonical.dumps(msgspec.to_builtins(body)) != canonical.dumps(msgspec.to_builtins(expected.decision)):
-            self._diverged("body", msgspec.to_builtins(expected.decision), msgspec.to_builtins(body))
-        return expected
+        said = msgspec.to_builtins(body)
+        said["input"].pop("witnessed", None)  # checked by admission: nobody can recompute a cosignature
+        if canonical.dumps(said) != canonical.dumps(msgspec.to_builtins(expected.decision)):
+            self._diverged("body", msgspec.to_builtins(expected.decision), said)
+
+    def _take_decision(self, body: Decision) -> None:
+        closing = self._close_being_logged()
+        self._carried[body.topic] = closing.outcomes[self._logged].carried
+        self._logged += 1
+        if not body.remaining:
+            self._credits = closing.credits
+            self._closing = None
+
+    def _close_being_logged(self) -> _Closing:
+        assert self._closing is not None, "a decision was compared with it"
+        return self._closing
 
     def _diverged(self, part: str, expected: object, logged: object) -> NoReturn:
         path, right, wrong = _first_difference(expected, logged, part)

@@ -11,6 +11,8 @@ applies them. Facts are derived from leaves alone, so a map can always be rebuil
     handler/URI/DID/WHEEL            → HandlerFact       a handler that this DID attached
     ballot/TOPIC/DID                 → BallotFact        the newest ballot of a DID in a topic
     report/KEY                       → ReportFact        a negotiation: KEY = SHA-256(JCS[sorted DIDs, nid])
+    vouch/DID                        → VouchFact         the newest vouch of a DID
+    parameters/ID                    → ParametersFact    what admission needs of a parameters statement
     topic/TOPIC                      → TopicFact         the newest decision
 """
 
@@ -22,11 +24,13 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from .errors import Refused
+from .kinds import Witnesses
 
 
 class LogFact(msgspec.Struct, frozen=True, tag="log"):
     """`time`: the log's clock, the largest `issued` of the operator's statements, set last by leaf `time_index`. `parameters`:
-    the statement in force, `announced`: the one the next epoch opens with. `epoch`: the open epoch; `closed_at`: the input size
+    the statement in force, `announced`: the one the next epoch opens with. `epoch`: the open epoch, `opened`: when, by the log's
+    clock or, for epochs that close by it, by their schedule; `closed_at`: the input size
     of the decisions that closed the one before, `closed_topic`: the last topic decided with it, `remaining`: how many still
     follow."""
 
@@ -37,6 +41,7 @@ class LogFact(msgspec.Struct, frozen=True, tag="log"):
     parameters: str | None = None
     announced: str | None = None
     epoch: int = 0
+    opened: int = 0
     closed_at: int = 0
     closed_topic: str = ""
     remaining: int = 0
@@ -81,6 +86,20 @@ class BallotFact(msgspec.Struct, frozen=True, tag="ballot"):
     index: int
 
 
+class VouchFact(msgspec.Struct, frozen=True, tag="vouch"):
+    """The last used `seq` and its leaf."""
+
+    seq: int
+    index: int
+
+
+class ParametersFact(msgspec.Struct, frozen=True, tag="parameters"):
+    """How long an epoch is, where the schedule closes it, and who must have witnessed what is decided."""
+
+    epoch_seconds: int | None = None
+    witnesses: Witnesses | None = None
+
+
 class ReportFact(msgspec.Struct, frozen=True, tag="report"):
     """The document reported first under this key; `equivocated` once another one was."""
 
@@ -96,7 +115,18 @@ class TopicFact(msgspec.Struct, frozen=True, tag="topic"):
     index: int
 
 
-Fact: TypeAlias = LogFact | IdentityFact | GrantFact | ProtocolFact | HandlerFact | BallotFact | ReportFact | TopicFact
+Fact: TypeAlias = (
+    LogFact
+    | IdentityFact
+    | GrantFact
+    | ProtocolFact
+    | HandlerFact
+    | BallotFact
+    | VouchFact
+    | ParametersFact
+    | ReportFact
+    | TopicFact
+)
 Facts: TypeAlias = Mapping[str, Fact]
 LOG = "log"
 

@@ -13,14 +13,19 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 
 from . import canonical
-from .did import decode_multikey, parse_did, parse_key_id
+from .did import decode_multikey, is_host, parse_did, parse_key_id
 from .errors import Malformed
+from .log.witness import MAX_COSIGNERS, Quorum
 from .protocol import MAX_CARD, MAX_DOCUMENT, is_origin, is_topic, parse_namespace, parse_protocol_uri
 
 MAX_BUNDLE = 64 * 1024
 MAX_WHEEL = 2 * 1024 * 1024
 MAX_DID_DOCUMENT = 64 * 1024
 MAX_TRANSCRIPT = 4 * 1024 * 1024
+MAX_ROLL = 128 * 1024 * 1024
+MAX_SUFFIX_LIST = 1024 * 1024
+MIN_ANCHORS = 16
+MAX_ANCHORS = 512
 MAX_ALIASES = 8
 MAX_CANDIDATES = 32
 NONE = "none"
@@ -33,6 +38,7 @@ Note: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 Digest: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=canonical.MAX_INTEGER)]
 Factor: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
+Electorate: TypeAlias = Literal["development", "open"]
 State: TypeAlias = Literal["published", "candidate", "provisional", "consensus", "dormant", "superseded", "repealed"]
 
 
@@ -205,6 +211,68 @@ class Ballot(Body, frozen=True):
                 canonical.parse_digest(choice)
 
 
+class Vouch(Body, frozen=True):
+    """The principal of the author stands for the one that `to` speaks for, or, `withdrawn`, no longer does. A newer vouch of the
+    same pair replaces the one before. `seq`: 0, then one more than in the author's last vouch for anybody."""
+
+    to: Text
+    seq: Count
+    withdrawn: bool = False
+
+    def check(self) -> None:
+        parse_did(self.to)
+
+
+class Reputation(Body, frozen=True):
+    """The constants of an open electorate; `election.trust` and `election.reputation` have the formulas.
+
+    `anchors`: the principals that trust starts from, sorted. `suffix_list`: the Public Suffix List, of which the ICANN section
+    counts. Trust flows for `rounds` rounds along vouches: at most the `max_vouches` newest of a principal, each once the two
+    were counterparties in `acquainted_epochs` epochs; whoever vouches for fewer than `least_vouches` leaves the rest unspent. A
+    principal is mature after `mature_epochs`; in a topic it weighs its whole once it has `counterparties` counterparties, each
+    of them with trust of the cap over `counterparty_share`."""
+
+    anchors: Annotated[tuple[Text, ...], msgspec.Meta(min_length=MIN_ANCHORS, max_length=MAX_ANCHORS)]
+    suffix_list: Blob
+    rounds: Annotated[int, msgspec.Meta(ge=1, le=64)]
+    max_vouches: Annotated[int, msgspec.Meta(ge=1, le=1024)]
+    least_vouches: Annotated[int, msgspec.Meta(ge=1, le=1024)]
+    acquainted_epochs: Factor
+    mature_epochs: Factor
+    counterparties: Factor
+    counterparty_share: Factor
+
+    def check(self) -> None:
+        self.suffix_list.at_most(MAX_SUFFIX_LIST, "Public Suffix List")
+        if list(self.anchors) != sorted(set(self.anchors)) or not all("." in host and is_host(host) for host in self.anchors):
+            raise Malformed("parameters.anchors", "Anchors are distinct registrable domains, in order.")
+
+
+class Witnesses(Body, frozen=True):
+    """Whose cosignatures (C2SP tlog-cosignature) a decision's input needs: `quorum` of `keys`, which are verifier keys."""
+
+    keys: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1, max_length=MAX_COSIGNERS)]
+    quorum: Annotated[int, msgspec.Meta(ge=1, le=MAX_COSIGNERS)]
+
+    def check(self) -> None:
+        _ = self.parsed
+
+    @property
+    def parsed(self) -> Quorum:
+        """The keys as keys. Raises `Malformed` (`witness.keys`, `note.key`)."""
+        return Quorum.parse(self.keys, self.quorum)
+
+
+class Credit(Body, frozen=True):
+    """The constants of standing; `election.credit` has the formulas. A report earns 1 / `report_share` of a full credit when it
+    is corroborated within `epochs` epochs; credit shared with one corroborator again and again shrinks as `pairs` over
+    `pairs` + what they share already."""
+
+    report_share: Factor
+    epochs: Factor
+    pairs: Factor
+
+
 class Parameters(Body, frozen=True):
     """The constants of the election. The first ones hold at once, later ones from the epoch that opens next.
 
@@ -213,10 +281,14 @@ class Parameters(Body, frozen=True):
     principals in `candidate_clusters` clusters with W / `candidate_share` of weight; `max_candidates` of them are kept.
     `quorum_share`: q is W over it. `cluster_share`: no cluster counts for more than q over it. `provisional_share`: what is
     provisional or kept needs q over it. `over_none`, `over_incumbent`: [x, y], the ratio x : y by which a consensus is preferred.
-    `sustain_epochs`: how long conditions hold before a consensus is made or repealed, `dormant_epochs`: before it sleeps."""
+    `sustain_epochs`: how long conditions hold before a consensus is made or repealed, `dormant_epochs`: before it sleeps.
+    `suspect_epochs`: how long a warning stands.
+
+    An *open* electorate has `reputation`, and `epoch_seconds`: its epochs close by the log's clock. In a *development* electorate
+    every DID with a domain weighs the same, and epochs are closed by hand. `witnesses`: who must have seen what is decided."""
 
     rule: Literal["schulze-margins-v1"]
-    electorate: Literal["development"]
+    electorate: Electorate
     horizon_epochs: Factor
     candidate_pairs: Factor
     candidate_clusters: Factor
@@ -229,19 +301,38 @@ class Parameters(Body, frozen=True):
     over_incumbent: tuple[Factor, Factor]
     sustain_epochs: Factor
     dormant_epochs: Factor
+    suspect_epochs: Factor
+    credit: Credit
+    epoch_seconds: Annotated[int, msgspec.Meta(ge=1, le=366 * 24 * 3600)] | None = None
+    reputation: Reputation | None = None
+    witnesses: Witnesses | None = None
+
+    def check(self) -> None:
+        is_open = self.electorate == "open"
+        if (self.reputation is not None) != is_open or (self.epoch_seconds is not None) != is_open:
+            raise Malformed(
+                "parameters.electorate", "An open electorate has `reputation` and `epoch_seconds`, a development one neither."
+            )
+        if self.reputation:
+            self.reputation.check()
+        if self.witnesses:
+            self.witnesses.check()
 
 
 class Input(Body, frozen=True):
-    """The log up to which a decision counts: size and root (hexadecimal)."""
+    """The log up to which a decision counts: size and root (hexadecimal); `witnessed`: its checkpoint with the cosignatures that
+    the parameters ask for."""
 
     size: Count
     root: Digest
+    witnessed: Note | None = None
 
 
 class Decision(Body, frozen=True):
     """An epoch's outcome in a topic. Everything it rests on is in the transcript blob; replaying the log gives its identical
     bytes.
 
+    `roll`: who counts in the epoch, and for how much; the same for all its decisions.
     `parameters`, `previous`: ids of the parameters in force and of the topic's decision before. `states`: each candidate in the
     order of its publication, then what left the field in this epoch. `remaining`: how many decisions of this epoch still follow;
     until they are there the log takes nothing else."""
@@ -249,11 +340,12 @@ class Decision(Body, frozen=True):
     topic: Text
     epoch: Count
     rule: Literal["schulze-margins-v1"]
-    electorate: Literal["development"]
+    electorate: Electorate
     parameters: Digest
     input: Input
     remaining: Count
     transcript: Blob
+    roll: Blob
     states: Annotated[tuple[tuple[Digest, State], ...], msgspec.Meta(max_length=4 * MAX_CANDIDATES)]
     consensus: Digest | None = None
     previous: Digest | None = None
@@ -261,6 +353,7 @@ class Decision(Body, frozen=True):
     def check(self) -> None:
         _check_topic(self.topic)
         self.transcript.at_most(MAX_TRANSCRIPT, "decision transcript")
+        self.roll.at_most(MAX_ROLL, "electoral roll")
 
 
 class Withdrawal(Body, frozen=True):
@@ -279,6 +372,7 @@ KINDS: dict[str, type[Body]] = {
     "status": Status,
     "report": Report,
     "ballot": Ballot,
+    "vouch": Vouch,
     "parameters": Parameters,
     "decision": Decision,
     "withdrawal": Withdrawal,
@@ -295,8 +389,10 @@ def blobs_of(body: Body) -> tuple[Blob, ...]:
             return body.wheel, body.bundle
         case Identity():
             return (body.document,)
+        case Parameters(reputation=Reputation() as reputation):
+            return (reputation.suffix_list,)
         case Decision():
-            return (body.transcript,)
+            return body.transcript, body.roll
     return ()
 
 

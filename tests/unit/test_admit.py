@@ -269,6 +269,19 @@ def test_only_a_report_or_an_identity_has_two_authors(log: Log) -> None:
     assert log.refuses(publish(), ALICE, BOB) == "statement.by"
 
 
+def test_vouches_are_numbered_without_gaps_whoever_they_are_for(log: Log) -> None:
+    assert log.refuses(kinds.Vouch(BOB.did, 1), ALICE) == "vouch.seq"
+    log.add(kinds.Vouch(BOB.did, 0), ALICE)
+    assert log.refuses(kinds.Vouch("did:wba:carol.example", 0), ALICE) == "vouch.seq"
+    assert log.refuses(kinds.Vouch(BOB.did, 0, withdrawn=True), ALICE) == "vouch.seq"
+    log.add(kinds.Vouch("did:wba:carol.example", 1), ALICE)
+    log.add(kinds.Vouch(ALICE.did, 0), BOB)
+
+
+def test_nobody_vouches_for_itself(log: Log) -> None:
+    assert log.refuses(kinds.Vouch(ALICE.did, 0), ALICE) == "vouch.self"
+
+
 def test_ballots_are_numbered_without_gaps(log: Log) -> None:
     assert log.refuses(ballot(1), ALICE) == "ballot.seq"
     log.add(ballot(0), ALICE)

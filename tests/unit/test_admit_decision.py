@@ -8,22 +8,23 @@ from signers import NOW, ORIGIN, key_signer, signed
 
 from treaty_consensus import statement
 from treaty_consensus.admit import admit
-from treaty_consensus.election.rule import development_parameters
+from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.errors import TreatyError
-from treaty_consensus.facts import LOG, Fact, LogFact, TopicFact
+from treaty_consensus.facts import LOG, Fact, LogFact, ParametersFact, TopicFact
 from treaty_consensus.kinds import RULE, Blob, Body, Decision, Input, Status
 
 OPERATOR = key_signer("operator")
 IN_FORCE, ANNOUNCED = "a" * 64, "b" * 64
 OPEN = LogFact(ORIGIN, OPERATOR.did, NOW, 0, parameters=IN_FORCE, epoch=4, closed_at=50, closed_topic="zoo")
-CLOSING = msgspec.structs.replace(OPEN, epoch=5, closed_at=100, closed_topic="m", remaining=2)
-DECISION = Decision("m", 4, RULE, "development", IN_FORCE, Input(100, "0" * 64), 0, Blob("1" * 64, 9), ())
+CLOSING = msgspec.structs.replace(OPEN, epoch=5, opened=NOW, closed_at=100, closed_topic="m", remaining=2)
+DECISION = Decision("m", 4, RULE, "development", IN_FORCE, Input(100, "0" * 64), 0, Blob("1" * 64, 9), Blob("2" * 64, 9), ())
 
 
 def after(log: LogFact, body: Body, index: int = 100, *, facts: dict[str, Fact] | None = None) -> LogFact:
     made = signed(body, OPERATOR)
     verified = statement.verify(made, {OPERATOR.key_id: OPERATOR.public_key})
-    changed = admit({LOG: log, **(facts or {})}, verified, index)[LOG]
+    known = {f"parameters/{id_}": ParametersFact() for id_ in (IN_FORCE, ANNOUNCED)}
+    changed = admit({LOG: log, **known, **(facts or {})}, verified, index)[LOG]
     assert isinstance(changed, LogFact)
     return changed
 
@@ -97,3 +98,31 @@ def test_announced_parameters_come_into_force_when_the_epoch_is_closed() -> None
     assert (closing.parameters, closing.announced) == (IN_FORCE, ANNOUNCED)
     closed = after(closing, msgspec.structs.replace(DECISION, topic="n"), 101)
     assert (closed.parameters, closed.announced) == (ANNOUNCED, None)
+
+
+def scheduled(issued: int, opened: int = NOW, remaining: int = 0) -> LogFact:
+    """Close an epoch of 100 seconds that opened at `opened`."""
+    made = signed(msgspec.structs.replace(DECISION, remaining=remaining), OPERATOR, issued=issued)
+    facts: dict[str, Fact] = {
+        LOG: msgspec.structs.replace(OPEN, opened=opened, time=opened),
+        f"parameters/{IN_FORCE}": ParametersFact(epoch_seconds=100),
+    }
+    changed = admit(facts, statement.verify(made, {OPERATOR.key_id: OPERATOR.public_key}), 100)[LOG]
+    assert isinstance(changed, LogFact)
+    return changed
+
+
+def test_an_epoch_closes_by_the_schedule_and_not_before() -> None:
+    with pytest.raises(TreatyError) as early:
+        scheduled(NOW + 99)
+    assert early.value.code == "decision.early" and "another 1 seconds" in early.value.message
+    assert scheduled(NOW + 100).opened == NOW + 100
+
+
+def test_the_schedule_neither_drifts_nor_catches_up() -> None:
+    assert scheduled(NOW + 130).opened == NOW + 100, "closed late: the next one is as long as the schedule says"
+    assert scheduled(NOW + 399).opened == NOW + 300, "away for two epochs: on with the one that it wakes up in"
+
+
+def test_an_epoch_by_hand_opens_when_the_one_before_closed() -> None:
+    assert after(OPEN, DECISION).opened == NOW

@@ -12,8 +12,8 @@ from simulated_log import LogBuilder, document_hash
 
 from treaty_consensus import admit, canonical, kinds, statement
 from treaty_consensus.audit import Replay
-from treaty_consensus.election.rule import development_parameters
-from treaty_consensus.election.weight import ONE
+from treaty_consensus.election.defaults import development_parameters
+from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.errors import Refused, Unavailable, Untrusted
 from treaty_consensus.facts import ProtocolFact
 from treaty_consensus.kinds import NONE, Decision
@@ -130,6 +130,7 @@ def test_an_unpublished_document_is_no_candidate(log: LogBuilder) -> None:
             "pairs": 5,
             "clusters": 5,
             "weight": str(5 * ONE),
+            "approval": str(5 * ONE),
             "missing": [{"condition": "published", "has": "0", "needs": "1"}],
         }
     ]
@@ -157,7 +158,7 @@ def test_equivocators_weigh_nothing(log: LogBuilder) -> None:
     log.report(alpha, bravo, other, nid=nid)
     assert log.states(document) == ["published"]
     assert log.newest_transcript()["nominees"] == [
-        {"hash": hash, "pairs": 0, "clusters": 0, "weight": "0", "missing": NO_REPORTS} for hash in (document, other)
+        {"hash": hash, "pairs": 0, "clusters": 0, "weight": "0", "approval": "0", "missing": NO_REPORTS} for hash in (document, other)
     ]
     with pytest.raises(Untrusted, match="reported already"):
         log.report(alpha, bravo, document, nid=nid)
@@ -169,8 +170,10 @@ def test_keys_without_a_domain_vote_for_nothing(log: LogBuilder) -> None:
     for first, second in pairwise(keys):
         log.report(first, second, document)
         log.vote(first, document)
+    assert log.close() == [], "a topic in which nobody who counts reported or voted is not decided"
+    log.vote(log.agents[0], NONE)
     assert log.states(document) == ["published"]
-    assert log.newest_transcript()["total"] == "0"
+    assert log.newest_transcript()["total"] == str(ONE)
 
 
 def test_the_transcript_of_a_first_decision(log: LogBuilder) -> None:
@@ -233,15 +236,15 @@ def test_all_topics_of_an_epoch_are_decided_at_once_in_order(log: LogBuilder) ->
 def test_while_an_epoch_is_being_closed_nothing_else_is_taken(log: LogBuilder) -> None:
     for topic in ("alpha", "beta"):
         log.vote(log.agents[0], NONE, topic=topic)
-    (first, _), second = log.replay.decide()
-    log.add(first, log.operator)
+    first, second = log.replay.decide()
+    log.add(first.decision, log.operator)
     assert log.replay.decide() == [second], "what is still missing, after a restart too"
     assert replayed(log).decide() == [second]
     with pytest.raises(Untrusted) as refusal:
         log.vote(log.agents[0], NONE)
     assert isinstance(refusal.value.__cause__, Unavailable) and refusal.value.__cause__.code == "log.closing"
     log.append(CertificateLeaf(b"certificate").encode())
-    log.add(second[0], log.operator)
+    log.add(second.decision, log.operator)
     log.vote(log.agents[0], NONE)
     assert log.epoch == 1
 

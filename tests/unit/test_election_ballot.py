@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from simulated_log import SUFFIXES
 
-from treaty_consensus.election import ballot
-from treaty_consensus.election.ballot import Cast, Tiers, count, implied_tiers, live_ballots, ranks
+from treaty_consensus.election.arithmetic import conviction, decay, part
+from treaty_consensus.election.ballot import (
+    Ballots,
+    Implied,
+    Tiers,
+    Votes,
+    approvals,
+    count,
+    implied_ballots,
+    ranks,
+    votes,
+)
+from treaty_consensus.election.principals import SuffixList, Voices
+from treaty_consensus.election.report import Pair
 from treaty_consensus.kinds import NONE
 
 CHOICES = ("a", "b", "c", NONE)
@@ -39,13 +53,25 @@ def test_a_ballot_is_a_weak_order_with_none(tiers: Tiers, order: str) -> None:
     assert relation(tiers) == order
 
 
+def cast(*rows: tuple[str, int, Tiers]) -> Votes:
+    """Votes of principals named for themselves, one each unless a name returns."""
+    principals = tuple(sorted({principal for principal, _, _ in rows}))
+    zeros = np.zeros(len(rows), dtype=np.int64)
+    return Votes(
+        principals,
+        [tiers for _, _, tiers in rows],
+        np.arange(len(rows), dtype=np.int64),
+        np.array([principals.index(principal) for principal, _, _ in rows], dtype=np.int64),
+        np.array([weight for _, weight, _ in rows], dtype=np.uint64),
+        zeros,
+        zeros,
+        0,
+    )
+
+
 def test_counts_only_strict_preferences_and_sides_by_cluster() -> None:
-    cast = [
-        Cast("p", 10, (("a",), ("b", "c")), implied=False),
-        Cast("q", 4, (("b",), (NONE,), ("a",)), implied=False),
-        Cast("r", 1, (("a", NONE),), implied=True),
-    ]
-    counted = count(cast, ("a", "b"), {"p": "x", "q": "x", "r": "y"})
+    votes = cast(("p", 10, (("a",), ("b", "c"))), ("q", 4, (("b",), (NONE,), ("a",))), ("r", 1, (("a", NONE),)))
+    counted = count(votes, ("a", "b"), {"p": "x", "q": "x", "r": "y"})
     assert counted.choices == ("a", "b", NONE)
     assert counted.total == 15
     assert counted.pairwise == [[0, 11, 10], [4, 0, 14], [4, 1, 0]]
@@ -54,41 +80,114 @@ def test_counts_only_strict_preferences_and_sides_by_cluster() -> None:
 
 
 def test_without_candidates_ballots_still_have_a_total() -> None:
-    counted = count([Cast("p", 7, (("a",),), implied=False)], (), {"p": "p"})
+    counted = count(cast(("p", 7, (("a",),))), (), {"p": "p"})
     assert (counted.choices, counted.total, counted.pairwise) == ((NONE,), 7, [[0]])
 
 
-def test_an_implied_ballot_ranks_by_counterparties() -> None:
-    assert implied_tiers({"b": 2, "a": 2, "c": 5, "d": 1}) == (("c",), ("a", "b"), ("d",))
+def test_without_ballots_everything_is_nothing() -> None:
+    counted = count(cast(), ("a",), {})
+    assert (counted.total, counted.pairwise, counted.above, counted.below) == (0, [[0, 0], [0, 0]], [{}], [{}])
+    assert approvals(cast()) == {}
+
+
+def test_weights_of_a_whole_world_are_counted_to_the_unit() -> None:
+    """Beyond the 53 bits of a float."""
+    votes = cast(*((f"p{n}", (1 << 60) + n, (("a",),)) for n in range(3)), ("q", 1, (("b",),)))
+    counted = count(votes, ("a", "b"), dict.fromkeys(votes.principals, "x"))
+    assert counted.pairwise[0][1] == 3 * (1 << 60) + 3 and counted.above[0] == {"x": 3 * (1 << 60) + 3}
+
+
+def test_a_vote_approves_of_what_it_ranks_over_none() -> None:
+    votes = cast(("p", 10, (("a",), ("b", "c"))), ("q", 4, (("b",), (NONE,), ("a",))), ("r", 1, (("a", NONE),)))
+    assert approvals(votes) == {"a": 10, "b": 14, "c": 10}
 
 
 ALPHA, BRAVO, CHARLIE = (f"did:wba:{name}.example" for name in ("alpha", "bravo", "charlie"))
+KEY = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"
 WEIGHTS = {ALPHA: 8, BRAVO: 8}
+A, B, C = Pair(ALPHA, BRAVO), Pair(ALPHA, CHARLIE), Pair(BRAVO, CHARLIE)
+
+
+def test_an_implied_ballot_names_what_most_counterparties_agreed_on() -> None:
+    implied = implied_ballots({"x": {A: 4, B: 2}, "y": {A: 5}, "z": {C: 1}}, None, {}, 5)
+    assert implied == {
+        ALPHA: Implied(("x",), 5, 4),
+        BRAVO: Implied(("x", "y", "z"), 5, 5),
+        CHARLIE: Implied(("x", "z"), 5, 2),
+    }
+
+
+def test_only_counterparties_that_are_known_imply_anything() -> None:
+    reports = {"x": {A: 4}, "y": {B: 5, A: 1}}
+    assert implied_ballots(reports, {ALPHA: {BRAVO}}, {}, 5) == {ALPHA: Implied(("x", "y"), 5, 4)}
+
+
+def test_an_implied_ballot_ripens_while_it_stays_the_same() -> None:
+    first = implied_ballots({"x": {A: 0}}, None, {}, 0)
+    later = implied_ballots({"x": {A: 3}, "y": {B: 3}}, None, first, 3)
+    assert (later[BRAVO].since, later[ALPHA].since) == (0, 3)
+
+
+def live(
+    ballots: Ballots, implied: dict[str, Implied], voices: Voices | None = None, *, epoch: int = 0, horizon: int | None = None
+) -> list[tuple[str, int, Tiers]]:
+    """Principal, weight and tiers of everything that is counted."""
+    found = votes(ballots, implied, WEIGHTS, voices or Voices(), epoch, horizon)
+    rows = zip(found.principal.tolist(), found.weight.tolist(), found.ranking.tolist(), strict=True)
+    return [(found.principals[principal], weight, found.rankings[ranking]) for principal, weight, ranking in rows]
+
+
+def ballots_of(tiers: dict[str, Tiers]) -> Ballots:
+    ballots = Ballots()
+    for did, ranked in tiers.items():
+        ballots.cast(did, ranked, 0)
+    return ballots
 
 
 def test_a_ballot_replaces_what_its_principal_did() -> None:
-    cast = live_ballots({ALPHA: (("a",),)}, {ALPHA: {"b": 3}, BRAVO: {"b": 3}}, WEIGHTS)
-    assert cast == [Cast(ALPHA, 8, (("a",),), implied=False), Cast(BRAVO, 8, (("b",),), implied=True)]
+    implied = {ALPHA: Implied(("b",), 0, 0), BRAVO: Implied(("b",), 0, 0)}
+    assert live(ballots_of({ALPHA: (("a",),)}), implied) == [(ALPHA, 8, (("a",),)), (BRAVO, 8, (("b",),))]
 
 
 def test_a_withdrawn_ballot_is_none_at_all() -> None:
-    assert live_ballots({ALPHA: ()}, {}, WEIGHTS) == []
-    assert live_ballots({ALPHA: ()}, {ALPHA: {"b": 1}}, WEIGHTS) == [Cast(ALPHA, 8, (("b",),), implied=True)]
+    withdrawn = ballots_of({ALPHA: ()})
+    assert live(withdrawn, {}) == []
+    assert live(withdrawn, {ALPHA: Implied(("b",), 0, 0)}) == [(ALPHA, 8, (("b",),))]
 
 
 def test_who_weighs_nothing_has_no_ballot() -> None:
-    key = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"
-    nobodies = [CHARLIE, key, "did:wba:192.0.2.1", "did:wba:localhost"]
-    assert live_ballots(dict.fromkeys(nobodies, (("a",),)), {CHARLIE: {"a": 3}}, WEIGHTS) == []
+    nobodies = [CHARLIE, KEY, "did:wba:192.0.2.1", "did:wba:localhost"]
+    assert live(ballots_of(dict.fromkeys(nobodies, (("a",),))), {CHARLIE: Implied(("a",), 0, 0)}) == []
 
 
-def test_the_ballots_of_one_principal_share_its_weight(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an electorate where a domain stands behind all the DIDs below it."""
-    monkeypatch.setattr(ballot, "principal_of", lambda did: f"did:wba:{did.host}")
-    ballots: dict[str, Tiers] = {f"{ALPHA}:a": (("a",),), f"{ALPHA}:b": (("b",),), f"{ALPHA}:c": (), ALPHA: (("a",),)}
-    cast = live_ballots(ballots, {ALPHA: {"c": 1}}, WEIGHTS)
-    assert cast == [
-        Cast(ALPHA, 2, (("a",),), implied=False),
-        Cast(ALPHA, 2, (("a",),), implied=False),
-        Cast(ALPHA, 2, (("b",),), implied=False),
-    ]
+def test_the_ballots_of_one_principal_share_its_weight() -> None:
+    """In an electorate where a domain stands behind all the DIDs that it granted its name to."""
+    voices = Voices()
+    voices.read_domains_by("list", SuffixList(SUFFIXES))
+    dids = [f"did:wba:alpha.example{rest}" for rest in ("", ":a", ":b", ":c", ":d")]
+    for did in dids[1:4]:
+        voices.grant("alpha.example", did)
+    one, other = (("a",),), (("b",),)
+    cast_by = ballots_of(dict(zip(dids, (one, other, one, (), one), strict=True)))
+    found = votes(cast_by, {"alpha.example": Implied(("c",), 0, 0)}, {"alpha.example": 8}, voices, 0, None)
+    assert found.weight.tolist() == [2, 2, 2] and found.implied == 0
+    assert [found.rankings[number] for number in found.ranking] == [one, other, one]
+
+
+def test_in_an_open_electorate_ballots_fade_and_ripen() -> None:
+    ballots = Ballots()
+    ballots.cast(ALPHA, (("a",),), 0)
+    weights = [live(ballots, {}, epoch=epoch, horizon=4) for epoch in (0, 1, 4, 8)]
+    expected = [part(part(8, decay(epoch, 4)), conviction(epoch)) for epoch in (0, 1, 4, 8)]
+    assert [rows[0][1] for rows in weights] == expected == [4, 5, 3, 1]
+    ballots.cast(ALPHA, (("a",),), 8)
+    assert live(ballots, {}, epoch=8, horizon=4) == [(ALPHA, part(8, conviction(8)), (("a",),))], "reaffirmed: fresh, and as ripe"
+    ballots.cast(ALPHA, (("b",),), 9)
+    assert live(ballots, {}, epoch=9, horizon=4) == [(ALPHA, 4, (("b",),))], "changed: half"
+
+
+def test_a_ballot_that_has_faded_away_gives_way_to_reports() -> None:
+    ballots = ballots_of({ALPHA: (("a",),)})
+    implied = {ALPHA: Implied(("b",), 31, 32)}
+    assert live(ballots, implied, epoch=31, horizon=4)[0][2] == (("a",),)
+    assert live(ballots, implied, epoch=32, horizon=4) == [(ALPHA, part(8, conviction(1)), (("b",),))]

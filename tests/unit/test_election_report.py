@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from treaty_consensus.did import did_key, parse_did
-from treaty_consensus.election.report import Pair, Reports, Tally
-from treaty_consensus.election.weight import ONE, clusters, principal_of, total, weights
+from treaty_consensus.election.arithmetic import ONE
+from treaty_consensus.election.principals import Voices
+from treaty_consensus.election.report import Agreed, Pair, Reports, Tally
 from treaty_consensus.kinds import Report
 
 A, B, C = (f"did:wba:{name}.example" for name in ("alpha", "bravo", "charlie"))
@@ -22,6 +23,7 @@ class Log:
 
     def __init__(self) -> None:
         self.reports = Reports()
+        self.voices = Voices()
         self.number = 0
 
     def add(
@@ -37,26 +39,26 @@ class Log:
     ) -> None:
         self.number += 1
         body = Report(topic, "0" * 64, document, outcome, epoch, "checkpoint")
-        self.reports.add(key or f"key {self.number}", body, (parse_did(first), parse_did(second)), epoch)
+        self.reports.add(key or f"key {self.number}", body, (parse_did(first), parse_did(second)), self.number, epoch)
 
     def tally(self, epoch: int = 0) -> Tally:
-        return self.reports.tally(TOPIC, epoch, HORIZON, self.weights(epoch))
+        return self.reports.tally(TOPIC, epoch, HORIZON, self.voices, self.weights(epoch))
 
     def weights(self, epoch: int) -> dict[str, int]:
-        return weights(WEIGHTS, self.reports.barred(epoch, HORIZON))
+        barred = self.reports.barred(epoch, HORIZON, self.voices)
+        return {principal: ONE for principal in WEIGHTS if principal not in barred}
 
 
-def test_counts_distinct_pairs_and_counterparties() -> None:
+def test_counts_distinct_pairs_each_with_its_newest_epoch() -> None:
     log = Log()
     log.add(A, B, X)
     log.add(C, A, X)
     log.add(B, A, X, epoch=1)
     log.add(B, C, Y, epoch=1)
     tally = log.tally(1)
-    assert tally.pairs == {X: {Pair(A, B), Pair(A, C)}, Y: {Pair(B, C)}}
+    assert tally.pairs == {X: {Pair(A, B): 1, Pair(A, C): 0}, Y: {Pair(B, C): 1}}
     assert tally.principals(X) == {A, B, C}
     assert tally.principals("3" * 64) == set()
-    assert tally.counterparties() == {A: {X: 2}, B: {X: 1, Y: 1}, C: {X: 1, Y: 1}}
 
 
 def test_of_a_pair_one_report_counts_in_each_topic_and_epoch() -> None:
@@ -64,9 +66,9 @@ def test_of_a_pair_one_report_counts_in_each_topic_and_epoch() -> None:
     log.add(A, B, X)
     log.add(B, A, Y)
     log.add(A, B, Y, topic="other")
-    assert log.tally().pairs == {X: {Pair(A, B)}}
+    assert log.tally().pairs == {X: {Pair(A, B): 0}}
     log.add(A, B, Y, epoch=1)
-    assert log.tally(1).pairs == {X: {Pair(A, B)}, Y: {Pair(A, B)}}
+    assert log.tally(1).pairs == {X: {Pair(A, B): 0}, Y: {Pair(A, B): 1}}
 
 
 def test_failed_negotiations_do_not_count_and_take_no_place() -> None:
@@ -74,8 +76,44 @@ def test_failed_negotiations_do_not_count_and_take_no_place() -> None:
     log.add(A, B, X, outcome="failed")
     assert log.tally().pairs == {}
     log.add(A, B, Y)
-    assert log.tally().pairs == {Y: {Pair(A, B)}}
-    assert log.reports.topics == {TOPIC}
+    assert log.tally().pairs == {Y: {Pair(A, B): 0}}
+
+
+def test_failures_are_told_apart_and_only_of_their_own_epoch() -> None:
+    log = Log()
+    log.add(A, B, X, outcome="failed")
+    log.add(A, C, X, outcome="failed")
+    log.add(A, B, Y, outcome="failed")
+    log.add(A, KEY, X, outcome="failed")
+    assert log.tally(0).failed == {X: {Pair(A, B), Pair(A, C)}}
+    assert log.tally(1).failed == {}
+
+
+def test_the_topics_are_those_in_which_principals_reported() -> None:
+    log = Log()
+    log.add(A, B, X, outcome="failed")
+    log.add(A, KEY, X, topic="spam")
+    log.add(A, A + ":users:a", X, topic="other")
+    assert log.reports.topics(log.voices) == {TOPIC, "other"}
+
+
+def test_acquaintance_is_counted_in_epochs() -> None:
+    log = Log()
+    for epoch in (0, 0, 2, 7):
+        log.add(B, A, X, epoch=epoch)
+    log.add(A, C, X, outcome="failed")
+    log.add(A, KEY, X)
+    assert log.reports.acquainted(log.voices) == {Pair(A, B): 3}
+
+
+def test_what_counts_in_an_epoch_is_told_in_the_order_of_the_log() -> None:
+    log = Log()
+    log.add(B, C, Y, topic="zoo")
+    log.add(A, B, X, topic="alpha")
+    log.add(A, B, Y, topic="alpha")
+    log.add(A, C, X, topic="alpha", epoch=1)
+    counting = log.reports.agreed(0, log.voices, log.weights(0))
+    assert counting == [Agreed(1, Pair(B, C), "zoo", Y), Agreed(2, Pair(A, B), "alpha", X)]
 
 
 def test_reports_of_nobody_and_of_one_principal_do_not_count() -> None:
@@ -96,7 +134,7 @@ def test_equivocation_voids_both_reports_and_bars_both_principals() -> None:
     log = Log()
     log.add(A, B, X, epoch=0, key="same")
     log.add(A, C, X, epoch=0)
-    assert log.tally(0).pairs == {X: {Pair(A, B), Pair(A, C)}}
+    assert log.tally(0).pairs == {X: {Pair(A, B): 0, Pair(A, C): 0}}
     log.add(B, A, Y, epoch=1, key="same")
     assert log.weights(1) == {C: ONE}
     assert log.tally(1).pairs == {}
@@ -108,8 +146,8 @@ def test_what_is_void_stays_void_and_gives_its_place_back() -> None:
     log.add(A, B, X, epoch=0, key="same")
     log.add(A, B, Y, epoch=0, key="same")
     log.add(A, B, Y, epoch=0)
-    everybody = log.reports.tally(TOPIC, 0, HORIZON, WEIGHTS)
-    assert everybody.pairs == {Y: {Pair(A, B)}}
+    everybody = log.reports.tally(TOPIC, 0, HORIZON, log.voices, WEIGHTS)
+    assert everybody.pairs == {Y: {Pair(A, B): 0}}
 
 
 def test_equivocation_in_another_topic_or_of_a_failure_is_equivocation() -> None:
@@ -124,13 +162,3 @@ def test_equivocating_with_a_key_bars_the_principal_that_did() -> None:
     log.add(A, KEY, X, key="same")
     log.add(A, KEY, Y, key="same")
     assert log.weights(0) == {B: ONE, C: ONE}
-
-
-def test_the_development_electorate() -> None:
-    assert principal_of(parse_did(A)) == A
-    assert principal_of(parse_did(f"{A}:users:someone")) == f"{A}:users:someone"
-    assert [principal_of(parse_did(text)) for text in (KEY, "did:wba:192.0.2.1", "did:wba:localhost")] == [None] * 3
-    known = [B, A, "did:wba:localhost", C]
-    assert list(weights(known, {C}).items()) == [(A, ONE), (B, ONE)]
-    assert clusters(weights(known, set())) == {A: A, B: B, C: C}
-    assert total({A, B, "did:wba:unknown.example"}, WEIGHTS) == 2 * ONE

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from treaty_consensus import admit
-from treaty_consensus.election.rule import development_parameters
+from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.errors import NotFound, TreatyError, Untrusted
 from treaty_consensus.facts import LogFact
 from treaty_registry.keys import Operator, create_operator, load_operator

@@ -1,37 +1,124 @@
-"""Ballots: weak orders over the candidates and NONE, and how they are counted pairwise.
+"""Ballots: weak orders over the candidates and NONE, what each weighs, and how they are counted pairwise.
 
 A ballot is a list of tiers, best first. What it does not rank is tied last; NONE, unless it is ranked, sits just below what is
 ranked and above what is not. So `[[a], [b]]` reads a > b > NONE > the rest, and `[["none"]]` reads NONE > everybody. Hashes that
 are not candidates are passed over, and change nothing for those that are. A ballot without tiers is withdrawn.
 
-A principal that has no ballot is counted by what it did: its *implied* ballot ranks the documents of its reports that count,
-those agreed on with more counterparties before those with fewer. The ballots of one principal share its weight equally.
+A principal that has no ballot is counted by what it did: its *implied* ballot names the document that it agreed on, in reports
+that count, with the most counterparties (several, tied, when they are as many). In an open electorate only counterparties that
+it vouches for are counted: an open agent agrees with any stranger, so strangers would otherwise vote for everybody who is silent.
+
+In an open electorate a ballot of a principal that weighs w in the topic, and has k of them, weighs
+
+    ⌊w · D(a) · ρ(b)⌋ / k         a: epochs since it was cast or reaffirmed; since the newest report on it, for an implied one
+                                  b: epochs since its ranking changed (`arithmetic`)
+
+so that what nobody reaffirms fades, and what changed just now has half its weight: reaffirming resets a and not b. A ballot that
+has faded away altogether is none. In a development electorate it weighs ⌊w / k⌋.
+
+Ballots are kept in columns, taken in one by one as they are logged, and counted all at once at the end of an epoch.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
 
-from ..did import parse_did
+import numpy as np
+from numpy.typing import NDArray
+
 from ..kinds import NONE
-from .weight import principal_of
+from .arithmetic import ONE, conviction, decay, parts, table
+from .principals import Voices
+from .report import Pair
 
 Tiers: TypeAlias = tuple[tuple[str, ...], ...]
 Ranks: TypeAlias = tuple[int, ...]
 """The rank of each choice in a ballot; smaller is better, equal is tied."""
+Weights: TypeAlias = NDArray[np.uint64]
+
+
+@dataclass
+class Ballots:
+    """The newest ballot of each DID in a topic, in columns. Mutable: `cast` in the order of the leaves."""
+
+    rankings: list[Tiers] = field(default_factory=list)
+    _numbers: dict[Tiers, int] = field(default_factory=dict)
+    _rows: dict[str, int] = field(default_factory=dict)
+    _ranking: array[int] = field(default_factory=lambda: array("q"))
+    _cast: array[int] = field(default_factory=lambda: array("q"))
+    _since: array[int] = field(default_factory=lambda: array("q"))
+
+    def cast(self, did: str, tiers: Tiers, epoch: int) -> None:
+        """Take in an admitted ballot, logged in `epoch`."""
+        number = self._number(tiers)
+        row = self._rows.get(did)
+        if row is None:
+            self._rows[did] = len(self._rows)
+            self._ranking.append(number)
+            self._cast.append(epoch)
+            self._since.append(epoch)
+            return
+        self._cast[row] = epoch
+        if self._ranking[row] != number:
+            self._ranking[row] = number
+            self._since[row] = epoch
+
+    def voters(self) -> Sequence[str]:
+        """The DIDs, in the order of the rows."""
+        return list(self._rows)
+
+    def column(self, name: str) -> NDArray[np.int64]:
+        """`ranking` (a place in `rankings`), `cast` or `since` (epochs) of each row."""
+        return np.array(getattr(self, f"_{name}"), dtype=np.int64)
+
+    def _number(self, tiers: Tiers) -> int:
+        number = self._numbers.get(tiers)
+        if number is None:
+            number = self._numbers[tiers] = len(self.rankings)
+            self.rankings.append(tiers)
+        return number
+
+
+class Implied(NamedTuple):
+    """What a principal's reports say it prefers: documents, the epoch in which they became so, and that of its newest report on
+    one of them."""
+
+    favourites: tuple[str, ...]
+    since: int
+    reported: int
 
 
 @dataclass(frozen=True)
-class Cast:
-    """A live ballot and its weight. `implied`: nobody cast it, it follows from reports."""
+class Votes:
+    """The live ballots of a topic, each with its weight; one row a ballot.
 
-    principal: str
-    weight: int
-    tiers: Tiers
-    implied: bool
+    `rankings`: the different tiers, which `ranking` points into. `principals`: everybody who weighs something in the topic, in
+    order, which `principal` points into. The first rows are explicit, the last `implied` are not. `age` and `held`: the a and b
+    of each.
+    """
+
+    principals: tuple[str, ...]
+    rankings: Sequence[Tiers]
+    ranking: NDArray[np.int64]
+    principal: NDArray[np.int64]
+    weight: Weights
+    age: NDArray[np.int64]
+    held: NDArray[np.int64]
+    implied: int
+
+    @property
+    def total(self) -> int:
+        """W."""
+        return int(self.weight.sum(dtype=np.uint64))
+
+    def by_principal(self) -> Weights:
+        """What the ballots of each principal weigh together."""
+        return _sums(self.weight, self.principal, len(self.principals))
 
 
 @dataclass(frozen=True)
@@ -49,34 +136,87 @@ class Count:
     below: list[dict[str, int]]
 
 
-def implied_tiers(counterparties: Mapping[str, int]) -> Tiers:
-    """The tiers of a principal that agreed on each document with so many others."""
-    numbers = sorted(set(counterparties.values()), reverse=True)
-    return tuple(tuple(sorted(document for document, n in counterparties.items() if n == number)) for number in numbers)
+def implied_ballots(
+    pairs: Mapping[str, Mapping[Pair, int]],
+    known: Mapping[str, AbstractSet[str]] | None,
+    before: Mapping[str, Implied],
+    epoch: int,
+) -> dict[str, Implied]:
+    """The implied ballot of everyone with reports, carried from the one at the end of the epoch before.
 
-
-def live_ballots(
-    ballots: Mapping[str, Tiers], reported: Mapping[str, Mapping[str, int]], weights: Mapping[str, int]
-) -> list[Cast]:
-    """All that is counted in a topic, in the order of the principals.
-
-    `ballots`: DID → the tiers of its newest ballot; `reported`: principal → document → counterparties. Whoever weighs nothing is
-    left out.
+    `pairs`: document → who agreed on it → the epoch in which they last did; `known`: principal → whose agreement with it counts,
+    None for everybody's.
     """
-    by_principal: defaultdict[str, list[Tiers]] = defaultdict(list)
-    for did, tiers in sorted(ballots.items()):
-        principal = principal_of(parse_did(did))
-        if principal is not None and tiers:
-            by_principal[principal].append(tiers)
-    cast = []
-    for principal in sorted(by_principal.keys() | reported.keys()):
-        weight = weights.get(principal, 0)
-        explicit = by_principal.get(principal, [])
-        if weight and explicit:
-            cast += [Cast(principal, weight // len(explicit), tiers, implied=False) for tiers in explicit]
-        elif weight:
-            cast.append(Cast(principal, weight, implied_tiers(reported[principal]), implied=True))
-    return cast
+    met: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for document, epochs in pairs.items():
+        for pair, when in epochs.items():
+            for principal, other in (pair, pair[::-1]):
+                if known is None or other in known.get(principal, ()):
+                    met[principal][document].append(when)
+    ballots = {}
+    for principal, documents in met.items():
+        most = max(map(len, documents.values()))
+        favourites = tuple(sorted(document for document, epochs in documents.items() if len(epochs) == most))
+        earlier = before.get(principal)
+        since = earlier.since if earlier is not None and earlier.favourites == favourites else epoch
+        ballots[principal] = Implied(favourites, since, max(max(documents[document]) for document in favourites))
+    return ballots
+
+
+def approvals(votes: Votes) -> dict[str, int]:
+    """For each document that any vote ranks over NONE: what those votes weigh."""
+    weights: defaultdict[str, int] = defaultdict(int)
+    used, alike = np.unique(votes.ranking, return_inverse=True)
+    for number, weight in zip(used.tolist(), _sums(votes.weight, alike, len(used)).tolist(), strict=True):
+        for tier in votes.rankings[number]:
+            if NONE in tier:
+                break
+            for document in tier:
+                weights[document] += weight
+    return dict(weights)
+
+
+def votes(
+    ballots: Ballots,
+    implied: Mapping[str, Implied],
+    weights: Mapping[str, int],
+    voices: Voices,
+    epoch: int,
+    horizon: int | None,
+) -> Votes:
+    """What is counted in a topic at the end of `epoch`; whoever weighs nothing is left out.
+
+    `weights`: principal → weight in the topic. `horizon`: H; None where ballots neither fade nor ripen.
+    """
+    principals = tuple(sorted(weights))
+    place = {principal: number for number, principal in enumerate(principals)}
+    voters = ballots.voters()
+    owner = np.fromiter((place.get(voices.principal_of(did) or "", -1) for did in voters), np.int64, len(voters))
+    ranking, age = ballots.column("ranking"), epoch - ballots.column("cast")
+    speaks = np.array([bool(tiers) for tiers in ballots.rankings], dtype=bool)
+    live = np.flatnonzero((owner >= 0) & speaks[ranking] & (_fading(age, horizon) > 0))
+    spoken = set(owner[live].tolist())
+    silent = [name for name in principals if name in implied and place[name] not in spoken]
+    guesses = [implied[name] for name in silent]
+
+    def column(explicit: NDArray[np.int64], guessed: list[int]) -> NDArray[np.int64]:
+        return np.concatenate([explicit[live], np.array(guessed, dtype=np.int64)])
+
+    principal = column(owner, [place[name] for name in silent])
+    age = column(age, [epoch - guess.reported for guess in guesses])
+    held = column(epoch - ballots.column("since"), [epoch - guess.since for guess in guesses])
+    whole = np.array([weights[name] for name in principals], dtype=np.uint64)[principal]
+    ripe = parts(parts(whole, _fading(age, horizon)), _ripening(held, horizon))
+    return Votes(
+        principals=principals,
+        rankings=[*ballots.rankings, *((guess.favourites,) for guess in guesses)],
+        ranking=column(ranking, [len(ballots.rankings) + number for number in range(len(guesses))]),
+        principal=principal,
+        weight=ripe // np.bincount(principal, minlength=len(principals)).astype(np.uint64)[principal],
+        age=age,
+        held=held,
+        implied=len(guesses),
+    )
 
 
 def ranks(tiers: Tiers, choices: Sequence[str]) -> Ranks:
@@ -86,31 +226,55 @@ def ranks(tiers: Tiers, choices: Sequence[str]) -> Ranks:
     return tuple(ranked.get(choice, len(tiers) + 1) for choice in choices)
 
 
-def count(cast: Iterable[Cast], candidates: Sequence[str], clusters: Mapping[str, str]) -> Count:
-    """Count ballots over the candidates, which are in the order of their publication."""
+def count(votes: Votes, candidates: Sequence[str], clusters: Mapping[str, str]) -> Count:
+    """Count votes over the candidates, which are in the order of their publication. `clusters`: of every principal.
+
+    Everything is a sum over ballots, so the counts of parts of them add up to the count of all.
+    """
     choices = (*candidates, NONE)
-    none = len(candidates)
-    above: list[defaultdict[str, int]] = [defaultdict(int) for _ in candidates]
-    below: list[defaultdict[str, int]] = [defaultdict(int) for _ in candidates]
-    alike: defaultdict[Ranks, int] = defaultdict(int)  # many ballots, few different ones: compare each pair once
-    for ballot in cast:
-        ranking = ranks(ballot.tiers, choices)
-        alike[ranking] += ballot.weight
-        cluster = clusters[ballot.principal]
-        for candidate in range(none):
-            if ranking[candidate] < ranking[none]:
-                above[candidate][cluster] += ballot.weight
-            elif ranking[candidate] > ranking[none]:
-                below[candidate][cluster] += ballot.weight
-    return Count(choices, sum(alike.values()), pairwise(alike, len(choices)), [*map(dict, above)], [*map(dict, below)])
+    used, alike = np.unique(votes.ranking, return_inverse=True)  # many ballots, few different ones
+    ranked = [ranks(votes.rankings[number], choices) for number in used.tolist()]
+    ranking = np.array(ranked, dtype=np.int64).reshape(len(used), len(choices))
+    names = sorted({clusters[principal] for principal in votes.principals})
+    place = {name: number for number, name in enumerate(names)}
+    cluster = np.array([place[clusters[principal]] for principal in votes.principals], dtype=np.int64)[votes.principal]
+
+    def by_cluster(chosen: NDArray[np.bool_]) -> dict[str, int]:
+        rows = chosen[alike]
+        sums = _sums(votes.weight[rows], cluster[rows], len(names))
+        return {names[number]: int(sums[number]) for number in np.flatnonzero(sums).tolist()}
+
+    none = ranking[:, -1]
+    return Count(
+        choices,
+        votes.total,
+        pairwise(ranking, _sums(votes.weight, alike, len(used))),
+        [by_cluster(ranking[:, candidate] < none) for candidate in range(len(candidates))],
+        [by_cluster(ranking[:, candidate] > none) for candidate in range(len(candidates))],
+    )
 
 
-def pairwise(ballots: Mapping[Ranks, int], choices: int) -> list[list[int]]:
-    """V[a][b], the weight of the ballots that rank a strictly over b."""
-    matrix = [[0] * choices for _ in range(choices)]
-    for ranking, weight in ballots.items():
-        for a, row in enumerate(matrix):
-            for b in range(choices):
-                if ranking[a] < ranking[b]:
-                    row[b] += weight
-    return matrix
+def pairwise(ranking: NDArray[np.int64], weight: Weights) -> list[list[int]]:
+    """V[a][b], the weight of the ballots that rank a strictly over b. `ranking`: the ranks of every choice, one row a ballot."""
+    return [
+        np.where(ranking[:, choice, None] < ranking, weight[:, None], np.uint64(0)).sum(axis=0, dtype=np.uint64).tolist()
+        for choice in range(ranking.shape[1])
+    ]
+
+
+def _sums(weight: Weights, group: NDArray[np.int64], groups: int) -> Weights:
+    sums = np.zeros(groups, dtype=np.uint64)
+    np.add.at(sums, group, weight)
+    return sums
+
+
+def _fading(age: NDArray[np.int64], horizon: int | None) -> Weights:
+    if horizon is None:
+        return np.full(len(age), ONE, dtype=np.uint64)
+    return table(lambda epochs: decay(epochs, horizon), int(age.max(initial=0)) + 1)[age]
+
+
+def _ripening(held: NDArray[np.int64], horizon: int | None) -> Weights:
+    if horizon is None:
+        return np.full(len(held), ONE, dtype=np.uint64)
+    return table(conviction, int(held.max(initial=0)) + 1)[held]

@@ -8,7 +8,8 @@ W is the weight of all live ballots of the topic, V the pairwise count, N stands
     x beats y by a : b   means   x > 0 and b·x ≥ a·y
 
     candidate     published in the topic; reported by ≥ candidate_pairs pairs, ≥ candidate_clusters clusters, and principals of
-                  weight R with candidate_share · R ≥ W; of these and the incumbent the max_candidates strongest: the *field*
+                  weight R with candidate_share · R ≥ W; the incumbent and, of these, those with the most votes over N make the
+                  *field* of max_candidates
     provisional   first of the field in Schulze's order; provisional_share · Q(c) ≥ q; V[c][N] > V[N][c]
     consensus     provisional for sustain_epochs; Q(c) ≥ q; V[c][N] beats V[N][c] by over_none; no margin against it, none of 0
                   against what was published earlier; V[c][i] beats V[i][c] by over_incumbent for sustain_epochs, where there is
@@ -21,60 +22,49 @@ The incumbent is the topic's one document in state consensus. A document makes a
 followed: candidate, then provisional, then consensus. What leaves the field is `published` again; what was the consensus keeps
 `dormant`, `superseded` or `repealed` until it is provisional anew. Epochs count in a row, this one among them; a counter starts
 over when its condition fails, and `ahead` also when the incumbent changes.
+
+A document of the field is *suspect* for `suspect_epochs`, this one among them, when it is the incumbent and meets the
+condition of a repeal in this epoch, or when as many principals as make a candidate reported in this epoch that they failed
+with it. That is a warning to those who choose: it changes no state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ..kinds import NONE, RULE, Parameters, State
+from ..kinds import NONE, Parameters, State
 from .ballot import Count
 from .schulze import Ranking, beaten_by, margins, rank
 
 FORMER: frozenset[State] = frozenset({"dormant", "superseded", "repealed"})
 
 
-def development_parameters() -> Parameters:
-    """The parameters of a development electorate."""
-    return Parameters(
-        rule=RULE,
-        electorate="development",
-        horizon_epochs=13,
-        candidate_pairs=3,
-        candidate_clusters=2,
-        candidate_share=20,
-        max_candidates=32,
-        quorum_share=4,
-        cluster_share=3,
-        provisional_share=2,
-        over_none=(2, 1),
-        over_incumbent=(3, 2),
-        sustain_epochs=2,
-        dormant_epochs=4,
-    )
-
-
 @dataclass(frozen=True)
 class Standing:
-    """A document's state in a topic and its counters of epochs in a row. Carried from one epoch to the next."""
+    """A document's state in a topic and its counters of epochs in a row; `suspect`: for how many epochs a warning still stands.
+    Carried from one epoch to the next."""
 
     state: State = "published"
     provisional: int = 0
     ahead: int = 0
     failing: int = 0
     repealing: int = 0
+    suspect: int = 0
 
 
 @dataclass(frozen=True)
 class Support:
-    """What reports say for a document. `index`: the leaf that published it in the topic, if one did."""
+    """What reports and votes say for a document. `index`: the leaf that published it in the topic, if one did; `weight`: of those
+    who reported it; `approval`: of the votes that rank it over NONE."""
 
     index: int | None
     pairs: int
     clusters: int
     weight: int
+    approval: int = 0
 
 
 @dataclass(frozen=True)
@@ -98,10 +88,11 @@ def candidacy_shortfalls(support: Support, total: int, parameters: Parameters) -
     return [Shortfall(name, has, need) for name, (has, need) in needs.items() if has < need]
 
 
-def strength(support: Support, document: str) -> tuple[int, int, int, str]:
-    """The sort key that puts the best supported document first: weight, pairs, then the earlier publication."""
+def strength(support: Support, document: str) -> tuple[int, int, int, int, str]:
+    """The sort key that puts the best supported document first: by votes, for reports of clones are cheap; then by the weight and
+    the number of reports, then the earlier publication."""
     index = support.index if support.index is not None else 2**63
-    return -support.weight, -support.pairs, index, document
+    return -support.approval, -support.weight, -support.pairs, index, document
 
 
 def field_of(
@@ -126,11 +117,12 @@ def incumbent_of(standings: Mapping[str, Standing]) -> str | None:
 
 @dataclass(frozen=True)
 class Poll:
-    """A topic at the end of an epoch: the votes over its field, and the standings it began with."""
+    """A topic at the end of an epoch: the votes over its field, the standings it began with, and what reports warn of."""
 
     parameters: Parameters
     count: Count
     before: Mapping[str, Standing] = field(default_factory=dict)
+    warned: AbstractSet[str] = frozenset()
 
     @property
     def candidates(self) -> tuple[str, ...]:
@@ -242,7 +234,7 @@ def advance(poll: Poll) -> dict[str, Standing]:
         after[poll.incumbent] = Standing("superseded") if promoted else _incumbent(poll, poll.incumbent)
     if incumbent_of(after) != poll.incumbent:
         after = {document: replace(standing, ahead=0) for document, standing in after.items()}
-    return {document: standing for document, standing in after.items() if standing.state != "published"}
+    return {d: replace(standing, suspect=_suspect(poll, d)) for d, standing in after.items() if standing.state != "published"}
 
 
 def _challenger(poll: Poll, document: str) -> Standing:
@@ -268,6 +260,16 @@ def _incumbent(poll: Poll, document: str) -> Standing:
     if failing >= p.dormant_epochs:
         return Standing("dormant")
     return Standing("consensus", failing=failing, repealing=repealing)
+
+
+def _suspect(poll: Poll, document: str) -> int:
+    """For how many epochs a warning of the document stands after this one."""
+    if document not in poll.candidates:
+        return 0
+    if document in poll.warned or (document == poll.incumbent and poll.is_rejected(document)):
+        return poll.parameters.suspect_epochs
+    before = poll.before.get(document, Standing())
+    return max(before.suspect - 1, 0)
 
 
 def _ceiling(value: int, divisor: int) -> int:
