@@ -1,0 +1,240 @@
+"""Trust against independent computations of the same formula, and the law that makes rings of sybils worthless."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import networkx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treaty_consensus.election.arithmetic import ONE, Amounts
+from treaty_consensus.election.trust import Graph, flows, graph, seed, trust
+
+NAMES = "abcdefgh"
+NOBODY = "-"
+"""The node of a PageRank graph that takes what a principal does not hand on."""
+
+Vouches = Mapping[tuple[str, str], int]
+
+
+@dataclass(frozen=True)
+class Case:
+    names: str
+    vouches: dict[tuple[str, str], int]
+    anchors: list[str]
+    rounds: int
+    least: int
+
+    @cached_property
+    def graph(self) -> Graph:
+        return graph(self.names, self.vouches)
+
+    @cached_property
+    def trust(self) -> dict[str, int]:
+        return named(self.graph, trust(self.graph, seed(self.graph, self.anchors), rounds=self.rounds, least=self.least))
+
+    @cached_property
+    def flows(self) -> dict[tuple[str, str], int]:
+        made = self.graph
+        amounts = np.array([self.trust[name] for name in made.principals], np.uint64)
+        passed = flows(made, amounts, least=self.least)
+        ends = zip(made.source.tolist(), made.target.tolist(), passed.tolist(), strict=True)
+        return {(made.principals[source], made.principals[target]): flow for source, target, flow in ends}
+
+    @property
+    def may_lack(self) -> Fraction:
+        """How much less trust there may be, in all, than in the limit over the rationals."""
+        return Fraction(ONE, 2 ** (self.rounds + 1)) + self.lost_to_floors
+
+    @property
+    def lost_to_floors(self) -> int:
+        return 2 * len(self.vouches) + len({voucher for voucher, _ in self.vouches}) + len(self.anchors)
+
+
+def named(graph: Graph, amounts: Amounts) -> dict[str, int]:
+    assert amounts.dtype == np.uint64
+    return dict(zip(graph.principals, amounts.tolist(), strict=True))
+
+
+STRENGTHS = st.one_of(st.just(ONE), st.integers(1, ONE), st.integers(1, 9))
+ROUNDS = st.integers(0, 40)
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, rounds: st.SearchStrategy[int] = ROUNDS, absent: bool = True) -> Case:
+    names = NAMES[: draw(st.integers(1, len(NAMES)))]
+    pairs = [(p, q) for p in names for q in names if p != q]
+    vouches = draw(st.dictionaries(st.sampled_from(pairs), STRENGTHS)) if pairs else {}
+    anchors = draw(st.lists(st.sampled_from(names + "xyz" * absent), min_size=1, max_size=4, unique=True))
+    return Case(names, vouches, anchors, draw(rounds), draw(st.integers(1, 4)))
+
+
+def allotted(case: Case, voucher: str) -> int:
+    return max(sum(c for (p, _), c in case.vouches.items() if p == voucher), case.least * ONE)
+
+
+def by_hand(case: Case) -> dict[str, int]:
+    """The formula, letter by letter, on integers of Python."""
+    seeds = {q: ONE // len(case.anchors) if q in case.anchors else 0 for q in case.names}
+    x = {q: seeds[q] // 2 for q in case.names}
+    for _ in range(case.rounds):
+        passed = {(p, q): x[p] // 2 * c // allotted(case, p) for (p, q), c in case.vouches.items()}
+        x = {q: seeds[q] // 2 + sum(flow for (_, to), flow in passed.items() if to == q) for q in case.names}
+    return x
+
+
+def shares(case: Case) -> dict[tuple[str, str], Fraction]:
+    return {(p, q): Fraction(c, 2 * allotted(case, p)) for (p, q), c in case.vouches.items()}
+
+
+def own(case: Case) -> dict[str, Fraction]:
+    return {q: Fraction(ONE // len(case.anchors), 2) if q in case.anchors else Fraction(0) for q in case.names}
+
+
+def over_the_rationals(case: Case) -> dict[str, Fraction]:
+    """The same rounds without rounding."""
+    x = start = own(case)
+    for _ in range(case.rounds):
+        x = {q: start[q] + sum(x[p] * share for (p, to), share in shares(case).items() if to == q) for q in case.names}
+    return x
+
+
+def in_the_limit(case: Case) -> dict[str, Fraction]:
+    """The fixed point x = s/2 + Mx, by elimination."""
+    start, part = own(case), shares(case)
+    rows = [[Fraction(p == q) - part.get((p, q), 0) for p in case.names] + [start[q]] for q in case.names]
+    for pivot in range(len(rows)):  # 1 - M has a dominant diagonal: no pivot is zero
+        rows[pivot] = [cell / rows[pivot][pivot] for cell in rows[pivot]]
+        for number, row in enumerate(rows):
+            if number != pivot and row[pivot]:
+                rows[number] = [cell - row[pivot] * top for cell, top in zip(row, rows[pivot], strict=True)]
+    return {q: row[-1] for q, row in zip(case.names, rows, strict=True)}
+
+
+@given(cases())
+def test_trust_is_the_formula_to_the_unit(case: Case) -> None:
+    assert case.trust == by_hand(case)
+
+
+@given(cases())
+def test_floors_lose_no_more_than_is_said(case: Case) -> None:
+    exact, found = over_the_rationals(case), case.trust
+    assert all(found[q] <= exact[q] for q in case.names)
+    assert sum(exact[q] - found[q] for q in case.names) < case.lost_to_floors
+
+
+@given(cases())
+def test_trust_is_below_its_limit_and_close_to_it(case: Case) -> None:
+    limit, found = in_the_limit(case), case.trust
+    assert all(found[q] <= limit[q] for q in case.names)
+    assert sum(limit[q] - found[q] for q in case.names) < case.may_lack
+
+
+@given(cases(rounds=st.just(33)))
+def test_trust_is_pagerank_with_what_is_not_handed_on_given_back_to_nobody(case: Case) -> None:
+    """PageRank gives back to the seed what a node hands on to nobody. Let every principal hand what it keeps back to one more
+    node, m its PageRank y. Then y = (1 + m)/2 · s/σ + My, σ being the sum of s, so that x = σ·y / (1 + m) solves x = s/2 + Mx."""
+    present = [name for name in case.anchors if name in case.names]
+    if not present:
+        assert set(case.trust.values()) == {0}
+        return
+    web = networkx.DiGraph()
+    web.add_nodes_from([*case.names, NOBODY])
+    for (p, q), c in case.vouches.items():
+        web.add_edge(p, q, weight=c)
+    for p in case.names:
+        if kept := allotted(case, p) - sum(c for (voucher, _), c in case.vouches.items() if voucher == p):
+            web.add_edge(p, NOBODY, weight=kept)
+    seeds = dict.fromkeys(present, 1)
+    y = networkx.pagerank(web, alpha=0.5, personalization=seeds, max_iter=200, tol=1e-14)
+    total = ONE // len(case.anchors) * len(present)
+    for name, amount in case.trust.items():
+        assert amount == pytest.approx(total * y[name] / (1 + y[NOBODY]), abs=float(case.may_lack) + 1e-3)
+
+
+@given(st.data(), st.integers(5, 8), st.integers(1, 4))
+def test_trust_is_pagerank_itself_where_everybody_hands_on_all(data: st.DataObject, people: int, least: int) -> None:
+    names = NAMES[:people]
+    chosen = st.lists(st.sampled_from(names), min_size=least + 1, max_size=people, unique=True)
+    vouches = {(p, q): ONE for p in names for q in data.draw(chosen) if q != p}
+    anchors = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
+    case = Case(names, vouches, anchors, rounds=33, least=least)
+    web = networkx.DiGraph(list(vouches))
+    y = networkx.pagerank(web, alpha=0.5, personalization=dict.fromkeys(anchors, 1), max_iter=200, tol=1e-14)
+    for name, amount in case.trust.items():
+        assert amount == pytest.approx(ONE * y[name], abs=float(case.may_lack) + len(anchors) + 1e-3)
+
+
+def across(case: Case, inside: set[str]) -> tuple[int, int]:
+    """What flows into a set, and out of it."""
+    into = sum(flow for (p, q), flow in case.flows.items() if p not in inside and q in inside)
+    out = sum(flow for (p, q), flow in case.flows.items() if p in inside and q not in inside)
+    return into, out
+
+
+@given(cases(), st.data())
+def test_a_set_without_seed_has_at_most_twice_what_flows_in_less_what_flows_out(case: Case, data: st.DataObject) -> None:
+    unseeded = [name for name in case.names if name not in case.anchors]
+    inside = data.draw(st.sets(st.sampled_from(unseeded)) if unseeded else st.just(set()))
+    into, out = across(case, inside)
+    assert sum(case.trust[name] for name in inside) <= 2 * (into - out)
+
+
+@given(cases(absent=False), st.integers(1, 60), st.booleans(), st.data())
+def test_however_many_sybils_a_principal_makes_they_have_what_it_passes_on(
+    case: Case, sybils: int, closed: bool, data: st.DataObject
+) -> None:
+    """Sybils behind one vouch, who vouch for each other in a circle, and, unless `closed`, for everybody who is real."""
+    ring = [f"sybil{number:02}" for number in range(sybils)]
+    bought = data.draw(st.sampled_from(case.names))
+    vouches = {**case.vouches, (bought, ring[0]): ONE}
+    vouches |= {(p, q): ONE for p, q in zip(ring, ring[1:] + ring[:1], strict=True) if p != q}
+    vouches |= {} if closed else {(p, q): ONE for p in ring for q in case.names}
+    made = graph([*case.names, *ring], vouches)
+    found = trust(made, seed(made, case.anchors), rounds=33, least=case.least)
+    total = sum(amount for name, amount in named(made, found).items() if name in ring)
+    into = int(flows(made, found, least=case.least)[made.principals.index(bought) == made.source][-1])  # their names sort last
+    assert total <= 2 * into <= 2 * (named(made, found)[bought] // 2 // case.least)
+
+
+@given(cases())
+def test_all_trust_together_never_passes_one(case: Case) -> None:
+    assert sum(case.trust.values()) <= ONE
+    assert all(amount >= ONE // len(case.anchors) // 2 for name, amount in case.trust.items() if name in case.anchors)
+
+
+@given(cases())
+def test_another_round_takes_trust_from_nobody(case: Case) -> None:
+    further = Case(case.names, case.vouches, case.anchors, case.rounds + 1, case.least)
+    assert all(case.trust[name] <= further.trust[name] for name in case.names)
+
+
+@given(cases(), st.permutations(NAMES))
+def test_names_do_not_matter(case: Case, others: Sequence[str]) -> None:
+    new = dict(zip(NAMES, others, strict=True)) | {name: name for name in "xyz"}
+    renamed = Case(
+        "".join(new[name] for name in case.names),
+        {(new[p], new[q]): c for (p, q), c in case.vouches.items()},
+        [new[name] for name in case.anchors],
+        case.rounds,
+        case.least,
+    )
+    assert renamed.trust == {new[name]: amount for name, amount in case.trust.items()}
+
+
+@given(cases(), st.data())
+def test_a_stronger_vouch_that_displaces_no_other_takes_trust_from_nobody(case: Case, data: st.DataObject) -> None:
+    if not case.vouches:
+        return
+    pair = data.draw(st.sampled_from(sorted(case.vouches)))
+    spent = sum(c for (p, _), c in case.vouches.items() if p == pair[0])
+    room = min(ONE - case.vouches[pair], max(case.least * ONE - spent, 0))
+    more = {**case.vouches, pair: case.vouches[pair] + data.draw(st.integers(0, room))}
+    stronger = Case(case.names, more, case.anchors, case.rounds, case.least)
+    assert all(case.trust[name] <= stronger.trust[name] for name in case.names)
