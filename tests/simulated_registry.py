@@ -200,11 +200,12 @@ class SimulatedRegistry:
         replay = Replay()
         for leaf in self.leaves:
             replay.append(leaf)
-        decisions = replay.decide()
-        for decision, transcript in decisions:
-            self.put(transcript)
-            self.add(decision, OPERATOR)
-        return [decision for decision, _ in decisions]
+        due = replay.decide()
+        for item in due:
+            self.put(item.transcript)
+            self.put(item.roll)
+            self.add(item.decision, OPERATOR)
+        return [item.decision for item in due]
 
     # Reading
 

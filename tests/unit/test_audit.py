@@ -12,8 +12,8 @@ from simulated_log import LogBuilder, document_hash
 
 from treaty_consensus import admit, canonical, kinds, statement
 from treaty_consensus.audit import Replay
-from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.election.arithmetic import ONE
+from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.errors import Refused, Unavailable, Untrusted
 from treaty_consensus.facts import ProtocolFact
 from treaty_consensus.kinds import NONE, Decision
@@ -158,7 +158,8 @@ def test_equivocators_weigh_nothing(log: LogBuilder) -> None:
     log.report(alpha, bravo, other, nid=nid)
     assert log.states(document) == ["published"]
     assert log.newest_transcript()["nominees"] == [
-        {"hash": hash, "pairs": 0, "clusters": 0, "weight": "0", "approval": "0", "missing": NO_REPORTS} for hash in (document, other)
+        {"hash": hash, "pairs": 0, "clusters": 0, "weight": "0", "approval": "0", "missing": NO_REPORTS}
+        for hash in (document, other)
     ]
     with pytest.raises(Untrusted, match="reported already"):
         log.report(alpha, bravo, document, nid=nid)

@@ -142,9 +142,9 @@ def test_a_granted_did_shares_the_weight_of_its_domain() -> None:
     log.vote(helper, other)
     log.add(kinds.Grant(ANCHORS[0], helper.did), log.agents[0])
     log.close()
-    transcript = log.newest_transcript()
+    transcript: dict[str, Any] = log.newest_transcript()
     assert transcript["ballots"] == {"explicit": 2, "implied": 0}
-    (voice,) = transcript["voices"]  # type: ignore[misc]
+    (voice,) = transcript["voices"]
     assert (voice["principal"], voice["ballots"], voice["counts"]) == (ANCHORS[0], 2, str(ONE // 2))
 
 
@@ -159,9 +159,9 @@ def test_silent_principals_count_by_what_they_do_with_those_they_vouch_for() -> 
         for agent in log.agents:
             log.report(agent, stranger, other)
     log.close()
-    transcript = log.newest_transcript()
+    transcript: dict[str, Any] = log.newest_transcript()
     assert transcript["ballots"] == {"explicit": 0, "implied": 16}
-    (candidate,) = transcript["candidates"]  # type: ignore[misc]
+    (candidate,) = transcript["candidates"]
     assert candidate["hash"] == document and candidate["approval"] == transcript["total"] != "0"
 
 
