@@ -83,7 +83,9 @@ async def test_only_the_operator_speaks_for_the_log(registry: Registry, kind: st
         "genesis": registry._operator.genesis(),
         "parameters": (await statement_at(registry, 1)).body,
         "identity": kinds.Identity(ALICE.did, data, (kinds.Key(ALICE.key_id, KEY.did.removeprefix("did:key:")),), 1),
-        "decision": kinds.Decision(*("a/b", 0, "schulze-margins-v1", "development", digest, kinds.Input(2, digest), 0, data, data, ())),
+        "decision": kinds.Decision(
+            "a/b", 0, "schulze-margins-v1", "development", digest, kinds.Input(2, digest), 0, data, data, ()
+        ),
         "withdrawal": kinds.Withdrawal(digest, "malicious"),
     }
     assert isinstance(bodies[kind], kinds.KINDS[kind])
