@@ -26,6 +26,7 @@ MAX_DEPTH = 32
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, sort_keys=True, separators=(",", ":"))
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_HIGH = re.compile("[\ud800-\U0010ffff]")
 _DECIMAL = re.compile(r"0|[1-9][0-9]*")
 
 
@@ -111,11 +112,11 @@ def b64decode(text: str, *, limit: int) -> bytes:
 def _encode(value: Any) -> bytes:
     """The JCS bytes of a checked value.
 
-    In ASCII the standard library's encoder, which is written in C, writes the same bytes: JCS differs in the order of names, by
-    UTF-16 code units, and only beyond U+D7FF is that another one than by code points.
+    The standard library's encoder, which is written in C, writes the same text: JCS differs in the order of names, by UTF-16 code
+    units, and only beyond U+D7FF is that another one than by code points.
     """
     text = _ENCODER.encode(value)
-    return text.encode("ascii") if text.isascii() else rfc8785.dumps(value)
+    return rfc8785.dumps(value) if not text.isascii() and _HIGH.search(text) else text.encode("utf-8")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
