@@ -140,16 +140,9 @@ def _check(value: object, depth: int) -> None:
     if depth < 0:
         raise Malformed("canonical.depth", f"JSON is nested deeper than {MAX_DEPTH} levels.")
     match value:
-        case None | bool():
-            return
-        case int():
-            if not -MAX_INTEGER <= value <= MAX_INTEGER:
-                raise Malformed("canonical.integer", "Integers beyond 2^53-1 travel as decimal strings.")
         case str():
-            try:
-                value.encode("utf-8")
-            except UnicodeEncodeError as error:
-                raise Malformed("canonical.string", "A string holds a lone surrogate.") from error
+            if not value.isascii():
+                _check_text(value)
         case list() | tuple():
             for item in value:
                 _check(item, depth - 1)
@@ -159,5 +152,17 @@ def _check(value: object, depth: int) -> None:
                     raise Malformed("canonical.value", "Names in an object are strings.")
                 _check(name, depth)
                 _check(item, depth - 1)
+        case None | bool():
+            return
+        case int():
+            if not -MAX_INTEGER <= value <= MAX_INTEGER:
+                raise Malformed("canonical.integer", "Integers beyond 2^53-1 travel as decimal strings.")
         case _:
             raise Malformed("canonical.value", f"{type(value).__name__} has no place in canonical JSON.")
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise Malformed("canonical.string", "A string holds a lone surrogate.") from error
