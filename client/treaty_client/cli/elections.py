@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
+from rich.console import RenderableType
 from rich.markup import escape
 
 from treaty_consensus.errors import NotFound, Refused
 from treaty_consensus.protocol import is_topic
 
 from ..fetch import Fetcher
+from ..verification.decision import read_transcript
 from ..verification.topic import TopicView
 from ..voting import Vote, parse_tiers
 from ..voting import vote as cast_vote
 from .context import Options, run
+from .explanation import explain as explain_transcript
 from .output import short
 
 
@@ -56,13 +60,16 @@ def vote(topic: str, /, *tiers: str, withdraw: bool = False, options: Options = 
     )
 
 
-def topic(topic: str, /, *, options: Options = Options()) -> None:
+def topic(topic: str, /, *, explain: bool = False, options: Options = Options()) -> None:
     """Show a topic: its candidates, the newest decision, and how the voters compare each pair. The decision's proof is checked.
 
     Parameters
     ----------
     topic
         Such as commerce/product-info.
+    explain
+        Say why each protocol is where it is and what it lacks: votes, quorum, epochs. These numbers are the operator's, signed;
+        `treaty audit` recomputes them.
     """
 
     async def work() -> tuple[TopicView, dict[str, Any]]:
@@ -80,7 +87,20 @@ def topic(topic: str, /, *, options: Options = Options()) -> None:
         "consensus": view.consensus,
         "decided_epoch": view.epoch,
     }
-    options.output.result(value, head, *lines)
+    reasons = _reasons(view) if explain else ()
+    options.output.result(value, head, *lines, *reasons)
+
+
+def _reasons(view: TopicView) -> Iterable[RenderableType]:
+    if view.epoch is None:
+        return ("Nothing is decided yet: the first epoch with a report or a ballot is still open.",)
+    if view.transcript is None:
+        return ("The registry no longer has what the decision rests on; treaty audit recomputes it.",)
+    names: dict[str, str] = {}
+    for protocol in view.protocols:
+        name = "/".join(protocol.uri.split("/")[-2:])
+        names[protocol.hash] = f"{names[protocol.hash]}, {name}" if protocol.hash in names else name
+    return explain_transcript(read_transcript(view.transcript), names)
 
 
 async def _view(fetcher: Fetcher, topic: str, origin: str) -> TopicView:

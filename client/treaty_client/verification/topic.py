@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from treaty_consensus.kinds import Publish, Status
+from treaty_consensus.canonical import hex_digest
+from treaty_consensus.errors import Untrusted
+from treaty_consensus.kinds import Decision, Publish, Status
 
 from ..policy import Policy
 from ..registries.trust import TrustedRegistry
@@ -29,12 +31,13 @@ class TopicProtocol:
 @dataclass(frozen=True)
 class TopicView:
     """A topic. `protocols`: the consensus first, then by state, the newest of a state first. `epoch`: of the decision, or
-    None."""
+    None. `transcript`: what the decision rests on, if there is one and the registry has it still."""
 
     topic: str
     protocols: tuple[TopicProtocol, ...]
     consensus: str | None
     epoch: int | None
+    transcript: bytes | None
     evidence: Evidence
 
 
@@ -52,7 +55,7 @@ def verify_topic(
     Left out are repealed documents, and protocols that their publishers took back.
     """
     check_registry(registry, policy)
-    evidence = examine(bundle, registry, now=now, max_age=policy.max_age, bridge=bridge)
+    evidence = examine(bundle, registry, now=now, max_age=policy.max_age, witnesses=policy.witnesses, bridge=bridge)
     decision = evidence.decision(topic)
     states = dict(decision.states) if decision else {}
     negative = _taken_back(evidence)
@@ -65,8 +68,20 @@ def verify_topic(
     found.reverse()
     ranked = sorted((p for p in found if p.state in _ORDER), key=lambda protocol: _ORDER.index(protocol.state))
     return TopicView(
-        topic, tuple(ranked), decision.consensus if decision else None, decision.epoch if decision else None, evidence
+        topic,
+        tuple(ranked),
+        decision.consensus if decision else None,
+        decision.epoch if decision else None,
+        _transcript(bundle, decision) if decision else None,
+        evidence,
     )
+
+
+def _transcript(bundle: Bundle, decision: Decision) -> bytes | None:
+    data = bundle.blobs.get(decision.transcript.sha256)
+    if data is not None and hex_digest(data) != decision.transcript.sha256:
+        raise Untrusted("decision.transcript", "The transcript that came with the decision is not the one that it names.")
+    return data
 
 
 def _taken_back(evidence: Evidence) -> set[str]:

@@ -1,0 +1,120 @@
+"""What a decision says it rests on: its transcript, read for people.
+
+The transcript's format is that of `treaty_consensus.election.decision`. Here it is the operator's word: its digest stands in a
+signed decision, so it is what the operator committed to, and an audit recomputes it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+from treaty_consensus import canonical
+from treaty_consensus.errors import Malformed
+from treaty_consensus.kinds import MAX_TRANSCRIPT
+
+Amount: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A(0|[1-9][0-9]{0,39})\Z")]
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """A condition that does not hold: it has a number, and needs another."""
+
+    condition: str
+    has: Amount
+    needs: Amount
+    against: str | None = None
+
+
+class Nominee(msgspec.Struct, frozen=True):
+    """A document that is not a candidate, and what it lacks to be one."""
+
+    hash: str
+    pairs: int
+    clusters: int
+    weight: Amount
+    approval: Amount
+    missing: list[Missing]
+
+
+class Candidate(Nominee, frozen=True):
+    """A document of the field. `support`: Q, `opposition`: Q'."""
+
+    index: int
+    support: Amount
+    opposition: Amount
+    state: str
+    provisional: int
+    ahead: int
+    failing: int
+    repealing: int
+    suspect: int
+
+
+class Voice(msgspec.Struct, frozen=True):
+    """A principal whose ballots count, and for how much."""
+
+    principal: str
+    cluster: str
+    weight: Amount
+    ballots: int
+    implied: bool
+    age: int
+    held: int
+    counts: Amount
+
+
+class Tie(msgspec.Struct, frozen=True):
+    """Who were tied at a rank, and who was put there."""
+
+    rank: int
+    tied: list[str]
+    chosen: str
+
+
+class Transition(msgspec.Struct, frozen=True, rename={"before": "from", "after": "to"}):
+    """A document's new state."""
+
+    hash: str
+    before: str
+    after: str
+
+
+class Ballots(msgspec.Struct, frozen=True):
+    """How many ballots were counted."""
+
+    explicit: int
+    implied: int
+
+
+class Transcript(msgspec.Struct, frozen=True):
+    """What a decision rests on; `total`, `cap` and `quorum` are W, κ and q."""
+
+    topic: str
+    epoch: int
+    electorate: str
+    ballots: Ballots
+    total: Amount
+    cap: Amount
+    quorum: Amount
+    voices: list[Voice]
+    candidates: list[Candidate]
+    pairwise: list[list[Amount]]
+    order: list[str]
+    ties: list[Tie]
+    nominees: list[Nominee]
+    former: list[tuple[str, str]]
+    transitions: list[Transition]
+    consensus: str | None = None
+
+
+def read_transcript(data: bytes) -> Transcript:
+    """Parse a transcript. Raises `Malformed` (`decision.transcript`, …) or `TooLarge`."""
+    try:
+        found = msgspec.convert(canonical.loads(data, limit=MAX_TRANSCRIPT, what="decision transcript"), Transcript)
+    except msgspec.ValidationError as error:
+        raise Malformed("decision.transcript", f"This is not the transcript of a decision: {error}.") from error
+    choices = len(found.candidates) + 1
+    if {len(found.order), len(found.pairwise), *map(len, found.pairwise)} != {choices}:
+        raise Malformed("decision.transcript", "The transcript's matrix and order are not of its candidates.")
+    return found
