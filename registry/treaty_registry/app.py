@@ -35,6 +35,7 @@ _ROUTES = [
     topics.topics,
     topics.topic,
     topics.voter,
+    topics.vouches,
     identities.identity,
     identities.testimony,
     log.checkpoint,

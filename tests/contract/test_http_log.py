@@ -26,7 +26,10 @@ async def test_the_log_says_its_name_and_keys(api: httpx.AsyncClient, registry: 
         "clock_key": str(registry.clock_key),
         "operator": registry.operator,
         "electorate": "development",
+        "parameters": statement.parse((await registry.leaves([1]))[1]).id,
+        "announced": None,
         "epoch": 0,
+        "closes": None,
         "size": 2,
     }
     genesis = statement.parse(decode_bundle((await api.get("/tile/entries/000.p/2")).content, 2)[0]).body

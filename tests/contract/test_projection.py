@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib import resources
 
 import httpx
 from http_api import attach, post, publish, say
@@ -17,9 +16,10 @@ from treaty_registry import projection
 from treaty_registry.keys import Operator
 from treaty_registry.log.entry import Entry
 from treaty_registry.registry import Registry
+from treaty_registry.storage.postgres import migrations
 
-MIGRATION = resources.files("treaty_registry.storage").joinpath("migrations/0002_catalogue.sql").read_text()
-TABLES = re.findall(r"^create table (\w+)", MIGRATION, re.M)
+VIEWS = [sql for name, sql in migrations() if name != "0001_log.sql"]
+TABLES = re.findall(r"^create table (\w+)", "".join(VIEWS), re.M)
 
 
 async def test_the_views_do_not_depend_on_how_leaves_were_batched(
@@ -50,6 +50,8 @@ async def _live(api: httpx.AsyncClient, registry: Registry, operator: Operator, 
     handler = await attach(api, bob, first)
     assert isinstance(handler.body, kinds.Handler)
     await say(api, alice, kinds.Grant("alice.example", bob.did))
+    for seq, (to, withdrawn) in enumerate(((bob, False), (carol, False), (bob, True), (carol, False))):
+        await say(api, alice, kinds.Vouch(to.did, seq, withdrawn))
     await publish(api, bob, publication(alice, "guest"))
     for number, state in enumerate(("yanked", "active", "deprecated")):
         await say(api, alice, kinds.Status(first.body.uri, state, successor=second.body.uri), issued=NOW + number)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 from registries import TOPIC, Web, ballot, contents, log, publication, publish
-from signers import Signer, domain_signer, key_signer
+from signers import Signer, domain_signer
 
 from treaty_consensus import kinds, statement
 from treaty_consensus.audit import Replay
@@ -79,7 +79,7 @@ async def test_all_topics_of_an_epoch_are_decided_in_one_commit_whoever_writes_m
             places.append(outcome.index)
         return places
 
-    writing = [asyncio.create_task(write(key_signer(f"voter {number}"))) for number in range(4)]
+    writing = [asyncio.create_task(write(agent)) for agent in AGENTS[1:]]
     first = await registry.decide()
     await asyncio.gather(*writing)
     second = await registry.decide()
@@ -91,15 +91,17 @@ async def test_all_topics_of_an_epoch_are_decided_in_one_commit_whoever_writes_m
     await replayed(registry)
 
 
-async def test_two_calls_close_two_epochs_one_after_the_other(registry: Registry) -> None:
-    await log(registry, ballot(registry), key_signer("voter"))
+async def test_two_calls_close_two_epochs_one_after_the_other(registry: Registry, web: Web) -> None:
+    web.serve(*AGENTS)
+    await log(registry, ballot(registry), AGENTS[0])
     first, second = await asyncio.gather(registry.decide(), registry.decide())
     assert sorted(decided.decision.epoch for decided in [*first, *second]) == [0, 1]
     await replayed(registry)
 
 
-async def test_two_replays_never_run_at_a_time(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    await log(registry, ballot(registry), key_signer("voter"))
+async def test_two_replays_never_run_at_a_time(registry: Registry, web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    web.serve(*AGENTS)
+    await log(registry, ballot(registry), AGENTS[0])
     running, begun, most, go_on = 0, asyncio.Event(), 0, threading.Event()
     loop, take_in = asyncio.get_running_loop(), registry._decisions._take_in
 
@@ -124,14 +126,15 @@ async def test_two_replays_never_run_at_a_time(registry: Registry, monkeypatch: 
     await replayed(registry)
 
 
-async def test_a_caller_who_goes_away_does_not_stop_it_half_way(registry: Registry) -> None:
-    await log(registry, ballot(registry), key_signer("voter"))
+async def test_a_caller_who_goes_away_does_not_stop_it_half_way(registry: Registry, web: Web) -> None:
+    web.serve(*AGENTS)
+    await log(registry, ballot(registry), AGENTS[0])
     for pause in (0, 0.001, 0.005, 0.02):
         calling = asyncio.create_task(registry.decide())
         await asyncio.sleep(pause)
         calling.cancel()
         await asyncio.gather(calling, return_exceptions=True)
     await registry.decide()
-    await log(registry, ballot(registry), key_signer("another voter"))
+    await log(registry, ballot(registry), AGENTS[1])
     replay = await replayed(registry)
     assert replay.size == registry.head.size

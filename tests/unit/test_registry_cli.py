@@ -18,7 +18,9 @@ from pathlib import Path
 import httpx
 import pytest
 import trustme
-from signers import key_signer
+from did_host import did_host
+from open_electorates import write
+from signers import domain_signer, key_signer
 
 from treaty_consensus import kinds
 from treaty_consensus.log.checkpoint import open_checkpoint
@@ -27,6 +29,7 @@ from treaty_registry.cli import main
 from treaty_registry.log.fence import Fence
 
 PROGRAM = Path(sys.executable).with_name("treaty-registry")
+VOTER = domain_signer("voter.example")
 
 
 @dataclass(frozen=True)
@@ -72,26 +75,26 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 def vote(served: Served, seq: int) -> httpx.Response:
     note = httpx.get(f"{served.about['base_url']}/checkpoint", trust_env=False).text
     body = kinds.Ballot("commerce/product-info", seq, (("ab" * 32,),), note)
-    leaf = key_signer("voter").statement(body, log=served.about["origin"]).leaf
+    leaf = VOTER.statement(body, log=served.about["origin"]).leaf
     headers = {"Content-Type": "application/json"}
     return httpx.post(f"{served.about['base_url']}/statements", content=leaf, headers=headers, trust_env=False)
 
 
-def test_from_an_empty_directory_to_a_decision(data: Path, port: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_an_empty_directory_to_a_decision(data: Path, port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = ("--data", str(data), "--json")
-    with serving(data, port) as served:
+    with did_host(tmp_path, VOTER) as found, serving(data, port, *found) as served:
         assert served.about["origin"] == f"localhost:{port}"
         assert served.about["name"] == f"http://127.0.0.1:{port}#{served.about['key']}"
         assert vote(served, 0).status_code == 201
         status, out, _ = run(capsys, "decide", *here)
         (decided,) = json.loads(out)["decisions"]
-        assert (status, decided["index"], decided["decision"]["epoch"]) == (0, 3, 0)
+        assert (status, decided["index"], decided["decision"]["epoch"]) == (0, 4, 0)
         status, out, _ = run(capsys, "rebuild", *here)
         assert (status, set(json.loads(out)["tables"].values())) == (0, {0})
         status, out, _ = run(capsys, "audit", *here)
-        assert (status, json.loads(out)["findings"], json.loads(out)["size"]) == (0, [], 4)
+        assert (status, json.loads(out)["findings"], json.loads(out)["size"]) == (0, [], 5)
         note = httpx.get(f"{served.about['base_url']}/checkpoint", trust_env=False).content
-        assert open_checkpoint(note, VerifierKey.parse(served.about["key"])).checkpoint.size == 4
+        assert open_checkpoint(note, VerifierKey.parse(served.about["key"])).checkpoint.size == 5
         assert served.stop() == 0
     assert not (data / "run" / "control").exists()
     assert not (data / "postgres" / "postmaster.pid").exists()
@@ -99,10 +102,52 @@ def test_from_an_empty_directory_to_a_decision(data: Path, port: int, capsys: py
     assert (status, json.loads(out)["decisions"][0]["decision"]["epoch"]) == (0, 1)
     status, out, _ = run(capsys, "rebuild", "--data", str(data))
     assert status == 0
-    assert "5 leaves" in out
+    assert "6 leaves" in out
     assert "Every table is what the log says." in out
     status, out, _ = run(capsys, "audit", "--data", str(data))
-    assert (status, "5 leaves, 2 epochs decided" in out) == (0, True)
+    assert (status, "6 leaves, 2 epochs decided" in out) == (0, True)
+
+
+def test_from_a_development_to_an_open_electorate(
+    data: Path, port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here, file = ("--data", str(data), "--json"), write(tmp_path, 3600)
+    with did_host(tmp_path, VOTER) as found, serving(data, port, *found) as served:
+        assert vote(served, 0).status_code == 201
+        status, out, _ = run(capsys, "parameters", *here)
+        before = json.loads(out)
+        assert (status, before["epoch"], before["closes"], before["announced"]) == (0, 0, None, None)
+        assert before["in_force"]["parameters"]["electorate"] == "development"
+        status, out, _ = run(capsys, "parameters", str(file), *here)
+        announced = json.loads(out)
+        assert (status, announced["epoch"], announced["index"]) == (0, 1, 4)
+        status, out, _ = run(capsys, "parameters", "--data", str(data))
+        assert (status, "From epoch 1 on" in out, "it closes by hand" in out) == (0, True, True)
+        assert run(capsys, "decide", *here)[0] == 0
+        said = httpx.get(f"{served.about['base_url']}/log", trust_env=False).json()
+        assert (said["electorate"], said["parameters"], said["epoch"]) == ("open", announced["statement"], 1)
+        status, out, _ = run(capsys, "decide", *here)
+        assert (status, json.loads(out)["error"]["code"]) == (1, "decision.early")
+        assert served.stop() == 0
+    status, out, _ = run(capsys, "parameters", *here)
+    after = json.loads(out)
+    assert (status, after["in_force"]["statement"], after["announced"]) == (0, announced["statement"], None)
+    assert after["closes"] == said["closes"]
+    status, out, _ = run(capsys, "parameters", "--data", str(data))
+    assert (status, "reputation.anchors" in out, "anchor-7.example" in out) == (0, True, True)
+
+
+def test_a_log_begins_as_its_operator_says(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = ("--data", str(data), "--json")
+    (tmp_path / "wrong.toml").write_text("horizon_epochs = 0")
+    made = ("init", *here, "--origin", "registry.example", "--parameters")
+    status, out, _ = run(capsys, *made, str(tmp_path / "wrong.toml"))
+    assert (status, json.loads(out)["error"]["code"]) == (1, "parameters.file")
+    assert not (data / "keys").exists()
+    assert run(capsys, *made, str(write(tmp_path, 3600)))[0] == 0
+    status, out, _ = run(capsys, "parameters", *here)
+    found = json.loads(out)
+    assert (status, found["in_force"]["index"], found["in_force"]["parameters"]["epoch_seconds"]) == (0, 1, 3600)
 
 
 def test_it_ends_in_order_with_connections_open(data: Path, port: int) -> None:
@@ -216,7 +261,7 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, "--help")
-    for command in ("serve", "init", "migrate", "rebuild", "decide", "audit"):
+    for command in ("serve", "init", "migrate", "rebuild", "decide", "parameters", "audit"):
         assert command in out
         _, text, _ = run(capsys, command, "--help")
         assert "--data" in text

@@ -97,6 +97,23 @@ class NextBallot(_Reply, frozen=True):
     epoch: int
 
 
+class VouchInfo(_Reply, frozen=True):
+    """A vouch that a DID stands by: for whom, and the open epoch when it was logged."""
+
+    to: str
+    epoch: int
+    statement: str
+    index: int
+
+
+class Vouches(_Reply, frozen=True):
+    """What a DID's next vouch must carry, the open epoch, and the vouches it stands by, newest first."""
+
+    seq: int
+    epoch: int
+    vouches: tuple[VouchInfo, ...]
+
+
 class LogInfo(_Reply, frozen=True):
     """What a registry says of its log. `key`, `clock_key`: verifier keys; `epoch`: the open one."""
 
@@ -240,6 +257,10 @@ class RegistryClient:
     async def next_ballot(self, topic: str, did: str) -> NextBallot:
         """What the next ballot of a DID in a topic must carry."""
         return await self._json("/ballots", NextBallot, {"topic": topic, "did": did})
+
+    async def vouches(self, did: str) -> Vouches:
+        """What the next vouch of a DID must carry, and whom it vouches for, for display."""
+        return await self._json("/vouches", Vouches, {"did": did})
 
     # Identities and the signing authority
 

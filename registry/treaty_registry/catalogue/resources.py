@@ -1,6 +1,6 @@
 """The JSON of the catalogue: one struct per resource of the HTTP API.
 
-Digests and statement ids are 64 hexadecimal digits, `index` is a leaf's, times do not occur. A field that may be missing is null;
+Digests and statement ids are 64 hexadecimal digits, `index` is a leaf's. A field that may be missing is null;
 `successor` alone is left out, as in the statement it comes from.
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
+
+from treaty_consensus.kinds import Electorate
 
 Digest: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 Index: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -165,7 +167,7 @@ class Topic(msgspec.Struct, frozen=True):
     weights, rows and columns in the order of its transcript's candidates, then NONE. `proof`: the decision's receipt."""
 
     topic: str
-    electorate: str | None
+    electorate: Electorate | None
     epoch: int
     candidates: list[Candidate]
     matrix: msgspec.Raw | None
@@ -199,15 +201,37 @@ class VoterPosition(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class VouchView(msgspec.Struct, frozen=True):
+    """A vouch: for whom, the open epoch when it was logged, and the statement."""
+
+    to: str
+    epoch: int
+    statement: Digest
+    index: Index
+
+
+class Vouches(msgspec.Struct, frozen=True):
+    """What a DID signs next when it vouches: `seq`, in the open `epoch`; and the vouches it stands by, newest first."""
+
+    seq: int
+    epoch: int
+    vouches: list[VouchView]
+
+
 class LogView(msgspec.Struct, frozen=True):
-    """The log's name, keys and size. `key`, `clock_key`: C2SP verifier keys."""
+    """The log's name, keys and size. `key`, `clock_key`: C2SP verifier keys. `parameters`: the statement in force, `announced`:
+    the one that holds from the next epoch on. `closes`: when the open epoch is due to close, Unix seconds, or null where epochs
+    are closed by hand."""
 
     origin: str
     key: str
     clock_key: str
     operator: str
-    electorate: str | None
+    electorate: Electorate | None
+    parameters: Digest | None
+    announced: Digest | None
     epoch: int
+    closes: int | None
     size: int
 
 

@@ -2,7 +2,7 @@
 
 A Unix socket `DATA/run/control`, reachable by the server's user alone (the directory is 0700). One request a connection:
 
-    {"command": NAME} LF
+    {"command": NAME, "arguments"?: [VALUE, …]} LF
     {"result": VALUE} LF, or {"error": {"family": CLASS, "code": CODE, "message": SENTENCE, "fix": SENTENCE}} LF
 
 A command runs to its end even if the one who asked goes away. The file that a killed server leaves behind refuses connections,
@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ import structlog
 from treaty_consensus import errors
 from treaty_consensus.errors import NotFound, TreatyError, Unavailable
 
-Command = Callable[[], Awaitable[object]]
+Command = Callable[..., Awaitable[object]]
 
 NOT_RUNNING = "control.not-running"
 _NAME = "control"
@@ -42,28 +42,31 @@ async def control_socket(directory: Path, commands: Mapping[str, Command]) -> As
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             request = msgspec.json.decode(await reader.readline())
-            writer.write(msgspec.json.encode(await _run(commands, request["command"])) + b"\n")
+            result = await _run(commands, request["command"], request.get("arguments", []))
+            writer.write(msgspec.json.encode(result) + b"\n")
             await writer.drain()
         except (ConnectionError, msgspec.DecodeError, LookupError, ValueError) as error:
             _log.warning("control request failed", error=repr(error))
         finally:
             writer.close()
 
-    server = await asyncio.start_unix_server(answer, sock=listening)
+    server = await asyncio.start_unix_server(answer, sock=listening, limit=_MAX_LINE)
     async with server:
         yield
     (directory / _NAME).unlink(missing_ok=True)
 
 
-async def ask(directory: Path, command: str) -> Any:
-    """The result of a command of the running server. Raises `NotFound(NOT_RUNNING)` when none runs, and what the command
-    raised."""
+async def ask(directory: Path, command: str, *arguments: object) -> Any:
+    """The result of a command of the running server; arguments and result are JSON.
+
+    Raises `NotFound(NOT_RUNNING)` when none runs, and what the command raised.
+    """
     try:
         with _short(directory) as path:
             reader, writer = await asyncio.open_unix_connection(str(path), limit=_MAX_LINE)
     except (FileNotFoundError, ConnectionRefusedError) as error:
         raise NotFound(NOT_RUNNING, f"No registry runs on {directory.parent}.") from error
-    writer.write(msgspec.json.encode({"command": command}) + b"\n")
+    writer.write(msgspec.json.encode({"command": command, "arguments": arguments}) + b"\n")
     reply = await reader.readline()
     writer.close()
     if not reply:
@@ -85,9 +88,9 @@ def _bind(directory: Path) -> socket.socket:
     return listening
 
 
-async def _run(commands: Mapping[str, Command], name: str) -> dict[str, object]:
+async def _run(commands: Mapping[str, Command], name: str, arguments: Sequence[object]) -> dict[str, object]:
     try:
-        return {"result": await commands[name]()}
+        return {"result": await commands[name](*arguments)}
     except TreatyError as error:
         refusal = error
     except Exception as error:

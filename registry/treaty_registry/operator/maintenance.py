@@ -118,7 +118,7 @@ async def _derived(connection: Connection, reader: Connection | Pool, blobs: Blo
     await connection.execute("set local search_path = pg_temp")
     for _, sql in migrations():
         await connection.execute(sql)
-    replay, edge = Replay(), TreeEdge()
+    replay, edge = Replay(blobs.reader()), TreeEdge()
     async for leaves in log_tables.stream_leaves(reader, 0, size):
         first = replay.size
         statements = await asyncio.to_thread(_replay, replay, leaves)

@@ -1,4 +1,4 @@
-"""Views of the log in PostgreSQL: the tables of `0002_catalogue.sql`, filled from leaves and the blobs they name.
+"""Views of the log in PostgreSQL: the tables of `0002_catalogue.sql` and later, filled from leaves and the blobs they name.
 
 `apply` runs inside the sequencer's transaction, so readers see leaves and views change together. It looks at the entries and at
 these tables only, so applying all leaves anew, in batches of whatever size, arrives at the same rows.
@@ -13,7 +13,7 @@ from treaty_consensus.kinds import Body
 
 from ..log.entry import Entry
 from ..storage.postgres import AnyConnection
-from . import authority, catalogue, election, records
+from . import authority, catalogue, election, records, vouches
 
 
 async def apply(connection: AnyConnection, entries: Sequence[Entry]) -> None:
@@ -25,7 +25,7 @@ async def apply(connection: AnyConnection, entries: Sequence[Entry]) -> None:
     for entry in entries:
         if entry.statement is not None:
             kinds[type(entry.statement.body)].append(entry)
-    for module in (authority, catalogue, election):
+    for module in (authority, catalogue, election, vouches):
         for kind, write in module.WRITERS.items():
             if kind in kinds:
                 await write(connection, kinds[kind])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from treaty_consensus.kinds import Ballot, Body, Genesis, Grant, Identity, Parameters, Report
+from treaty_consensus.kinds import Ballot, Body, Genesis, Grant, Identity, Parameters, Report, Vouch
 
 from ..log.entry import Entry
 from .columns import insert, statement_id, statement_of
@@ -56,13 +56,13 @@ async def _grants(connection: AnyConnection, entries: Sequence[Entry]) -> None:
 
 
 async def write_clock(connection: AnyConnection, entries: Sequence[Entry]) -> None:
-    """Keep which statements of the operator, a did:key, set the log's clock: a proof may need them. What it reports or votes
-    proves nothing, and is passed over."""
+    """Keep which statements of the operator, a did:key, set the log's clock: a proof may need them. What it reports,
+    votes or vouches proves nothing, and is passed over."""
     rows = [
         (entry.index, statement_of(entry).issued, author.text)
         for entry in entries
         for author in statement_of(entry).authors
-        if author.method == "key" and not isinstance(statement_of(entry).body, Report | Ballot)
+        if author.method == "key" and not isinstance(statement_of(entry).body, Report | Ballot | Vouch)
     ]
     await insert(
         connection,

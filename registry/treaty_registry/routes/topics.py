@@ -1,4 +1,4 @@
-"""`/topics` and `/ballots`: elections, and where a voter stands in one."""
+"""`/topics`, `/ballots` and `/vouches`: elections, where a voter stands in one, and whom it vouches for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from litestar.params import FromPath, QueryParameter
 
 from treaty_consensus.did import MAX_DID
 
-from ..catalogue.resources import Topic, Topics, VoterPosition
+from ..catalogue.resources import Topic, Topics, VoterPosition, Vouches
 from ..serving.representation import BUNDLE, Representation
 from ..serving.views import Views, parse_since
 from .documentation import BUNDLE_BODY, READ, answers, operation
@@ -51,3 +51,10 @@ async def voter(did: Voter, topic: TopicName, request: HttpRequest, views: Named
     """What a DID writes into its next ballot in a topic."""
     head = views.registry.head
     return views.json(target(request), head, await views.elections.voter(topic, did))
+
+
+@get("/vouches", summary="A DID's vouches", responses=answers(Vouches, "`seq`, the open epoch, and its vouches.", *READ))
+async def vouches(did: Voter, request: HttpRequest, views: NamedDependency[Views]) -> Representation:
+    """What a DID writes into its next vouch, and the newest of those it stands by."""
+    head = views.registry.head
+    return views.json(target(request), head, await views.elections.vouches(did))

@@ -1,4 +1,4 @@
-"""Queries of the elections: topics, their candidates and newest decision, and where a voter stands."""
+"""Queries of the elections: topics, their candidates and newest decision, where a voter stands, and for whom."""
 
 from __future__ import annotations
 
@@ -10,11 +10,23 @@ from treaty_consensus import facts
 from treaty_consensus.canonical import b64encode
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Gone, Malformed, NotFound
-from treaty_consensus.facts import BallotFact, LogFact
+from treaty_consensus.facts import BallotFact, LogFact, VouchFact
+from treaty_consensus.kinds import Electorate
 from treaty_consensus.protocol import is_topic
 
-from ..catalogue.resources import Candidate, DecisionView, LogView, Topic, Topics, TopicSummary, VoterPosition
+from ..catalogue.resources import (
+    Candidate,
+    DecisionView,
+    LogView,
+    Topic,
+    Topics,
+    TopicSummary,
+    VoterPosition,
+    Vouches,
+    VouchView,
+)
 from ..log.tables import read_fact
+from ..operator.schedule import read_timetable
 from ..registry import Head, Registry
 
 if TYPE_CHECKING:
@@ -22,6 +34,7 @@ if TYPE_CHECKING:
 
 MAX_TOPICS = 500
 MAX_NEWEST = 100
+MAX_VOUCHES = 1024
 
 _TOPICS = """
 select t.topic, t.protocols, d.consensus, d.epoch
@@ -45,6 +58,12 @@ order by e.state is null, reports desc, d.index
 _DECISION = """
 select d.statement, d.index, d.epoch, d.transcript, l.leaf from decisions d join leaves l on l.index = d.index
 where d.topic = $1 and d.index < $2 order by d.index desc limit 1
+"""
+
+_VOUCHES = """
+select v.subject, v.statement, v.index, coalesce(d.epoch + 1, 0) as epoch from vouches v
+left join lateral (select epoch from decisions where index < v.index order by index desc limit 1) d on true
+where v.author = $1 order by v.index desc limit $2
 """
 
 
@@ -106,9 +125,21 @@ class Elections:
         log, _ = await self._log()
         return VoterPosition(last.seq + 1 if isinstance(last, BallotFact) else 0, log.epoch)
 
+    async def vouches(self, did: str) -> Vouches:
+        """What `did` signs next when it vouches, and the newest of the vouches it stands by. Raises `Malformed`."""
+        parse_did(did)
+        last = await read_fact(self._pool, f"vouch/{did}")
+        log, _ = await self._log()
+        shown = [
+            VouchView(row["subject"], row["epoch"], row["statement"].hex(), row["index"])
+            for row in await self._pool.fetch(_VOUCHES, did, MAX_VOUCHES)
+        ]
+        return Vouches(last.seq + 1 if isinstance(last, VouchFact) else 0, log.epoch, shown)
+
     async def log(self, head: Head) -> LogView:
-        """The log's name, keys and size."""
+        """The log's name, keys and size, and what it decides by."""
         log, electorate = await self._log()
+        timetable = await read_timetable(self._pool)
         registry = self._registry
         return LogView(
             origin=registry.origin,
@@ -116,11 +147,14 @@ class Elections:
             clock_key=str(registry.clock_key),
             operator=registry.operator,
             electorate=electorate,
+            parameters=log.parameters,
+            announced=log.announced,
             epoch=log.epoch,
+            closes=timetable.due if timetable else None,
             size=head.size,
         )
 
-    async def _log(self) -> tuple[LogFact, str | None]:
+    async def _log(self) -> tuple[LogFact, Electorate | None]:
         """The log's own fact, and the electorate in force."""
         log = await read_fact(self._pool, facts.LOG)
         assert isinstance(log, LogFact), "a registry that is open has a genesis"

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import obstore
 from obstore.exceptions import BaseError
 from obstore.store import LocalStore, ObjectStore, from_url
 
-from treaty_consensus.errors import Malformed, Unavailable
+from treaty_consensus.errors import Malformed, NotFound, Unavailable
 
 
 class BlobStore:
@@ -61,6 +62,19 @@ class BlobStore:
             return None
         except (BaseError, OSError) as error:
             raise _unavailable(error) from error
+
+    def reader(self) -> Callable[[str], bytes]:
+        """`get` for threads beside the event loop that this is called on, whom it keeps waiting; raises `NotFound` where `get`
+        returns None."""
+        loop = asyncio.get_running_loop()
+
+        def read(sha256: str) -> bytes:
+            data = asyncio.run_coroutine_threadsafe(self.get(sha256), loop).result()
+            if data is None:
+                raise NotFound("blob.missing", f"The bytes of the blob {sha256} are not here.")
+            return data
+
+        return read
 
     async def size(self, sha256: str) -> int | None:
         """The number of bytes, or None when they are not here."""

@@ -1,0 +1,70 @@
+"""`treaty vouch`, `treaty vouches`: whom this agent stands for."""
+
+from __future__ import annotations
+
+import time
+
+from rich.markup import escape
+from rich.table import Table
+
+from ..fetch import Fetcher
+from ..registries.api import Vouches
+from ..vouching import Vouched
+from ..vouching import vouch as vouch_for
+from .context import Options, run
+
+
+def vouch(did: str, /, *, withdraw: bool = False, options: Options = Options()) -> None:
+    """Vouch for another agent: trust flows along vouches, and only along them. It is public for ever.
+
+    It counts once you and the other agreed in a few different epochs, and it fades: vouch again to renew it.
+
+    Parameters
+    ----------
+    did
+        Whom you stand for.
+    withdraw
+        Stand for it no longer.
+    """
+
+    async def work() -> Vouched:
+        async with Fetcher(options.home, options.policy(), options.network) as fetcher:
+            origin = options.trusted().name.origin
+            client, head = fetcher.client(origin), fetcher.head(origin)
+            now = int(time.time())
+            return await vouch_for(client, head, options.identity(), did, withdrawn=withdraw, origin=origin, now=now)
+
+    done = run(work())
+    value = {
+        "to": did,
+        "withdrawn": withdraw,
+        "statement": done.statement.id,
+        "seq": done.vouch.seq,
+        "epoch": done.epoch,
+        "index": done.receipt.index,
+    }
+    said = "You no longer vouch for" if withdraw else "You vouch for"
+    options.output.result(value, f"[green]✓[/] {said} [bold]{escape(did)}[/]", f"leaf {done.receipt.index}, epoch {done.epoch}")
+
+
+def vouches(did: str | None = None, /, *, options: Options = Options()) -> None:
+    """List whom an agent vouches for, newest first, as its registry tells.
+
+    Parameters
+    ----------
+    did
+        The agent. Default: this one.
+    """
+    author = did or options.identity().did
+
+    async def work() -> Vouches:
+        async with Fetcher(options.home, options.policy(), options.network) as fetcher:
+            return await fetcher.client(options.trusted().name.origin).vouches(author)
+
+    found = run(work())
+    table = Table("for", "since epoch", "leaf", box=None)
+    for made in found.vouches:
+        table.add_row(escape(made.to), str(made.epoch), str(made.index))
+    rows = [{"to": made.to, "epoch": made.epoch, "statement": made.statement, "index": made.index} for made in found.vouches]
+    nobody = f"{escape(author)} vouches for nobody."
+    options.output.result({"did": author, "epoch": found.epoch, "vouches": rows}, table if rows else nobody)

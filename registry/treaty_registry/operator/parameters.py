@@ -1,0 +1,149 @@
+"""The constants of the election, as their operator writes them down and as the log has them.
+
+A file is TOML, at most 64 KiB. Its fields are those of a `parameters` statement (`kinds.Parameters`), with these differences:
+
+- What is left out is as in `election.defaults`. Only the anchors of an open electorate have no default; they come in any order.
+- `reputation.suffix_list` is the path of a Public Suffix List, relative to the file; without it, the one of the installed package
+  `publicsuffixlist` is taken.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from treaty_consensus import statement
+from treaty_consensus.canonical import hex_digest
+from treaty_consensus.election.defaults import development_parameters, open_parameters
+from treaty_consensus.errors import Malformed, TooLarge
+from treaty_consensus.facts import LOG, LogFact
+from treaty_consensus.kinds import MAX_SUFFIX_LIST, Blob, Parameters
+
+from ..admission.statements import check_contents
+from ..log.tables import read_fact, read_leaves
+from ..storage.postgres import Pool
+from .schedule import Timetable, read_timetable
+
+MAX_FILE = 64 * 1024
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """Parameters that the log does not have yet, and the suffix list that they name, which a development electorate has not."""
+
+    parameters: Parameters
+    suffix_list: bytes | None = None
+
+    @property
+    def blobs(self) -> dict[str, bytes]:
+        """The blobs that the statement names, by digest."""
+        return {} if self.suffix_list is None else {hex_digest(self.suffix_list): self.suffix_list}
+
+    def check(self) -> None:
+        """Raise what admission would: `Malformed`, `TooLarge` or `Refused`."""
+        self.parameters.check()
+        check_contents(self.parameters, self.blobs)
+
+
+@dataclass(frozen=True)
+class Stated:
+    """Parameters in the log: the statement's id, its leaf, and what it says."""
+
+    statement: str
+    index: int
+    parameters: Parameters
+
+
+@dataclass(frozen=True)
+class Constitution:
+    """What the open epoch is decided by, and what was announced for the one after it. `closes`: when the schedule closes the
+    epoch, Unix seconds; None where that is done by hand."""
+
+    epoch: int
+    closes: int | None
+    in_force: Stated
+    announced: Stated | None
+
+
+@dataclass(frozen=True)
+class Announced:
+    """Parameters that are logged: the statement's id, its leaf, and the first epoch that they decide."""
+
+    statement: str
+    index: int
+    epoch: int
+
+
+def read_draft(path: Path) -> Draft:
+    """Read a file of parameters. Raises `Malformed` or `TooLarge` (`parameters.*`), what `Draft.check` raises, and OSError."""
+    data = _read(path, MAX_FILE, "file of parameters")
+    try:
+        given = tomllib.loads(data.decode("utf-8"))
+        suffix_list = _suffix_list(given, path.parent) if given.get("electorate") == "open" else None
+        parameters = _in_order(msgspec.convert(_filled(given, suffix_list), Parameters))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise Malformed(
+            "parameters.file",
+            f"{path} does not state parameters: {error}.",
+            fix="The guide “From development to an open electorate” has one that does.",
+        ) from error
+    draft = Draft(parameters, suffix_list)
+    draft.check()
+    return draft
+
+
+async def read_constitution(pool: Pool) -> Constitution:
+    """What the log has in force and announced, as of the newest commit."""
+    log = await read_fact(pool, LOG)
+    assert isinstance(log, LogFact) and log.parameters is not None, "a registry that is open has its first leaves"
+    timetable: Timetable | None = await read_timetable(pool)
+    announced = await _stated(pool, log.announced) if log.announced is not None else None
+    return Constitution(log.epoch, timetable.due if timetable else None, await _stated(pool, log.parameters), announced)
+
+
+async def _stated(pool: Pool, id_: str) -> Stated:
+    index = await pool.fetchval("select index from leaves where statement = $1", bytes.fromhex(id_))
+    body = statement.parse((await read_leaves(pool, [index]))[index]).body
+    assert isinstance(body, Parameters)
+    return Stated(id_, index, body)
+
+
+def _suffix_list(given: dict[str, Any], folder: Path) -> bytes:
+    """The suffix list of an open electorate; takes what names it out of `given`."""
+    terms = given.get("reputation", {})
+    named = terms.pop("suffix_list", None) if isinstance(terms, dict) else None
+    if named is None:
+        return resources.files("publicsuffixlist").joinpath("public_suffix_list.dat").read_bytes()
+    return _read(folder / msgspec.convert(named, str), MAX_SUFFIX_LIST, "Public Suffix List")
+
+
+def _filled(given: Mapping[str, Any], suffix_list: bytes | None) -> dict[str, Any]:
+    """What is given, on top of what holds where nothing is."""
+    defaults = development_parameters()
+    if suffix_list is not None:
+        defaults = open_parameters((), Blob(hex_digest(suffix_list), len(suffix_list)))
+    filled = {**msgspec.to_builtins(defaults), **given}
+    for name, value in msgspec.to_builtins(defaults).items():
+        if isinstance(value, dict) and isinstance(filled[name], dict):
+            filled[name] = {**value, **filled[name]}
+    return filled
+
+
+def _in_order(parameters: Parameters) -> Parameters:
+    if parameters.reputation is None:
+        return parameters
+    terms = msgspec.structs.replace(parameters.reputation, anchors=tuple(sorted(parameters.reputation.anchors)))
+    return msgspec.structs.replace(parameters, reputation=terms)
+
+
+def _read(path: Path, limit: int, what: str) -> bytes:
+    with path.open("rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise TooLarge("parameters.file", f"{path} has more than the {limit} bytes of a {what}.")
+    return data
