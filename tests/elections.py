@@ -1,0 +1,53 @@
+"""Elections for tests: numbered choices, weighted ballots, counted by the product on the way that a decision takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from treaty_consensus.election.ballot import Ballots, Count, count
+from treaty_consensus.election.ballot import votes as live_votes
+from treaty_consensus.election.principals import Voices
+from treaty_consensus.kinds import NONE
+
+Tiered: TypeAlias = tuple[tuple[int, ...], ...]
+"""What a ballot ranks, best first. Candidates are numbered from 0 in the order of publication; NONE is their number."""
+Vote: TypeAlias = tuple[Tiered, int]
+"""A ballot and its weight."""
+
+
+def name(choice: int, candidates: int) -> str:
+    """What a numbered choice is called in a ballot."""
+    return NONE if choice == candidates else f"{choice:064x}"
+
+
+def voter(number: int) -> str:
+    """The DID, and the principal, that cast vote `number`."""
+    return f"did:wba:voter-{number:04}.example"
+
+
+def counted(
+    votes: Sequence[Vote], candidates: int, clusters: Mapping[int, str] | None = None, field: Sequence[int] | None = None
+) -> Count:
+    """Count votes over so many candidates, or those of them that are in the field. `clusters`: number of a vote → cluster of its
+    principal, else one of its own."""
+    names = [name(choice, candidates) for choice in range(candidates + 1)]
+    ballots = Ballots()
+    for number, (tiers, _) in enumerate(votes):
+        ballots.cast(voter(number), tuple(tuple(names[choice] for choice in tier) for tier in tiers), 0)
+    weights = {voter(number): weight for number, (_, weight) in enumerate(votes)}
+    belongs = {voter(number): (clusters or {}).get(number, voter(number)) for number in range(len(votes))}
+    chosen = range(candidates) if field is None else field
+    return count(live_votes(ballots, {}, weights, Voices(), 0, None), [names[number] for number in chosen], belongs)
+
+
+def tiered(ranks: Sequence[int]) -> Tiered:
+    """The ballot that gives every choice its rank; smaller is better, equal is tied."""
+    return tuple(tuple(c for c, r in enumerate(ranks) if r == rank) for rank in sorted(set(ranks)))
+
+
+def ranks_of(tiers: Tiered, candidates: int) -> list[int]:
+    """The rank of every choice on a ballot, by the words of the specification."""
+    ranks = {choice: rank for rank, tier in enumerate(tiers) for choice in tier}
+    ranks.setdefault(candidates, len(tiers))
+    return [ranks.get(choice, len(tiers) + 1) for choice in range(candidates + 1)]
