@@ -12,14 +12,17 @@
 
 The state of an election is carried from epoch to epoch by this replay and never taken from outside; of the blobs only the suffix
 lists that parameters name are needed. A registry decides with the very same code: what `decide` gives is what its operator signs.
+
+What grows with every leaf, facts and digests, may be kept elsewhere; what stays in memory is what an election counts
+(`election.evidence`): a few numbers for each ballot that is not replaced, report and vouch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NoReturn, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 import msgspec
 
@@ -33,13 +36,14 @@ from .election.principals import SuffixList
 from .election.roll import roll
 from .errors import NotFound, Refused, TreatyError, Untrusted
 from .facts import Fact, Facts, LogFact, TopicFact, find, log_of
-from .kinds import MAX_TRANSCRIPT, Blob, Decision, Input, Parameters
+from .kinds import MAX_ROLL, MAX_TRANSCRIPT, Blob, Decision, Input, Parameters
 from .log.checkpoint import Checkpoint
 from .log.merkle import Frontier, leaf_hash
 from .sigstore_leaf import CertificateLeaf, RekordLeaf, parse_sigstore_leaf
 from .statement import Statement, Verified
 
 _STATEMENT_START = b'{"payload":'
+_FOLLOWS_FROM_TRUST = ("states", "consensus", "transcript", "roll")
 
 _T = TypeVar("_T")
 
@@ -72,6 +76,18 @@ class _Closing:
         )
 
 
+class Digests(Protocol):
+    """A set of SHA-256 digests in hexadecimal."""
+
+    def __contains__(self, digest: str, /) -> bool:
+        """Whether it was added."""
+        ...
+
+    def add(self, digest: str, /) -> None:
+        """Add it."""
+        ...
+
+
 def no_blob(sha256: str) -> bytes:
     """The blobs of whoever has none."""
     raise NotFound("blob.missing", f"The blob {sha256} is needed to replay this log.")
@@ -80,18 +96,30 @@ def no_blob(sha256: str) -> bytes:
 class Replay:
     """A log as its leaves make it. Mutable, not safe for concurrent use; whatever raises has changed nothing."""
 
-    def __init__(self, blob: Callable[[str], bytes] = no_blob) -> None:
+    def __init__(
+        self,
+        blob: Callable[[str], bytes] = no_blob,
+        *,
+        facts: MutableMapping[str, Fact] | None = None,
+        digests: Digests | None = None,
+        anchors: Sequence[str] | None = None,
+    ) -> None:
         """`blob`: the bytes of a blob by their SHA-256, which they are checked to have; raises `TreatyError` for one that is not
-        to be had."""
+        to be had. Asked for suffix lists and, when a decision is wrong, for its roll and transcript.
+
+        `facts`, `digests`: empty stores for what grows with every leaf, in memory unless they are given. `anchors`: what if trust
+        had started from these principals, in every open electorate? A decision is then not compared in what follows from trust;
+        `decide` says, before it is appended, what it would have been.
+        """
         self._blob = blob
+        self._anchors = anchors
         self._frontier = Frontier()
-        self._facts: dict[str, Fact] = {}
+        self._facts: MutableMapping[str, Fact] = {} if facts is None else facts
         self._evidence = Evidence()
         self._parameters: dict[str, Parameters] = {}
         self._carried: dict[str, Carried] = {}
         self._credits = Credits()
-        self._statements: set[str] = set()
-        self._certificates: set[bytes] = set()
+        self._digests: Digests = set() if digests is None else digests  # ids of statements, digests of certificates
         self._closing: _Closing | None = None
         self._closing_at: int | None = None
         self._logged = 0
@@ -110,34 +138,34 @@ class Replay:
         """The Merkle root over the leaves so far."""
         return self._frontier.root()
 
-    def append(self, leaf: bytes, transcript: bytes | None = None) -> Statement | CertificateLeaf | RekordLeaf:
-        """Check the next leaf, take it in, and return it parsed.
-
-        `transcript`: for a decision, the blob that it names, if the auditor has it; not needed, but a wrong decision is then
-        explained in more detail. Raises `Untrusted` (`audit.*`) naming the leaf, chained to what was wrong with it.
-        """
+    def append(self, leaf: bytes) -> Statement | CertificateLeaf | RekordLeaf:
+        """Check the next leaf, take it in, and return it parsed. Raises `Untrusted` (`audit.*`) naming the leaf, chained to what
+        was wrong with it, and what `blob` raises for a suffix list."""
         if leaf.startswith(_STATEMENT_START):
             parsed = self._checked("audit.leaf", lambda: statement.parse(leaf))
             keys = {k: v for did in parsed.authors for k, v in keys_of(self._facts, did).items()}
             verified = self._checked("audit.signature", lambda: statement.verify(parsed, keys))
-            self.apply(verified, transcript)
+            self._apply(verified, leaf)
             return parsed
         entry = self._checked("audit.leaf", lambda: parse_sigstore_leaf(leaf))
         if isinstance(entry, CertificateLeaf):
-            self._certificates.add(canonical.sha256(entry.der))
-        elif canonical.sha256(entry.certificate) not in self._certificates:
+            self._digests.add(canonical.hex_digest(entry.der))
+        elif canonical.hex_digest(entry.certificate) not in self._digests:
             self._fail("audit.certificate", "is signed under a certificate that this log has not issued before")
         self._frontier.append(leaf_hash(leaf))
         return entry
 
-    def apply(self, verified: Verified, transcript: bytes | None = None) -> None:
+    def apply(self, verified: Verified) -> None:
         """`append` for whoever has parsed and verified the statement already."""
+        self._apply(verified, verified.statement.leaf)
+
+    def _apply(self, verified: Verified, leaf: bytes) -> None:
         made, index = verified.statement, self.size
-        if made.id in self._statements:
+        if made.id in self._digests:
             self._fail("audit.duplicate", "repeats a statement that stands in the log already")
         changes = self._checked("audit.refused", lambda: admit(self._facts, verified, index))
         if isinstance(made.body, Decision):
-            self._check_decision(made.body, transcript)
+            self._check_decision(made.body)
         self._facts.update(changes)
         match made.body:
             case Decision():
@@ -146,8 +174,8 @@ class Replay:
                 self._parameters[made.id] = made.body
             case _:
                 self._evidence.observe(made, index, self._log.epoch)
-        self._statements.add(made.id)
-        self._frontier.append(leaf_hash(made.leaf))
+        self._digests.add(made.id)
+        self._frontier.append(leaf_hash(leaf))
 
     def decide(self) -> list[Due]:
         """What closes the open epoch, in the order of the topics; nothing when no principal reported or voted in any topic. While
@@ -191,7 +219,7 @@ class Replay:
             raise Refused("decision.parameters", "This log has no parameters yet: there is no rule to decide by.")
         parameters, evidence = self._parameters[log.parameters], self._evidence
         self._read_domains(parameters)
-        electorate = electorate_of(evidence, log.epoch, parameters)
+        electorate = electorate_of(evidence, log.epoch, parameters, self._anchors)
         until = Input(self.size, self.root().hex())
         outcomes = []
         for topic in evidence.topics():
@@ -218,27 +246,43 @@ class Replay:
             return
         suffixes = None
         if wanted is not None:
-            data = self._blob(wanted)
-            if canonical.hex_digest(data) != wanted:
-                raise Untrusted("audit.blob", f"These bytes are not the blob {wanted}.")
-            suffixes = SuffixList(data)
+            suffixes = SuffixList(self._checked_blob(wanted))
         voices.read_domains_by(wanted, suffixes)
 
-    def _check_decision(self, body: Decision, transcript: bytes | None) -> None:
+    def _checked_blob(self, sha256: str) -> bytes:
+        data = self._blob(sha256)
+        if canonical.hex_digest(data) != sha256:
+            raise Untrusted("audit.blob", f"These bytes are not the blob {sha256}.")
+        return data
+
+    def _check_decision(self, body: Decision) -> None:
         """Compare a decision with the one that is due."""
         due = self.decide()
         if not due:
             self._fail("audit.unexpected-decision", f"decides {body.topic}, where nobody reported or voted")
         expected = due[0]
-        if transcript is not None and transcript != expected.transcript:
-            logged = self._checked(
-                "audit.decision", lambda: canonical.loads(transcript, limit=MAX_TRANSCRIPT, what="decision transcript")
-            )
-            self._diverged("transcript", canonical.loads(expected.transcript, limit=MAX_TRANSCRIPT), logged)
-        said = msgspec.to_builtins(body)
+        said, right = msgspec.to_builtins(body), msgspec.to_builtins(expected.decision)
         said["input"].pop("witnessed", None)  # checked by admission: nobody can recompute a cosignature
-        if canonical.dumps(said) != canonical.dumps(msgspec.to_builtins(expected.decision)):
-            self._diverged("body", msgspec.to_builtins(expected.decision), said)
+        if self._anchors is not None:
+            for name in _FOLLOWS_FROM_TRUST:
+                said.pop(name, None)
+                right.pop(name, None)
+        if canonical.dumps(said) != canonical.dumps(right):
+            self._explain(body.roll, expected.roll, MAX_ROLL, "roll")
+            self._explain(body.transcript, expected.transcript, MAX_TRANSCRIPT, "transcript")
+            self._diverged("body", right, said)
+
+    def _explain(self, logged: Blob, recomputed: bytes, limit: int, part: str) -> None:
+        """Name the first difference between a blob that a wrong decision names and the recomputed one, if there is one and the
+        logged blob is to be had."""
+        if logged.sha256 == canonical.hex_digest(recomputed):
+            return
+        try:
+            data = self._checked_blob(logged.sha256)
+        except TreatyError:
+            return  # then the statement itself has to do
+        said = self._checked("audit.decision", lambda: canonical.loads(data, limit=limit, what=f"decision's {part}"))
+        self._diverged(part, canonical.loads(recomputed, limit=limit), said)
 
     def _take_decision(self, body: Decision) -> None:
         closing = self._close_being_logged()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
@@ -12,7 +12,7 @@ from simulated_log import TOPIC, LogBuilder, document_hash
 from treaty_consensus import canonical, statement
 from treaty_consensus.audit import Replay
 from treaty_consensus.canonical import hex_digest
-from treaty_consensus.errors import Refused, TreatyError, Unauthorized, Untrusted
+from treaty_consensus.errors import NotFound, Refused, TreatyError, Unauthorized, Untrusted
 from treaty_consensus.kinds import NONE, Ballot, Blob, Decision, Input, Status
 
 
@@ -40,17 +40,28 @@ def log() -> LogBuilder:
     return log
 
 
-def rejects(leaves: Sequence[bytes], transcripts: dict[int, bytes] | None = None) -> tuple[int, Untrusted]:
-    """Replay until a leaf is refused, see that the refusal changed nothing, and return where and why."""
-    replay = Replay()
+def rejects(leaves: Sequence[bytes], *blobs: bytes) -> tuple[int, Untrusted]:
+    """Replay until a leaf is refused, see that the refusal changed nothing, and return where and why. `blobs`: what is served."""
+    replay = Replay(serving(*blobs))
     for index, leaf in enumerate(leaves):
         before = replay.size, replay.root(), dict(replay.facts)
         try:
-            replay.append(leaf, (transcripts or {}).get(index))
+            replay.append(leaf)
         except Untrusted as refusal:
             assert (replay.size, replay.root(), dict(replay.facts)) == before
             return index, refusal
     pytest.fail("the auditor took it all")
+
+
+def serving(*blobs: bytes) -> Callable[[str], bytes]:
+    known = {hex_digest(data): data for data in blobs}
+
+    def blob(sha256: str) -> bytes:
+        if sha256 not in known:
+            raise NotFound("blob.missing", f"There is no blob {sha256}.")
+        return known[sha256]
+
+    return blob
 
 
 def decision_indexes(log: LogBuilder) -> list[int]:
@@ -66,8 +77,8 @@ def resigned(log: LogBuilder, index: int, **changes: object) -> bytes:
 
 def test_the_honest_log_is_accepted(honest: LogBuilder) -> None:
     replay = Replay()
-    for index, leaf in enumerate(honest.leaves):
-        replay.append(leaf, honest.transcripts.get(index))
+    for leaf in honest.leaves:
+        replay.append(leaf)
     replay.check_checkpoint(honest.head())
 
 
@@ -148,17 +159,64 @@ def test_a_decision_by_somebody_else(honest: LogBuilder) -> None:
         assert isinstance(refusal.__cause__, Unauthorized)
 
 
+def lying(blob: bytes, *path: str | int) -> bytes:
+    """The same transcript or roll, but for one number."""
+    made = canonical.parse_json(blob, limit=2**20)
+    *way, last = path
+    place = made
+    for name in way:
+        place = place[name]
+    assert place[last] != "7"
+    place[last] = "7"
+    return canonical.dumps(made)
+
+
+def named(blob: bytes) -> Blob:
+    return Blob(hex_digest(blob), len(blob))
+
+
 def test_a_wrong_transcript_is_explained(honest: LogBuilder) -> None:
     last = decision_indexes(honest)[-1]
-    made = canonical.parse_json(honest.transcripts[last], limit=2**20)
-    made["pairwise"][0][1] = "7"
-    wrong = canonical.dumps(made)
-    leaf = resigned(honest, last, transcript=Blob(hex_digest(wrong), len(wrong)))
-    where, refusal = rejects([*honest.leaves[:last], leaf], {last: wrong})
+    wrong = lying(honest.transcripts[last], "pairwise", 0, 1)
+    leaf = resigned(honest, last, transcript=named(wrong))
+    where, refusal = rejects([*honest.leaves[:last], leaf], wrong)
     assert (where, refusal.code) == (last, "audit.decision")
     assert 'transcript.pairwise[0][1] = "7"; recomputed from the log it is "21474836480"' in refusal.message
-    _, refusal = rejects([*honest.leaves[:last], leaf], {last: wrong + b" "})
-    assert refusal.code == "audit.decision"
+
+
+def test_a_wrong_weight_is_explained(honest: LogBuilder) -> None:
+    """The roll comes before the transcript that follows from it."""
+    last = decision_indexes(honest)[-1]
+    wrong, follows = lying(honest.rolls[2], "principals", 0, 3), lying(honest.transcripts[last], "total")
+    leaf = resigned(honest, last, roll=named(wrong), transcript=named(follows))
+    where, refusal = rejects([*honest.leaves[:last], leaf], follows, wrong)
+    assert (where, refusal.code) == (last, "audit.decision")
+    assert 'roll.principals[0][3] = "7"; recomputed from the log it is "4294967296"' in refusal.message
+
+
+def test_what_a_wrong_decision_names_may_be_withheld_or_be_nothing(honest: LogBuilder) -> None:
+    last = decision_indexes(honest)[-1]
+    for garbage in (b"", b"{", honest.transcripts[last] + b" ", b"\xff" * 100):
+        for name in ("roll", "transcript"):
+            leaf = resigned(honest, last, **{name: named(garbage)})
+            where, refusal = rejects([*honest.leaves[:last], leaf])
+            assert (where, refusal.code) == (last, "audit.decision")
+            assert f"body.{name}.sha256 = " in refusal.message
+            where, refusal = rejects([*honest.leaves[:last], leaf], garbage)
+            assert (where, refusal.code) == (last, "audit.decision") and refusal.__cause__ is not None
+
+
+def test_another_blob_is_served_than_the_one_that_a_decision_names(honest: LogBuilder) -> None:
+    """What is not what it is called explains nothing."""
+    last = decision_indexes(honest)[-1]
+    wrong = lying(honest.transcripts[last], "total")
+    leaf = resigned(honest, last, transcript=named(wrong))
+    replay = Replay(lambda _: lying(wrong, "quorum"))
+    for before in honest.leaves[:last]:
+        replay.append(before)
+    with pytest.raises(Untrusted) as refusal:
+        replay.append(leaf)
+    assert "body.transcript.sha256 = " in refusal.value.message
 
 
 def test_a_statement_dropped(honest: LogBuilder) -> None:
@@ -176,7 +234,7 @@ def test_a_ballot_suppressed_by_the_operator(log: LogBuilder) -> None:
         silent.append(leaf)
         loud.append(leaf)
     loud.append(against)
-    ((quiet, _),), ((heard, _),) = silent.decide(), loud.decide()
+    (quiet,), (heard,) = ([due.decision for due in replay.decide()] for replay in (silent, loud))
     assert quiet.consensus is not None
     for logged, true, pretended in ((silent, quiet, heard), (loud, heard, quiet)):
         lie = msgspec.structs.replace(pretended, input=true.input)
@@ -227,7 +285,7 @@ def test_a_statement_logged_twice(log: LogBuilder) -> None:
 def test_a_topic_hidden_from_its_epoch(log: LogBuilder) -> None:
     """Two topics are due. The operator decides one and says that was all, or decides them in another order."""
     log.vote(log.agents[0], NONE, topic="zoo")
-    (first, _), (second, _) = log.replay.decide()
+    first, second = (due.decision for due in log.replay.decide())
     alone = msgspec.structs.replace(first, remaining=0)
     _, refusal = rejects([*log.leaves, signed(alone, log.operator).leaf])
     assert refusal.code == "audit.decision" and "body.remaining = 0" in refusal.message
