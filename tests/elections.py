@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from treaty_consensus.election.ballot import Ballots, Count, count
+from treaty_consensus.election.ballot import Ballots, Count, Tiers, count
 from treaty_consensus.election.ballot import votes as live_votes
 from treaty_consensus.election.principals import Voices
 from treaty_consensus.kinds import NONE
@@ -26,19 +26,24 @@ def voter(number: int) -> str:
     return f"did:wba:voter-{number:04}.example"
 
 
+def count_of(votes: Sequence[tuple[Tiers, int]], candidates: Sequence[str], clusters: Mapping[int, str] | None = None) -> Count:
+    """Count ballots and their weights over the candidates. `clusters`: number of a vote → cluster of its principal, else one of
+    its own."""
+    ballots = Ballots()
+    for number, (tiers, _) in enumerate(votes):
+        ballots.cast(voter(number), tiers, 0)
+    weights = {voter(number): weight for number, (_, weight) in enumerate(votes)}
+    belongs = {voter(number): (clusters or {}).get(number, voter(number)) for number in range(len(votes))}
+    return count(live_votes(ballots, {}, weights, Voices(), 0, None), candidates, belongs)
+
+
 def counted(
     votes: Sequence[Vote], candidates: int, clusters: Mapping[int, str] | None = None, field: Sequence[int] | None = None
 ) -> Count:
-    """Count votes over so many candidates, or those of them that are in the field. `clusters`: number of a vote → cluster of its
-    principal, else one of its own."""
-    names = [name(choice, candidates) for choice in range(candidates + 1)]
-    ballots = Ballots()
-    for number, (tiers, _) in enumerate(votes):
-        ballots.cast(voter(number), tuple(tuple(names[choice] for choice in tier) for tier in tiers), 0)
-    weights = {voter(number): weight for number, (_, weight) in enumerate(votes)}
-    belongs = {voter(number): (clusters or {}).get(number, voter(number)) for number in range(len(votes))}
+    """The same for numbered choices; `field`: the candidates that are counted, else all."""
+    named = [(tuple(tuple(name(choice, candidates) for choice in tier) for tier in tiers), weight) for tiers, weight in votes]
     chosen = range(candidates) if field is None else field
-    return count(live_votes(ballots, {}, weights, Voices(), 0, None), [names[number] for number in chosen], belongs)
+    return count_of(named, [name(number, candidates) for number in chosen], clusters)
 
 
 def tiered(ranks: Sequence[int]) -> Tiered:

@@ -7,9 +7,11 @@ from typing import TypeAlias
 
 import msgspec
 import pytest
+from elections import count_of
 from signers import key_signer, signed
 
-from treaty_consensus.election.ballot import Cast, Tiers, count
+from treaty_consensus.election.ballot import Tiers
+from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.election.rule import (
     Poll,
     Standing,
@@ -17,7 +19,6 @@ from treaty_consensus.election.rule import (
     advance,
     beats,
     candidacy_shortfalls,
-    development_parameters,
     field_of,
     incumbent_of,
 )
@@ -42,15 +43,13 @@ class Topic:
     standings: dict[str, Standing] = field(default_factory=dict)
     parameters: Parameters = PARAMETERS
 
-    def poll(self, votes: Votes, candidates: str = "a", cluster: str | None = None) -> Poll:
-        cast: list[Cast] = []
-        for number, order in votes:
-            cast += [Cast(f"p{len(cast) + n}", UNIT, tiers(order), implied=False) for n in range(number)]
-        clusters = {ballot.principal: cluster or ballot.principal for ballot in cast}
-        return Poll(self.parameters, count(cast, tuple(candidates), clusters), self.standings)
+    def poll(self, votes: Votes, candidates: str = "a", cluster: str | None = None, warned: str = "") -> Poll:
+        cast = [(tiers(order), UNIT) for number, order in votes for _ in range(number)]
+        clusters = dict.fromkeys(range(len(cast)), cluster) if cluster else None
+        return Poll(self.parameters, count_of(cast, tuple(candidates), clusters), self.standings, frozenset(warned))
 
-    def close(self, votes: Votes, candidates: str = "a") -> dict[str, State]:
-        self.standings = advance(self.poll(votes, candidates))
+    def close(self, votes: Votes, candidates: str = "a", warned: str = "") -> dict[str, State]:
+        self.standings = advance(self.poll(votes, candidates, warned=warned))
         return {document: standing.state for document, standing in self.standings.items()}
 
     def elect(self, document: str = "a", votes: Votes | None = None, candidates: str = "a") -> None:
@@ -118,6 +117,8 @@ def test_the_field_keeps_the_strongest_in_the_order_of_publication() -> None:
     assert field_of(supports, {}, 0, PARAMETERS) == ("light", "early", "pairs", "late")
     assert field_of(supports, {"lacking": Standing("consensus")}, 0, small) == ("lacking", "pairs"), "the incumbent stays"
     assert field_of(supports, {"lacking": Standing("dormant")}, 0, small) == ("early", "pairs")
+    liked = supports | {"light": replace(supports["light"], approval=1)}
+    assert field_of(liked, {}, 0, small) == ("light", "pairs"), "votes go before reports"
 
 
 @pytest.mark.parametrize("state", ["candidate", "provisional"])
@@ -302,9 +303,9 @@ def test_repeal_takes_two_epochs_of_two_to_one_with_a_quorum() -> None:
     topic.elect("a")
     rejecting: Votes = [(3, "a"), (6, "-")]
     assert topic.close(rejecting) == {"a": "consensus"}
-    assert topic.standings["a"] == Standing("consensus", failing=1, repealing=1)
+    assert topic.standings["a"] == Standing("consensus", failing=1, repealing=1, suspect=2)
     assert topic.close([(3, "a"), (5, "-")]) == {"a": "consensus"}
-    assert topic.standings["a"] == Standing("consensus", failing=2, repealing=0)
+    assert topic.standings["a"] == Standing("consensus", failing=2, repealing=0, suspect=1)
     topic.close(rejecting)
     assert topic.close(rejecting) == {"a": "repealed"}
     assert incumbent_of(topic.standings) is None
@@ -339,6 +340,76 @@ def test_outside_the_field_the_past_is_remembered_and_counters_are_not(state: St
     assert topic.standings["a"] == Standing(state)
 
 
+# --- suspect
+
+
+def suspicion(topic: Topic) -> dict[str, int]:
+    return {document: standing.suspect for document, standing in topic.standings.items()}
+
+
+def test_a_consensus_that_is_rejected_is_suspect_for_two_epochs_and_stays_the_consensus() -> None:
+    topic = Topic()
+    topic.elect("a")
+    assert topic.close([(3, "a"), (6, "-")]) == {"a": "consensus"}
+    assert suspicion(topic) == {"a": 2}
+    for left in (1, 0, 0):
+        assert topic.close([(6, "a")]) == {"a": "consensus"}
+        assert suspicion(topic) == {"a": left}
+
+
+def test_what_falls_short_of_a_repeal_makes_nobody_suspect() -> None:
+    topic = Topic()
+    topic.elect("a")
+    topic.close([(3, "a"), (5, "-")])  # not twice as many
+    assert suspicion(topic) == {"a": 0}
+    topic.close([(2, "-"), (9, "a-")])  # no quorum
+    assert suspicion(topic) == {"a": 0}
+
+
+def test_only_the_consensus_is_suspect_for_being_rejected() -> None:
+    topic = Topic()
+    assert topic.close([(6, "-")]) == {"a": "candidate"}
+    assert suspicion(topic) == {"a": 0}
+
+
+def test_a_warning_of_reports_holds_for_whatever_is_in_the_field_and_changes_no_state() -> None:
+    warned, calm = Topic(), Topic()
+    for epoch in range(6):
+        flagged = "ab" if epoch in (0, 3) else ""
+        votes: Votes = [(6, "a>b")]
+        assert warned.close(votes, "ab", warned=flagged) == calm.close(votes, "ab")
+        assert suspicion(warned) == dict.fromkeys("ab", (2, 1, 0, 2, 1, 0)[epoch])
+        assert {d: replace(s, suspect=0) for d, s in warned.standings.items()} == calm.standings
+
+
+def test_a_second_warning_starts_the_count_anew() -> None:
+    topic = Topic()
+    topic.close([], warned="a")
+    topic.close([], warned="a")
+    assert suspicion(topic) == {"a": 2}
+
+
+def test_a_warning_ends_outside_the_field_and_none_begins_there() -> None:
+    topic = Topic({"a": Standing("dormant", suspect=2)})
+    topic.close([], "b", warned="ac")
+    assert topic.standings == {"a": Standing("dormant"), "b": Standing("candidate")}
+
+
+def test_what_is_repealed_is_suspect_still() -> None:
+    topic = Topic({"a": Standing("consensus", repealing=1, suspect=1)})
+    assert topic.close([(6, "-")]) == {"a": "repealed"}
+    assert suspicion(topic) == {"a": 2}
+
+
+def test_how_long_a_warning_stands_is_a_parameter() -> None:
+    topic = Topic(parameters=msgspec.structs.replace(PARAMETERS, suspect_epochs=3))
+    topic.close([], warned="a")
+    assert suspicion(topic) == {"a": 3}
+
+
+# --- the parts
+
+
 def test_beating_takes_a_ratio_and_at_least_one_vote() -> None:
     assert beats(3, 2, (3, 2)) and not beats(4, 3, (3, 2))
     assert beats(2, 1, (2, 1)) and not beats(3, 2, (2, 1))
@@ -350,7 +421,8 @@ def test_the_development_parameters_are_what_the_specification_says() -> None:
     assert (p.rule, p.electorate, p.horizon_epochs) == ("schulze-margins-v1", "development", 13)
     assert (p.candidate_pairs, p.candidate_clusters, p.candidate_share, p.max_candidates) == (3, 2, 20, 32)
     assert (p.quorum_share, p.cluster_share, p.provisional_share) == (4, 3, 2)
-    assert (p.over_none, p.over_incumbent, p.sustain_epochs, p.dormant_epochs) == ((2, 1), (3, 2), 2, 4)
+    assert (p.over_none, p.over_incumbent) == ((2, 1), (3, 2))
+    assert (p.sustain_epochs, p.dormant_epochs, p.suspect_epochs) == (2, 4, 2)
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from elections import count_of
 
-from treaty_consensus.election.ballot import pairwise, ranks
 from treaty_consensus.election.schulze import Ranking, Tie, beaten_by, margins, path_strengths, rank, undefeated
-from treaty_consensus.kinds import NONE
 
 SPECIFICATION = Path(__file__).parents[2] / "docs" / "specification" / "election.md"
 
@@ -27,12 +25,11 @@ class Election:
     order: str
 
     def counted(self) -> list[list[int]]:
-        weights: defaultdict[tuple[int, ...], int] = defaultdict(int)
+        votes = []
         for part in self.ballots.split(", "):
             number, order = part.split(" ")
-            tiers = tuple(tuple(tier) for tier in order.split(">"))
-            weights[ranks(tiers, (*self.choices[:-1], NONE))] += int(number)
-        return pairwise(weights, len(self.choices))
+            votes.append((tuple(tuple(tier) for tier in order.split(">")), int(number)))
+        return count_of(votes, self.choices[:-1]).pairwise
 
     def names(self, numbers: tuple[int, ...]) -> str:
         return "".join(self.choices[number] for number in numbers)
