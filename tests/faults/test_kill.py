@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import os
 import random
 import secrets
 import signal
-import socket
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -23,6 +20,7 @@ from pathlib import Path
 import httpx
 import pytest
 from registries import blob, publication
+from registry_process import Server, empty
 from signers import NOW, Signer, key_signer
 
 from treaty_consensus import canonical, kinds, statement
@@ -30,60 +28,9 @@ from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.merkle import Frontier, leaf_hash
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.proof import Receipt
-from treaty_consensus.log.tiles import Bundle, decode_bundle
-from treaty_registry.storage.embedded import embedded_postgres
 
 KILLS = 52
 VOTERS, PUBLISHERS = 8, 2
-PROGRAM = Path(sys.executable).with_name("treaty-registry")
-
-
-@dataclass
-class Server:
-    """`treaty-registry serve` on one data directory, started and killed many times."""
-
-    data: Path
-    port: int
-    process: asyncio.subprocess.Process | None = None
-    about: dict[str, str] = field(default_factory=dict)
-
-    async def start(self) -> None:
-        arguments = ["serve", "--data", str(self.data), "--port", str(self.port), "--json"]
-        errors = (self.data.parent / f"{self.data.name}.log").open("ab")
-        pipe = asyncio.subprocess.PIPE
-        self.process = await asyncio.create_subprocess_exec(PROGRAM, *arguments, stdout=pipe, stderr=errors)
-        errors.close()
-
-    async def ready(self) -> bool:
-        """Wait until it listens; False when it ended instead."""
-        assert self.process is not None
-        assert self.process.stdout is not None
-        line = await self.process.stdout.readline()
-        about = json.loads(line) if line else {"error": "nothing said"}
-        if "error" in about:
-            print(about)
-            return False
-        self.about = about
-        return True
-
-    async def kill(self) -> None:
-        assert self.process is not None
-        with suppress(ProcessLookupError):
-            self.process.kill()
-        await self.process.wait()
-
-    async def stop(self) -> int:
-        assert self.process is not None
-        self.process.terminate()
-        return await self.process.wait()
-
-    async def run(self, command: str) -> dict[str, object]:
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(PROGRAM, command, "--data", str(self.data), "--json", stdout=pipe)
-        output, _ = await process.communicate()
-        value: dict[str, object] = json.loads(output)
-        assert process.returncode == 0, value
-        return value
 
 
 @dataclass
@@ -179,17 +126,8 @@ async def clients_of(server: Server, witness: Witness, choices: random.Random) -
 
 @pytest.fixture
 async def server(data: Path) -> AsyncIterator[Server]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    server = Server(data / "registry", port)
-    try:
+    async with empty(data / "registry") as server:
         yield server
-    finally:
-        if server.process is not None and server.process.returncode is None:
-            await server.kill()
-        async with embedded_postgres(data / "registry"):
-            pass  # a killed registry leaves its PostgreSQL running: attach to it, and stop it as the last one
 
 
 async def test_killing_the_server_loses_nothing_and_never_forks_the_log(server: Server) -> None:
@@ -233,7 +171,7 @@ async def check_acknowledged(server: Server, witness: Witness) -> None:
     """Every acknowledged statement is in the log at the place its receipt says, and every blob that it names is served."""
     keys = VerifierKey.parse(server.about["key"])
     assert len(witness.acknowledged) > KILLS
-    leaves = await all_leaves(server)
+    leaves = await server.leaves()
     named = set[str]()
     for leaf, receipt in witness.acknowledged:
         proof = Receipt.parse(receipt)
@@ -252,7 +190,7 @@ async def check_history(server: Server, witness: Witness) -> None:
     """Every checkpoint that anybody saw, in a receipt or by asking, is of a beginning of the log as it is now."""
     log_key = VerifierKey.parse(server.about["key"])
     frontier, roots = Frontier(), []
-    for leaf in await all_leaves(server):
+    for leaf in await server.leaves():
         frontier.append(leaf_hash(leaf))
         roots.append(frontier.root())
     for note in witness.checkpoints:
@@ -260,15 +198,3 @@ async def check_history(server: Server, witness: Witness) -> None:
         assert seen.size <= len(roots)
         assert roots[seen.size - 1] == seen.root
     assert len(witness.checkpoints) > KILLS
-
-
-async def all_leaves(server: Server) -> list[bytes]:
-    """The log, as its entry bundles have it."""
-    leaves: list[bytes] = []
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", trust_env=False) as client:
-        size = int((await client.get("/checkpoint")).text.split("\n")[1])
-        while len(leaves) < size:
-            bundle = Bundle(len(leaves) // 256, min(256, size - len(leaves)))
-            answer = await client.get(bundle.path)
-            leaves += decode_bundle(answer.content, bundle.width)
-    return leaves

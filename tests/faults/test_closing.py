@@ -1,0 +1,174 @@
+"""Fault: the process ends while an epoch is being closed. What is left is an open epoch or a closed one, never a part of its
+decisions; and whoever comes next goes on with the schedule."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import secrets
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from did_host import did_host
+from open_electorates import anchor, write
+from registries import Web, ballot, log
+from registry_process import Server, empty
+from signers import NOW, ORIGIN, Signer
+
+from treaty_consensus import kinds, statement
+from treaty_consensus.errors import Refused
+from treaty_registry.admission.uploads import Uploads
+from treaty_registry.log import tables as log_tables
+from treaty_registry.log.checkpoints import CheckpointSigner
+from treaty_registry.log.fence import Fence
+from treaty_registry.registry import Registry
+from treaty_registry.settings import Settings
+
+PERIOD = 100
+TOPICS = ("a/first", "b/second", "c/third")
+KILLS = 12
+
+
+class Crash(BaseException):
+    """Not an Exception: nothing that recovers from errors may take part."""
+
+
+async def crash(*arguments: Any) -> Any:
+    raise Crash
+
+
+def crash_now(*arguments: Any) -> Any:
+    raise Crash
+
+
+_hold = Uploads.hold
+
+
+async def crash_after_holding(uploads: Uploads, sha256: str, data: bytes) -> bool:
+    await _hold(uploads, sha256, data)
+    raise Crash
+
+
+@asynccontextmanager
+async def opened(folder: Path, database: str, web: Web, now: int) -> AsyncIterator[Registry]:
+    """A registry with an open electorate, whose clock stands at `now`."""
+    settings = Settings(folder / "registry", origin=ORIGIN, database=database, parameters=write(folder, PERIOD))
+    async with Registry.open(settings, clock=lambda: datetime.fromtimestamp(now, UTC), resolve=web.resolve) as registry:
+        yield registry
+
+
+@pytest.mark.parametrize(
+    ("step", "committed"),
+    [
+        ((Uploads, "hold", crash), False),
+        ((Uploads, "hold", crash_after_holding), False),
+        ((log_tables, "look_up", crash), False),
+        ((log_tables, "append", crash), False),
+        ((log_tables, "_apply_blobs", crash), False),
+        (("projection", "apply", crash), False),
+        ((Fence, "advance", crash_now), True),
+        ((CheckpointSigner, "sign", crash_now), True),
+    ],
+)
+async def test_a_crash_at_each_step_of_a_closing(
+    tmp_path: Path,
+    database: str,
+    web: Web,
+    monkeypatch: pytest.MonkeyPatch,
+    step: tuple[Any, str, Any],
+    committed: bool,
+) -> None:
+    voter = anchor(0)
+    web.serve(voter)
+    async with opened(tmp_path, database, web, NOW) as registry:
+        for topic in TOPICS:
+            await log(registry, ballot(registry, 0, kinds.NONE, topic=topic), voter)
+        size = registry.head.size
+    async with opened(tmp_path, database, web, NOW + PERIOD - 1) as registry:
+        registry.clock = registry._decisions._clock = lambda: datetime.fromtimestamp(NOW + PERIOD, UTC)
+        place, name, replacement = step
+        if place == "projection":
+            monkeypatch.setattr(registry._leader, "_apply", replacement)
+        else:
+            monkeypatch.setattr(place, name, replacement)
+        with pytest.raises(Crash):
+            await registry.decide()
+        assert registry.head.size == size, "nobody was told"
+        monkeypatch.undo()
+        async with registry.pool.acquire() as connection:
+            assert (await log_tables.read_head(connection))[0] == size + (len(TOPICS) if committed else 0)
+    async with opened(tmp_path, database, web, NOW + PERIOD) as registry:
+        with suppress(Refused):  # the registry's own task may close it at this very moment, or have closed it
+            await registry.decide()
+        found = await registry.constitution()
+        assert (found.epoch, found.closes, registry.head.size) == (1, NOW + 2 * PERIOD, size + len(TOPICS))
+        assert not (await registry.rebuild()).differed
+
+
+async def test_a_server_that_is_killed_around_its_closings_closes_every_epoch_whole(data: Path, tmp_path: Path) -> None:
+    seed = os.environ.get("TREATY_SEED", secrets.token_hex(4))
+    print(f"TREATY_SEED={seed}")
+    choices = random.Random(seed)
+    agents = [anchor(number) for number in range(3)]
+    with did_host(tmp_path, *agents) as found:
+        async with empty(data / "registry", *found, f"--parameters={write(tmp_path, 1)}") as server:
+            await server.start()
+            assert await server.ready()
+            for agent in agents:
+                await vote(server, agent)
+            for _ in range(KILLS):
+                await asyncio.sleep(-time.time() % 1 + choices.uniform(-0.02, 0.2))
+                await server.kill()
+                await server.start()
+                assert await server.ready()
+            logged = await later_decisions(server)
+            assert await server.stop() == 0
+            assert (await server.run("audit"))["findings"] == []
+            rebuilt = await server.run("rebuild")
+            assert isinstance(rebuilt["tables"], dict)
+            assert not any(rebuilt["tables"].values())
+    epochs = [[body.topic for _, body in decided] for _, decided in groupby(logged, key=lambda item: item[1].epoch)]
+    assert [body.epoch for _, body in logged] == [epoch for epoch in range(len(epochs)) for _ in TOPICS]
+    assert epochs == [list(TOPICS)] * len(epochs)
+    assert len(epochs) > 3
+    print(f"{KILLS} kills, {len(epochs)} epochs")
+
+
+async def later_decisions(server: Server) -> list[tuple[int, kinds.Decision]]:
+    """All decisions, once the schedule has gone on."""
+    before = await decisions(server)
+    for _ in range(100):
+        await asyncio.sleep(0.2)
+        logged = await decisions(server)
+        if len(logged) > len(before):
+            return logged
+    pytest.fail("No epoch closes any more.")
+
+
+async def vote(server: Server, agent: Signer) -> None:
+    """One ballot in each topic."""
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", trust_env=False, timeout=20) as client:
+        note = (await client.get("/checkpoint")).text
+        for topic in TOPICS:
+            body = kinds.Ballot(topic, 0, ((kinds.NONE,),), note)
+            leaf = agent.statement(body, log=server.about["origin"], issued=int(time.time())).leaf
+            answer = await client.post("/statements", content=leaf, headers={"Content-Type": "application/json"})
+            assert answer.status_code == 201, answer.text
+
+
+async def decisions(server: Server) -> list[tuple[int, kinds.Decision]]:
+    """The decisions in the log, with their leaves."""
+    found = []
+    for index, leaf in enumerate(await server.leaves()):
+        body = statement.parse(leaf).body
+        if isinstance(body, kinds.Decision):
+            found.append((index, body))
+    return found
