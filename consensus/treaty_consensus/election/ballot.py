@@ -232,23 +232,27 @@ def count(votes: Votes, candidates: Sequence[str], clusters: Mapping[str, str]) 
     Everything is a sum over ballots, so the counts of parts of them add up to the count of all.
     """
     choices = (*candidates, NONE)
-    used, alike = np.unique(votes.ranking, return_inverse=True)  # many ballots, few different ones
-    ranked = [ranks(votes.rankings[number], choices) for number in used.tolist()]
-    ranking = np.array(ranked, dtype=np.int64).reshape(len(used), len(choices))
     names = sorted({clusters[principal] for principal in votes.principals})
     place = {name: number for number, name in enumerate(names)}
     cluster = np.array([place[clusters[principal]] for principal in votes.principals], dtype=np.int64)[votes.principal]
+    # Many ballots, few different ones in each cluster: from here on there is one row for each of those.
+    cells, cell = np.unique(votes.ranking * max(len(names), 1) + cluster, return_inverse=True)
+    weight = _sums(votes.weight, cell, len(cells))
+    used, alike = np.unique(cells // max(len(names), 1), return_inverse=True)
+    belongs = cells % max(len(names), 1)
+    ranked = [ranks(votes.rankings[number], choices) for number in used.tolist()]
+    ranking = np.array(ranked, dtype=np.int64).reshape(len(used), len(choices))
 
     def by_cluster(chosen: NDArray[np.bool_]) -> dict[str, int]:
         rows = chosen[alike]
-        sums = _sums(votes.weight[rows], cluster[rows], len(names))
+        sums = _sums(weight[rows], belongs[rows], len(names))
         return {names[number]: int(sums[number]) for number in np.flatnonzero(sums).tolist()}
 
     none = ranking[:, -1]
     return Count(
         choices,
         votes.total,
-        pairwise(ranking, _sums(votes.weight, alike, len(used))),
+        pairwise(ranking, _sums(weight, alike, len(used))),
         [by_cluster(ranking[:, candidate] < none) for candidate in range(len(candidates))],
         [by_cluster(ranking[:, candidate] > none) for candidate in range(len(candidates))],
     )
