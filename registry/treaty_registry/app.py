@@ -10,7 +10,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
 from .registry import Registry
-from .routes import blobs, health, identities, log, names, protocols, sigstore, statements, topics
+from .routes import blobs, health, identities, log, names, protocols, sigstore, standing, statements, topics
 from .routes.responses import on_exception
 from .serving.fast_path import FastPath
 from .serving.memory import Memory
@@ -36,6 +36,8 @@ _ROUTES = [
     topics.topic,
     topics.voter,
     topics.vouches,
+    standing.speakers,
+    standing.standing,
     identities.identity,
     identities.testimony,
     log.checkpoint,

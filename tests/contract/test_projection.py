@@ -42,8 +42,8 @@ async def test_the_views_do_not_depend_on_how_leaves_were_batched(
 
 async def _live(api: httpx.AsyncClient, registry: Registry, operator: Operator, web: Web, alice: Signer, bob: Signer) -> None:
     """A log with every kind of statement, some of which undo others."""
-    carol = domain_signer("carol.example")
-    web.serve(carol)
+    carol, dave, erin = (domain_signer(f"{name}.example") for name in ("carol", "dave", "erin"))
+    web.serve(carol, dave, erin)
     first, second = publication(alice), publication(alice, version="2.0")
     for made in (first, second):
         await publish(api, alice, made)
@@ -58,15 +58,22 @@ async def _live(api: httpx.AsyncClient, registry: Registry, operator: Operator, 
     await say(api, bob, kinds.Status(first.body.uri, "revoked", wheel=handler.body.wheel.sha256))
     document = first.body.document.sha256
     for epoch in range(2):
-        for number, pair in enumerate(((alice, bob), (bob, carol), (alice, carol))):
+        for number, pair in enumerate(((alice, bob), (bob, carol), (alice, carol), (alice, dave), (bob, erin))):
             nid = canonical.hex_digest(b"%d %d" % (epoch, number))
-            report = kinds.Report(first.body.topic, nid, document, "agreed", epoch, registry.head.note.decode())
+            spoken = document if number < 3 else canonical.hex_digest(b"%d" % epoch)  # of the others everybody earns something
+            report = kinds.Report(first.body.topic, nid, spoken, "agreed", epoch, registry.head.note.decode())
             await log(registry, report, *pair)
         for agent in (alice, bob, carol):
             await say(api, agent, ballot(registry, epoch, document))
         assert await registry.decide()
-    withdrawal = operator.state(kinds.Withdrawal(second.body.card.sha256, "personal"), issued=registry.clock())
-    assert (await post(api, withdrawal.statement)).status_code == 201
+    rolls = await registry.pool.fetch("select roll from rolls order by epoch")
+    assert len(rolls) == 2
+    for digest in (second.body.card.sha256, rolls[0]["roll"].hex()):
+        withdrawal = operator.state(kinds.Withdrawal(digest, "personal"), issued=registry.clock())
+        assert (await post(api, withdrawal.statement)).status_code == 201
+    credits = await registry.pool.fetch("select epoch, reason from credits")
+    assert {tuple(row) for row in credits} == {(1, "reported")}
+    assert len(credits) == 4
 
 
 async def _rows(registry: Registry) -> dict[str, list[str]]:

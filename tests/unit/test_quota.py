@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from treaty_consensus.did import Did, parse_did
+from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.errors import Unavailable
 from treaty_registry.admission import quota
 from treaty_registry.admission.quota import Quota
@@ -26,20 +28,27 @@ def refused(take: object, *arguments: object) -> str:
     return error.value.code
 
 
+STANDING = {"did:wba:known.example": ONE // 2, "did:wba:famous.example": 100 * ONE}
+
+
 def make(clock: Clock, principal: float = 3, prefix: float = 5, total: float = 8) -> Quota:
-    return Quota(Quotas(Rate(1, principal), Rate(1, prefix), Rate(1, total)), clock)
+    return Quota(Quotas(Rate(1, principal), Rate(1, prefix), Rate(1, total)), clock, lambda did: STANDING.get(did, 0))
+
+
+def of(domain: str) -> Did:
+    return parse_did(f"did:wba:{domain}")
 
 
 def test_a_bucket_empties_and_refills() -> None:
     clock = Clock()
     limits = make(clock)
     for _ in range(3):
-        limits.take_of("shop.example")
-    assert refused(limits.take_of, "shop.example") == "quota.principal"
-    limits.take_of("other.example")
+        limits.take_of(of("shop.example"))
+    assert refused(limits.take_of, of("shop.example")) == "quota.principal"
+    limits.take_of(of("other.example"))
     clock.now += 1
-    limits.take_of("shop.example")
-    assert refused(limits.take_of, "shop.example") == "quota.principal"
+    limits.take_of(of("shop.example"))
+    assert refused(limits.take_of, of("shop.example")) == "quota.principal"
 
 
 def test_a_bucket_never_holds_more_than_its_burst() -> None:
@@ -47,8 +56,8 @@ def test_a_bucket_never_holds_more_than_its_burst() -> None:
     limits = make(clock)
     clock.now += 1_000_000
     for _ in range(3):
-        limits.take_of("shop.example")
-    assert refused(limits.take_of, "shop.example") == "quota.principal"
+        limits.take_of(of("shop.example"))
+    assert refused(limits.take_of, of("shop.example")) == "quota.principal"
 
 
 @pytest.mark.parametrize(
@@ -75,13 +84,56 @@ def test_a_flood_from_one_network_leaves_the_rest_to_others() -> None:
     limits.take_from("192.0.2.1", 5)
     for _ in range(100):
         assert refused(limits.take_from, "192.0.2.1") == "quota.prefix"
-    limits.take_from("198.51.100.1", 3)
-    assert refused(limits.take_from, "198.51.100.1") == "quota.total"
+    assert limits.take_from("198.51.100.1")
+
+
+def test_the_last_quarter_is_for_those_with_standing() -> None:
+    clock = Clock()
+    limits = make(clock, prefix=100)
+    assert limits.take_from("192.0.2.1", 6)
+    for _ in range(50):
+        assert not limits.take_from("198.51.100.1"), "no more of it is everybody's"
+        assert refused(limits.take_reserved, "did:wba:nobody.example", "did:key:z6Mk") == "quota.total"
+    for _ in range(2):
+        limits.take_reserved("did:wba:nobody.example", "did:wba:known.example")
+    assert refused(limits.take_reserved, "did:wba:known.example") == "quota.total"
+    assert refused(limits.take_from, "203.0.113.1") == "quota.total", "nothing is left, so nothing is even parsed"
+    clock.now += 2
+    assert not limits.take_from("203.0.113.1")
+    limits.take_reserved("did:wba:known.example")
+    clock.now += 2
+    assert limits.take_from("203.0.113.1")
+
+
+def test_a_batch_larger_than_what_is_everybodys_needs_standing_for_each() -> None:
+    limits = make(Clock(), prefix=100)
+    assert not limits.take_from("192.0.2.1", 7)
+    assert limits.take_from("192.0.2.1", 6), "none of it was used up"
+
+
+@pytest.mark.parametrize(
+    ("domain", "at_once"), [("nobody.example", 3), ("known.example", 4), ("famous.example", 3 * quota.MAX_FACTOR)]
+)
+def test_a_bucket_grows_with_standing_up_to_a_bound(domain: str, at_once: int) -> None:
+    clock = Clock()
+    limits = make(clock)
+    for refill in range(2):
+        for _ in range(at_once):
+            limits.take_of(of(domain))
+        assert refused(limits.take_of, of(domain)) == "quota.principal", refill
+        clock.now += 3  # the smallest bucket is full again by then, and the larger ones too
+
+
+def test_the_bucket_of_a_host_is_one_whoever_of_it_sends() -> None:
+    limits = make(Clock())
+    for name in ("shop.example", "shop.example:agents:a", "shop.example:agents:b"):
+        limits.take_of(of(name))
+    assert refused(limits.take_of, of("shop.example:agents:c")) == "quota.principal"
 
 
 def test_this_process_asks_nobody() -> None:
     limits = make(Clock(), total=0, prefix=0)
-    limits.take_from(None, 1_000)
+    assert limits.take_from(None, 1_000)
     assert refused(limits.take_from, "127.0.0.1") == "quota.prefix"
 
 
@@ -90,11 +142,11 @@ def test_memory_is_bounded_and_full_buckets_are_forgotten(monkeypatch: pytest.Mo
     clock = Clock()
     limits = make(clock)
     for number in range(4):
-        limits.take_of(f"did:{number}")
-    assert refused(limits.take_of, "did:one-too-many") == "quota.principal"
-    limits.take_of("did:0")  # those who are known go on
+        limits.take_of(of(f"{number}.example"))
+    assert refused(limits.take_of, of("one-too-many.example")) == "quota.principal"
+    limits.take_of(of("0.example"))  # those who are known go on
     clock.now += 3
-    limits.take_of("did:one-too-many")
+    limits.take_of(of("one-too-many.example"))
 
 
 def test_a_factor_multiplies_every_quota() -> None:

@@ -1,7 +1,7 @@
 """Admission: everything a statement must pass before it queues for the log, the cheap checks first.
 
 1. Quota of the sender's network, and everybody's.
-2. Size, canonical form, this log.
+2. Size, canonical form, this log; while the registry is busy, the standing of whom it says it is by.
 3. The signature under the author's logged identity, if that identity and its keys are known; then the author's quota.
 4. The checkpoint it has seen; the blobs it names: uploaded, of the digest and size it says, and what its type asks of
    their content.
@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 from treaty_consensus import canonical, statement
 from treaty_consensus.did import Did
+from treaty_consensus.election.principals import SuffixList
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unauthorized
 from treaty_consensus.handler import read_wheel
-from treaty_consensus.kinds import MAX_BUNDLE, Body, Handler, Publish, blobs_of
+from treaty_consensus.kinds import MAX_BUNDLE, Body, Handler, Parameters, Publish, Reputation, blobs_of
 from treaty_consensus.protocol import check_document, parse_card
 from treaty_consensus.statement import Statement, Verified
 
@@ -59,21 +60,23 @@ class Admission:
 
     async def examine(self, leaves: Sequence[bytes], source: str | None) -> list[Examined]:
         """Examine leaves from the IP address `source`, in order. Raises `Unavailable` (`quota.*`) for all of them together."""
-        self._quota.take_from(source, len(leaves))
+        reserved = not self._quota.take_from(source, len(leaves))
         if sum(map(len, leaves)) > _PARSED_AT_ONCE:
             parsed = await asyncio.to_thread(_parse_all, leaves)
         else:
             parsed = _parse_all(leaves)
         if len(parsed) == 1:  # the common case needs no further task
-            return [await self._examine(parsed[0])]
-        return await asyncio.gather(*map(self._examine, parsed))
+            return [await self._examine(parsed[0], reserved)]
+        return await asyncio.gather(*(self._examine(item, reserved) for item in parsed))
 
     async def take_upload(self, sha256: str, leaf: bytes, data: bytes, source: str | None) -> bool:
         """Hold an upload that the signed statement `leaf` names. False when it was held already.
         Raises what `examine` may report, and `Refused` when statement and bytes do not fit."""
-        self._quota.take_from(source)
+        reserved = not self._quota.take_from(source)
         canonical.parse_digest(sha256)
         signed = statement.parse(leaf)
+        if reserved:
+            self._quota.take_reserved(*(did.text for did in signed.authors))
         blob = next((blob for blob in blobs_of(signed.body) if blob.sha256 == sha256), None)
         if blob is None or not isinstance(signed.body, Publish | Handler):
             raise Refused("blob.not-named", f"The statement does not name the blob {sha256}.")
@@ -86,13 +89,16 @@ class Admission:
 
     async def testimony(self, did: Did, key_id: str, source: str | None) -> Testimony:
         """See `Identities.testimony`; it counts as a statement of the IP address `source`."""
-        self._quota.take_from(source)
+        if not self._quota.take_from(source):
+            self._quota.take_reserved(did.text)
         return await self._identities.testimony(did, key_id)
 
-    async def _examine(self, parsed: Statement | TreatyError) -> Examined:
+    async def _examine(self, parsed: Statement | TreatyError, reserved: bool) -> Examined:
         if isinstance(parsed, TreatyError):
             return Examined(None, parsed)
         try:
+            if reserved:
+                self._quota.take_reserved(*(did.text for did in parsed.authors))
             return Examined(parsed, await self._admit(parsed))
         except TreatyError as error:
             return Examined(parsed, error)
@@ -129,7 +135,7 @@ class Admission:
     async def _verify(self, signed: Statement, keys: Mapping[str, bytes]) -> Verified:
         verified = await self._verifier.verify(signed, keys)
         for did in signed.authors:
-            self._quota.take_of(did.host or did.text)
+            self._quota.take_of(did)
         return verified
 
     async def _check_contents(self, body: Body) -> None:
@@ -157,6 +163,11 @@ def check_contents(body: Body, contents: Mapping[str, bytes]) -> None:
             if said != (body.uri, body.document, body.entry_point):
                 raise Refused("handler.mismatch", "The wheel is for another protocol, or has another entry point.")
             canonical.parse_json(contents[body.bundle.sha256], limit=MAX_BUNDLE, what="Sigstore bundle")
+        case Parameters(reputation=Reputation() as terms):
+            suffixes = SuffixList(contents[terms.suffix_list.sha256])
+            for anchor in terms.anchors:
+                if not suffixes.is_registrable(anchor):
+                    raise Refused("parameters.anchors", f"The anchor {anchor} is not a registrable domain by its suffix list.")
 
 
 def _parse_all(leaves: Sequence[bytes]) -> list[Statement | TreatyError]:

@@ -218,6 +218,62 @@ class Vouches(msgspec.Struct, frozen=True):
     vouches: list[VouchView]
 
 
+class Speaker(msgspec.Struct, frozen=True):
+    """A DID that said, together with those it spoke it with, that it agreed on a document in a topic: in how many reports, the
+    newest of them at leaf `index` in `epoch`. `principal`: whom it speaks for in the newest roll; `standing`: decimal, in units
+    of 2^-32 of a full credit."""
+
+    did: str
+    topic: str
+    hash: Digest
+    principal: str | None
+    standing: str
+    reports: int
+    epoch: int
+    index: Index
+
+
+class Speakers(msgspec.Struct, frozen=True):
+    """A page of speakers, those of more standing first, then whose report is newer. Co-signed reports, which both sides opted
+    into: who is not here may well speak it."""
+
+    speakers: list[Speaker]
+    next: str | None
+
+
+class CreditView(msgspec.Struct, frozen=True, rename={"corroborator": "with"}):
+    """A credit: earned at the end of `epoch` for the report at leaf `index`, which `with` corroborated. `amount`: `whole`,
+    diminished for the `shared` credits before; `decay`: what is left of each full credit of its age; `now`: what this one still
+    counts for. All decimal, in units of 2^-32. `earlier`: how many clusters had reported the document. `why`: a sentence."""
+
+    epoch: int
+    reason: Literal["reported", "elected"]
+    topic: str
+    hash: Digest
+    index: Index
+    corroborator: str
+    whole: str
+    shared: int
+    earlier: int
+    amount: str
+    decay: str
+    now: str
+    why: str
+
+
+class StandingView(msgspec.Struct, frozen=True):
+    """The standing of the principal that a DID speaks for, at the end of `epoch`, as its roll says (a blob's digest), and the
+    credits that it is the sum of, newest first. 0 while the principal weighs nothing."""
+
+    did: str
+    principal: str | None
+    epoch: int | None
+    roll: Digest | None
+    standing: str
+    credits: list[CreditView]
+    next: str | None
+
+
 class LogView(msgspec.Struct, frozen=True):
     """The log's name, keys and size. `key`, `clock_key`: C2SP verifier keys. `parameters`: the statement in force, `announced`:
     the one that holds from the next epoch on. `closes`: when the open epoch is due to close, Unix seconds, or null where epochs

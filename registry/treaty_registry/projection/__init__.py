@@ -13,7 +13,7 @@ from treaty_consensus.kinds import Body
 
 from ..log.entry import Entry
 from ..storage.postgres import AnyConnection
-from . import authority, catalogue, election, records, vouches
+from . import authority, catalogue, election, records, rolls, speakers, vouches
 
 
 async def apply(connection: AnyConnection, entries: Sequence[Entry]) -> None:
@@ -25,7 +25,7 @@ async def apply(connection: AnyConnection, entries: Sequence[Entry]) -> None:
     for entry in entries:
         if entry.statement is not None:
             kinds[type(entry.statement.body)].append(entry)
-    for module in (authority, catalogue, election, vouches):
+    for module in (authority, catalogue, election, vouches, speakers, rolls):
         for kind, write in module.WRITERS.items():
             if kind in kinds:
                 await write(connection, kinds[kind])

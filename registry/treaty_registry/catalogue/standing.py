@@ -1,0 +1,155 @@
+"""Queries of what reporting is worth: who speaks a protocol, and the standing of a DID, credit by credit.
+
+The tables are `projection.speakers` and `projection.rolls`. A DID speaks for the principal of the newest roll that it is itself
+(in a development electorate), whose root DID it is, or that granted it its namespace first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from treaty_consensus import statement
+from treaty_consensus.canonical import parse_decimal
+from treaty_consensus.did import parse_did
+from treaty_consensus.election.arithmetic import ONE, decay, part
+from treaty_consensus.errors import Malformed
+from treaty_consensus.kinds import Parameters
+from treaty_consensus.protocol import is_topic
+
+from .resources import CreditView, Speaker, Speakers, StandingView
+
+if TYPE_CHECKING:
+    from asyncpg import Pool
+    from asyncpg import Record as Row
+
+MAX_SPEAKERS = 100
+MAX_CREDITS = 500
+_MAX_PLACE = 2**63 - 1
+
+_NAMED = """
+select named.principal, p.cluster, p.weight, p.standing from (
+  select {did}::text as principal, 0 as place
+  union all select substring({did}::text from '^did:(?:wba|web):([^:%]+)$'), 1
+  union all select namespace, 2 + index from grants where grantee = {did}
+) named left join principals p using (principal)
+"""
+_PRINCIPAL = f"""
+{_NAMED.format(did="$1")}
+where p.principal is not null or exists (select from credits c where c.principal = named.principal)
+order by p.principal is null, place limit 1
+"""
+_SPEAKERS = """
+select * from (
+  select s.*, p.principal, coalesce(p.standing, 0) as standing
+  from speakers s left join lateral ({named} where p.principal is not null order by place limit 1) p on true
+  where s.{by} = $1
+) ranked where $2::bigint is null or (standing, index, did) < ($2, $3::bigint, $4::text)
+order by standing desc, index desc, did desc limit $5
+"""
+_CREDITS = """
+select c.*, r.parameters from credits c join rolls r using (epoch)
+where c.principal = $1 and c.epoch > $2 and ($3::bigint is null or (c.epoch, c.place) < ($3, $4::bigint))
+order by c.epoch desc, c.place desc limit $5
+"""
+_STATED = "select statement, leaf from leaves where statement = any($1)"
+
+
+class Standings:
+    """Reads speakers and credits. Safe for concurrent use on one event loop; raises what asyncpg raises."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._parameters: dict[bytes, Parameters] = {}
+
+    async def speakers(self, document: str | None, topic: str | None, cursor: str | None) -> Speakers:
+        """Who reported a document (64 hexadecimal digits), or anything in a topic: those of more standing first, then whose
+        report is newer. `cursor`: the `next` of the page before. Raises `Malformed`."""
+        if (document is None) == (topic is None) or (topic is not None and not is_topic(topic)):
+            raise Malformed("speakers.query", "Ask for the speakers of one `hash`, or of one `topic`.")
+        at = (None, None, None) if cursor is None else _parse_place(cursor)
+        by, wanted = ("topic", topic) if document is None else ("document", bytes.fromhex(document))
+        query = _SPEAKERS.format(by=by, named=_NAMED.format(did="s.did"))
+        rows = await self._pool.fetch(query, wanted, *at, MAX_SPEAKERS + 1)
+        shown = [_speaker(row) for row in rows[:MAX_SPEAKERS]]
+        last = shown[-1] if len(rows) > MAX_SPEAKERS else None
+        return Speakers(shown, f"{last.standing}-{last.index}-{last.did}" if last else None)
+
+    async def standing(self, did: str, cursor: str | None) -> StandingView:
+        """The standing of whom a DID speaks for, and its credits that still count, newest first. `cursor`: the `next` of the page
+        before. Raises `Malformed`."""
+        parse_did(did)
+        at = (None, None) if cursor is None else _parse_pair(cursor)
+        roll = await self._pool.fetchrow("select * from rolls order by epoch desc limit 1")
+        found = await self._pool.fetchrow(_PRINCIPAL, did)
+        if roll is None or found is None:
+            return StandingView(did, None, roll["epoch"] if roll else None, roll["roll"].hex() if roll else None, "0", [], None)
+        epoch = roll["epoch"]
+        horizon = (await self._stated([roll["parameters"]]))[roll["parameters"]].horizon_epochs
+        rows = await self._pool.fetch(_CREDITS, found["principal"], epoch - 8 * horizon, *at, MAX_CREDITS + 1)
+        terms = await self._stated([row["parameters"] for row in rows])
+        shown = [_credit(row, terms[row["parameters"]], decay(epoch - row["epoch"], horizon)) for row in rows[:MAX_CREDITS]]
+        following = f"{shown[-1].epoch}-{rows[MAX_CREDITS - 1]['place']}" if len(rows) > MAX_CREDITS else None
+        standing = str(found["standing"] or 0)
+        return StandingView(did, found["principal"], epoch, roll["roll"].hex(), standing, shown, following)
+
+    async def _stated(self, ids: list[bytes]) -> Mapping[bytes, Parameters]:
+        """The parameters that these statements are; they never change."""
+        missing = [id_ for id_ in set(ids) if id_ not in self._parameters]
+        for row in await self._pool.fetch(_STATED, missing) if missing else ():
+            body = statement.parse(row["leaf"]).body
+            assert isinstance(body, Parameters), "a decision names the parameters in force"
+            self._parameters[row["statement"]] = body
+        return self._parameters
+
+
+def _speaker(row: Row) -> Speaker:
+    return Speaker(
+        did=row["did"],
+        topic=row["topic"],
+        hash=row["document"].hex(),
+        principal=row["principal"],
+        standing=str(row["standing"]),
+        reports=row["reports"],
+        epoch=row["epoch"],
+        index=row["index"],
+    )
+
+
+def _credit(row: Row, parameters: Parameters, fading: int) -> CreditView:
+    terms, reported = parameters.credit, row["reason"] == "reported"
+    whole = ONE // terms.report_share if reported else ONE >> row["earlier"]
+    why = f"1/{terms.report_share} of a full credit: an independent pair with {row['corroborator']} reported it too"
+    if not reported:
+        why = f"1/{1 << row['earlier']} of a full credit: it was elected, and {row['earlier']} clusters had reported it earlier"
+    if row["shared"]:
+        share = f"{terms.pairs}/{terms.pairs + row['shared']}"
+        why += f"; {share} of that, as {row['shared']} earlier credits were shared with {row['corroborator']}"
+    return CreditView(
+        epoch=row["epoch"],
+        reason=row["reason"],
+        topic=row["topic"],
+        hash=row["document"].hex(),
+        index=row["index"],
+        corroborator=row["corroborator"],
+        whole=str(whole),
+        shared=row["shared"],
+        earlier=row["earlier"],
+        amount=str(row["amount"]),
+        decay=str(fading),
+        now=str(part(row["amount"], fading)),
+        why=why,
+    )
+
+
+def _parse_pair(cursor: str) -> tuple[int, int]:
+    first, _, second = cursor.partition("-")
+    try:
+        return parse_decimal(first, limit=_MAX_PLACE), parse_decimal(second, limit=_MAX_PLACE)
+    except Malformed as error:
+        raise Malformed("standing.cursor", "A cursor is the `next` of the page before.") from error
+
+
+def _parse_place(cursor: str) -> tuple[int, int, str]:
+    numbers, _, did = cursor.partition("-did:")
+    return *_parse_pair(numbers), f"did:{did}"

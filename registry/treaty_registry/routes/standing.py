@@ -1,0 +1,52 @@
+"""`/speakers` and `/standing`: who speaks a protocol, and what reporting has earned whom."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from litestar import get
+from litestar.di import NamedDependency
+from litestar.params import FromPath, QueryParameter
+
+from treaty_consensus.canonical import parse_digest
+
+from ..catalogue.resources import Speakers, StandingView
+from ..serving.representation import Representation
+from ..serving.views import Views
+from .documentation import READ, answers
+from .requests import HttpRequest, target
+
+Hash = Annotated[
+    str | None,
+    QueryParameter(name="hash", min_length=64, max_length=64, description="The SHA-256 of the document."),
+]
+OfTopic = Annotated[str | None, QueryParameter(name="topic", max_length=160, description="A topic, in place of a hash.")]
+Place = Annotated[str | None, QueryParameter(name="cursor", max_length=600, description="The `next` of the page before.")]
+
+
+@get(
+    "/speakers",
+    summary="Who speaks a protocol",
+    responses=answers(Speakers, "Those of more standing first, then whose report is newer.", *READ),
+)
+async def speakers(
+    request: HttpRequest, views: NamedDependency[Views], document: Hash = None, topic: OfTopic = None, cursor: Place = None
+) -> Representation:
+    """The agents that reported a document, or anything in a topic. These are co-signed reports, into which both sides opted: who
+    is not here may well speak it, and who is here did when it last reported."""
+    head = views.registry.head
+    wanted = None if document is None else parse_digest(document)
+    return views.json(target(request), head, await views.standings.speakers(wanted, topic, cursor))
+
+
+@get(
+    "/standing/{did:str}",
+    summary="A DID's standing",
+    responses=answers(StandingView, "The sum, and every credit of it.", *READ),
+)
+async def standing(
+    did: FromPath[str], request: HttpRequest, views: NamedDependency[Views], cursor: Place = None
+) -> Representation:
+    """What the principal of a DID has earned by reporting, and how each credit came about."""
+    head = views.registry.head
+    return views.json(target(request), head, await views.standings.standing(did, cursor))
