@@ -10,7 +10,7 @@ import msgspec
 from signers import NOW, ORIGIN, Signer, domain_signer, identity_body, key_signer, signed
 
 from treaty_consensus import kinds
-from treaty_consensus.audit import Replay
+from treaty_consensus.audit import Replay, no_blob
 from treaty_consensus.canonical import parse_json
 from treaty_consensus.election.defaults import development_parameters, open_parameters
 from treaty_consensus.facts import LogFact
@@ -36,9 +36,8 @@ def document_hash(text: str) -> str:
 
 
 def suffix_blob(sha256: str) -> bytes:
-    """The one blob that a replay of an open electorate here needs."""
-    assert sha256 == SUFFIX_LIST.sha256
-    return SUFFIXES
+    """The one blob that a replay of an open electorate here needs; it has no other."""
+    return SUFFIXES if sha256 == SUFFIX_LIST.sha256 else no_blob(sha256)
 
 
 def open_log(**changes: int) -> LogBuilder:
