@@ -26,8 +26,8 @@ from .arithmetic import ONE
 from .evidence import Evidence
 from .principals import Voices
 from .report import Tally
-from .reputation import audible, base_weight, cap, in_topic
-from .trust import flows, graph, seed, trust
+from .reputation import audible, base_weight, in_topic, settle
+from .trust import graph, seed
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,9 @@ def electorate_of(evidence: Evidence, epoch: int, parameters: Parameters, anchor
     for one, other in edges:
         known[one].add(other)
     vouched = graph(ages, {(one, other): strength for (one, other), strength in edges.items() if one in ages and other in ages})
-    trusted = trust(vouched, seed(vouched, chosen), rounds=terms.rounds, least=terms.least_vouches)
-    most = cap(trusted)
+    trusted, flows, most = settle(vouched, seed(vouched, chosen), rounds=terms.rounds, least=terms.least_vouches)
     weighed = base_weight(trusted, most, np.array(list(ages.values()), dtype=np.int64), terms.mature_epochs)
-    clusters = provenance.clusters(vouched, flows(vouched, trusted, least=terms.least_vouches), chosen)
+    clusters = provenance.clusters(vouched, flows, chosen)
     weights = {
         principal: weight
         for principal, weight in zip(vouched.principals, weighed.tolist(), strict=True)

@@ -1,8 +1,12 @@
-"""Reputation: from trust to weight. Nobody is more than one full voice, and splitting a voice gives no more than its trust.
+"""Reputation: from trust to weight. Nobody is more than one full voice, or lends more than one; splitting a voice gives no more
+than its trust.
 
-With x the trust of all principals, a the age of one in epochs, n the counterparties heard of it in a topic:
+With x the trust of all principals and u what they hold of it (`trust`), a the age of one in epochs, n the counterparties heard
+of it in a topic:
 
-    m*   = max { m : 2 · Σ min(x, m) ≤ Σ x }                         the cap
+    m(u) = max { m : 2 · Σ min(u, m) ≤ Σ u }                         the cap
+    x    = trust where nobody lends more than m(u⁰) of what others lent it; u⁰ is what is held where everybody lends all it has
+    m*   = m(u) of that trust
     w    = ⌊⌊ONE · min(x, m*) / m*⌋ · min(a, A) / A⌋                 the base weight, A = `mature` epochs; 0 where m* is 0
     w_t  = ⌊w · min(n, N) / N⌋                                       in a topic, N = `counterparties`
     heard is who has x > 0 and share · x ≥ m*
@@ -11,29 +15,50 @@ A full voice weighs ONE, as in a development electorate; the election's rule com
 changes nothing.
 
 Below the cap weight is proportional to trust, never a root or logarithm of it: whoever has trust X, in whatever pieces, weighs at
-most ⌊ONE · X / m*⌋, so splitting wins back at most what the cap took away. The cap takes away half of all trust: a set's share of
-what is left is at most about twice its share of trust.
+most ⌊ONE · X / m*⌋, so splitting wins back at most what the cap took away; and what the cap took away cannot be lent. The cap is
+of what is held, not of all trust: half of all trust never leaves the anchors, and would be all that such a cap takes away.
+docs/decisions/0021 has the measurements.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from . import trust as lending
 from .arithmetic import ONE, Amounts
+from .trust import Graph
 
 _ONE: Final = np.uint64(ONE)
 
 
-def cap(trust: Amounts) -> int:
-    """m* of the trust of all, each at most ONE and fewer than 2^31 of them. At most half of the largest; 0 where there is no
-    trust."""
-    total = int(trust.sum())
+class Settled(NamedTuple):
+    """The `trust` of each principal, x, the `flows` of each edge, and the `cap`, m*."""
+
+    trust: Amounts
+    flows: Amounts
+    cap: int
+
+
+def settle(graph: Graph, seed: Amounts, *, rounds: int, least: int) -> Settled:
+    """Trust once nobody lends more than a full voice; `trust.trust` says what goes in."""
+    most = ONE
+    for _ in range(2):
+        trust = lending.trust(graph, seed, rounds=rounds, least=least, most=most)
+        flows = lending.flows(graph, trust, seed, least=least, most=most)
+        most = cap(lending.held(graph, trust, seed, flows))
+    return Settled(trust, flows, most)
+
+
+def cap(held: Amounts) -> int:
+    """m(u) of what all hold, each at most ONE and fewer than 2^31 of them. At most half of the largest; 0 where there is
+    nothing."""
+    total = int(held.sum())
     if not total:
         return 0
-    ascending = np.sort(trust)
+    ascending = np.sort(held)
     below = np.cumsum(ascending)
     above = np.arange(len(ascending) - 1, -1, -1, dtype=np.uint64)
     fits = 2 * (below + ascending * above) <= total  # Σ min(x, m) at m = each amount, never decreasing

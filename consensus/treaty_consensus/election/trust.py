@@ -1,20 +1,25 @@
 """Trust: how much each principal can be believed to be one, by what flows to it from the anchors along vouches.
 
-With s the seed, c_pq the strength of p's vouch for q, and L = `least`:
+With s the seed, c_pq the strength of p's vouch for q, L = `least` and m = `most`:
 
-    F_x(p, q) = ⌊⌊x_p / 2⌋ · c_pq / max(Σ_r c_pr, L · ONE)⌋        what p passes on to q
+    F_x(p, q) = ⌊⌊(⌊s_p / 2⌋ + min(v_p, m)) / 2⌋ · c_pq / max(Σ_r c_pr, L · ONE)⌋    what p lends to q;  v_p = x_p − ⌊s_p / 2⌋
     x⁰_q      = ⌊s_q / 2⌋
-    xᵏ⁺¹_q    = ⌊s_q / 2⌋ + Σ_p F_xᵏ(p, q)                         trust is x after `rounds` rounds
+    xᵏ⁺¹_q    = ⌊s_q / 2⌋ + Σ_p F_xᵏ(p, q)                                           trust is x after `rounds` rounds
+    u_p       = x_p − min(⌊s_p / 2⌋, 2 · Σ_q F_x(p, q))                              what p holds of it
+
+v is what others lent to p. An anchor's seed is there to be lent, and is its own only as far as it lends none.
 
 This is personalised PageRank (Page, Brin, Motwani & Winograd 1999) with a damping of 1/2, as EigenTrust has it (Kamvar,
 Schlosser & Garcia-Molina 2003): what starts at the anchors is handed on along vouches, half of it at each step. It differs in
 that nothing is given back: what a principal with few or weak vouches does not hand on is dropped, so a vouch passes on x_p / 2L
-at most. The seed must be asymmetric: no symmetric reputation function is sybilproof (Cheng & Friedman 2005).
+at most. And of what others lent it, nobody lends on more than half of m: otherwise the few that everybody vouches for could
+turn what the cap takes from them (`reputation`) into the full voices of domains of their own. The seed must be asymmetric: no
+symmetric reputation function is sybilproof (Cheng & Friedman 2005).
 
 **Bounded by inflow.** Let S be any set of principals without seed, I what flows into it along the edges from outside, O what
 flows out, both by the final trust. Then x(S) ≤ 2 · (I − O), exactly, however many members S has, whatever they vouch for each
 other, and after any number of rounds. Proof: a round T is monotone, floors too, and x⁰ ≤ T(x⁰); hence xᵏ ≤ xᵏ⁺¹ for all k, and
-x ≤ T(x). So x(S) ≤ T(x)(S) = I + (flows within S), and (flows within S) + O ≤ Σ_{p∈S} ⌊x_p / 2⌋ ≤ x(S) / 2.
+x ≤ T(x). So x(S) ≤ T(x)(S) = I + (flows within S), and (flows within S) + O ≤ Σ_{p∈S} ⌊min(x_p, m) / 2⌋ ≤ x(S) / 2.
 
 **Close to the limit.** x never exceeds the fixed point x* of the same equations over the rationals, and all principals
 together lack less than ONE / 2^(rounds+1) + 2·E + P + A of it: E edges, P principals that vouch, A anchors. A round's floors lose
@@ -72,30 +77,40 @@ def seed(graph: Graph, anchors: Sequence[str]) -> Amounts:
     return seeds
 
 
-def trust(graph: Graph, seed: Amounts, *, rounds: int, least: int) -> Amounts:
+def trust(graph: Graph, seed: Amounts, *, rounds: int, least: int, most: int = ONE) -> Amounts:
     """x, 0 … ONE, for each principal of the graph.
 
     `seed`: s, of a sum of at most ONE. `least`: L, at least 1; whoever vouches for fewer at full strength keeps back the rest.
+    `most`: m, 0 … ONE; with ONE everybody lends half of all it has.
     """
     own = seed >> _HALVE
     allotted = _allotted(graph, least)
     amounts = own
     for _ in range(rounds):
         before, amounts = amounts, own.copy()
-        np.add.at(amounts, graph.target, _passed_on(graph, before, allotted))
+        np.add.at(amounts, graph.target, _lent(graph, before, own, allotted, most))
         if np.array_equal(before, amounts):
             break  # the fixed point: further rounds change nothing
     return amounts
 
 
-def flows(graph: Graph, trust: Amounts, *, least: int) -> Amounts:
+def flows(graph: Graph, trust: Amounts, seed: Amounts, *, least: int, most: int = ONE) -> Amounts:
     """F_x(p, q) of each edge of the graph, in its order; of a principal's edges together at most half of its trust."""
-    return _passed_on(graph, trust, _allotted(graph, least))
+    return _lent(graph, trust, seed >> _HALVE, _allotted(graph, least), most)
 
 
-def _passed_on(graph: Graph, amounts: Amounts, allotted: Amounts) -> Amounts:
-    passed: Amounts = (amounts >> _HALVE)[graph.source] * graph.strength // allotted  # at most 2^31 · 2^32
-    return passed
+def held(graph: Graph, trust: Amounts, seed: Amounts, flows: Amounts) -> Amounts:
+    """u of each principal, at most its trust."""
+    lent = np.zeros_like(trust)
+    np.add.at(lent, graph.source, flows)
+    kept: Amounts = trust - np.minimum(seed >> _HALVE, lent << _HALVE)
+    return kept
+
+
+def _lent(graph: Graph, amounts: Amounts, own: Amounts, allotted: Amounts, most: int) -> Amounts:
+    lendable = own + np.minimum(amounts - own, np.uint64(most))
+    lent: Amounts = (lendable >> _HALVE)[graph.source] * graph.strength // allotted  # at most 2^31 · 2^32
+    return lent
 
 
 def _allotted(graph: Graph, least: int) -> Amounts:
