@@ -12,8 +12,8 @@ import asyncio
 import dataclasses
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -160,9 +160,10 @@ class Fetcher:
                 data = await self.client(parsed.origin).bundle(parsed, since=_size(registry))
             bundle = read_bundle(data, uri)
             bridge = await self._bridge(bundle, registry)
-            document, checkpoint = await asyncio.to_thread(
-                verify_document, bundle, parsed, registry, self.policy, now=self._now(), bridge=bridge
-            )
+            async with self._documenting(parsed.origin):
+                document, checkpoint = await asyncio.to_thread(
+                    verify_document, bundle, parsed, registry, self.policy, now=self._now(), bridge=bridge
+                )
             if self._advance(registry, checkpoint):
                 return document
         raise _busy(parsed.origin)
@@ -198,7 +199,8 @@ class Fetcher:
             data = await self.client(origin).topic_bundle(topic, since=_size(registry))
             bundle = read_bundle(data, topic)
             bridge = await self._bridge(bundle, registry)
-            view = verify_topic(bundle, topic, registry, self.policy, now=self._now(), bridge=bridge)
+            async with self._documenting(origin):
+                view = verify_topic(bundle, topic, registry, self.policy, now=self._now(), bridge=bridge)
             if self._advance(registry, view.evidence.checkpoint):
                 return view
         raise _busy(origin)
@@ -248,9 +250,10 @@ class Fetcher:
             data = await client.bundle(uri, since=_size(registry))
         bundle = read_bundle(data, str(uri))
         bridge = await self._bridge(bundle, registry)
-        proven = await asyncio.to_thread(
-            verify_bundle, bundle, uri, registry, self.policy, now=self._now(), expected_hash=expected, bridge=bridge
-        )
+        async with self._documenting(uri.origin):
+            proven = await asyncio.to_thread(
+                verify_bundle, bundle, uri, registry, self.policy, now=self._now(), expected_hash=expected, bridge=bridge
+            )
         if expected is None and name != str(uri):
             _check_claim(name, proven)
         _narrate(proven, progress)
@@ -260,6 +263,14 @@ class Fetcher:
         progress(Step.ATTESTATION, f"signed by {verified.signer.identity}, for this URI, hash and entry point")
         progress(Step.STATUS, " ".join(verified.warnings) or "neither yanked, revoked nor withdrawn")
         return verified
+
+    @asynccontextmanager
+    async def _documenting(self, origin: str) -> AsyncIterator[None]:
+        """A fork that is found inside is documented (`LogHead.documented`)."""
+        try:
+            yield
+        except VerificationFailed as error:
+            raise await self.head(origin).documented(error) from error.__cause__
 
     async def _wheel(self, client: RegistryClient, blob: Blob) -> bytes:
         kept = self._store.get(blob.sha256)

@@ -14,6 +14,14 @@ An election elects document bytes, never somebody's code: handlers run only when
     [tenures]                                 # a DID whose domain changed hands is another publisher
     "did:wba:example.com" = 1
 
+    [witnesses]                               # a checkpoint needs `quorum` of their cosignatures, each no older than max_age
+    quorum = 2
+    keys = [
+      "w1.example+11c8f4c8+BEtCePP28bkSi/ZxLF65+cydHDRh+AhwUc5Okowfb9iu",
+      "w2.example+f4cdfafa+BPG7LsTqzdoCg6bxHCtaGB6aiE6H29oo6MK8jL61umPv",
+      "w3.example+8ec7334c+BNN3mXXtxmksQZESfVAyd+dQJgv0jd6rDW1/bQn754bK",
+    ]
+
     [[signers]]                               # who may attest handlers besides the publisher's own DID: OIDC identities of the
     identity = "https://github.com/o/r/.github/workflows/release.yml@refs/heads/main"     # public-good Sigstore instance
     issuer = "https://token.actions.githubusercontent.com"
@@ -33,6 +41,7 @@ import msgspec
 
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Malformed
+from treaty_consensus.log.witness import Quorum
 from treaty_consensus.protocol import is_origin
 
 Isolation = Literal["bubblewrap", "none"]
@@ -46,6 +55,7 @@ class Policy:
     """Immutable; any sequence may be given for a tuple. Raises `Malformed` (`policy.*`, `did.*`) on impossible values.
 
     `signers`: (identity, issuer) pairs. `registries`: None for all that are trusted. `tenures`: the one tenure accepted of a DID.
+    `witnesses`: who must have cosigned the checkpoint of whatever is used, of every registry; None for nobody.
     """
 
     publishers: Sequence[str] = ()
@@ -58,6 +68,7 @@ class Policy:
     encryption: Encryption = "off"
     isolation: Isolation = "bubblewrap"
     max_age: int = DEFAULT_MAX_AGE
+    witnesses: Quorum | None = None
 
     def __post_init__(self) -> None:
         for name in ("publishers", "signers", "registries"):
@@ -88,6 +99,11 @@ class Policy:
         return did in self.publishers and self.tenures.get(did, tenure) == tenure
 
 
+class _Witnesses(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    keys: tuple[str, ...]
+    quorum: int
+
+
 class _Signer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     identity: str
     issuer: str
@@ -104,6 +120,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     encryption: Encryption = "off"
     isolation: Isolation = "bubblewrap"
     max_age: int = DEFAULT_MAX_AGE
+    witnesses: _Witnesses | None = None
 
 
 def load_policy(path: Path) -> Policy:
@@ -118,4 +135,7 @@ def load_policy(path: Path) -> Policy:
             "policy.file", f"{path} is not a policy: {error}.", fix="See the example in the documentation."
         ) from error
     fields = {name: getattr(parsed, name) for name in parsed.__struct_fields__}
-    return Policy(**{**fields, "signers": tuple((signer.identity, signer.issuer) for signer in parsed.signers)})
+    fields["signers"] = tuple((signer.identity, signer.issuer) for signer in parsed.signers)
+    if parsed.witnesses is not None:
+        fields["witnesses"] = Quorum.parse(parsed.witnesses.keys, parsed.witnesses.quorum)
+    return Policy(**fields)

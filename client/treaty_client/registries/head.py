@@ -2,22 +2,26 @@
 
 Whatever shows us a checkpoint (a receipt, a vote, a page) goes through `observe`: signed by the pinned key, proved consistent
 with the newest one seen by hash tiles that we fetch ourselves, and then remembered when it is larger. So whoever shows us two
-sides of a fork is found out, and the two signed checkpoints are the evidence.
+sides of a fork is found out, and the two signed checkpoints are the evidence; where those tiles make a proof of it that others
+can check, it is kept.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
-from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, TooLarge, Untrusted
+from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, TooLarge, TreatyError, Untrusted
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
-from treaty_consensus.log.merkle import consistency_nodes, consistency_proof, verify_consistency
+from treaty_consensus.log.equivocation import Equivocation
+from treaty_consensus.log.merkle import Node, consistency_nodes, consistency_proof, root, root_nodes, verify_consistency
 from treaty_consensus.log.proof import Receipt
 from treaty_consensus.log.tiles import node_hashes, tiles_for
 from treaty_consensus.statement import Statement
 
 from ..verification.steps import Step, VerificationFailed
 from .api import RegistryClient
+from .forks import keep
 from .trust import TrustedRegistries
 
 _ATTEMPTS = 8
@@ -46,7 +50,10 @@ class LogHead:
             signed = open_checkpoint(note, registry.name.key)
             seen, newest = registry.newest, note
             if seen is not None:
-                await self._check_consistency(*sorted((seen, signed), key=lambda known: known.checkpoint.size))
+                try:
+                    await self._check_consistency(*sorted((seen, signed), key=lambda known: known.checkpoint.size))
+                except VerificationFailed as error:
+                    raise await self.documented(error) from error.__cause__
                 newest = note if signed.checkpoint.size > seen.checkpoint.size else seen.note
             if self._registries.advance(self._origin, registry.seen, newest):
                 return signed
@@ -67,11 +74,8 @@ class LogHead:
 
         Raises `Untrusted` (`log.rollback`) when the registry does not have them, and `Unavailable`.
         """
-        nodes = consistency_nodes(old, new)
-        tiles = tiles_for(nodes, new)
         try:
-            contents = await asyncio.gather(*(self._client.tile(tile) for tile in tiles))
-            hashes = node_hashes(nodes, new, dict(zip(tiles, contents, strict=True)))
+            hashes = await self._hashes(consistency_nodes(old, new), new)
         except (NotFound, Gone, Malformed, TooLarge) as error:
             raise Untrusted(
                 "log.rollback",
@@ -79,6 +83,34 @@ class LogHead:
                 fix="Try again later, in case it lags behind; if it stays so, it lost or rewrote its log.",
             ) from error
         return consistency_proof(old, new, hashes)
+
+    async def documented(self, failure: VerificationFailed) -> VerificationFailed:
+        """What to raise for a step that failed: where it carries two checkpoints and the registry's own tiles show that they
+        contradict each other, the proof is written to `TrustedRegistries.evidence`, and the fix says where."""
+        if not failure.evidence:
+            return failure
+        try:
+            proof = await self._equivocation(*failure.evidence)
+            kept = await asyncio.to_thread(keep, self._registries.evidence, proof)
+        except TreatyError:  # what is missing of the tiles, or not this log's, proves nothing to anybody else
+            return failure
+        fix = f"{kept} proves to anybody that this log signed two histories: treaty equivocation FILE. Send it to its operator."
+        return VerificationFailed(failure.step, failure.code, failure.message, fix, evidence=failure.evidence)
+
+    async def _equivocation(self, note: bytes, other: bytes) -> Equivocation:
+        key = self._registries.get(self._origin).name.key
+        old, new = sorted((open_checkpoint(each, key).checkpoint for each in (note, other)), key=lambda head: head.size)
+        if old.size == new.size:
+            return Equivocation.of(key, note, other)
+        nodes = {*root_nodes(old.size), *consistency_nodes(old.size, new.size)}
+        hashes = await self._hashes(nodes, new.size)
+        proof = tuple(consistency_proof(old.size, new.size, hashes))
+        return Equivocation.of(key, note, other, root=root(old.size, hashes), proof=proof)
+
+    async def _hashes(self, nodes: Collection[Node], size: int) -> dict[Node, bytes]:
+        tiles = tiles_for(nodes, size)
+        contents = await asyncio.gather(*(self._client.tile(tile) for tile in tiles))
+        return node_hashes(nodes, size, dict(zip(tiles, contents, strict=True)))
 
     async def _check_consistency(self, old: SignedCheckpoint, new: SignedCheckpoint) -> None:
         before, after = old.checkpoint, new.checkpoint

@@ -18,7 +18,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from treaty_consensus.errors import TreatyError, Untrusted
-from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
+from treaty_consensus.log.checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint
+from treaty_consensus.log.equivocation import Equivocation
 from treaty_consensus.log.merkle import consistency_nodes, consistency_proof, leaf_hash, root, root_nodes, verify_consistency
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.tiles import (
@@ -99,16 +100,36 @@ class Mirror:
         """The root that this log had at `size`, no larger than what is mirrored; proved, whatever became of files."""
         mirrored = self.checkpoint()
         assert mirrored is not None
-        whole = mirrored.checkpoint
+        return self._proved_root(size, mirrored.checkpoint)[0]
+
+    def equivocation(self, seen: SignedCheckpoint) -> Equivocation | None:
+        """The proof that the log signed another history than the one that is mirrored, from a checkpoint that somebody has seen.
+
+        None when `seen` is of the mirrored history, or larger than what is mirrored.
+        """
+        mirrored = self.checkpoint()
+        assert mirrored is not None
+        head, size = mirrored.checkpoint, seen.checkpoint.size
+        if size > head.size:
+            return None
+        found, proof = self._proved_root(size, head)
+        if found == seen.checkpoint.root:
+            return None
+        if size == head.size:
+            return Equivocation.of(self._key, seen.note, mirrored.note)
+        return Equivocation.of(self._key, seen.note, mirrored.note, root=found, proof=tuple(proof))
+
+    def _proved_root(self, size: int, whole: Checkpoint) -> tuple[bytes, list[bytes]]:
+        """The root at `size`, and the proof that leads from it to what is mirrored."""
         nodes = {*root_nodes(size), *consistency_nodes(size, whole.size)}
         try:
             tiles = {tile: self._tile(tile) for tile in tiles_for(nodes, whole.size)}
             hashes = node_hashes(nodes, whole.size, tiles)
-            found = root(size, hashes)
-            verify_consistency(size, whole.size, found, whole.root, consistency_proof(size, whole.size, hashes))
+            found, proof = root(size, hashes), consistency_proof(size, whole.size, hashes)
+            verify_consistency(size, whole.size, found, whole.root, proof)
         except TreatyError as error:
             raise self._damaged("a hash tile is broken") from error
-        return found
+        return found, proof
 
     def _edge(self, before: SignedCheckpoint | None) -> TreeEdge:
         if before is None:

@@ -107,6 +107,8 @@ class TrustedRegistries:
     def __init__(self, home: Path) -> None:
         self._path = home / "registries.json"
         self._lock = home / "registries.lock"
+        self.evidence = home / "evidence"
+        """Where proofs against them go (`forks`)."""
 
     def all(self) -> Mapping[str, TrustedRegistry]:
         """By origin. Raises `Malformed` when the file is not what it should be."""

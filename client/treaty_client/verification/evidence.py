@@ -24,6 +24,7 @@ from treaty_consensus.kinds import Decision, Genesis, Grant, Handler, Identity, 
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.merkle import leaf_hash, verify_consistency, verify_inclusion
 from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.log.witness import Quorum
 from treaty_consensus.statement import Statement, Verified
 
 from ..registries.trust import TrustedRegistry
@@ -86,18 +87,22 @@ def examine(
     *,
     now: int | None,
     max_age: int,
+    witnesses: Quorum | None = None,
     bridge: Sequence[bytes] | None = None,
 ) -> Evidence:
     """Take steps 2 to 4. CPU-bound: about 0.2 ms a statement.
 
-    `now`, `max_age`: Unix seconds and seconds; without `now` the checkpoint may be of any age. `bridge`: the consistency proof
-    that
-    `missing_proof` asks for. Without `registry.seen` there is nothing to be consistent with. Raises `VerificationFailed`.
+    `now`, `max_age`: Unix seconds and seconds; without `now` the checkpoint may be of any age. `witnesses`: who must have
+    cosigned it, no longer ago than that. `bridge`: the consistency proof that `missing_proof` asks for. Without `registry.seen`
+    there is nothing to be consistent with. Raises `VerificationFailed`.
     """
     with taking(Step.CHECKPOINT):
         checkpoint, genesis = _open_head(bundle, registry.name.key)
         if now is not None:
             _check_age(checkpoint, now, max_age)
+        if witnesses is not None:
+            # The clock is the operator's own, so that of the witnesses counts too: an old head can be given a new time.
+            witnesses.check(checkpoint.note, checkpoint.checkpoint, since=0 if now is None else now - max_age)
         if registry.newest is not None:
             _check_consistency(bundle, checkpoint, registry.newest, bridge)
     with taking(Step.INCLUSION):

@@ -175,7 +175,7 @@ def _prove_document(
     bridge: Sequence[bytes] | None,
 ) -> tuple[Evidence, Statement, bytes]:
     check_registry(registry, policy)
-    evidence = examine(bundle, registry, now=now, max_age=policy.max_age, bridge=bridge)
+    evidence = examine(bundle, registry, now=now, max_age=policy.max_age, witnesses=policy.witnesses, bridge=bridge)
     with taking(Step.STATEMENTS):
         published = evidence.published(str(uri)).statement
         assert isinstance(published.body, Publish)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from treaty_consensus import statement
 from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
@@ -49,6 +50,8 @@ class Leader:
         self._connection: Connection | None = None
         self._thread = ThreadPoolExecutor(1, "leader")  # of its own: nothing else may keep a head from being signed
         self.head: Head | None = None
+        self.released = asyncio.Event()
+        """Set whenever a head is released; whoever waits for it clears it."""
 
     @property
     def leads(self) -> bool:
@@ -131,8 +134,17 @@ class Leader:
         """Record a committed head at the fence, then sign it."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._thread, self._fence.advance, edge.size, edge.root())
-        self.head = self._signer.sign(edge)
+        witnessed = self.head.witnessed if self.head else None
+        self.head = replace(self._signer.sign(edge), witnessed=witnessed)
+        self.released.set()
         return self.head
+
+    def witness(self, head: Head) -> None:
+        """Let readers have `head`, which witnesses have cosigned, unless they have a later one."""
+        assert self.head is not None, "it was released"
+        before = self.head.witnessed
+        if before is None or (before.size, before.time) <= (head.size, head.time):
+            self.head = replace(self.head, witnessed=head)
 
     async def _verified_edge(self, connection: Connection) -> TreeEdge:
         size, root = await tables.read_head(connection)

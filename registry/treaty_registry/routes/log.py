@@ -15,7 +15,7 @@ from .requests import HttpRequest, target
 
 @get("/checkpoint", summary="The newest checkpoint", responses=answers(str, "A signed note.", *READ, media_type=TEXT))
 async def checkpoint(views: NamedDependency[Views]) -> Representation:
-    """The log's head, signed by its key and cosigned by its clock."""
+    """The log's head, signed by its key, and cosigned by its clock and its witnesses."""
     return await views.checkpoint()
 
 

@@ -7,6 +7,7 @@ A *target* is the key that memory has for a representation: its own path, with i
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -16,6 +17,7 @@ from treaty_consensus.log.tiles import TILE_WIDTH, parse_path, truncated
 
 from ..catalogue.queries import Catalogue
 from ..catalogue.resources import Bundle
+from ..catalogue.standing import Standings
 from ..registry import Head, Registry
 from .bundles import protocol_bundle, topic_bundle
 from .memory import Memory
@@ -35,6 +37,7 @@ class Views:
         self.registry = registry
         self.catalogue = Catalogue(registry.pool)
         self.elections = Elections(registry)
+        self.standings = Standings(registry.pool)
         self.memory = memory or Memory()
         self._withdrawals_below = 0
         self._renewing = asyncio.Lock()
@@ -81,7 +84,8 @@ class Views:
     async def bundle(self, path: str, since: int | None) -> Representation:
         """The bundle of the version at `path`. Raises as `bundle.protocol_bundle`."""
         head = self.registry.head
-        value = await protocol_bundle(self.registry, head, self._uri(path), since)
+        uri = self._uri(path)
+        value = await _published(head, lambda at: protocol_bundle(self.registry, at, uri, since))
         return self._bundle(path, since, head, value)
 
     async def topic(self, topic: str) -> Representation:
@@ -92,7 +96,8 @@ class Views:
     async def topic_bundle(self, topic: str, since: int | None) -> Representation:
         """A topic's bundle. Raises as `bundle.topic_bundle`."""
         head = self.registry.head
-        return self._bundle(f"/topics/{topic}", since, head, await topic_bundle(self.registry, head, topic, since))
+        value = await _published(head, lambda at: topic_bundle(self.registry, at, topic, since))
+        return self._bundle(f"/topics/{topic}", since, head, value)
 
     async def blob(self, digest: str) -> Representation:
         """A blob. Raises `Malformed`, `NotFound`, `Gone`."""
@@ -113,9 +118,9 @@ class Views:
         return self.lasting(path, head, Representation(data, OCTETS, cache_control=IMMUTABLE))
 
     async def checkpoint(self) -> Representation:
-        """The newest signed checkpoint."""
+        """The newest signed checkpoint, with the cosignatures of witnesses where there are some."""
         head = self.registry.head
-        return self.current("/checkpoint", head, Representation(head.note, TEXT))
+        return self.current("/checkpoint", head, Representation(head.published.note, TEXT))
 
     def _bundle(self, path: str, since: int | None, head: Head, value: Bundle) -> Representation:
         suffix = ".bundle" if since is None else f".bundle?since={since}"
@@ -124,6 +129,16 @@ class Views:
 
     def _uri(self, path: str) -> str:
         return f"https://{self.registry.origin}{path}"
+
+
+async def _published(head: Head, bundle: Callable[[Head], Awaitable[Bundle]]) -> Bundle:
+    """A bundle at the published head; of what is so new that it is not below that one yet, at the newest."""
+    try:
+        return await bundle(head.published)
+    except NotFound:
+        if head.published is head:
+            raise
+    return await bundle(head)
 
 
 def parse_since(text: str | None) -> int | None:

@@ -1,0 +1,77 @@
+"""The witness itself: judge a checkpoint, record it, cosign it, in this order and one at a time for each log."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from treaty_consensus.errors import Malformed, TreatyError, Unavailable
+from treaty_consensus.log.checkpoint import SignedCheckpoint
+from treaty_consensus.log.equivocation import contradiction
+from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey, sign, signature_lines
+from treaty_consensus.log.witness import AddCheckpoint, judge
+
+from .store import Store
+
+_log = structlog.get_logger(__name__)
+
+
+class Cosigner:
+    """Safe for any number of threads: of two requests for one log the second is judged by what the first one recorded."""
+
+    def __init__(self, store: Store, key: SignerKey, logs: Sequence[VerifierKey], clock: Callable[[], float]) -> None:
+        """`logs`: the keys of the logs that are witnessed, one of each. `clock`: POSIX seconds. Raises `Malformed` on keys that
+        are not of logs, and as `Store.latest`."""
+        self.key = key.verifier
+        self.logs = {log.name: log for log in logs}
+        if len(self.logs) != len(logs) or any(log.type != KeyType.ED25519 for log in logs):
+            raise Malformed("witness.logs", "A witness knows each log by one key, of type 1.")
+        self._signer = key
+        self._store = store
+        self._clock = clock
+        self._latest = {log.name: store.latest(log) for log in logs}
+        self._turns = {log.name: threading.Lock() for log in logs}
+
+    def latest(self, origin: str) -> SignedCheckpoint | None:
+        """What was recorded last for a log that is witnessed here."""
+        return self._latest[origin]
+
+    def add_checkpoint(self, body: bytes) -> bytes:
+        """The answer to a request: the signature line. Blocks on the disk.
+
+        Raises as `AddCheckpoint.parse` and `judge`, and `Unavailable` when nothing can be recorded; then nothing was cosigned.
+        """
+        request = AddCheckpoint.parse(body)
+        origin = request.claimed.origin
+        with self._turns.get(origin, threading.Lock()):
+            latest = self._latest.get(origin)
+            try:
+                signed = judge(request, self.logs, latest)
+            except TreatyError:
+                self._look_for_a_fork(request, latest)
+                raise
+            if latest is None or signed.checkpoint != latest.checkpoint:
+                self._record(signed)
+            note = sign(signed.checkpoint.format(), [self._signer], time=int(self._clock()))
+        return signature_lines(note, [self.key])
+
+    def _record(self, signed: SignedCheckpoint) -> None:
+        try:
+            self._store.record(signed)
+        except OSError as error:
+            _log.error("checkpoint not recorded", origin=signed.checkpoint.origin, error=str(error))
+            raise Unavailable("witness.storage", "This witness cannot record checkpoints now.") from error
+        self._latest[signed.checkpoint.origin] = signed
+
+    def _look_for_a_fork(self, request: AddCheckpoint, latest: SignedCheckpoint | None) -> None:
+        log = self.logs.get(request.claimed.origin)
+        proof = contradiction(request, log, latest) if log and latest else None
+        if proof is None:
+            return
+        try:
+            kept = str(self._store.keep(proof))
+        except OSError as error:
+            kept = f"nowhere: {error}"
+        _log.critical("a log signed two histories", origin=request.claimed.origin, proof=proof.format().decode(), kept=kept)

@@ -1,0 +1,75 @@
+"""Serving a witness: `POST /add-checkpoint`, as C2SP tlog-witness says (`treaty_consensus.log.witness`).
+
+What is refused is RFC 9457 `application/problem+json`, as by a registry, except for the 409, whose form is that of C2SP; and an
+unsigned checkpoint is 403 here, since no credential would help.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+
+from litestar import Litestar, Response, post
+from litestar.di import NamedDependency, Provide
+
+from treaty_consensus.errors import Unauthorized
+from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.log.witness import MAX_REQUEST, SIZE_TYPE, SizeConflict
+
+from ..listening import Listening
+from ..problems import problem_of
+from ..routes.requests import HttpRequest, read_body
+from ..routes.responses import problem_response
+from ..serving.representation import NO_STORE, TEXT
+from .cosigner import Cosigner
+from .store import Store
+
+
+@post("/add-checkpoint", status_code=HTTPStatus.OK, media_type=TEXT)
+async def add_checkpoint(request: HttpRequest, cosigner: NamedDependency[Cosigner]) -> Response[bytes]:
+    """Record a checkpoint that extends the one before, and cosign it."""
+    body = await read_body(request, MAX_REQUEST)
+    # In a thread, which nothing can cancel: what was begun is recorded and remembered, or neither.
+    lines = await asyncio.to_thread(cosigner.add_checkpoint, body)
+    return Response(lines, media_type=TEXT, headers={"Cache-Control": NO_STORE})
+
+
+def create_app(cosigner: Cosigner) -> Litestar:
+    """The application of a witness."""
+    return Litestar(
+        route_handlers=[add_checkpoint],
+        dependencies={"cosigner": Provide(lambda: cosigner, sync_to_thread=False)},
+        exception_handlers={Exception: _on_exception},
+        openapi_config=None,
+        request_max_body_size=MAX_REQUEST + 1,
+        logging_config=None,
+    )
+
+
+async def serve(
+    data: Path, logs: Sequence[VerifierKey], name: str | None, listening: Listening, ready: Callable[[Cosigner], None]
+) -> None:
+    """Run the witness of a data directory until SIGTERM or SIGINT. `name`: of its key, where it has none yet.
+
+    Raises as `Listening.check`, `Store.held`, `Store.key` and `Cosigner`.
+    """
+    listening.check()
+    store = Store(data)
+    with store.held():
+        cosigner = Cosigner(store, store.key(name), logs, time.time)
+        await listening.serve(create_app(cosigner), partial(ready, cosigner))
+
+
+def _on_exception(_request: HttpRequest, error: Exception) -> Response[bytes]:
+    if isinstance(error, SizeConflict):
+        headers = {"Cache-Control": NO_STORE}
+        return Response(b"%d\n" % error.size, status_code=HTTPStatus.CONFLICT, media_type=SIZE_TYPE, headers=headers)
+    problem = problem_of(error)
+    if isinstance(error, Unauthorized):
+        problem = replace(problem, status=HTTPStatus.FORBIDDEN, headers=())
+    return problem_response(problem)
