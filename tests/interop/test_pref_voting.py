@@ -82,8 +82,8 @@ def election(model: str, shape: str, seed: int) -> tuple[int, list[Vote]]:
     random = Random(f"{shape} {seed}")
     candidates, voters = random.randint(2, 12), random.randint(2, 25)
     orders = get_rankings(candidates, voters, probmodel=MODELS[model], seed=seed)
-    weigh = (lambda: ONE) if seed % 2 else (lambda: random.randint(1, ONE))
-    return candidates, [(SHAPES[shape]([int(c) for c in order], random), weigh()) for order in orders]
+    ballots = [SHAPES[shape]([int(choice) for choice in order], random) for order in orders]
+    return candidates, [(ballot, ONE if seed % 2 else random.randint(1, ONE)) for ballot in ballots]
 
 
 def profile_of(votes: Sequence[Vote], candidates: int) -> ProfileWithTies:
