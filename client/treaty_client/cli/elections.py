@@ -78,17 +78,31 @@ def topic(topic: str, /, *, explain: bool = False, options: Options = Options())
             return await _view(fetcher, topic, origin), await fetcher.client(origin).topic(topic)
 
     view, shown = run(work())
-    lines = [f"{p.state:<12} {short(p.hash)}  {escape(p.uri)}" for p in view.protocols]
+    suspects = _suspects(view)
+    lines = [
+        f"{p.state:<12} {short(p.hash)}  {escape(p.uri)}{'  [red]suspect[/]' if p.hash in suspects else ''}"
+        for p in view.protocols
+    ]
     decided = "no decision yet" if view.epoch is None else f"decided at the end of epoch {view.epoch}"
     head = f"[bold]{escape(topic)}[/]  [dim]{escape(str(shown.get('electorate', '')))} electorate, {decided}[/]"
     value = {
         **shown,
-        "protocols": [{"uri": p.uri, "hash": p.hash, "publisher": p.publisher, "state": p.state} for p in view.protocols],
+        "protocols": [
+            {"uri": p.uri, "hash": p.hash, "publisher": p.publisher, "state": p.state, "suspect": p.hash in suspects}
+            for p in view.protocols
+        ],
         "consensus": view.consensus,
         "decided_epoch": view.epoch,
     }
     reasons = _reasons(view) if explain else ()
     options.output.result(value, head, *lines, *reasons)
+
+
+def _suspects(view: TopicView) -> set[str]:
+    """The documents that the newest decision warns of."""
+    if view.transcript is None:
+        return set()
+    return {candidate.hash for candidate in read_transcript(view.transcript).candidates if candidate.suspect}
 
 
 def _reasons(view: TopicView) -> Iterable[RenderableType]:
