@@ -1,8 +1,8 @@
 """The command line of a registry: `treaty-registry`.
 
-`decide` and `rebuild` ask the server that runs on the data directory, through its control socket; without one they do the work
-themselves. Every command takes `--json`. A refusal is printed with its code and its fix, and the exit status is 1; `audit` also
-exits with 1 when it finds something wrong. A wrong command line is status 2.
+`decide`, `parameters` and `rebuild` ask the server that runs on the data directory, through its control socket; without one they
+do the work themselves. Every command takes `--json`. A refusal is printed with its code and its fix, and the exit status is 1;
+`audit` also exits with 1 when it finds something wrong. A wrong command line is status 2.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -24,18 +25,23 @@ from rich.table import Table
 
 from treaty_client.network.hosts import Network
 from treaty_consensus.errors import NotFound, TreatyError, Unavailable
+from treaty_consensus.log.note import VerifierKey
 
 from .console import complain, show
+from .listening import Listening
 from .log.fence import read_fence
 from .operator import maintenance
 from .operator.control import NOT_RUNNING, ask
 from .operator.decisions import Decided
+from .operator.parameters import Announced, Constitution, Draft, Stated, read_draft
 from .registry import Registry, open_operator, running_database
 from .server import serve as serve_http
-from .settings import Quotas, Settings
+from .settings import Quotas, Settings, WitnessName
 from .storage.blobs import BlobStore
 from .storage.postgres import connect, lead
 from .storage.postgres import migrate as migrate_database
+from .witness.cosigner import Cosigner
+from .witness.server import serve as serve_witness
 
 _T = TypeVar("_T")
 
@@ -93,6 +99,8 @@ def serve(
     resolve: tuple[str, ...] = (),
     ca: Path | None = None,
     quota: float = 1,
+    parameters: Path | None = None,
+    witness: tuple[str, ...] = (),
     options: Options = Options(),
 ) -> None:
     """Serve the registry; in an empty data directory, make a new log first.
@@ -117,6 +125,10 @@ def serve(
         A PEM file of certificate authorities to accept for them besides the public ones.
     quota
         Multiply every quota by this factor.
+    parameters
+        A TOML file with the constants of a new log's election. Default: a development electorate.
+    witness
+        URL#KEY: have this witness (C2SP tlog-witness) cosign the log. May be repeated.
     """
     log_to_stderr()
     network = Network.parse(resolve, ca)
@@ -131,22 +143,26 @@ def serve(
         resolve=network.resolve,
         ca=ca,
         quotas=Quotas().times(quota),
+        parameters=parameters,
+        witnesses=tuple(map(WitnessName.parse, witness)),
     )
     run(serve_http(settings, lambda registry: _announce(registry, options)))
 
 
 @app.command
-def init(*, origin: str, options: Options = Options()) -> None:
+def init(*, origin: str, parameters: Path | None = None, options: Options = Options()) -> None:
     """Make a new log: its keys, its database, its first two leaves.
 
     Parameters
     ----------
     origin
         The log's name, for ever: a host, with a port where it is not the default.
+    parameters
+        A TOML file with the constants of its election. Default: a development electorate.
     """
 
     async def make() -> dict[str, object]:
-        async with Registry.open(replace(options.settings, origin=origin)) as registry:
+        async with Registry.open(replace(options.settings, origin=origin, parameters=parameters)) as registry:
             return _description(registry)
 
     made = run(make())
@@ -172,7 +188,10 @@ def migrate(*, options: Options = Options()) -> None:
 
 @app.command
 def decide(*, options: Options = Options()) -> None:
-    """Close the open epoch of a development electorate: decide every topic with a report or a ballot."""
+    """Close the open epoch of a development electorate: decide every topic with a report or a ballot.
+
+    In an open electorate epochs close by themselves; before its time this says when that is.
+    """
 
     async def close() -> list[Decided]:
         async with Registry.open(options.settings) as registry:
@@ -192,6 +211,84 @@ def decide(*, options: Options = Options()) -> None:
         )
     nothing = "No topic has a report or a ballot; the epoch stays open."
     options.show({"decisions": msgspec.to_builtins(decided)}, table if decided else nothing)
+
+
+@app.command
+def parameters(file: Path | None = None, /, *, options: Options = Options()) -> None:
+    """Show the constants of the election; with a file, announce others, which hold from the next epoch on.
+
+    Parameters
+    ----------
+    file
+        A TOML file that states them.
+    """
+    if file is not None:
+        _announce_parameters(read_draft(file), options)
+        return
+
+    async def read() -> Constitution:
+        async with Registry.open(options.settings) as registry:
+            return await registry.constitution()
+
+    found = run(_ask_or(options.settings, "parameters", Constitution, read))
+    closes = "by hand" if found.closes is None else f"{datetime.fromtimestamp(found.closes, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    lines: list[Any] = [f"Epoch {found.epoch} is open; it closes {closes}.", *_shown("In force", found.in_force)]
+    if found.announced is not None:
+        lines += _shown(f"From epoch {found.epoch + 1} on", found.announced)
+    options.show(msgspec.to_builtins(found), *lines)
+
+
+@app.command
+def witness(
+    *,
+    log: tuple[str, ...],
+    data: Annotated[Path, Parameter(env_var="TREATY_WITNESS_DATA")],
+    host: str = "127.0.0.1",
+    port: int = 8081,
+    name: str | None = None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Witness logs: cosign what extends what was cosigned before, and nothing else (C2SP tlog-witness).
+
+    Parameters
+    ----------
+    log
+        The verifier key of a log to witness. May be repeated.
+    data
+        The witness's own directory, made by the first start: its key, and what it has cosigned. Never restore an old copy.
+    host
+        The address to listen on.
+    port
+        The port to listen on.
+    name
+        The name of a new witness, for ever, such as witness.example/w1. Default: localhost:PORT/witness.
+    tls_cert
+        A PEM file with the certificate chain, to serve https.
+    tls_key
+        A PEM file with its private key.
+    json
+        Print one JSON value instead of text.
+    """
+    log_to_stderr()
+    named = name if name or (data / "witness.key").exists() else f"localhost:{port}/witness"
+    listening = Listening(host, port, tls_cert, tls_key)
+
+    def announce(cosigner: Cosigner) -> None:
+        key, logs = str(cosigner.key), {origin: cosigner.latest(origin) for origin in cosigner.logs}
+        sizes = {origin: latest.checkpoint.size if latest else 0 for origin, latest in logs.items()}
+        url = f"{'https' if tls_cert else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+        show(
+            {"key": key, "url": url, "logs": sizes},
+            f"[green]✓[/] The witness [bold]{escape(cosigner.key.name)}[/] listens at {escape(url)}.",
+            f"  key: {escape(key)}",
+            *(f"  {escape(origin)}: {size} leaves cosigned so far" for origin, size in sizes.items()),
+            f"  Registries ask it with: treaty-registry serve --witness '{escape(f'{url}#{key}')}'",
+            as_json=json,
+        )
+
+    run(serve_witness(data, [VerifierKey.parse(text) for text in log], named, listening, announce))
 
 
 @app.command
@@ -263,10 +360,35 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(130)
 
 
-async def _ask_or(settings: Settings, command: str, kind: type[_T], alone: Callable[[], Awaitable[_T]]) -> _T:
+def _announce_parameters(draft: Draft, options: Options) -> None:
+    async def announce() -> Announced:
+        async with Registry.open(options.settings) as registry:
+            return await registry.announce(draft)
+
+    done = run(_ask_or(options.settings, "announce", Announced, announce, draft))
+    electorate = f"{draft.parameters.electorate} electorate"
+    line = f"[green]✓[/] Announced: from epoch [bold]{done.epoch}[/] on {electorate} (leaf {done.index})."
+    options.show(msgspec.to_builtins(done), line)
+
+
+def _shown(heading: str, stated: Stated) -> list[Any]:
+    table = Table("", "", box=None, show_header=False)
+    for name, value in msgspec.to_builtins(stated.parameters).items():
+        for inner, item in value.items() if isinstance(value, dict) else (("", value),):
+            table.add_row(f"  {name}{'.' if inner else ''}{inner}", escape(_text(item)))
+    return [f"[bold]{heading}[/] (leaf {stated.index}, {stated.statement})", table]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {item}" for name, item in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+async def _ask_or(settings: Settings, command: str, kind: type[_T], alone: Callable[[], Awaitable[_T]], *arguments: object) -> _T:
     """The result of a command of the running server, or what `alone` does when none runs."""
     try:
-        return msgspec.convert(await ask(settings.control, command), kind)
+        return msgspec.convert(await ask(settings.control, command, *arguments), kind)
     except NotFound as error:
         if error.code != NOT_RUNNING:
             raise

@@ -24,7 +24,7 @@ from treaty_client.network.hosts import Address, Network
 from treaty_client.network.resolver import DidDocument, fetch_did_document
 from treaty_consensus import canonical, statement
 from treaty_consensus.did import Did, parse_did
-from treaty_consensus.election.rule import development_parameters
+from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.errors import NotFound, TreatyError, Unauthorized
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.proof import Receipt
@@ -34,6 +34,7 @@ from treaty_consensus.statement import Verified
 from . import projection
 from .admission.identities import Identities
 from .admission.quota import Quota
+from .admission.standing import Standings
 from .admission.statements import Admission
 from .admission.uploads import Uploads
 from .admission.verifier import Verifier
@@ -45,8 +46,11 @@ from .log.gossip import Gossip
 from .log.leader import Leader
 from .log.reader import LogReader
 from .log.sequencer import Place, Proposal, Sequencer
+from .log.witnesses import WitnessClient
 from .operator.decisions import Decided, Decisions
 from .operator.maintenance import Rebuilt, rebuild
+from .operator.parameters import Announced, Constitution, Draft, read_constitution, read_draft
+from .operator.schedule import Schedule, read_timetable
 from .settings import Settings
 from .sigstore_authority.keys import AuthorityKeys
 from .sigstore_authority.ports import LoggedLeaf
@@ -138,16 +142,27 @@ class Registry:
             fence=fence,
             signer=CheckpointSigner(operator.log_key, operator.clock_key, clock),
         )
+        self._witnesses = WitnessClient(settings.witnesses, _network(settings), self._leader, self._reader)
         self._sequencer = Sequencer(self._leader, self.blobs, self._identities.committed, RENEWAL)
+        self._standings = Standings(pool)
         self._admission = Admission(
             origin=self.origin,
-            quota=Quota(settings.quotas, time.monotonic),
+            quota=Quota(settings.quotas, time.monotonic, self._standings.of),
             identities=self._identities,
             gossip=Gossip(self.log_key, self._reader, lambda: self.head),
             uploads=self._uploads,
             verifier=self._verifier,
         )
-        self._decisions = Decisions(pool, self._uploads, operator, self._sequencer, clock)
+        self._decisions = Decisions(
+            pool=pool,
+            blobs=self.blobs,
+            uploads=self._uploads,
+            operator=operator,
+            sequencer=self._sequencer,
+            clock=clock,
+            witnesses=self._witnesses,
+        )
+        self._schedule = Schedule(lambda: read_timetable(pool), self.decide, clock)
 
     @classmethod
     @asynccontextmanager
@@ -162,6 +177,7 @@ class Registry:
         waits for what has queued up.
         """
         async with AsyncExitStack() as stack:
+            first = await asyncio.to_thread(read_draft, settings.parameters) if settings.parameters else None
             database = await stack.enter_async_context(running_database(settings))
             operator = await asyncio.to_thread(open_operator, settings)
             fence = await asyncio.to_thread(Fence, settings.fence, operator.origin)
@@ -171,11 +187,14 @@ class Registry:
             pool = await stack.enter_async_context(open_pool(database))
             registry = cls(settings, operator, fence, pool, database, clock, resolve)
             stack.callback(registry._verifier.close)
+            stack.push_async_callback(registry._witnesses.close)
             stack.push_async_callback(registry._sequencer.stop)
             await registry._sequencer.start(patience=_PATIENCE)
-            await registry._begin()
-            sweeper = asyncio.create_task(registry._sweep())
-            stack.callback(sweeper.cancel)
+            await registry._begin(first or Draft(development_parameters()))
+            await registry._standings.refresh()
+            stack.push_async_callback(registry._decisions.stop)
+            for work in (registry._sweep(), registry._schedule.run(), registry._witnesses.run()):
+                stack.callback(asyncio.create_task(work).cancel)
             yield registry
 
     @property
@@ -276,10 +295,31 @@ class Registry:
     async def decide(self) -> list[Decided]:
         """Close the open epoch: compute, sign and log the decision of every topic with a report or a ballot, all in one commit.
 
-        For development electorates, whose epochs are closed by hand. Raises `Refused`, `Untrusted` or `Unavailable`.
+        By hand in a development electorate; in an open one the registry does so itself once an epoch is due, and before that this
+        raises `Refused` (`decision.early`). Raises `Refused`, `Untrusted` or `Unavailable`.
         """
         # In a task of its own: whoever asked may go away, and a thread that replays the log cannot be cancelled.
-        return await asyncio.shield(asyncio.create_task(self._decisions.close_epoch()))
+        return await asyncio.shield(asyncio.create_task(self._close_epoch()))
+
+    async def _close_epoch(self) -> list[Decided]:
+        decided = await self._decisions.close_epoch()
+        await self._standings.refresh()
+        return decided
+
+    async def constitution(self) -> Constitution:
+        """The parameters in force, those that were announced, and when the open epoch closes."""
+        return await read_constitution(self.pool)
+
+    async def announce(self, draft: Draft) -> Announced:
+        """Log parameters, which hold from the epoch that opens next. Raises what `Draft.check` raises, and `Unavailable`."""
+        await asyncio.to_thread(draft.check)
+        verified = await self._state_parameters(draft)
+        (place,) = await self._sequencer.submit([Proposal(verified.statement.leaf, verified)])
+        if isinstance(place, TreatyError):
+            raise place
+        found = await self.constitution()
+        holds = found.in_force.statement == verified.statement.id  # an epoch may have closed meanwhile
+        return Announced(verified.statement.id, place.index, found.epoch if holds else found.epoch + 1)
 
     async def rebuild(self) -> Rebuilt:
         """Derive every table from the leaves again and put right what differs. Writers wait, readers do not.
@@ -293,13 +333,19 @@ class Registry:
             finally:
                 await writer.close()
 
-    async def _begin(self) -> None:
+    async def _begin(self, draft: Draft) -> None:
         """The first two leaves of a new log: its genesis and the constants of its election."""
         if self.head.size:
             return
-        bodies = (self._operator.genesis(), development_parameters())
+        genesis = self._operator.state(self._operator.genesis(), issued=self.clock())
+        parameters = await self._state_parameters(draft)
         async with self._sequencer.turn() as turn:
-            await turn.append([self._operator.state(body, issued=self.clock()) for body in bodies])
+            await turn.append([genesis, parameters])
+
+    async def _state_parameters(self, draft: Draft) -> Verified:
+        for digest, data in draft.blobs.items():
+            await self._uploads.hold(digest, data)
+        return self._operator.state(draft.parameters, issued=self.clock())
 
     async def _log_own(self, verified: Verified) -> None:
         (outcome,) = await self._sequencer.submit([Proposal(verified.statement.leaf, verified)])
@@ -338,8 +384,12 @@ class Registry:
                 _log.error("expired uploads not swept", error=str(error))
 
 
+def _network(settings: Settings) -> Network:
+    return Network({host: Address(*address) for host, address in settings.resolve.items()}, settings.ca)
+
+
 def _guarded(settings: Settings) -> Resolve:
-    guard = EgressGuard(Network({host: Address(*address) for host, address in settings.resolve.items()}, settings.ca))
+    guard = EgressGuard(_network(settings))
 
     async def resolve(did: Did) -> DidDocument:
         return await fetch_did_document(did, guard)

@@ -16,7 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from treaty_client.registries.trust import parse_base_url
 from treaty_consensus.errors import Conflict, Malformed
+from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.log.witness import Quorum
 from treaty_consensus.protocol import is_origin
 
 
@@ -46,12 +49,34 @@ class Quotas:
 
 
 @dataclass(frozen=True)
+class WitnessName:
+    """A witness: the prefix of its URLs, without a slash at its end, and its key."""
+
+    url: str
+    key: VerifierKey
+
+    @classmethod
+    def parse(cls, text: str) -> WitnessName:
+        """From URL#VKEY; the URL is https, or http on this machine. Raises `Malformed` (`settings.witness`)."""
+        url, _, key = text.partition("#")
+        try:
+            return cls(parse_base_url(url), VerifierKey.parse(key))
+        except Malformed as error:
+            raise Malformed(
+                "settings.witness",
+                f"Not a witness: {text[:200]!r}.",
+                fix="Name it as its operator does: URL#KEY, where the URL is https, or http on this machine.",
+            ) from error
+
+
+@dataclass(frozen=True)
 class Settings:
     """`origin`: the log's name for ever; only the first start needs it. `base_url`: where clients reach this registry, when that
     is not `https://ORIGIN` (or, for a loopback origin, the address listened on). `database`: a PostgreSQL URL; None starts the
     embedded one. `blobs`: an object store URL; None is a folder of the data directory. `resolve`: HOST → (address, port), hosts
     that DID resolution reaches there and nowhere else, exempt from its rule of public addresses; `ca`: a PEM file of roots to
-    trust for them. Raises `Malformed`."""
+    trust for them. `parameters`: a file with the constants of a new log's election (`operator.parameters`); None makes a
+    development electorate. `witnesses`: who cosigns the log. Raises `Malformed`."""
 
     data: Path
     host: str = "127.0.0.1"
@@ -65,6 +90,8 @@ class Settings:
     resolve: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     ca: Path | None = None
     quotas: Quotas = Quotas()
+    witnesses: tuple[WitnessName, ...] = ()
+    parameters: Path | None = None
 
     def __post_init__(self) -> None:
         if self.origin is not None and not is_origin(self.origin):
@@ -75,6 +102,8 @@ class Settings:
             )
         if (self.tls_cert is None) != (self.tls_key is None):
             raise Malformed("settings.tls", "TLS needs both a certificate and its key.", fix="Give --tls-cert and --tls-key.")
+        if self.witnesses:
+            Quorum(tuple(witness.key for witness in self.witnesses), 1)
 
     @property
     def keys(self) -> Path:

@@ -103,8 +103,7 @@ async def test_a_crash_at_each_step_of_a_closing(
             await registry.decide()
         assert registry.head.size == size, "nobody was told"
         monkeypatch.undo()
-        async with registry.pool.acquire() as connection:
-            assert (await log_tables.read_head(connection))[0] == size + (len(TOPICS) if committed else 0)
+        assert (await log_tables.read_head(registry.pool))[0] == size + (len(TOPICS) if committed else 0)
     async with opened(tmp_path, database, web, NOW + PERIOD) as registry:
         with suppress(Refused):  # the registry's own task may close it at this very moment, or have closed it
             await registry.decide()
