@@ -67,8 +67,8 @@ def agents_registry(*, published: bool = True) -> SimulatedRegistry:
         log = made.facts["log"]
         assert isinstance(log, LogFact)
         if request.url.path == "/log":
-            keys = {"key": "", "clock_key": "", "operator": OPERATOR.did, "electorate": "development"}
-            return 200, json.dumps({**keys, "origin": log.origin, "epoch": log.epoch, "size": made.size}).encode()
+            said = {"key": "", "clock_key": "", "operator": OPERATOR.did, "electorate": "development", "origin": log.origin}
+            return 200, json.dumps({**said, "epoch": log.epoch, "opened": log.opened, "size": made.size}).encode()
         if request.url.path.startswith("/identities/"):
             did = parse_did(request.url.path.removeprefix("/identities/"))
             keys = {key_id: encode_multikey(key) for key_id, key in keys_of(made.facts, did).items()}

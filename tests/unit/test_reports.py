@@ -12,23 +12,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fetching import fetcher
 from meetings import LAPTOP, MAX_AGE, TOPIC, Party, buyer, identity, meeting, shop
 from meta_peers import destination_hello, source_hello
 from signers import NOW, ORIGIN
+from simulated_registry import CLOCK_KEY, LOG_KEY
 from virtual_time import run
+from working_agents import agents_registry
 
 from treaty_client.identity import Identity
 from treaty_client.meta.messages import ReportCosignature, ReportProposed, ReportRefused, ReportSigned
+from treaty_client.network.egress import EgressGuard
 from treaty_client.policy import Policy
+from treaty_client.reports.log import RegistryLog
 from treaty_client.reports.reporter import Reporter
-from treaty_client.reports.rules import WEEK, SessionFacts, coarse, draft_report, negotiation_id
+from treaty_client.reports.rules import OpenEpoch, SessionFacts, draft_report, negotiation_id
 from treaty_consensus import canonical, kinds, statement
 from treaty_consensus.did import Did
 from treaty_consensus.errors import Refused, TreatyError, Unavailable, Untrusted
+from treaty_consensus.facts import LogFact
+from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.statement import Statement
 
 BUYER, SHOP = identity("buyer.example"), identity("shop.example")
 DOCUMENT, NID = "d0" * 32, "e1" * 32
+WEEK = 7 * 24 * 3600
+OPENED = NOW - 3 * 24 * 3600
 CHECKPOINT = b"registry.example\n7\nAAAA\n\n\xe2\x80\x94 registry.example AAAA\n"
 
 
@@ -37,14 +46,15 @@ class SimulatedLog:
     """A registry's log as reports see it; `submitted` is what it accepted."""
 
     open_epoch: int = 4
+    opened: int = OPENED
     known: dict[str, Identity] = field(default_factory=lambda: {BUYER.did: BUYER, SHOP.did: SHOP})
     submitted: list[Statement] = field(default_factory=list)
     forked: bool = False
     down: int = 0
     refuses: TreatyError | None = None
 
-    async def epoch(self) -> int:
-        return self.open_epoch
+    async def epoch(self) -> OpenEpoch:
+        return OpenEpoch(self.open_epoch, self.opened)
 
     def newest_seen(self) -> bytes:
         return CHECKPOINT
@@ -148,7 +158,7 @@ def proposal(own: SessionFacts | None = None, *, signer: Identity = BUYER, **cha
         "epoch": 4,
         "seen_checkpoint": CHECKPOINT.decode(),
     }
-    head: dict[str, Any] = {"log": known.log, "by": (known.own_key, known.peer_key), "issued": coarse(NOW)}
+    head: dict[str, Any] = {"log": known.log, "by": (known.own_key, known.peer_key), "issued": OPENED}
     for name, value in changes.items():
         (head if name in head else body)[name] = value
     draft = statement.draft(kinds.Report(**body), **head)
@@ -182,8 +192,7 @@ def test_a_report_is_signed_by_both_says_no_time_and_reaches_the_log(tmp_path: P
     assert isinstance(body, kinds.Report)
     assert report.by == tuple(sorted((BUYER.key_id, SHOP.key_id)))
     assert (body.nid, body.document, body.topic, body.outcome, body.epoch) == (NID, DOCUMENT, TOPIC, "agreed", 4)
-    assert report.issued % WEEK == 0
-    assert NOW - WEEK < report.issued <= NOW
+    assert report.issued == OPENED, "when the epoch opened, whenever the two met"
     assert len(both.buyer.signatures) == len(both.shop.signatures) == 1
 
 
@@ -212,7 +221,8 @@ REFUSALS: list[tuple[str, Callable[[], ReportProposed]]] = [
     ("report.log", lambda: proposal(log="other.example")),
     ("report.epoch", lambda: proposal(epoch=5)),
     ("report.issued", lambda: proposal(issued=NOW)),
-    ("report.issued", lambda: proposal(issued=coarse(NOW) - 2 * WEEK)),
+    ("report.issued", lambda: proposal(issued=OPENED - WEEK)),
+    ("report.issued", lambda: proposal(issued=OPENED + 1)),
     ("report.parties", lambda: proposal(by=(BUYER.key_id,))),
     ("report.parties", lambda: proposal(by=(BUYER.key_id, identity("third.example").key_id))),
     ("report.parties", lambda: proposal(signer=SHOP)),
@@ -234,7 +244,7 @@ def test_a_proposal_that_does_not_hold_is_refused_unsigned(tmp_path: Path, code:
 def test_another_kind_of_statement_is_never_signed(tmp_path: Path) -> None:
     both = sides(tmp_path)
     ballot = kinds.Ballot(TOPIC, 0, ((DOCUMENT,),), CHECKPOINT.decode())
-    draft = statement.draft(ballot, log=ORIGIN, by=(BUYER.key_id, SHOP.key_id), issued=coarse(NOW))
+    draft = statement.draft(ballot, log=ORIGIN, by=(BUYER.key_id, SHOP.key_id), issued=OPENED)
     proposed = ReportProposed(draft.payload, BUYER.key_id, BUYER.sign(draft.signing_input))
     assert run(both.shops.cosign(facts(SHOP, BUYER), proposed)) == ReportRefused("report.type")
     assert both.untouched()
@@ -403,6 +413,29 @@ def test_a_damaged_ledger_signs_nothing(tmp_path: Path) -> None:
     assert both.shop.signatures == []
 
 
+# The registry's log
+
+
+async def test_what_is_carried_and_taken_of_the_log_has_no_times(tmp_path: Path) -> None:
+    registry = agents_registry()
+    async with fetcher(registry, tmp_path) as fetching:
+        log = RegistryLog(fetching, EgressGuard(registry.network()), ORIGIN)
+        fact = registry.facts["log"]
+        assert isinstance(fact, LogFact)
+        assert await log.epoch() == OpenEpoch(fact.epoch, fact.opened)
+        note = registry.checkpoint()
+        assert open_checkpoint(note, LOG_KEY.verifier, CLOCK_KEY.verifier).time is not None
+        with pytest.raises(Refused) as refusal:
+            await log.observe(note)
+        assert refusal.value.code == "report.checkpoint"
+        assert fetching.registries.get(ORIGIN).seen is None
+        await fetching.head(ORIGIN).observe(note)
+        carried = log.newest_seen()
+        opened = open_checkpoint(carried, LOG_KEY.verifier, CLOCK_KEY.verifier)
+        assert (opened.time, opened.checkpoint) == (None, open_checkpoint(note, LOG_KEY.verifier).checkpoint)
+        await log.observe(carried)
+
+
 # In a session
 
 
@@ -490,5 +523,5 @@ def test_an_answer_to_no_proposal_ends_the_session(tmp_path: Path) -> None:
 
 
 def test_the_draft_holds_for_the_other_side() -> None:
-    draft = draft_report(facts(BUYER, SHOP), epoch=4, seen_checkpoint=CHECKPOINT, now=NOW)
+    draft = draft_report(facts(BUYER, SHOP), OpenEpoch(4, OPENED), CHECKPOINT)
     assert draft.payload == proposal().payload

@@ -115,7 +115,7 @@ class Vouches(_Reply, frozen=True):
 
 
 class LogInfo(_Reply, frozen=True):
-    """What a registry says of its log. `key`, `clock_key`: verifier keys; `epoch`: the open one."""
+    """What a registry says of its log. `key`, `clock_key`: verifier keys; `epoch`: the open one, `opened` when (Unix seconds)."""
 
     origin: str
     key: str
@@ -123,6 +123,7 @@ class LogInfo(_Reply, frozen=True):
     operator: str
     electorate: str
     epoch: int
+    opened: int
     size: int
 
 

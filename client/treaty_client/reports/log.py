@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from treaty_consensus.did import Did, decode_multikey, did_key_id, parse_key_id, public_key_of
-from treaty_consensus.errors import Malformed, NotFound, Unavailable
+from treaty_consensus.errors import Malformed, NotFound, Refused, Unavailable
 from treaty_consensus.statement import Statement
 
 from ..fetch import Fetcher
 from ..network.egress import EgressGuard
 from ..network.resolver import fetch_did_document
+from .rules import OpenEpoch, undated
 
 
 class RegistryLog:
@@ -20,17 +21,21 @@ class RegistryLog:
         """Raises `Untrusted` when the registry of this origin is not trusted."""
         self._registries, self._guard, self._origin = fetcher.registries, guard, origin
         self._client, self._head = fetcher.client(origin), fetcher.head(origin)
+        self._key = fetcher.registries.get(origin).name.key
 
-    async def epoch(self) -> int:
-        return (await self._client.log()).epoch
+    async def epoch(self) -> OpenEpoch:
+        log = await self._client.log()
+        return OpenEpoch(log.epoch, log.opened)
 
     def newest_seen(self) -> bytes:
         seen = self._registries.get(self._origin).seen
         if seen is None:
             raise Unavailable("report.no-checkpoint", f"No checkpoint of {self._origin} was seen yet.")
-        return seen
+        return undated(seen, self._key)
 
     async def observe(self, note: bytes) -> None:
+        if note != undated(note, self._key):
+            raise Refused("report.checkpoint", "The checkpoint in the report says when it was signed.")
         await self._head.observe(note)
 
     async def keys(self, did: Did) -> Mapping[str, bytes]:

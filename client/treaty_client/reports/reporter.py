@@ -25,7 +25,7 @@ from treaty_consensus.statement import Statement, pre_authentication_encoding
 from ..identity import Identity
 from ..meta.messages import ReportCosignature, ReportProposed, ReportRefused, ReportSigned
 from .ledger import ReportLedger, Signed
-from .rules import SessionFacts, check_proposal, check_signature, draft_report, refusal_code
+from .rules import OpenEpoch, SessionFacts, check_epoch, check_proposal, check_signature, draft_report, refusal_code
 
 ATTEMPTS = 3
 """How often a report is signed again because its epoch was closed meanwhile."""
@@ -38,14 +38,14 @@ _log = logging.getLogger(__name__)
 class ReportLog(Protocol):
     """The log that a report is for; `log.RegistryLog` is one. Everything raises `TreatyError`."""
 
-    async def epoch(self) -> int:
+    async def epoch(self) -> OpenEpoch:
         """The open epoch, as the registry says."""
 
     def newest_seen(self) -> bytes:
-        """The newest checkpoint that was verified here, a signed note."""
+        """The newest checkpoint that was verified here, a note with the log's signature and no other."""
 
     async def observe(self, note: bytes) -> None:
-        """Verify a checkpoint, and that it is consistent with the newest one seen."""
+        """Verify a checkpoint with the log's signature and no other, and that it is consistent with the newest one seen."""
 
     async def keys(self, did: Did) -> Mapping[str, bytes]:
         """The keys of a DID as the log knows them, or as its document says where the log does not know it."""
@@ -72,15 +72,14 @@ class Reporter:
     async def cosign(self, facts: SessionFacts, proposal: ReportProposed) -> ReportSigned | ReportRefused:
         """The half of the side that was connected to: sign what is proposed, if every rule of `rules` holds. Never raises."""
         try:
-            proposed = check_proposal(facts, proposal.payload, proposal.key_id, now=self._now())
+            proposed = check_proposal(facts, proposal.payload, proposal.key_id)
             body = proposed.body
             assert isinstance(body, Report)
             log = self._log_of(facts.log)
             peer, _ = parse_key_id(facts.peer_key)
             check_signature(proposed, proposal.key_id, proposal.signature, await log.keys(peer))
             await log.observe(body.seen_checkpoint.encode())
-            if await log.epoch() != body.epoch:
-                raise Refused("report.epoch", "The report is not for the open epoch.")
+            check_epoch(proposed, await log.epoch())
             self._ledger.claim(facts.nid, Signed(peer.text, body.topic, body.document, body.epoch, settled=True))
         except TreatyError as error:
             _log.info("Refused to co-sign a report with %s: %s", facts.peer_key, error)
@@ -99,7 +98,7 @@ class Reporter:
         log, peer = self._log_of(facts.log), parse_key_id(facts.peer_key)[0].text
         for _ in range(ATTEMPTS):
             epoch = await log.epoch()
-            if self._ledger.has(peer, facts.topic, epoch):
+            if self._ledger.has(peer, facts.topic, epoch.number):
                 return False
             report = await self._cosigned(facts, epoch, log, propose)
             if self._delay > 0:
@@ -128,10 +127,10 @@ class Reporter:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _cosigned(self, facts: SessionFacts, epoch: int, log: ReportLog, propose: Propose) -> Statement:
-        draft = draft_report(facts, epoch=epoch, seen_checkpoint=log.newest_seen(), now=self._now())
+    async def _cosigned(self, facts: SessionFacts, epoch: OpenEpoch, log: ReportLog, propose: Propose) -> Statement:
+        draft = draft_report(facts, epoch, log.newest_seen())
         peer, _ = parse_key_id(facts.peer_key)
-        signed = Signed(peer.text, facts.topic, facts.document, epoch, settled=False)
+        signed = Signed(peer.text, facts.topic, facts.document, epoch.number, settled=False)
         self._ledger.claim(facts.nid, signed)
         own = self._signed(draft.payload)
         answer = await propose(ReportProposed(draft.payload, own.key_id, own.signature))

@@ -10,10 +10,10 @@ The other side signs the same payload only if
 
     1 it is a report, by the proposer's key and this side's own, and the proposer's signature verifies
     2 log, nid, topic, document and outcome are what this side knows of the session for itself
-    3 `issued` is the start of a week, this one or a neighbour: a report does not say when somebody met
-    4 `seen_checkpoint` is signed by the log's key and consistent with every one that this side has seen
-    5 `epoch` is the log's open one
-    6 this session was not reported with another document, nor this peer and topic in this epoch already
+    3 `epoch` is the log's open one and `issued` when that opened: a report does not say when in it somebody met
+    4 `seen_checkpoint` is signed by the log's key and consistent with every one that this side has seen; it has no other
+      signature, as those of clocks and witnesses have times
+    5 this session was not reported with another document, nor this peer and topic in this epoch already
 
 and otherwise says which of these failed (`report.*`). What was signed is on disk before it is signed, so that no crash, copy or
 restored backup can make an honest agent sign two stories of one negotiation.
@@ -23,15 +23,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from treaty_consensus import canonical, statement
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unauthorized
 from treaty_consensus.kinds import Report
+from treaty_consensus.log.note import VerifierKey, signature_lines, text_of
 from treaty_consensus.statement import Draft, Statement
 
 from ..meta.hello import Hello
 
-WEEK = 7 * 24 * 3600
+
+class OpenEpoch(NamedTuple):
+    """The open epoch of a log, and when it opened by the log's own account, in Unix seconds."""
+
+    number: int
+    opened: int
 
 
 @dataclass(frozen=True)
@@ -55,12 +62,7 @@ def negotiation_id(source: Hello, destination: Hello) -> str:
     return canonical.hex_digest(canonical.dumps([source.source_did, destination.source_did, source.random, destination.random]))
 
 
-def coarse(now: int) -> int:
-    """The `issued` of a report made at Unix time `now`: the start of its week, counted from 1970."""
-    return now - now % WEEK
-
-
-def draft_report(facts: SessionFacts, *, epoch: int, seen_checkpoint: bytes, now: int) -> Draft:
+def draft_report(facts: SessionFacts, epoch: OpenEpoch, seen_checkpoint: bytes) -> Draft:
     """The report that this side would propose. Raises `Malformed`, `Refused` (`report.outcome`) when nothing was said."""
     if not facts.spoke:
         raise Refused("report.outcome", "Nothing was said in this session.")
@@ -69,15 +71,15 @@ def draft_report(facts: SessionFacts, *, epoch: int, seen_checkpoint: bytes, now
         nid=facts.nid,
         document=facts.document,
         outcome="agreed",
-        epoch=epoch,
+        epoch=epoch.number,
         seen_checkpoint=seen_checkpoint.decode(),
     )
-    return statement.draft(body, log=facts.log, by=(facts.own_key, facts.peer_key), issued=coarse(now))
+    return statement.draft(body, log=facts.log, by=(facts.own_key, facts.peer_key), issued=epoch.opened)
 
 
-def check_proposal(facts: SessionFacts, payload: bytes, key_id: str, *, now: int) -> Statement:
-    """Rules 1 (without the signature), 2 and 3: the proposed statement, if it says what this side knows too. Raises
-    `TreatyError`."""
+def check_proposal(facts: SessionFacts, payload: bytes, key_id: str) -> Statement:
+    """Rules 1 (without the signature) and 2: the proposed statement, if it says what this side knows too.
+    Raises `TreatyError`."""
     proposed = statement.parse_draft(payload)
     body = proposed.body
     if not isinstance(body, Report):
@@ -89,12 +91,25 @@ def check_proposal(facts: SessionFacts, payload: bytes, key_id: str, *, now: int
         "report.topic": body.topic == facts.topic,
         "report.document": body.document == facts.document,
         "report.outcome": body.outcome == "agreed" and facts.spoke,
-        "report.issued": proposed.issued % WEEK == 0 and abs(proposed.issued - coarse(now)) <= WEEK,
     }
     for code, holds in expected.items():
         if not holds:
             raise Refused(code, f"The proposed report does not say what this side knows ({code}).")
     return proposed
+
+
+def check_epoch(proposed: Statement, epoch: OpenEpoch) -> None:
+    """Rule 3. Raises `Refused` (`report.epoch`, `report.issued`)."""
+    body = proposed.body
+    if not isinstance(body, Report) or body.epoch != epoch.number:
+        raise Refused("report.epoch", "The report is not for the open epoch.")
+    if proposed.issued != epoch.opened:
+        raise Refused("report.issued", "The report is not dated to the opening of its epoch.")
+
+
+def undated(note: bytes, log_key: VerifierKey) -> bytes:
+    """A checkpoint with the log's own signature and no other. Raises `Malformed`, `TooLarge` or `Untrusted`."""
+    return f"{text_of(note)}\n".encode() + signature_lines(note, [log_key])
 
 
 def check_signature(proposed: Statement, key_id: str, signature: bytes, keys: Mapping[str, bytes]) -> None:

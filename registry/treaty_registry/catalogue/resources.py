@@ -276,8 +276,8 @@ class StandingView(msgspec.Struct, frozen=True):
 
 class LogView(msgspec.Struct, frozen=True):
     """The log's name, keys and size. `key`, `clock_key`: C2SP verifier keys. `parameters`: the statement in force, `announced`:
-    the one that holds from the next epoch on. `closes`: when the open epoch is due to close, Unix seconds, or null where epochs
-    are closed by hand."""
+    the one that holds from the next epoch on. `opened`: when the open epoch did, Unix seconds; `closes`: when it is due to
+    close, or null where epochs are closed by hand."""
 
     origin: str
     key: str
@@ -287,6 +287,7 @@ class LogView(msgspec.Struct, frozen=True):
     parameters: Digest | None
     announced: Digest | None
     epoch: int
+    opened: int
     closes: int | None
     size: int
 

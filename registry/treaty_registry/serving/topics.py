@@ -150,6 +150,7 @@ class Elections:
             parameters=log.parameters,
             announced=log.announced,
             epoch=log.epoch,
+            opened=log.opened,
             closes=timetable.due if timetable else None,
             size=head.size,
         )
