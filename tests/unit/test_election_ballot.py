@@ -125,7 +125,17 @@ def test_only_counterparties_that_are_known_imply_anything() -> None:
 def test_an_implied_ballot_ripens_while_it_stays_the_same() -> None:
     first = implied_ballots({"x": {A: 0}}, None, {}, 0)
     later = implied_ballots({"x": {A: 3}, "y": {B: 3}}, None, first, 3)
-    assert (later[BRAVO].since, later[ALPHA].since) == (0, 3)
+    assert (later[BRAVO].since, later[CHARLIE].since) == (0, 3)
+
+
+def test_an_implied_ballot_is_loyal_until_another_document_has_more_counterparties() -> None:
+    first = implied_ballots({"x": {A: 0}}, None, {}, 0)
+    as_many = implied_ballots({"x": {A: 0}, "y": {B: 1}}, None, first, 1)
+    assert as_many[ALPHA] == Implied(("x",), 0, 0)
+    more = implied_ballots({"x": {A: 0}, "y": {A: 2, B: 1}}, None, as_many, 2)
+    assert more[ALPHA] == Implied(("y",), 2, 2)
+    again = implied_ballots({"x": {A: 3, B: 1}, "y": {A: 2, B: 1}}, None, more, 3)
+    assert again[ALPHA] == Implied(("y",), 2, 2)
 
 
 def live(

@@ -5,8 +5,9 @@ ranked and above what is not. So `[[a], [b]]` reads a > b > NONE > the rest, and
 are not candidates are passed over, and change nothing for those that are. A ballot without tiers is withdrawn.
 
 A principal that has no ballot is counted by what it did: its *implied* ballot names the document that it agreed on, in reports
-that count, with the most counterparties (several, tied, when they are as many). In an open electorate only counterparties that
-it vouches for are counted: an open agent agrees with any stranger, so strangers would otherwise vote for everybody who is silent.
+that count, with the most counterparties. Of several with as many it names those that it named before, or all of them, tied, where
+it named none of them. In an open electorate only counterparties that it vouches for are counted: an open agent agrees with any
+stranger, so strangers would otherwise vote for everybody who is silent.
 
 In an open electorate a ballot of a principal that weighs w in the topic, and has k of them, weighs
 
@@ -156,8 +157,10 @@ def implied_ballots(
     ballots = {}
     for principal, documents in met.items():
         most = max(map(len, documents.values()))
-        favourites = tuple(sorted(document for document, epochs in documents.items() if len(epochs) == most))
+        foremost = tuple(sorted(document for document, epochs in documents.items() if len(epochs) == most))
         earlier = before.get(principal)
+        loyal = tuple(document for document in foremost if earlier is not None and document in earlier.favourites)
+        favourites = loyal or foremost
         since = earlier.since if earlier is not None and earlier.favourites == favourites else epoch
         ballots[principal] = Implied(favourites, since, max(max(documents[document]) for document in favourites))
     return ballots
