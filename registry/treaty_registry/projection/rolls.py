@@ -1,16 +1,18 @@
 """The electoral rolls: who weighs what and has which standing at the end of the newest epoch, and every credit that was earned.
 
 A roll is a blob that the decisions of an epoch name (`treaty_consensus.election.roll`); it is read at the first of them. One
-whose bytes were withdrawn is read as nothing.
+whose bytes were withdrawn, or are damaged, is read as nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import msgspec
 
+from treaty_consensus.canonical import hex_digest
 from treaty_consensus.kinds import Body, Decision, Withdrawal
 
 from ..log.entry import Entry
@@ -54,7 +56,8 @@ async def _write(connection: AnyConnection, entry: Entry, body: Decision) -> Non
     await connection.execute("insert into rolls values ($1, $2, $3, $4)", body.epoch, entry.index, digest, parameters)
     await connection.execute("delete from principals")
     data = await entry.blobs.get(body.roll.sha256)
-    roll = _Roll([], []) if data is None else _decoder.decode(data)
+    whole = data is not None and await asyncio.to_thread(hex_digest, data) == body.roll.sha256
+    roll = _decoder.decode(data) if data is not None and whole else _Roll([], [])
     await insert(
         connection,
         "insert into principals select * from unnest"
