@@ -24,7 +24,7 @@ def silent(*progress: object) -> None:
 
 
 async def audited(registry: SimulatedRegistry, folder: Path) -> AuditReport:
-    return await audit(NAME, folder, registry.network(), progress=silent)
+    return await audit(NAME, folder, folder.parent / "evidence", registry.network(), progress=silent)
 
 
 async def mirrored(registry: SimulatedRegistry, folder: Path) -> Mirror:
