@@ -109,7 +109,7 @@ class Replay:
 
         `facts`, `digests`: empty stores for what grows with every leaf, in memory unless they are given. `anchors`: what if trust
         had started from these principals, in every open electorate? A decision is then not compared in what follows from trust;
-        `decide` says, before it is appended, what it would have been.
+        `recomputed` is what it would have been.
         """
         self._blob = blob
         self._anchors = anchors
@@ -121,6 +121,7 @@ class Replay:
         self._credits = Credits()
         self._digests: Digests = set() if digests is None else digests  # ids of statements, digests of certificates
         self._closing: _Closing | None = None
+        self._recomputed: Due | None = None
         self._closing_at: int | None = None
         self._logged = 0
 
@@ -133,6 +134,11 @@ class Replay:
     def facts(self) -> Facts:
         """The facts after the last leaf, a live view."""
         return self._facts
+
+    @property
+    def recomputed(self) -> Due | None:
+        """What the newest decision in the log was compared with."""
+        return self._recomputed
 
     def root(self) -> bytes:
         """The Merkle root over the leaves so far."""
@@ -164,12 +170,12 @@ class Replay:
         if made.id in self._digests:
             self._fail("audit.duplicate", "repeats a statement that stands in the log already")
         changes = self._checked("audit.refused", lambda: admit(self._facts, verified, index))
-        if isinstance(made.body, Decision):
-            self._check_decision(made.body)
+        recomputed = self._check_decision(made.body) if isinstance(made.body, Decision) else None
         self._facts.update(changes)
         match made.body:
             case Decision():
                 self._take_decision(made.body)
+                self._recomputed = recomputed
             case Parameters():
                 self._parameters[made.id] = made.body
             case _:
@@ -255,8 +261,8 @@ class Replay:
             raise Untrusted("audit.blob", f"These bytes are not the blob {sha256}.")
         return data
 
-    def _check_decision(self, body: Decision) -> None:
-        """Compare a decision with the one that is due."""
+    def _check_decision(self, body: Decision) -> Due:
+        """Compare a decision with the one that is due, and return that."""
         due = self.decide()
         if not due:
             self._fail("audit.unexpected-decision", f"decides {body.topic}, where nobody reported or voted")
@@ -271,6 +277,7 @@ class Replay:
             self._explain(body.roll, expected.roll, MAX_ROLL, "roll")
             self._explain(body.transcript, expected.transcript, MAX_TRANSCRIPT, "transcript")
             self._diverged("body", right, said)
+        return expected
 
     def _explain(self, logged: Blob, recomputed: bytes, limit: int, part: str) -> None:
         """Name the first difference between a blob that a wrong decision names and the recomputed one, if there is one and the
