@@ -56,8 +56,9 @@ async def _write(connection: AnyConnection, entry: Entry, body: Decision) -> Non
     await connection.execute("insert into rolls values ($1, $2, $3, $4)", body.epoch, entry.index, digest, parameters)
     await connection.execute("delete from principals")
     data = await entry.blobs.get(body.roll.sha256)
-    whole = data is not None and await asyncio.to_thread(hex_digest, data) == body.roll.sha256
-    roll = _decoder.decode(data) if data is not None and whole else _Roll([], [])
+    if data is not None and await asyncio.to_thread(hex_digest, data) != body.roll.sha256:
+        data = None
+    roll = _Roll([], []) if data is None else _decoder.decode(data)
     await insert(
         connection,
         "insert into principals select * from unnest"
