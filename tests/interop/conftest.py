@@ -9,11 +9,10 @@ import queue
 import subprocess
 import sys
 import threading
-import venv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -67,20 +66,36 @@ class Sdk:
             self._lines.put(line)
 
 
+Environment: TypeAlias = Callable[[str, str, str], Path]
+
+
 @pytest.fixture(scope="session")
-def sdk_python(request: pytest.FixtureRequest) -> Path:
-    """An interpreter that has the SDK; its environment is made once for each state of the lock, and kept in pytest's cache."""
-    digest = hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()[:16]
-    folder = request.config.cache.mkdir("anp") / digest
-    python = folder / "bin" / "python"
-    with (folder.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "complete").exists():
-            venv.create(folder, clear=True, with_pip=True)
-            install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r", str(LOCK)]
-            subprocess.run([str(python), *install], check=True)
-            (folder / "complete").touch()
-    return python
+def environment(request: pytest.FixtureRequest) -> Environment:
+    """Makes an environment of its own for some requirements, which name every hash: `environment(name, requirements, python)` is
+    the interpreter in it. It is made once for each state of them and each interpreter, and kept in pytest's cache."""
+
+    def make(name: str, requirements: str, python: str) -> Path:
+        version = subprocess.run([python, "-VV"], check=True, capture_output=True).stdout
+        digest = hashlib.sha256(requirements.encode() + version).hexdigest()[:16]
+        folder = request.config.cache.mkdir(name) / digest
+        made = folder / "bin" / "python"
+        with (folder.parent / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / "complete").exists():
+                subprocess.run([python, "-m", "venv", "--clear", str(folder)], check=True)
+                (folder / "requirements").write_text(requirements)
+                install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r"]
+                subprocess.run([str(made), *install, str(folder / "requirements")], check=True)
+                (folder / "complete").touch()
+        return made
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def sdk_python(environment: Environment) -> Path:
+    """An interpreter that has the SDK."""
+    return environment("anp", LOCK.read_text(), sys.executable)
 
 
 @pytest.fixture(scope="session")
