@@ -16,8 +16,9 @@ from treaty_consensus.log.proof import Receipt
 from treaty_consensus.statement import MAX_PAYLOAD, Draft
 
 from .identity import Identity, KeyPair
-from .registries.api import RegistryClient, Testimony
+from .registries.api import RegistryClient
 from .registries.head import LogHead
+from .registries.replies import Testimony
 
 
 async def confirm(client: RegistryClient, head: LogHead, identity: Identity, *, origin: str) -> Receipt:

@@ -9,7 +9,8 @@ import pytest
 from treaty_client.cli import protocols
 from treaty_client.cli.context import Options
 from treaty_client.cli.output import Output
-from treaty_client.registries.api import Page, RegistryClient, Summary
+from treaty_client.registries.api import RegistryClient
+from treaty_client.registries.replies import Page, Summary
 from treaty_consensus.errors import Refused
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202egnp.exe\u2028\x9b31m\U000e0001"

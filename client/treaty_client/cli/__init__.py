@@ -34,8 +34,13 @@ for _name, (_place, _help) in {
     "fetch": ("protocols:fetch", "Download a protocol and its handler, after all ten checks."),
     "verify": ("protocols:verify", "Check a protocol: a folder offline, a URI at its registry."),
     "vote": ("elections:vote", "Vote on the consensus protocol of a topic."),
+    "vouch": ("vouches:vouch", "Vouch for an agent, or no longer."),
+    "vouches": ("vouches:vouches", "List whom an agent vouches for."),
+    "standing": ("standing:standing", "Show what reporting has earned an agent, credit by credit."),
+    "speakers": ("standing:speakers", "List who speaks a protocol, or anything in a topic."),
     "topic": ("elections:topic", "Show a topic: its candidates, and what was decided."),
     "transcript": ("transcript:app", "Read a session that was recorded, or replay it to the byte."),
+    "equivocation": ("equivocation:equivocation", "Check a proof that a log signed two histories."),
     "audit": ("audit:audit", "Mirror a log, check every rule, recompute every decision."),
 }.items():
     app.command(f"{__name__}.{_place}", name=_name, help=_help)

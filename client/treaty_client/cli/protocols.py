@@ -16,7 +16,8 @@ from ..fetch import Fetcher
 from ..policy import Policy
 from ..project import load_project
 from ..publish import Published, Publisher
-from ..registries.api import RegistryClient, Summary
+from ..registries.api import RegistryClient
+from ..registries.replies import Summary
 from ..verification.protocol import VerifiedProtocol
 from ..verification.steps import Step
 from .context import Options, run

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..fetch import Fetcher
-from ..registries.api import Vouches
+from ..registries.replies import Vouches
 from ..vouching import Vouched
 from ..vouching import vouch as vouch_for
 from .context import Options, run

@@ -26,7 +26,7 @@ from treaty_consensus.kinds import Publish
 from treaty_consensus.protocol import is_verified_alias, parse_protocol_uri
 
 from ..fetch import Fetcher
-from ..registries.api import Match
+from ..registries.replies import Match
 from ..verification.bundle import parse_bundle
 from ..verification.protocol import VerifiedProtocol
 from .ports import Located, Lookup

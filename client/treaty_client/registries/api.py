@@ -26,6 +26,7 @@ from treaty_consensus.statement import MAX_LEAF, Statement
 
 from ..network.hosts import Network
 from ..verification.bundle import MAX_BUNDLE
+from .replies import LogInfo, Match, NextBallot, Page, Reply, Speakers, Standing, Testimony, Vouches
 from .trust import parse_base_url
 
 MAX_JSON = 4 * 1024 * 1024
@@ -47,103 +48,23 @@ _FAMILIES: Mapping[int, type[TreatyError]] = {
 }
 
 
-class _Reply(msgspec.Struct, frozen=True):
-    """Unknown members are passed over: a registry may say more than this client asks for."""
-
-
-class Testimony(_Reply, frozen=True):
-    """A statement's payload (base64) and the operator's signature (base64) over it, by the key `keyid`."""
-
-    payload: str
-    keyid: str
-    sig: str
-
-
-class Summary(_Reply, frozen=True):
-    """A protocol in a list. `hash`: its document's; `election`: its state in its topic, if it has one."""
-
-    uri: str
-    topic: str
-    title: str
-    hash: str
-    publisher: str
-    status: str
-    summary: str = ""
-    tags: tuple[str, ...] = ()
-    election: str | None = None
-
-
-class Page(_Reply, frozen=True):
-    """Search results; `next` is the cursor of the page after, or None."""
-
-    protocols: tuple[Summary, ...]
-    next: str | None = None
-
-
-class Match(_Reply, frozen=True):
-    """A protocol that a name may mean: `by` says how, `verified` whether the claim holds rather than is merely made."""
-
-    uri: str
-    hash: str
-    by: str
-    verified: bool
-    publisher: str
-
-
-class NextBallot(_Reply, frozen=True):
-    """What a voter's next ballot must carry."""
-
-    seq: int
-    epoch: int
-
-
-class VouchInfo(_Reply, frozen=True):
-    """A vouch that a DID stands by: for whom, and the open epoch when it was logged."""
-
-    to: str
-    epoch: int
-    statement: str
-    index: int
-
-
-class Vouches(_Reply, frozen=True):
-    """What a DID's next vouch must carry, the open epoch, and the vouches it stands by, newest first."""
-
-    seq: int
-    epoch: int
-    vouches: tuple[VouchInfo, ...]
-
-
-class LogInfo(_Reply, frozen=True):
-    """What a registry says of its log. `key`, `clock_key`: verifier keys; `epoch`: the open one, `opened` when (Unix seconds)."""
-
-    origin: str
-    key: str
-    clock_key: str
-    operator: str
-    electorate: str
-    epoch: int
-    opened: int
-    size: int
-
-
-class _Matches(_Reply, frozen=True):
+class _Matches(Reply, frozen=True):
     matches: tuple[Match, ...]
 
 
-class _Problem(_Reply, frozen=True):
+class _Problem(Reply, frozen=True):
     code: str = ""
     detail: str = ""
     fix: str = ""
 
 
-class _Outcome(_Reply, frozen=True):
+class _Outcome(Reply, frozen=True):
     status: int
     receipt: str = ""
     problem: _Problem | None = None
 
 
-_R = TypeVar("_R", bound=_Reply)
+_R = TypeVar("_R", bound=Reply)
 
 
 class RegistryClient:
@@ -262,6 +183,17 @@ class RegistryClient:
     async def vouches(self, did: str) -> Vouches:
         """What the next vouch of a DID must carry, and whom it vouches for, for display."""
         return await self._json("/vouches", Vouches, {"did": did})
+
+    # Who speaks, and what that has earned
+
+    async def speakers(self, *, document: str = "", topic: str = "", cursor: str = "") -> Speakers:
+        """Who reported a document, or anything in a topic: one of the two. Co-signed reports, for display."""
+        params = {"hash": document, "topic": topic, "cursor": cursor}
+        return await self._json("/speakers", Speakers, {name: value for name, value in params.items() if value})
+
+    async def standing(self, did: str, *, cursor: str = "") -> Standing:
+        """The standing of whom a DID speaks for, and the newest of its credits, for display."""
+        return await self._json(f"/standing/{quote(did, safe=':')}", Standing, {"cursor": cursor} if cursor else None)
 
     # Identities and the signing authority
 

@@ -1,0 +1,113 @@
+"""`treaty standing`, `treaty speakers`: what reporting has earned an agent, and who speaks a protocol."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+from rich.markup import escape
+from rich.table import Table
+
+from treaty_consensus.canonical import parse_decimal
+from treaty_consensus.errors import NotFound
+from treaty_consensus.printable import escaped
+from treaty_consensus.protocol import is_topic
+
+from ..fetch import Fetcher
+from ..registries.api import RegistryClient
+from ..registries.replies import Speakers, Standing
+from .context import Options, run
+from .output import short
+
+_FULL = 2**32
+_MAX_AMOUNT = 2**63 - 1
+_MAX_PAGES = 1_000
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+def standing(did: str | None = None, /, *, options: Options = Options()) -> None:
+    """Show the standing of an agent and explain every credit of it, newest first, as its registry tells.
+
+    Standing is earned by reports that independent pairs confirm, and fades. It enlarges quotas and ranks speakers; it never
+    weighs in an election. `treaty audit` recomputes it.
+
+    Parameters
+    ----------
+    did
+        The agent. Default: this one.
+    """
+    asked = did or options.identity().did
+
+    async def work() -> Standing:
+        async with Fetcher(options.home, options.policy(), options.network) as fetcher:
+            return await _whole(fetcher.client(options.trusted().name.origin), asked)
+
+    found = run(work())
+    table = Table("now", "earned", "epoch", "report", "topic", "document", "why", box=None)
+    for credit in found.credits:
+        amounts = _shown(credit.now), _shown(credit.amount)
+        about = _text(credit.topic), short(_text(credit.hash)), _text(credit.why)
+        table.add_row(*amounts, str(credit.epoch), f"leaf {credit.index}", *about)
+    principal = f", speaking for {_text(found.principal)}" if found.principal not in (None, asked) else ""
+    when = "no epoch is decided yet" if found.epoch is None else f"at the end of epoch {found.epoch}"
+    head = f"[bold]{_shown(found.standing)}[/] full credits  {_text(asked)}{principal}  [dim]{when}[/]"
+    resting = ["It rests: whoever weighs nothing has no standing."] if found.credits and found.standing == "0" else []
+    options.output.result(msgspec.to_builtins(found), head, *resting, *([table] if found.credits else ["No credits."]))
+
+
+def speakers(name: str, /, *, cursor: str = "", options: Options = Options()) -> None:
+    """List who speaks a protocol: those of more standing first, then whose report is newer.
+
+    These are co-signed reports, which both sides opted into: who is not listed may well speak it.
+
+    Parameters
+    ----------
+    name
+        A document's hash, a protocol's URI or another name of it, or a topic such as commerce/product-info.
+    cursor
+        The `next` of the page before.
+    """
+
+    async def work() -> Speakers:
+        async with Fetcher(options.home, options.policy(), options.network) as fetcher:
+            client = fetcher.client(options.trusted().name.origin)
+            if is_topic(name) and not _HASH.fullmatch(name):
+                return await client.speakers(topic=name, cursor=cursor)
+            return await client.speakers(document=await _hash_of(client, name), cursor=cursor)
+
+    found = run(work())
+    table = Table("agent", "standing", "reports", "newest", "topic", "document", box=None)
+    for speaker in found.speakers:
+        newest = f"epoch {speaker.epoch}, leaf {speaker.index}"
+        about = _text(speaker.topic), short(_text(speaker.hash))
+        table.add_row(_text(speaker.did), _shown(speaker.standing), str(speaker.reports), newest, *about)
+    shown = [table] if found.speakers else [f"Nobody has reported {_text(name)} here."]
+    more = [f"More: treaty speakers {_text(name)} --cursor {_text(found.next)}"] if found.next else []
+    options.output.result(msgspec.to_builtins(found), *shown, *more)
+
+
+async def _whole(client: RegistryClient, did: str) -> Standing:
+    """The standing with all pages of its credits."""
+    page = await client.standing(did)
+    pages = [page]
+    while page.next and len(pages) < _MAX_PAGES:
+        page = await client.standing(did, cursor=page.next)
+        pages.append(page)
+    return msgspec.structs.replace(pages[0], credits=tuple(credit for page in pages for credit in page.credits), next=page.next)
+
+
+async def _hash_of(client: RegistryClient, name: str) -> str:
+    if _HASH.fullmatch(name):
+        return name
+    for match in await client.resolve(name):
+        if match.verified:
+            return match.hash
+    raise NotFound("protocol.unknown", f"The registry knows no protocol by the name {name[:200]}.")
+
+
+def _shown(amount: str) -> str:
+    return f"{parse_decimal(amount, limit=_MAX_AMOUNT) / _FULL:.3f}"
+
+
+def _text(foreign: str) -> str:
+    return escape(escaped(foreign))

@@ -1,0 +1,97 @@
+"""`treaty standing` and `treaty speakers`, against a registry on a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from http_api import free_port, serving
+from registries import TOPIC, Web, log, publication, publish
+from signers import Signer, domain_signer
+
+from treaty_client.cli import main
+from treaty_consensus import kinds
+from treaty_consensus.canonical import hex_digest
+from treaty_consensus.election.arithmetic import ONE
+from treaty_registry.catalogue import standing
+from treaty_registry.registry import Registry
+
+Treaty = Callable[..., Any]
+
+
+@pytest.fixture
+async def treaty(
+    registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Treaty]:
+    """Runs a command in a home that trusts the registry, on a wide terminal; gives what it printed."""
+    monkeypatch.setenv("COLUMNS", "240")
+    home = ["--home", str(tmp_path / "home")]
+    async with serving(registry, free_port()) as url:
+
+        async def run(*arguments: str) -> str:
+            await asyncio.to_thread(main, [*arguments, *home])
+            return capsys.readouterr().out
+
+        await run("trust", "add", f"{url}#{registry.log_key}")
+        yield run
+
+
+@pytest.fixture
+async def agents(registry: Registry, web: Web) -> tuple[Signer, ...]:
+    """Four agents who confirm one another: each has earned an eighth. What they speak is published by the first of them."""
+    made = tuple(domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta"))
+    web.serve(*made)
+    publication_ = publication(made[0])
+    await publish(registry, made[0], publication_)
+    for number, pair in enumerate((made[:2], made[2:])):
+        nid, document = hex_digest(b"%d" % number), publication_.body.document.sha256
+        await log(registry, kinds.Report(TOPIC, nid, document, "agreed", 0, registry.head.note.decode()), *pair)
+    await registry.decide()
+    return made
+
+
+async def test_every_credit_is_explained(treaty: Treaty, agents: tuple[Signer, ...]) -> None:
+    alpha, bravo, charlie, _ = agents
+    shown = await treaty("standing", alpha.did)
+    assert f"0.125 full credits  {alpha.did}" in shown
+    assert f"an independent pair with {charlie.did} reported it too" in shown
+    assert TOPIC in shown
+    value = json.loads(await treaty("standing", bravo.did, "--json"))
+    assert (value["principal"], value["epoch"], value["standing"]) == (bravo.did, 0, str(ONE // 8))
+    assert [(credit["with"], credit["now"]) for credit in value["credits"]] == [(charlie.did, str(ONE // 8))]
+    assert "No credits." in await treaty("standing", "did:wba:nobody.example")
+
+
+async def test_all_pages_of_credits_are_shown(
+    treaty: Treaty, registry: Registry, agents: tuple[Signer, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standing, "MAX_CREDITS", 1)
+    for number, pair in enumerate((agents[:2], agents[2:])):
+        body = kinds.Report("other", hex_digest(b"other %d" % number), "ab" * 32, "agreed", 1, registry.head.note.decode())
+        await log(registry, body, *pair)
+    await registry.decide()
+    value = json.loads(await treaty("standing", agents[0].did, "--json"))
+    assert [credit["topic"] for credit in value["credits"]] == ["other", TOPIC]
+    assert value["next"] is None
+    assert value["standing"] == str(sum(int(credit["now"]) for credit in value["credits"]))
+
+
+async def test_speakers_are_found_by_hash_by_uri_and_by_topic(treaty: Treaty, agents: tuple[Signer, ...]) -> None:
+    made = publication(agents[0]).body
+    found = [json.loads(await treaty("speakers", name, "--json")) for name in (made.document.sha256, made.uri, TOPIC)]
+    assert found[0] == found[1] == found[2]
+    assert {speaker["did"] for speaker in found[0]["speakers"]} == {agent.did for agent in agents}
+    shown = await treaty("speakers", TOPIC)
+    assert all(agent.did in shown for agent in agents)
+    assert shown.count("0.125") == 4
+    assert "Nobody has reported another/topic here." in await treaty("speakers", "another/topic")
+
+
+async def test_a_name_that_means_nothing_is_refused(treaty: Treaty, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        await treaty("speakers", "https://registry.example/protocols/nobody.example/x/1.0", "--json")
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "protocol.unknown"
