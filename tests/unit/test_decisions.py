@@ -6,17 +6,30 @@ import asyncio
 import hashlib
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
+import httpx
+import msgspec
 import pytest
 from registries import TOPIC, Web, ballot, contents, log, publication, publish
-from signers import Signer, domain_signer
+from signers import NOW, ORIGIN, Signer, domain_signer
+from witnesses import WITNESSES
 
+from treaty_client.network.hosts import Network
 from treaty_consensus import kinds, statement
 from treaty_consensus.audit import Replay
 from treaty_consensus.canonical import loads
-from treaty_consensus.kinds import MAX_TRANSCRIPT
+from treaty_consensus.election.defaults import development_parameters
+from treaty_consensus.errors import Unavailable
+from treaty_consensus.kinds import MAX_TRANSCRIPT, Witnesses
+from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_registry.log.entry import Logged
+from treaty_registry.log.witnesses import WitnessClient
+from treaty_registry.operator.parameters import Draft
 from treaty_registry.registry import Registry
+from treaty_registry.settings import WitnessName
+from treaty_registry.witness.cosigner import Cosigner
+from treaty_registry.witness.store import Store
 
 AGENTS = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta", "echo")]
 
@@ -138,3 +151,41 @@ async def test_a_caller_who_goes_away_does_not_stop_it_half_way(registry: Regist
     await log(registry, ballot(registry), AGENTS[1])
     replay = await replayed(registry)
     assert replay.size == registry.head.size
+
+
+class Witnessing(Network):
+    """A network with one witness."""
+
+    def __init__(self, cosigner: Cosigner) -> None:
+        super().__init__()
+        self._transport = httpx.MockTransport(
+            lambda request: httpx.Response(200, stream=httpx.ByteStream(cosigner.add_checkpoint(request.content)))
+        )
+
+    def client(self, *, timeout: float = 30) -> httpx.AsyncClient:
+        return httpx.AsyncClient(transport=self._transport, timeout=timeout)
+
+
+async def test_where_witnesses_are_wanted_nothing_is_decided_without_them(registry: Registry, web: Web, tmp_path: Path) -> None:
+    web.serve(*AGENTS)
+    for topic in (TOPIC, "another"):
+        await log(registry, ballot(registry, topic=topic), AGENTS[0])
+    wanted = Witnesses((str(WITNESSES[0].verifier),), 1)
+    await registry.announce(Draft(msgspec.structs.replace(development_parameters(), witnesses=wanted)))
+    assert {decided.decision.input.witnessed for decided in await registry.decide()} == {None}
+    before = registry.head
+    with pytest.raises(Unavailable) as refusal:
+        await registry.decide()
+    assert refusal.value.code == "witness.quorum"
+    assert registry.head is before
+    assert (await registry.constitution()).epoch == 1
+    witness = Cosigner(Store(tmp_path / "witness"), WITNESSES[0], [registry.log_key], lambda: NOW)
+    name = WitnessName("https://witness.example", WITNESSES[0].verifier)
+    client = WitnessClient([name], Witnessing(witness), registry._leader, registry._reader)
+    registry._decisions._witnesses = client
+    first, second = await registry.decide()
+    await client.close()
+    assert first.decision.input == second.decision.input
+    assert first.decision.input.witnessed is not None
+    wanted.parsed.check(first.decision.input.witnessed.encode(), Checkpoint(ORIGIN, before.size, before.root))
+    await replayed(registry)
