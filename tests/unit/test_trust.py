@@ -1,0 +1,93 @@
+"""Trust worked by hand; the tables are those of docs/specification/election.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from treaty_consensus.election.arithmetic import ONE
+from treaty_consensus.election.provenance import clusters
+from treaty_consensus.election.reputation import base_weight, cap, settle
+from treaty_consensus.election.trust import flows, graph, held, seed, trust
+
+SPECIFICATION = Path(__file__).parents[2] / "docs" / "specification" / "election.md"
+ANCHORS = ("a", "b")
+VOUCHES = "a→c, a→e, b→c, b→d, c→f, d→f, e→r, r→s, s→t, t→r"
+ROUNDS, LEAST = 33, 4
+# principal, trust where everybody lends all, what is held of it, trust, weight, cluster
+TABLE = [
+    ("a", 1073741824, 536870912, 1073741824, 4294967296, "a"),
+    ("b", 1073741824, 536870912, 1073741824, 4294967296, "b"),
+    ("c", 268435456, 268435456, 268435456, 4294967296, "a"),
+    ("d", 134217728, 134217728, 134217728, 3401386337, "b"),
+    ("e", 134217728, 134217728, 134217728, 3401386337, "a"),
+    ("f", 50331648, 50331648, 37698803, 955374490, "a"),
+    ("r", 16810048, 16810048, 16810048, 426005330, "a"),
+    ("s", 2101256, 2101256, 2101256, 53250666, "a"),
+    ("t", 262657, 262657, 262657, 6656333, "a"),
+]
+FIRST_CAP, CAP = 167372702, 169478176
+
+WEB = graph("abcdefrst", {(pair[0], pair[2]): ONE for pair in VOUCHES.split(", ")})
+SEED = seed(WEB, ANCHORS)
+
+
+def column(number: int) -> list[object]:
+    return [row[number] for row in TABLE]
+
+
+def test_trust_and_weights_worked_by_hand() -> None:
+    first = trust(WEB, SEED, rounds=ROUNDS, least=LEAST)
+    holding = held(WEB, first, SEED, flows(WEB, first, SEED, least=LEAST))
+    settled = settle(WEB, SEED, rounds=ROUNDS, least=LEAST)
+    weights = base_weight(settled.trust, settled.cap, np.full(len(TABLE), 52), 52)
+    assert list(WEB.principals) == column(0)
+    assert first.tolist() == column(1)
+    assert holding.tolist() == column(2)
+    assert settled.trust.tolist() == column(3)
+    assert (cap(holding), settled.cap) == (FIRST_CAP, CAP)
+    assert weights.tolist() == column(4)
+    assert list(clusters(WEB, settled.flows, ANCHORS).values()) == column(5)
+
+
+def test_the_specification_shows_these_tables() -> None:
+    text = SPECIFICATION.read_text(encoding="utf-8")
+    rows = [
+        f"{name} {first:>11} {holding:>10} {x:>11} {weight:>11}  {cluster}" for name, first, holding, x, weight, cluster in TABLE
+    ]
+    assert VOUCHES in text
+    assert "\n".join(rows) in text
+    assert str(FIRST_CAP) in text
+    assert str(CAP) in text
+
+
+def test_what_is_not_a_vouch_between_principals_is_left_out() -> None:
+    made = graph("ba", {("a", "b"): 7, ("b", "a"): 0, ("a", "a"): ONE, ("a", "x"): ONE, ("x", "b"): ONE})
+    assert made.principals == ("a", "b")
+    assert (made.source.tolist(), made.target.tolist(), made.strength.tolist()) == ([0], [1], [7])
+
+
+def test_the_share_of_an_absent_anchor_goes_to_nobody() -> None:
+    assert seed(WEB, ("a", "b", "x")).tolist() == [ONE // 3, ONE // 3, 0, 0, 0, 0, 0, 0, 0]
+
+
+def test_nobody_at_all_has_nothing() -> None:
+    empty = graph((), {})
+    nothing = settle(empty, seed(empty, ANCHORS), rounds=ROUNDS, least=LEAST)
+    assert (len(nothing.trust), len(nothing.flows), nothing.cap) == (0, 0, 0)
+    assert clusters(empty, nothing.flows, ANCHORS) == {}
+
+
+def test_without_a_cap_nobody_weighs_anything() -> None:
+    """A single unit cannot be cut in half."""
+    units = np.array([1, 0], np.uint64)
+    assert cap(units) == 0
+    assert base_weight(units, 0, np.array([52, 52]), 52).tolist() == [0, 0]
+
+
+def test_a_voice_ripens_to_its_whole() -> None:
+    ages = np.array([0, 1, 26, 52, 53], np.int64)
+    weights = base_weight(np.full(5, 10, np.uint64), 10, ages, 52)
+    assert weights.tolist() == [0, ONE // 52, ONE // 2, ONE, ONE]
+    assert weights.dtype == np.uint64, "an array of ages must not make floats of it"
