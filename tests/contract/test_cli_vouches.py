@@ -1,0 +1,47 @@
+"""`treaty vouch` and `treaty vouches`, against a registry on a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from http_api import free_port, serving
+from signers import Signer
+
+from treaty_client.cli import main
+from treaty_registry.registry import Registry
+
+
+async def test_an_agent_vouches_renews_and_withdraws(
+    registry: Registry, tmp_path: Path, alice: Signer, bob: Signer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = ["--home", str(tmp_path / "home")]
+
+    async def treaty(*arguments: str) -> str:
+        await asyncio.to_thread(main, [*arguments, *home])
+        return capsys.readouterr().out
+
+    async def told(*arguments: str) -> dict[str, Any]:
+        value: dict[str, Any] = json.loads(await treaty(*arguments, "--json"))
+        return value
+
+    async with serving(registry, free_port()) as url:
+        await treaty("trust", "add", f"{url}#{registry.log_key}")
+        did = (await told("identity", "new"))["did"]
+        assert "vouches for nobody" in await treaty("vouches")
+        first = await told("vouch", alice.did)
+        assert (first["to"], first["withdrawn"], first["seq"], first["epoch"]) == (alice.did, False, 0, 0)
+        assert f"You vouch for {bob.did}" in await treaty("vouch", bob.did)
+        shown = await told("vouches", did)
+        assert [made["to"] for made in shown["vouches"]] == [bob.did, alice.did]
+        assert shown["vouches"][1]["statement"] == first["statement"]
+        assert "no longer" in await treaty("vouch", alice.did, "--withdraw")
+        assert alice.did not in await treaty("vouches")
+        size = registry.head.size
+        with pytest.raises(SystemExit):
+            await told("vouch", alice.did, "--withdraw")
+        assert json.loads(capsys.readouterr().out)["error"]["code"] == "vouch.none"
+        assert registry.head.size == size
