@@ -24,11 +24,11 @@ def fetcher(
 
 
 def kept_in(home: Path) -> dict[str, bytes]:
-    """Every file of a home but the locks, which are empty."""
+    """Every file of a home but the locks, which are empty, and the proofs against a registry."""
     return {
         str(path.relative_to(home)): path.read_bytes()
         for path in sorted(home.rglob("*"))
-        if path.is_file() and not path.name.endswith(".lock.lock") and path.name != "registries.lock"
+        if path.is_file() and not path.name.endswith((".lock.lock", "registries.lock", ".equivocation.json"))
     }
 
 

@@ -92,7 +92,7 @@ class LogHead:
         try:
             proof = await self._equivocation(*failure.evidence)
             kept = await asyncio.to_thread(keep, self._registries.evidence, proof)
-        except TreatyError:  # what is missing of the tiles, or not this log's, proves nothing to anybody else
+        except (TreatyError, OSError):  # tiles that are missing or another tree's prove nothing; nor does a full disk
             return failure
         fix = f"{kept} proves to anybody that this log signed two histories: treaty equivocation FILE. Send it to its operator."
         return VerificationFailed(failure.step, failure.code, failure.message, fix, evidence=failure.evidence)

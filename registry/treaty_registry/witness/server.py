@@ -67,8 +67,8 @@ async def serve(
 
 def _on_exception(_request: HttpRequest, error: Exception) -> Response[bytes]:
     if isinstance(error, SizeConflict):
-        headers = {"Cache-Control": NO_STORE}
-        return Response(b"%d\n" % error.size, status_code=HTTPStatus.CONFLICT, media_type=SIZE_TYPE, headers=headers)
+        headers = {"Cache-Control": NO_STORE, "Content-Type": SIZE_TYPE}  # exactly: as a media type it would get a charset
+        return Response(b"%d\n" % error.size, status_code=HTTPStatus.CONFLICT, headers=headers)
     problem = problem_of(error)
     if isinstance(error, Unauthorized):
         problem = replace(problem, status=HTTPStatus.FORBIDDEN, headers=())

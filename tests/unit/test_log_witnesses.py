@@ -1,0 +1,304 @@
+"""The log asks its witnesses: whom it counts, what it takes for an answer, what readers get of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import httpx
+import pytest
+from litestar import Litestar
+from registries import Web, ballot, log, publication, publish
+from signers import ORIGIN, domain_signer, key_signer
+from structlog.testing import capture_logs
+from witnesses import NOW, witness_key
+
+from treaty_client.network.hosts import Network
+from treaty_client.verification.bundle import parse_bundle
+from treaty_consensus.errors import Unavailable
+from treaty_consensus.kinds import Witnesses
+from treaty_consensus.log.checkpoint import open_checkpoint
+from treaty_consensus.log.note import SignerKey, VerifierKey
+from treaty_consensus.log.witness import Quorum
+from treaty_registry.log import witnesses as log_witnesses
+from treaty_registry.log.checkpoints import RENEWAL, Head
+from treaty_registry.log.witnesses import WitnessClient
+from treaty_registry.registry import Registry
+from treaty_registry.serving.views import Views
+from treaty_registry.settings import WitnessName
+from treaty_registry.witness.cosigner import Cosigner
+from treaty_registry.witness.server import create_app
+from treaty_registry.witness.store import Store
+
+KEYS = tuple(witness_key(f"w{number}.example") for number in (1, 2, 3))
+VOTER = key_signer("voter")
+
+Answer = Callable[[httpx.Request], Awaitable[httpx.Response]]
+
+
+@dataclass(frozen=True)
+class WitnessNetwork(Network):
+    """A network of hosts that are ASGI applications, or answers; any other host is down."""
+
+    hosts: dict[str, Litestar | Answer] = field(default_factory=dict)
+
+    def client(self, *, timeout: float = 30) -> httpx.AsyncClient:
+        return httpx.AsyncClient(transport=httpx.MockTransport(self._answer), timeout=timeout)
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        host = self.hosts.get(request.url.host)
+        if host is None:
+            raise httpx.ConnectError("nobody listens", request=request)
+        if not isinstance(host, Litestar):
+            return await host(request)
+        transport = httpx.ASGITransport(host)  # type: ignore[arg-type]  # the two spell ASGI's types differently
+        body = httpx.Request(request.method, request.url, headers=request.headers, content=await request.aread())
+        response = await transport.handle_async_request(body)
+        return httpx.Response(response.status_code, stream=httpx.ByteStream(await response.aread()))
+
+
+@dataclass
+class Watched:
+    """Three witnesses of a registry's log, by host, and the registry's client of them."""
+
+    registry: Registry
+    cosigners: dict[str, Cosigner]
+    hosts: dict[str, Litestar | Answer]
+    client: WitnessClient
+
+    def down(self, *names: str) -> None:
+        for name in names:
+            del self.hosts[name]
+
+
+def a_cosigner(data: Path, key: SignerKey, log: VerifierKey) -> Cosigner:
+    return Cosigner(Store(data), key, [log], lambda: NOW)
+
+
+@asynccontextmanager
+async def watching(registry: Registry, tmp_path: Path) -> AsyncIterator[Watched]:
+    cosigners = {key.name: a_cosigner(tmp_path / key.name, key, registry.log_key) for key in KEYS}
+    hosts: dict[str, Litestar | Answer] = {name: create_app(cosigner) for name, cosigner in cosigners.items()}
+    names = [WitnessName(f"https://{key.name}", key.verifier) for key in KEYS]
+    client = WitnessClient(names, WitnessNetwork(hosts=hosts), registry._leader, registry._reader)
+    try:
+        yield Watched(registry, cosigners, hosts, client)
+    finally:
+        await client.close()
+
+
+@pytest.fixture
+async def watched(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watched]:
+    monkeypatch.setattr(log_witnesses, "_PAUSE", 0)
+    async with watching(registry, tmp_path) as made:
+        yield made
+
+
+def parameters(quorum: int, keys: Sequence[SignerKey] = KEYS) -> Witnesses:
+    return Witnesses(tuple(str(key.verifier) for key in keys), quorum)
+
+
+async def cosigned(watched: Watched, quorum: int = 2) -> str:
+    """Have the newest head cosigned; the note, which is of exactly that head."""
+    head = watched.registry.head
+    note = await watched.client.cosign(head, parameters(quorum))
+    parameters(quorum).parsed.check(note.encode(), head.signed.checkpoint)
+    opened = open_checkpoint(note.encode(), watched.registry.log_key, watched.registry.clock_key)
+    assert opened.checkpoint == head.signed.checkpoint and opened.time == head.time
+    return note
+
+
+async def test_a_quorum_cosigns_exactly_the_head_that_is_asked_for(watched: Watched) -> None:
+    for seq in range(4):
+        await cosigned(watched, quorum=3)
+        await cosigned(watched)
+        await log(watched.registry, ballot(watched.registry, seq), VOTER)
+    await cosigned(watched, quorum=3)
+    for cosigner in watched.cosigners.values():
+        latest = cosigner.latest(ORIGIN)
+        assert latest is not None and latest.checkpoint == watched.registry.head.signed.checkpoint
+
+
+async def test_who_is_down_is_missed_only_when_the_quorum_needs_it(watched: Watched) -> None:
+    watched.down("w2.example")
+    note = await cosigned(watched)
+    assert "w2.example" not in note
+    before = watched.registry.head
+    with pytest.raises(Unavailable) as refusal:
+        await watched.client.cosign(before, parameters(3))
+    assert refusal.value.code == "witness.quorum"
+    assert watched.registry.head is before
+
+
+async def test_a_witness_that_the_parameters_do_not_list_counts_for_nothing(watched: Watched) -> None:
+    watched.down("w1.example")
+    with pytest.raises(Unavailable):
+        await watched.client.cosign(watched.registry.head, parameters(2, [KEYS[0], KEYS[1], witness_key("unreached.example")]))
+    note = await watched.client.cosign(watched.registry.head, parameters(1, KEYS[1:2]))
+    assert "w2.example" in note and "w3.example" not in note
+
+
+async def test_a_client_that_forgot_what_was_cosigned_learns_it(watched: Watched, tmp_path: Path) -> None:
+    await cosigned(watched, quorum=3)
+    await log(watched.registry, ballot(watched.registry), VOTER)
+    names = [WitnessName(f"https://{key.name}", key.verifier) for key in KEYS]
+    forgetful = WitnessClient(names, WitnessNetwork(hosts=watched.hosts), watched.registry._leader, watched.registry._reader)
+    assert await forgetful.cosign(watched.registry.head, parameters(3))
+    await forgetful.close()
+
+
+async def test_a_witness_of_another_history_is_left_out_and_cried_about(watched: Watched, tmp_path: Path) -> None:
+    head = watched.registry.head
+    for name, size in (("w1.example", head.size), ("w3.example", head.size - 1)):
+        other = replace(head.signed.checkpoint, root=b"\5" * 32, size=size)
+        cosigner = watched.cosigners[name]
+        cosigner._latest[ORIGIN] = replace(head.signed, checkpoint=other)
+    with capture_logs() as logged, pytest.raises(Unavailable):
+        await watched.client.cosign(head, parameters(2))
+    cried = [(entry["log_level"], entry["witness"]) for entry in logged if entry["event"] == "not witnessed"]
+    assert sorted(cried) == [("critical", "w1.example"), ("critical", "w3.example")]
+
+
+def answering(status: int, body: bytes) -> Answer:
+    async def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(status, stream=httpx.ByteStream(body))
+
+    return answer
+
+
+def sizes_without_end() -> Answer:
+    async def answer(request: httpx.Request) -> httpx.Response:
+        old = int(request.content.split(b"\n")[0].removeprefix(b"old "))
+        return httpx.Response(409, stream=httpx.ByteStream(b"%d\n" % (old ^ 1)))
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        answering(200, b""),
+        answering(200, b"thanks\n"),
+        answering(200, b"x" * 100_000),
+        answering(200, "— w1.example AAAA\n".encode()),
+        answering(409, b"two\n"),
+        answering(409, b"-1\n"),
+        answering(409, b"\xff"),
+        answering(409, b"9999999\n"),
+        answering(404, b""),
+        answering(500, b""),
+        answering(301, b""),
+        sizes_without_end(),
+    ],
+)
+async def test_an_answer_that_is_none_counts_for_nothing(watched: Watched, answer: Answer) -> None:
+    watched.hosts["w1.example"] = answer
+    before = watched.registry.head
+    assert "w1.example" not in await cosigned(watched)
+    with capture_logs() as logged, pytest.raises(Unavailable):
+        await watched.client.cosign(before, parameters(3))
+    assert not [entry for entry in logged if entry["event"] == "not witnessed"], "it was complained of already"
+    assert watched.registry.head is before
+
+
+async def test_the_cosignature_of_another_witness_is_not_taken_for_its_own(watched: Watched) -> None:
+    watched.hosts["w1.example"] = watched.hosts["w2.example"]
+    assert "w1.example" not in await cosigned(watched)
+
+
+async def test_a_witness_that_does_not_answer_holds_nobody_up_for_long(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = asyncio.Event()
+
+    async def never(request: httpx.Request) -> httpx.Response:
+        asked.set()
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    watched.hosts["w3.example"] = never
+    await cosigned(watched)  # the quorum is there without it
+    monkeypatch.setattr(log_witnesses, "_PATIENCE", 0.2)
+    with pytest.raises(Unavailable):
+        await watched.client.cosign(watched.registry.head, parameters(3))
+    assert asked.is_set()
+
+
+@asynccontextmanager
+async def running(watched: Watched) -> AsyncIterator[None]:
+    task = asyncio.create_task(watched.client.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def published(watched: Watched, names: set[str]) -> Head:
+    """Wait until the newest head is published with these witnesses' cosignatures."""
+    async with asyncio.timeout(20):
+        while True:
+            head = watched.registry.head
+            lines = head.published.note.decode()
+            if head.published.size == head.size and {key.name for key in KEYS if key.name in lines} == names:
+                return head
+            await asyncio.sleep(0.01)
+
+
+async def test_what_is_released_is_cosigned_and_published(watched: Watched) -> None:
+    registry, everybody = watched.registry, {key.name for key in KEYS}
+    async with running(watched):
+        await published(watched, everybody)
+        for seq in range(3):
+            await log(registry, ballot(registry, seq), VOTER)
+        head = await published(watched, everybody)
+        Quorum(tuple(key.verifier for key in KEYS), 3).check(head.published.note, head.signed.checkpoint)
+        assert not any(key.name in head.note.decode() for key in KEYS), "receipts have the head's own note"
+        watched.down("w1.example")
+        await log(registry, ballot(registry, 3), VOTER)
+        await published(watched, everybody - {"w1.example"})
+        renewed = registry.head
+        await registry._leader.renew()
+        assert registry.head is not renewed and registry.head.witnessed is not None
+        await published(watched, everybody - {"w1.example"})
+
+
+async def test_readers_get_a_witnessed_checkpoint_though_writers_are_ahead(watched: Watched, web: Web) -> None:
+    registry, alice = watched.registry, domain_signer("alice.example")
+    web.serve(alice)
+    old, new = publication(alice), publication(alice, version="2.0")
+    await publish(registry, alice, old)
+    async with running(watched):
+        witnessed = (await published(watched, {key.name for key in KEYS})).published
+    views = Views(registry)
+    await publish(registry, alice, new)
+    assert registry.head.size > witnessed.size
+    path = old.body.uri.removeprefix(f"https://{ORIGIN}")
+    assert (await views.checkpoint()).body == witnessed.note
+    bundle = parse_bundle((await views.bundle(path, None)).body)
+    assert bundle.checkpoint == witnessed.note
+    since = parse_bundle((await views.bundle(path, witnessed.size)).body)
+    assert (since.checkpoint, since.consistency) == (witnessed.note, ())
+    assert parse_bundle((await views.bundle(path, registry.head.size)).body).consistency is None, "it has not seen as much"
+    assert parse_bundle((await views.topic_bundle(old.body.topic, None)).body).checkpoint == witnessed.note
+    newest = parse_bundle((await views.bundle(path.replace("/1.0", "/2.0"), None)).body)
+    assert newest.checkpoint == registry.head.note, "what is so new is shown at the head that has it"
+
+
+async def test_without_witnesses_for_too_long_the_newest_head_is_published(registry: Registry) -> None:
+    head = registry.head
+    witnessed = head.cosigned(b"")
+    later = replace(head, signed=replace(head.signed, time=head.time + 2 * RENEWAL), witnessed=witnessed)
+    assert later.published is witnessed
+    too_late = replace(head, signed=replace(head.signed, time=head.time + 2 * RENEWAL + 1), witnessed=witnessed)
+    assert too_late.published is too_late
+    assert head.published is head
+
+
+async def test_an_older_head_does_not_replace_a_newer_one(watched: Watched) -> None:
+    registry = watched.registry
+    older = registry.head.cosigned(b"")
+    await log(registry, ballot(registry), VOTER)
+    newer = registry.head.cosigned(b"")
+    registry._leader.witness(newer)
+    registry._leader.witness(older)
+    assert registry.head.witnessed is newer
