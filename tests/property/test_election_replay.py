@@ -63,6 +63,7 @@ class Notes:
     reports: list[Said] = field(default_factory=list)
     ballots: dict[int, Tiered] = field(default_factory=dict)
     equivocations: list[tuple[int, Pair]] = field(default_factory=list)
+    favourites: dict[int, set[int]] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -136,15 +137,22 @@ class Notes:
         counted = self.counting(epoch, "failed")
         return [{pair for pair in counted if counted[pair] == document} for document in range(DOCUMENTS)]
 
+    def loyally(self, agreed: list[set[Pair]]) -> dict[int, set[int]]:
+        """For each agent with reports the documents with most counterparties; of these those that were it before, if any."""
+        favourites = {}
+        for agent in {agent for pairs in agreed for pair in pairs for agent in pair}:
+            met = [sum(agent in pair for pair in pairs) for pairs in agreed]
+            foremost = {document for document in range(DOCUMENTS) if met[document] == max(met)}
+            favourites[agent] = foremost & self.favourites.get(agent, set()) or foremost
+        return favourites
+
     def recount(self) -> dict[str, Any]:
         """What the decision has to say of who counts, what is voted on, and how."""
         agreed = self.agreed()
         barred = self.barred(self.log.epoch)
         explicit = {agent: tiers for agent, tiers in self.ballots.items() if tiers and agent not in barred}
-        implied = {}
-        for agent in {agent for pairs in agreed for pair in pairs for agent in pair} - explicit.keys():
-            met = [sum(agent in pair for pair in pairs) for pairs in agreed]
-            implied[agent] = (tuple(document for document in range(DOCUMENTS) if met[document] == max(met)),)
+        self.favourites = self.loyally(agreed)
+        implied = {agent: (tuple(liked),) for agent, liked in self.favourites.items() if agent not in explicit}
         ranks = [ranks_of(tiers, DOCUMENTS) for tiers in (explicit | implied).values()]
 
         def preferring(a: int, b: int) -> int:
