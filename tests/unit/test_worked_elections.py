@@ -1,0 +1,144 @@
+"""Elections worked by hand beyond the order: weights, clusters and the quorum, NONE, a succession. The tables, as they stand in
+docs/specification/election.md, are what the product computes."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+from elections import count_of
+from simulated_log import SUFFIXES
+
+from treaty_consensus.election.arithmetic import ONE
+from treaty_consensus.election.ballot import Ballots, Implied, Tiers, count, votes
+from treaty_consensus.election.defaults import development_parameters
+from treaty_consensus.election.principals import SuffixList, Voices
+from treaty_consensus.election.rule import Poll, Shortfall, Standing, advance
+from treaty_consensus.kinds import NONE
+
+SPECIFICATION = (Path(__file__).parents[2] / "docs" / "specification" / "election.md").read_text(encoding="utf-8")
+PARAMETERS = development_parameters()
+READY = Standing("provisional", provisional=2)
+
+
+def tiers(order: str) -> Tiers:
+    """`A>BC` ranks A over B and C, which are tied; N is NONE."""
+    return tuple(tuple(NONE if choice == "N" else choice for choice in tier) for tier in order.split(">"))
+
+
+def shown(text: str) -> None:
+    assert text in SPECIFICATION, text
+
+
+def number(value: int, unit: int = 1) -> str:
+    """A weight in units, with a decimal point where it needs one."""
+    exact = Fraction(value, unit)
+    return str(exact.numerator) if exact.denominator == 1 else f"{float(exact):.2f}"
+
+
+def matrix(poll: Poll, unit: int = 1) -> str:
+    names = [*poll.candidates, "N"]
+    rows = [["", *names], *([a, *(number(v, unit) for v in row)] for a, row in zip(names, poll.count.pairwise, strict=True))]
+    return "\n".join("  ".join(f"{cell:>2}" if place else f"{cell:1}" for place, cell in enumerate(row)) for row in rows)
+
+
+def test_fading_ripening_and_shares() -> None:
+    epoch, unit = 10, ONE // 32
+    ballots, voices = Ballots(), Voices()
+    voices.read_domains_by("suffixes", SuffixList(SUFFIXES))
+    voices.grant("s.example", "did:wba:s.example:agent")
+    lines = ["principal  cluster  w  ballot  a  b  counts"]
+    made = [
+        ("p", "X", "A>B", 0, 2),
+        ("q", "X", "A", 1, 1),
+        ("r", "X", "A", 0, 0),
+        ("s", "Y", "B>A", 0, 1),
+        ("s", "Y", "N", 0, 1),
+        ("t", "Y", "B", 1, 2),
+        ("u", "Z", "AB", 2, 2),
+    ]
+    for place, (principal, _, order, age, held) in enumerate(made):
+        did = f"did:wba:{principal}.example" + (":agent" if place and principal == made[place - 1][0] else "")
+        ballots.cast(did, tiers(order), epoch - held)
+        ballots.cast(did, tiers(order), epoch - age)
+    made.append(("v", "Z", "(B)", 0, 0))
+    weights = {f"{principal}.example": ONE // 2 if principal == "r" else ONE for principal, *_ in made}
+    clusters = {f"{principal}.example": cluster for principal, cluster, *_ in made}
+    cast = votes(ballots, {"v.example": Implied(("B",), epoch, epoch)}, weights, voices, epoch, horizon=2)
+    for row, (principal, cluster, order, age, held) in enumerate(made):
+        assert (cast.age[row], cast.held[row]) == (age, held)
+        weight = "½" if principal == "r" else "1"
+        counts = number(int(cast.weight[row]), unit)
+        lines.append(f"{principal}          {cluster}        {weight}  {order:6}  {age}  {held}  {counts:>6}")
+    shown("\n".join(lines))
+
+    poll = Poll(PARAMETERS, count(cast, ("A", "B"), clusters))
+    shown(f"W {number(cast.total, unit)}, κ {number(poll.cap, unit)}, q {number(poll.quorum, unit)}\n\nV\n{matrix(poll, unit)}")
+    sides = (poll.support("A"), poll.opposition("A"), poll.support("B"), poll.opposition("B"))
+    shown("Q(A) {}, Q'(A) {}, Q(B) {}, Q'(B) {}; order A B N".format(*(number(side, unit) for side in sides)))
+    assert [poll.count.choices[n] for n in poll.ranking.order] == ["A", "B", NONE]
+    assert poll.provisional_shortfalls("A") == []
+    assert poll.consensus_shortfalls("A", READY) == [Shortfall("ratio-over-none", 80 * unit, 98 * unit, NONE)]
+    shown("`ratio-over-none` 80 of 98")
+
+
+def test_none_and_the_quorum() -> None:
+    for text, missing in [
+        ("7 A (X), 1 A (Y), 2 N>A (Y), 2 N (Z)", [Shortfall("quorum", 2, 3)]),
+        ("7 A (X), 1 A (Y), 2 N>A (Y), 1 A (Z), 1 N (Z)", []),
+        ("7 A (X), 1 A (Y), 2 N>A (Y), 1 AN (Z), 1 N (Z)", [Shortfall("quorum", 2, 3)]),
+    ]:
+        cast: list[tuple[Tiers, int]] = []
+        clusters: dict[int, str] = {}
+        for part in text.split(", "):
+            voters, order, cluster = part.split(" ")
+            for _ in range(int(voters)):
+                clusters[len(cast)] = cluster.strip("()")
+                cast.append((tiers(order), 1))
+        poll = Poll(PARAMETERS, count_of(cast, ("A",), clusters))
+        assert (poll.count.total, poll.cap, poll.quorum) == (12, 1, 3)
+        over, under = poll.preferring("A")
+        shown(f"{text:50}  {over} : {under}     {poll.support('A')}      {poll.opposition('A')}")
+        assert poll.provisional_shortfalls("A") == []
+        assert poll.consensus_shortfalls("A", READY) == missing
+
+
+def test_a_succession() -> None:
+    standings = {"A": Standing("consensus")}
+    lines = ["epoch  ballots          A             B"]
+    for epoch, text in enumerate(
+        [
+            "7 B>A, 5 A>B",
+            "8 B>A, 4 A>B",
+            "7 B>A, 5 A>B",
+            "8 B>A, 4 A>B",
+            "4 B>A, 8 A>B",
+            "8 B>A, 4 A>B",
+            "8 B>A, 4 A>B",
+            "4 B, 8 N",
+            "8 B>A, 4 A>B",
+            "5 B, 7 N",
+            "5 B, 7 N",
+            "5 B, 7 N",
+            "6 B, 6 N",
+            "5 B, 7 N",
+            "5 B, 7 N",
+            "5 B, 7 N",
+            "5 B, 7 N",
+        ],
+        start=1,
+    ):
+        cast = []
+        for part in text.split(", "):
+            voters, order = part.split(" ")
+            cast += [(tiers(order), 1)] * int(voters)
+        standings = advance(Poll(PARAMETERS, count_of(cast, ("A", "B")), standings))
+        lines.append(f"{epoch:>5}  {text:15}  {described(standings['A']):12}  {described(standings['B'])}")
+    shown("\n".join(lines))
+
+
+def described(standing: Standing) -> str:
+    """The state, then the counters that are not 0."""
+    counters = {"provisional": "", "ahead": "ahead ", "failing": "failing ", "repealing": "repealing ", "suspect": "suspect "}
+    counted = [f"{word}{getattr(standing, name)}" for name, word in counters.items() if getattr(standing, name)]
+    return " ".join([standing.state, *([", ".join(counted)] if counted else [])])
