@@ -1,0 +1,131 @@
+"""A registry with witnesses, each a process of its own: what it serves, and what it may decide."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import pytest
+from registries import TOPIC, Web, ballot, contents, log, settings_for
+from signers import NOW, ORIGIN, domain_signer
+from witness_process import WitnessProcess, witness_process
+
+from treaty_consensus.audit import Replay
+from treaty_consensus.errors import Malformed, Unavailable
+from treaty_consensus.kinds import Decision, Witnesses
+from treaty_consensus.log.checkpoint import open_checkpoint
+from treaty_consensus.log.witness import Quorum
+from treaty_consensus.statement import Statement
+from treaty_registry.app import create_app
+from treaty_registry.registry import Registry
+from treaty_registry.settings import Settings, WitnessName
+from treaty_registry.witness.store import Store
+
+
+@dataclass
+class Witnessed:
+    """A registry's settings, and the two witnesses that its parameters want."""
+
+    settings: Settings
+    witnesses: list[WitnessProcess]
+    quorum: Quorum
+
+    @asynccontextmanager
+    async def open(self, web: Web) -> AsyncIterator[Registry]:
+        async with Registry.open(self.settings, clock=lambda: datetime.fromtimestamp(NOW, UTC), resolve=web.resolve) as registry:
+            yield registry
+
+
+@pytest.fixture
+async def witnessed(tmp_path: Path, database: str, web: Web) -> AsyncIterator[Witnessed]:
+    folders = [tmp_path / "w1", tmp_path / "w2"]
+    keys = []
+    for folder in folders:
+        with Store(folder).held():
+            keys.append(str(Store(folder).key(f"{folder.name}.example").verifier))
+    file = tmp_path / "parameters.toml"
+    file.write_text(f'electorate = "development"\n[witnesses]\nquorum = 2\nkeys = {keys}\n')
+    settings = replace(settings_for(tmp_path / "registry", database), parameters=file)
+    made = Witnessed(settings, [], Witnesses(tuple(keys), 2).parsed)
+    async with made.open(web) as registry:
+        log_key = registry.log_key
+    async with witness_process(folders[0], log_key) as first, witness_process(folders[1], log_key) as second:
+        made.witnesses = [first, second]
+        made.settings = replace(settings, witnesses=(first.at, second.at))
+        yield made
+
+
+async def test_decisions_rest_on_what_the_witnesses_have_seen(witnessed: Witnessed, web: Web) -> None:
+    voter = domain_signer("voter.example")
+    web.serve(voter)
+    async with witnessed.open(web) as registry:
+        await log(registry, ballot(registry, 0, "ab" * 32), voter)
+        await log(registry, ballot(registry, 0, "ab" * 32, topic="another/topic"), voter)
+        head = registry.head
+        decided = await registry.decide()
+        assert [item.decision.topic for item in decided] == ["another/topic", TOPIC]
+        for item in decided:
+            assert item.decision.input.size == head.size and item.decision.input.witnessed is not None
+            witnessed.quorum.check(item.decision.input.witnessed.encode(), head.signed.checkpoint)
+        leaves = await registry.leaves(range(registry.head.size))
+        replay = Replay()
+        taken = [replay.append(leaves[index]) for index in sorted(leaves)]
+        assert [made.body for made in taken if isinstance(made, Statement) and isinstance(made.body, Decision)] == [
+            item.decision for item in decided
+        ]
+
+
+async def test_without_them_nothing_is_decided_and_the_rest_goes_on(witnessed: Witnessed, web: Web) -> None:
+    voter = domain_signer("voter.example")
+    web.serve(voter)
+    async with witnessed.open(web) as registry:
+        await log(registry, ballot(registry, 0, "ab" * 32), voter)
+        await witnessed.witnesses[1].kill()
+        before = registry.head.size
+        with pytest.raises(Unavailable) as refusal:
+            await registry.decide()
+        assert refusal.value.code == "witness.quorum"
+        assert registry.head.size == before
+        await log(registry, ballot(registry, 1, "cd" * 32), voter)
+        await witnessed.witnesses[1].start()
+        (decided,) = await registry.decide()
+        assert decided.decision.input.size == before + 1
+    async with witnessed.open(web) as registry:
+        known = await contents(registry)
+        assert await registry.decide(), "the next epoch counts the same ballot"
+        assert await contents(registry) != known
+
+
+async def test_the_checkpoint_carries_their_cosignatures(witnessed: Witnessed, web: Web) -> None:
+    async with witnessed.open(web) as registry:
+        transport = httpx.ASGITransport(create_app(registry))  # type: ignore[arg-type]  # the two spell ASGI's types differently
+        async with httpx.AsyncClient(transport=transport, base_url=f"https://{ORIGIN}") as api, asyncio.timeout(30):
+            note = b""
+            while len(note.splitlines()) < 8:  # text, empty line, log, clock and two witnesses
+                await asyncio.sleep(0.05)
+                note = (await api.get("/checkpoint")).content
+        signed = open_checkpoint(note, registry.log_key, registry.clock_key)
+        witnessed.quorum.check(note, signed.checkpoint)
+        assert (signed.checkpoint, signed.time) == (registry.head.signed.checkpoint, NOW)
+
+
+@pytest.mark.parametrize("text", ["", "https://w.example", "https://w.example#x", "http://w.example#KEY", "w.example#KEY"])
+def test_a_witness_is_named_by_url_and_key(text: str) -> None:
+    key = "w1.example+11c8f4c8+BEtCePP28bkSi/ZxLF65+cydHDRh+AhwUc5Okowfb9iu"
+    assert str(WitnessName.parse(f"https://w.example/x/#{key}").key) == key
+    with pytest.raises(Malformed) as refusal:
+        WitnessName.parse(text.replace("KEY", key))
+    assert refusal.value.code == "settings.witness"
+
+
+def test_one_witness_under_two_names_is_no_two(tmp_path: Path) -> None:
+    key = "w1.example+11c8f4c8+BEtCePP28bkSi/ZxLF65+cydHDRh+AhwUc5Okowfb9iu"
+    witness = WitnessName.parse(f"https://w.example#{key}")
+    with pytest.raises(Malformed) as refusal:
+        Settings(data=tmp_path, witnesses=(witness, witness))
+    assert refusal.value.code == "witness.keys"
