@@ -344,7 +344,7 @@ class Registry:
 
     async def _state_parameters(self, draft: Draft) -> Verified:
         for digest, data in draft.blobs.items():
-            await self._uploads.hold(digest, data)
+            await self._uploads.hold_own(digest, data)
         return self._operator.state(draft.parameters, issued=self.clock())
 
     async def _log_own(self, verified: Verified) -> None:

@@ -49,10 +49,10 @@ def crash_now(*arguments: Any) -> Any:
     raise Crash
 
 
-_hold = Uploads.hold
+_hold = Uploads.hold_own
 
 
-async def crash_after_holding(uploads: Uploads, sha256: str, data: bytes) -> bool:
+async def crash_after_holding(uploads: Uploads, sha256: str, data: bytes) -> None:
     await _hold(uploads, sha256, data)
     raise Crash
 
@@ -68,8 +68,8 @@ async def opened(folder: Path, database: str, web: Web, now: int) -> AsyncIterat
 @pytest.mark.parametrize(
     ("step", "committed"),
     [
-        ((Uploads, "hold", crash), False),
-        ((Uploads, "hold", crash_after_holding), False),
+        ((Uploads, "hold_own", crash), False),
+        ((Uploads, "hold_own", crash_after_holding), False),
         ((log_tables, "look_up", crash), False),
         ((log_tables, "append", crash), False),
         ((log_tables, "_apply_blobs", crash), False),

@@ -23,6 +23,7 @@ from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.errors import Unavailable
 from treaty_consensus.kinds import MAX_TRANSCRIPT, Witnesses
 from treaty_consensus.log.checkpoint import Checkpoint
+from treaty_registry.admission import uploads
 from treaty_registry.log.entry import Logged
 from treaty_registry.log.witnesses import WitnessClient
 from treaty_registry.operator.parameters import Draft
@@ -102,6 +103,17 @@ async def test_all_topics_of_an_epoch_are_decided_in_one_commit_whoever_writes_m
     assert len(second) == 4
     assert {decided.decision.epoch for decided in second} == {1}
     await replayed(registry)
+
+
+async def test_uploads_that_wait_keep_no_epoch_open(registry: Registry, web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    web.serve(*AGENTS)
+    await log(registry, ballot(registry), AGENTS[0])
+    monkeypatch.setattr(uploads, "MAX_WAITING", 0)
+    made = publication(AGENTS[0])
+    with pytest.raises(Unavailable) as refusal:
+        await publish(registry, AGENTS[0], made)
+    assert refusal.value.code == "quota.uploads"
+    assert [decided.decision.topic for decided in await registry.decide()] == [TOPIC]
 
 
 async def test_two_calls_close_two_epochs_one_after_the_other(registry: Registry, web: Web) -> None:

@@ -48,9 +48,12 @@ class Uploads:
             return False
         if await self._pool.fetchval("select coalesce(sum(size), 0) from pending_blobs") + len(data) > MAX_WAITING:
             raise Unavailable("quota.uploads", "Too many uploads wait for their statements.", fix="Send again in an hour.")
-        new = await self._pool.fetchval(_WAIT, bytes.fromhex(sha256), len(data), self._lifetime)
-        await self._blobs.put(sha256, data)
-        return bool(new)
+        return await self._store(sha256, data)
+
+    async def hold_own(self, sha256: str, data: bytes) -> None:
+        """`hold` for what the operator states: nobody keeps an epoch open by letting uploads wait. Raises `Gone`."""
+        if not await self._is_logged(sha256):
+            await self._store(sha256, data)
 
     async def present(self, named: Sequence[Blob]) -> dict[str, bytes]:
         """The bytes of all these blobs, none of which will expire before their statement is logged.
@@ -93,6 +96,11 @@ class Uploads:
             # The rows stay locked until the bytes are gone: an upload of the same bytes waits, and then stores them again.
             await self._delete({digest.hex() for digest in digests} - {row["sha256"].hex() for row in kept})
         return len(digests) - len(kept)
+
+    async def _store(self, sha256: str, data: bytes) -> bool:
+        new = await self._pool.fetchval(_WAIT, bytes.fromhex(sha256), len(data), self._lifetime)
+        await self._blobs.put(sha256, data)
+        return bool(new)
 
     async def _delete(self, digests: Collection[str]) -> None:
         for digest in digests:

@@ -101,7 +101,7 @@ class Decisions:
         blobs = {item.decision.transcript.sha256: item.transcript for item in due}
         blobs |= {item.decision.roll.sha256: item.roll for item in due}  # the same one for all of them
         for digest, data in blobs.items():
-            await self._uploads.hold(digest, data)
+            await self._uploads.hold_own(digest, data)
         bodies = await self._witnessed([item.decision for item in due], turn.head)
         signed = [self._operator.state(body, issued=self._clock()) for body in bodies]
         places = await turn.append(signed)
