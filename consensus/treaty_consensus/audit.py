@@ -151,7 +151,7 @@ class Replay:
             parsed = self._checked("audit.leaf", lambda: statement.parse(leaf))
             keys = {k: v for did in parsed.authors for k, v in keys_of(self._facts, did).items()}
             verified = self._checked("audit.signature", lambda: statement.verify(parsed, keys))
-            self._apply(verified, leaf)
+            self.apply(verified)
             return parsed
         entry = self._checked("audit.leaf", lambda: parse_sigstore_leaf(leaf))
         if isinstance(entry, CertificateLeaf):
@@ -163,9 +163,6 @@ class Replay:
 
     def apply(self, verified: Verified) -> None:
         """`append` for whoever has parsed and verified the statement already."""
-        self._apply(verified, verified.statement.leaf)
-
-    def _apply(self, verified: Verified, leaf: bytes) -> None:
         made, index = verified.statement, self.size
         if made.id in self._digests:
             self._fail("audit.duplicate", "repeats a statement that stands in the log already")
@@ -181,7 +178,7 @@ class Replay:
             case _:
                 self._evidence.observe(made, index, self._log.epoch)
         self._digests.add(made.id)
-        self._frontier.append(leaf_hash(leaf))
+        self._frontier.append(leaf_hash(made.leaf))
 
     def decide(self) -> list[Due]:
         """What closes the open epoch, in the order of the topics; nothing when no principal reported or voted in any topic. While

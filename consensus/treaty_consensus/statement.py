@@ -167,6 +167,7 @@ def parse(leaf: bytes) -> Statement:
         raise Malformed("statement.signatures", "The signatures of a statement are exactly those of `by`, in that order.")
     if any(len(signature) != 64 for signature in signatures):
         raise Malformed("statement.signatures", "An Ed25519 signature has 64 bytes.")
+    vars(statement)["leaf"] = leaf  # it is canonical: encoding it anew would give the same bytes
     return statement
 
 

@@ -11,10 +11,12 @@ to believe: nothing in the log says what it has to be.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import repeat
 from pathlib import Path
 
 from treaty_consensus.admit import identity_key
@@ -24,11 +26,12 @@ from treaty_consensus.facts import Facts
 from treaty_consensus.kinds import MAX_ROLL, Ballot, Blob, Decision, Genesis, Parameters, Report
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.note import VerifierKey
-from treaty_consensus.statement import Statement
+from treaty_consensus.statement import Statement, Verified
 
 from ..network.hosts import Network
 from ..store import Store
 from . import forks
+from .ahead import Ahead
 from .api import RegistryClient
 from .mirror import Mirror
 from .scratch import Scratch
@@ -37,6 +40,9 @@ from .trust import RegistryName
 Progress = Callable[[str, int, int], None]
 """Told what is being done (`mirror`, `replay`), how many leaves are done, and of how many."""
 
+_WORTH_PROCESSES = 8192
+"""Leaves of a log for which it is worth starting processes."""
+_BUNDLES_AHEAD = 8
 _RECENT_ROOTS = 65_536
 _KEPT_NOTES = 4096
 
@@ -105,16 +111,26 @@ async def audit(
         with Scratch(folder) as scratch:
             replay = Replay(blobs.get, facts=scratch.facts, digests=scratch.digests, anchors=wishes.anchors)
             run = _Audit(registry.key, mirror, replay, evidence, wishes.topic)
-            size = signed.checkpoint.size
-            for entries in mirror.entries():
-                await asyncio.to_thread(run.take, entries)
-                progress("replay", replay.size, size)
+            async for done in _replayed(run, signed.checkpoint.size):
+                progress("replay", done, signed.checkpoint.size)
             known = _known(replay.facts, wishes.anchors or ())
     replay.check_checkpoint(signed.checkpoint)
     if run.clock is not None:
         signed = open_checkpoint(signed.note, registry.key, run.clock)
     decisions = tuple(run.decisions)
     return AuditReport(registry.origin, signed, dict(run.leaves), decisions, run.witnesses, run.newest, known, run.is_open)
+
+
+async def _replayed(run: _Audit, size: int) -> AsyncIterator[int]:
+    """Replay the mirror, of `size` leaves; tells every now and then how many are done."""
+    waiting: deque[tuple[list[bytes], Future[list[Verified | None]] | None]] = deque()
+    with Ahead() as ahead:
+        for entries in run.mirror.entries():
+            waiting.append((entries, ahead.check(entries, run.replay.facts) if size >= _WORTH_PROCESSES else None))
+            if len(waiting) > _BUNDLES_AHEAD:
+                yield await asyncio.to_thread(run.take, *waiting.popleft())
+        while waiting:
+            yield await asyncio.to_thread(run.take, *waiting.popleft())
 
 
 @dataclass(frozen=True)
@@ -158,25 +174,31 @@ class _Audit:
         self._old_root = lru_cache(_KEPT_NOTES)(self.mirror.root_at)
         self._remember_root()
 
-    def take(self, entries: list[bytes]) -> None:
-        """Replay some more leaves."""
-        for leaf in entries:
+    def take(self, leaves: list[bytes], checked: Future[list[Verified | None]] | None) -> int:
+        """Replay some more leaves, which were checked ahead or were not; returns how many there are by now."""
+        for leaf, verified in zip(leaves, checked.result() if checked else repeat(None, len(leaves)), strict=True):
             index = self.replay.size
-            taken = self.replay.append(leaf)
+            if verified is None:
+                taken = self.replay.append(leaf)
+            else:
+                self.replay.apply(verified)
+                taken = verified.statement
             self._remember_root()
-            if not isinstance(taken, Statement):
-                self.leaves["sigstore"] += 1
-                continue
-            self.leaves[taken.type] += 1
-            match taken.body:
-                case Genesis():
-                    self._check_genesis(taken.body)
-                case Parameters():
-                    self.is_open |= taken.body.reputation is not None
-                case Decision():
-                    self._note_decision(index, taken.id, taken.body)
-                case Report() | Ballot():
-                    self._hear(index, taken.body.seen_checkpoint)
+            self.leaves[taken.type if isinstance(taken, Statement) else "sigstore"] += 1
+            if isinstance(taken, Statement):
+                self._look_at(index, taken)
+        return self.replay.size
+
+    def _look_at(self, index: int, made: Statement) -> None:
+        match made.body:
+            case Genesis():
+                self._check_genesis(made.body)
+            case Parameters():
+                self.is_open |= made.body.reputation is not None
+            case Decision():
+                self._note_decision(index, made.id, made.body)
+            case Report() | Ballot():
+                self._hear(index, made.body.seen_checkpoint)
 
     def _check_genesis(self, genesis: Genesis) -> None:
         if genesis.log_key != str(self.key):
