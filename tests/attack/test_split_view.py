@@ -20,7 +20,7 @@ from treaty_consensus.log.equivocation import Equivocation
 from treaty_consensus.log.note import SignerKey, add_signatures
 from treaty_consensus.log.witness import AddCheckpoint, Quorum, cosignature
 from treaty_registry.witness.cosigner import Cosigner
-from treaty_registry.witness.store import Store
+from treaty_registry.witness.records import Store
 
 TWO_OF_THREE = Quorum.parse(VKEYS, 2)
 

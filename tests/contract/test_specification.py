@@ -40,7 +40,7 @@ from treaty_consensus import canonical, did, errors, kinds, protocol, sigstore_t
 from treaty_consensus.did import did_key, did_key_id
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import archive, manifest, wheel
-from treaty_consensus.log import note, proof
+from treaty_consensus.log import equivocation, note, proof, witness
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_registry.admission import uploads
 from treaty_registry.catalogue import queries, search
@@ -63,7 +63,10 @@ OWNERS = {
     "README.md": ["canonical.py"],
     "statements.md": ["statement.py", "kinds.py", "admit.py", "facts.py"],
     "protocols.md": ["treaty_consensus/protocol.py", "did.py", "egress.py"],
-    "log.md": ["treaty_consensus/log/*.py", "sigstore_leaf.py", "treaty_consensus/audit.py", "registries/audit.py", "mirror.py"],
+    "log.md": [
+        *("treaty_consensus/log/*.py", "sigstore_leaf.py", "treaty_consensus/audit.py", "registries/audit.py", "mirror.py"),
+        *("treaty_registry/witness/*.py", "log/witnesses.py", "cli/equivocation.py"),
+    ],
     "handler-packages.md": ["handler/*.py", "attestation.py"],
     "bundles.md": ["verification/*.py", "fetch.py"],
     "hello-profile.md": [
@@ -124,7 +127,11 @@ CAPS = {
     ],
     "statements.md": [statement.MAX_LEAF, statement.MAX_PAYLOAD, kinds.MAX_WHEEL, kinds.MAX_BUNDLE, archive.MAX_ARCHIVE],
     "protocols.md": [protocol.MAX_DOCUMENT, protocol.MAX_CARD, protocol.MAX_URI, did.MAX_DID, egress.MAX_BODY],
-    "log.md": [note.MAX_NOTE_BYTES, note.MAX_SIGNATURES, proof.MAX_RECEIPT_BYTES, proof.MAX_EXTRA_BYTES, proof.MAX_PROOF_HASHES],
+    "log.md": [
+        *(note.MAX_NOTE_BYTES, note.MAX_SIGNATURES, proof.MAX_RECEIPT_BYTES, proof.MAX_EXTRA_BYTES, proof.MAX_PROOF_HASHES),
+        *(witness.MAX_REQUEST, witness.MAX_PROOF_LINES, witness.MAX_COSIGNERS, witness.MAX_COSIGNER_NAME),
+        equivocation.MAX_EQUIVOCATION,
+    ],
     "handler-packages.md": [
         *(archive.MAX_ARCHIVE, archive.MAX_CONTENT, archive.MAX_FILES, archive.MAX_NAME, wheel.MAX_FILENAME),
         *(manifest.MAX_MANIFEST, manifest.MAX_OPERATIONS, manifest.MAX_ROLES, manifest.MAX_SCHEMA_NODES, manifest.MAX_TEXT),

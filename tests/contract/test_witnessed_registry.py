@@ -24,7 +24,7 @@ from treaty_consensus.statement import Statement
 from treaty_registry.app import create_app
 from treaty_registry.registry import Registry
 from treaty_registry.settings import Settings, WitnessName
-from treaty_registry.witness.store import Store
+from treaty_registry.witness.records import Store
 
 
 @dataclass

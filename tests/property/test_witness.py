@@ -21,7 +21,7 @@ from treaty_consensus.log.merkle import MAX_SIZE, consistency_roots, verify_cons
 from treaty_consensus.log.note import sign
 from treaty_consensus.log.witness import AddCheckpoint, SizeConflict, cosignature
 from treaty_registry.witness.cosigner import Cosigner
-from treaty_registry.witness.store import Store
+from treaty_registry.witness.records import Store
 
 SIZE = 40
 HISTORIES = (History.of(leaves(SIZE)), *(History.of(leaves(SIZE, fork_at=at)) for at in (0, 7, 16, 33)))

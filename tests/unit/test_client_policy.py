@@ -10,8 +10,14 @@ import pytest
 from treaty_client import policy
 from treaty_client.policy import Policy, load_policy
 from treaty_consensus.errors import Malformed
+from treaty_consensus.log.witness import Quorum
 
 ALICE = "did:wba:alice.example"
+VKEYS_IN_DOCUMENTATION = [
+    "w1.example+11c8f4c8+BEtCePP28bkSi/ZxLF65+cydHDRh+AhwUc5Okowfb9iu",
+    "w2.example+f4cdfafa+BPG7LsTqzdoCg6bxHCtaGB6aiE6H29oo6MK8jL61umPv",
+    "w3.example+8ec7334c+BNN3mXXtxmksQZESfVAyd+dQJgv0jd6rDW1/bQn754bK",
+]
 
 
 def test_by_default_nothing_runs_and_nothing_is_told() -> None:
@@ -65,6 +71,7 @@ def test_the_documented_example_is_a_policy(tmp_path: Path) -> None:
         ],
         registries=["registry.example"],
         tenures={"did:wba:example.com": 1},
+        witnesses=Quorum.parse(VKEYS_IN_DOCUMENTATION, 2),
     )
 
 
@@ -74,7 +81,21 @@ def test_an_absent_file_is_the_default(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["publishers = 1", "publisher = []", "max_age = 'x'", "isolation = 'chroot'", "=", "publishers = ['x']", "[[signers]]"],
+    [
+        "[witnesses]",
+        "[witnesses]\nquorum = 1\nkeys = ['w1.example']",
+        f"[witnesses]\nquorum = 4\nkeys = {VKEYS_IN_DOCUMENTATION}",
+        f"[witnesses]\nquorum = 0\nkeys = {VKEYS_IN_DOCUMENTATION}",
+        f"[witnesses]\nquorum = 1\nkeys = {VKEYS_IN_DOCUMENTATION[:1] * 2}",
+        f"[witnesses]\nquorum = 1\nurls = []\nkeys = {VKEYS_IN_DOCUMENTATION}",
+        "publishers = 1",
+        "publisher = []",
+        "max_age = 'x'",
+        "isolation = 'chroot'",
+        "=",
+        "publishers = ['x']",
+        "[[signers]]",
+    ],
 )
 def test_a_policy_that_cannot_be_meant_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "policy.toml"

@@ -19,7 +19,7 @@ from treaty_consensus.log.equivocation import SUFFIX, Equivocation
 from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey
 from treaty_consensus.log.witness import SizeConflict, cosignature
 from treaty_registry.witness.cosigner import Cosigner
-from treaty_registry.witness.store import Store
+from treaty_registry.witness.records import Store
 
 HISTORY = History.of(leaves(40))
 FORK = History.of(leaves(40, fork_at=5))

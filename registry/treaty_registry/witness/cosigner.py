@@ -13,7 +13,7 @@ from treaty_consensus.log.equivocation import contradiction
 from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey, sign, signature_lines
 from treaty_consensus.log.witness import AddCheckpoint, judge
 
-from .store import Store
+from .records import Store
 
 _log = structlog.get_logger(__name__)
 

@@ -27,7 +27,7 @@ from ..routes.requests import HttpRequest, read_body
 from ..routes.responses import problem_response
 from ..serving.representation import NO_STORE, TEXT
 from .cosigner import Cosigner
-from .store import Store
+from .records import Store
 
 
 @post("/add-checkpoint", status_code=HTTPStatus.OK, media_type=TEXT)
