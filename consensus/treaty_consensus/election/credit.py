@@ -37,7 +37,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from ..kinds import Credit
-from .arithmetic import ONE, decay, part
+from .arithmetic import HALVINGS, ONE, decay, part
 from .report import Agreed, Pair
 
 Reason: TypeAlias = Literal["reported", "elected"]
@@ -139,8 +139,9 @@ class Credits:
 
     def standings(self, epoch: int, horizon: int) -> dict[str, int]:
         """The standing at the end of `epoch` of everybody who has any, in units of 1 / ONE of a full credit."""
+        left = [decay(age, horizon) for age in range(epoch + 1)]
         return {
-            principal: sum(part(credit.amount, decay(epoch - credit.epoch, horizon)) for credit in credits)
+            principal: sum(part(credit.amount, left[epoch - credit.epoch]) for credit in credits)
             for principal, credits in self._earned.items()
         }
 
@@ -161,16 +162,20 @@ class _Ledger:
         if not new:
             return replace(fact, claims=tuple(claims))
         paid, firsts = dict(fact.reported), first_disjoint(self._clusters(report.pair) for report in new)
+        waiting = []
         for claim in claims:
             own = self._clusters(claim.pair)
-            place = next((place for place, theirs in firsts if not own & theirs), None)
+            place = next((place for place, theirs in firsts if own.isdisjoint(theirs)), None)
+            if place is None:
+                waiting.append(claim)
+                continue
             for principal in claim.pair:
-                if place is not None and principal not in paid:
+                if principal not in paid:
                     other = self._nearer(principal, new[place].pair)
                     paid[principal] = self._pay(principal, ONE // self.terms.report_share, "reported", key, other, claim)
-        waiting = tuple(claim for claim in claims if not paid.keys() >= set(claim.pair))
-        heard = fact.clusters.union(*(self._clusters(report.pair) for report in new))
-        return replace(fact, claims=waiting, clusters=heard, reported=paid)
+        heard = fact.clusters | {self.clusters[principal] for report in new for principal in report.pair}
+        open_claims = tuple(claim for claim in waiting if not (claim.pair.first in paid and claim.pair.second in paid))
+        return replace(fact, claims=open_claims, clusters=heard, reported=paid)
 
     def elected(self, key: _FactKey, fact: _Fact) -> _Fact:
         """Pay those whose reports on a fact were corroborated for its election, each once."""
@@ -190,15 +195,17 @@ class _Ledger:
 
     def _nearer(self, principal: str, pair: Pair) -> str:
         """Of two corroborators the one with which a principal shares more, so that no ring gains by pairing up anew."""
-        return max(pair, key=lambda other: self.shared.get((principal, other), 0))
+        first, second = (self.shared.get((principal, other), 0) for other in pair)
+        return pair.first if first >= second else pair.second
 
     def _live(self, claims: Iterable[_Claim]) -> Iterator[_Claim]:
         for claim in claims:
-            if self.epoch - claim.epoch < self.terms.epochs and all(principal in self.clusters for principal in claim.pair):
+            first, second = claim.pair
+            if self.epoch - claim.epoch < self.terms.epochs and first in self.clusters and second in self.clusters:
                 yield claim
 
     def _clusters(self, pair: Pair) -> frozenset[str]:
-        return frozenset(self.clusters[principal] for principal in pair)
+        return frozenset((self.clusters[pair.first], self.clusters[pair.second]))
 
 
 def first_disjoint(sets: Iterable[frozenset[str]]) -> list[tuple[int, frozenset[str]]]:
@@ -235,4 +242,4 @@ def _recent(fact: _Fact, epoch: int, horizon: int) -> _Fact:
 
 
 def _counting(credits: Iterable[Earned], epoch: int, horizon: int) -> Iterator[Earned]:
-    return (credit for credit in credits if decay(epoch - credit.epoch, horizon))
+    return (credit for credit in credits if epoch - credit.epoch < HALVINGS * horizon)
