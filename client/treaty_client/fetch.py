@@ -25,6 +25,7 @@ from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, TooLarge, TreatyError, Unavailable, Untrusted
 from treaty_consensus.kinds import Blob
 from treaty_consensus.log.checkpoint import SignedCheckpoint
+from treaty_consensus.log.witness import Quorum
 from treaty_consensus.protocol import ProtocolUri, is_verified_alias, parse_protocol_uri
 
 from .network.hosts import Network
@@ -256,7 +257,7 @@ class Fetcher:
             )
         if expected is None and name != str(uri):
             _check_claim(name, proven)
-        _narrate(proven, progress)
+        _narrate(proven, self.policy.witnesses, progress)
         wheel = await self._wheel(client, proven.handler.body.wheel)
         verified = await asyncio.to_thread(verify_handler, proven, wheel, self.policy, bundle=data)
         progress(Step.WHEEL, f"{verified.package.filename}, {len(wheel)} bytes, keeps the rules")
@@ -404,10 +405,11 @@ def _size(registry: TrustedRegistry) -> int | None:
         return registry.newest.checkpoint.size if registry.newest else None
 
 
-def _narrate(proven: ProvenProtocol, progress: Progress) -> None:
+def _narrate(proven: ProvenProtocol, witnesses: Quorum | None, progress: Progress) -> None:
     head = proven.evidence.checkpoint.checkpoint
     progress(Step.RESOLVE, f"{proven.uri}, at {proven.uri.origin}")
-    progress(Step.CHECKPOINT, f"{head.size} leaves, signed by the key you trust, cosigned by its clock")
+    who = f"its clock and {witnesses.needed} of your witnesses" if witnesses else "its clock"
+    progress(Step.CHECKPOINT, f"{head.size} leaves, signed by the key you trust, cosigned by {who}")
     progress(Step.INCLUSION, f"{len(proven.evidence.statements)} statements are in the log")
     progress(Step.STATEMENTS, f"signed and admissible; published by {proven.author}")
     progress(Step.DOCUMENT, f"{len(proven.document)} bytes, SHA-256 {proven.publish.document.sha256}")

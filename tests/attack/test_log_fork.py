@@ -13,10 +13,12 @@ from typing import Protocol
 import pytest
 from registries import Web, ballot, log, open_registry, refuse
 from signers import ORIGIN, key_signer
+from structlog.testing import capture_logs
 
 from treaty_consensus import kinds
 from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint
+from treaty_consensus.log.equivocation import Equivocation
 from treaty_consensus.log.merkle import verify_consistency
 from treaty_registry import registry as registry_module
 from treaty_registry.log.fence import read_fence
@@ -109,8 +111,18 @@ async def test_a_fork_by_a_copied_key_is_noticed_when_its_checkpoint_comes_back(
         await log(elsewhere, ballot(elsewhere, 1), VOTER)
         await log(registry, ballot(registry, 1, "ab" * 32), VOTER)
         victim = key_signer("shown the fork")
-        refusal = await refuse(registry, victim.statement(kinds.Ballot("topic/x", 0, (), elsewhere.head.note.decode())))
+        shown = victim.statement(kinds.Ballot("topic/x", 0, (), elsewhere.head.note.decode()))
+        with capture_logs() as logged:
+            refusal = await refuse(registry, shown)
         assert refusal.code == "log.forked"
+        (cried,) = [entry for entry in logged if entry["log_level"] == "critical"]
+        heads = Equivocation.parse(cried["proof"].encode()).verify()
+        assert {head.root for head in heads} == {elsewhere.head.root, registry.head.root}
+        await log(registry, ballot(registry, 2), VOTER)
+        with capture_logs() as logged:
+            await refuse(registry, shown)
+        first, second = Equivocation.parse(logged[0]["proof"].encode()).verify()
+        assert (first.root, second.root) == (elsewhere.head.root, registry.head.root)
         await log(registry, ballot(registry), victim)
 
 

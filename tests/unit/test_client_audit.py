@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
-from signers import signed
+from signers import Signer, signed
 from simulated_registry import ALICE, BASE_URL, BOB, NAME, OPERATOR, TOPIC, SimulatedRegistry, flipped, uri_of, with_echo
 
+from treaty_client.registries import ahead
+from treaty_client.registries import audit as auditing
 from treaty_client.registries.api import RegistryClient
 from treaty_client.registries.audit import AuditReport, audit
 from treaty_client.registries.mirror import Mirror
-from treaty_consensus import kinds
+from treaty_client.registries.scratch import RECENT, Scratch
+from treaty_consensus import canonical, kinds
+from treaty_consensus.did import encode_multikey
 from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
+from treaty_consensus.facts import IdentityFact
 from treaty_consensus.log.checkpoint import Checkpoint, open_checkpoint
+from treaty_consensus.log.equivocation import Equivocation
 from treaty_consensus.log.tiles import TILE_WIDTH
 from treaty_consensus.sigstore_leaf import CertificateLeaf
 
@@ -28,7 +36,7 @@ async def audited(registry: SimulatedRegistry, folder: Path) -> AuditReport:
 
 
 async def mirrored(registry: SimulatedRegistry, folder: Path) -> Mirror:
-    mirror = Mirror(folder, NAME.key)
+    mirror = Mirror(folder, NAME.key, folder.parent / "evidence")
     async with RegistryClient(BASE_URL, registry.network()) as client:
         await mirror.update(client, silent)
     return mirror
@@ -80,6 +88,68 @@ async def test_a_wrong_decision_is_found(tmp_path: Path) -> None:
     assert error.value.code == "audit.decision"
 
 
+async def test_a_wrong_decision_is_explained_from_what_it_names(tmp_path: Path) -> None:
+    registry = elected()
+    made = registry.statements()[-1][1]
+    assert isinstance(made.body, kinds.Decision)
+    transcript = canonical.parse_json(registry.blobs[made.body.transcript.sha256], limit=2**20)
+    transcript["ballots"]["explicit"] = 7
+    lie = msgspec.structs.replace(made.body, transcript=registry.put(canonical.dumps(transcript)))
+    fork = registry.rewritten(registry.size - 1, signed(lie, OPERATOR, issued=registry.now).leaf)
+    with pytest.raises(Untrusted, match=r"transcript\.ballots\.explicit = 7; recomputed from the log it is 2"):
+        await audited(fork, tmp_path)
+    fork.withdrawn.add(lie.transcript.sha256)
+    with pytest.raises(Untrusted, match="transcript"):
+        await audited(fork, tmp_path)
+    forgetful = fork.copy()
+    forgetful.withdrawn.add(lie.transcript.sha256)
+    with pytest.raises(Untrusted, match=r"body\.transcript\.sha256 = "):
+        await audited(forgetful, tmp_path / "anew")
+
+
+async def test_processes_find_what_one_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = grown(elected(), TILE_WIDTH)
+    alone = await audited(registry, tmp_path)
+    monkeypatch.setattr(auditing, "_WORTH_PROCESSES", 0)
+    assert await audited(registry, tmp_path) == alone
+
+
+async def test_what_was_signed_by_a_key_that_no_longer_speaks_is_refused_though_it_was_checked_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = grown(elected(), TILE_WIDTH)  # so that all identities are known when the last leaves are checked ahead
+    monkeypatch.setattr(auditing, "_WORTH_PROCESSES", 0)
+    old = registry.facts[f"identity/{ALICE.did}"]
+    assert isinstance(old, IdentityFact)
+    key = kinds.Key(ALICE.key_id, encode_multikey(BOB.public_key))
+    registry.add(kinds.Identity(ALICE.did, kinds.Blob("0" * 64, 5), (key,), 2, old.statement), OPERATOR)
+    ballot = signed(kinds.Ballot(TOPIC, 1, (), registry.checkpoint().decode()), ALICE, issued=registry.now)
+    index = registry.force(ballot.leaf)
+    with pytest.raises(Untrusted, match=f"Leaf {index} ") as error:
+        await audited(registry, tmp_path)
+    assert error.value.code == "audit.refused"
+    new = Signer(ALICE.did, ALICE.key_id, BOB.private_key)
+    made = signed(kinds.Ballot(TOPIC, 1, (), registry.checkpoint().decode()), new, issued=registry.now)
+    renewed = registry.rewritten(index, made.leaf)
+    assert (await audited(renewed, tmp_path / "anew")).leaves["ballot"] == 3
+
+
+async def test_a_process_that_is_killed_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auditing, "_WORTH_PROCESSES", 0)
+    monkeypatch.setattr(ahead, "_check_all", os._exit)
+    with pytest.raises(Unavailable) as error:
+        await audited(elected(), tmp_path)
+    assert error.value.code == "audit.process"
+
+
+async def test_a_disk_that_fails_is_told_of(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable) as error, Scratch(tmp_path) as scratch:
+        scratch.facts._database.execute("pragma max_page_count = 1")
+        for number in range(2 * RECENT):
+            scratch.digests.add(f"{number:064x}")
+    assert error.value.code == "audit.disk"
+
+
 async def test_a_leaf_that_breaks_a_rule_is_found(tmp_path: Path) -> None:
     registry = with_echo()
     registry.force(signed(kinds.Grant("alice.example", BOB.did), BOB, issued=registry.now).leaf)
@@ -94,8 +164,12 @@ async def test_a_witness_of_another_history_is_heard(tmp_path: Path) -> None:
     ballot = kinds.Ballot(TOPIC, 0, (), fork.checkpoint().decode())
     registry.add(ballot, ALICE)
     with pytest.raises(Untrusted) as error:
-        await audited(registry, tmp_path)
+        await audited(registry, tmp_path / "mirror")
     assert error.value.code == "audit.fork"
+    (proof,) = (tmp_path / "evidence").iterdir()
+    assert str(proof) in error.value.fix
+    first, second = Equivocation.parse(proof.read_bytes()).verify()
+    assert (first.root, second.size) == (fork.root(), registry.size)
 
 
 async def test_a_checkpoint_larger_than_the_log_was_then_is_of_another_history(tmp_path: Path) -> None:
@@ -160,7 +234,7 @@ async def test_an_interrupted_mirror_is_continued(tmp_path: Path) -> None:
     registry.tamper = fail_late
     with pytest.raises(Unavailable):
         await mirrored(registry, tmp_path)
-    assert Mirror(tmp_path, NAME.key).checkpoint() is None
+    assert Mirror(tmp_path, NAME.key, tmp_path / "evidence").checkpoint() is None
     registry.tamper = lambda path, body: body
     registry.requests.clear()
     mirror = await mirrored(registry, tmp_path)
@@ -176,19 +250,24 @@ async def test_entries_that_are_not_those_of_the_checkpoint_are_refused(tmp_path
     with pytest.raises(Untrusted) as error:
         await mirrored(registry, tmp_path)
     assert error.value.code == "mirror.root"
-    assert Mirror(tmp_path, NAME.key).checkpoint() is None
+    assert Mirror(tmp_path, NAME.key, tmp_path / "evidence").checkpoint() is None
 
 
 @pytest.mark.parametrize("more", [0, 10, 300])
 async def test_a_fork_does_not_replace_the_mirror(tmp_path: Path, more: int) -> None:
-    registry = with_echo()
-    await mirrored(registry, tmp_path)
+    registry, folder = with_echo(), tmp_path / "mirror"
+    shown = registry.size, registry.root()
+    await mirrored(registry, folder)
     fork = grown(registry.rewritten(5, registry.leaves[4]), more)
     with pytest.raises(Untrusted) as error:
-        await mirrored(fork, tmp_path)
+        await mirrored(fork, folder)
     assert error.value.code == "mirror.root"
-    mirror = await mirrored(grown(registry, 1), tmp_path)
+    mirror = await mirrored(grown(registry, 1), folder)
     assert [leaf for entries in mirror.entries() for leaf in entries] == registry.leaves
+    (kept,) = (tmp_path / "evidence").iterdir()
+    assert str(kept) in error.value.fix
+    heads = Equivocation.parse(kept.read_bytes()).verify()
+    assert {(head.size, head.root) for head in heads} == {shown, (fork.size, fork.root())}
 
 
 async def test_a_log_that_went_back_is_compared_with_the_mirror(tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ from treaty_registry.registry import Registry
 from treaty_registry.serving.views import Views
 from treaty_registry.settings import WitnessName
 from treaty_registry.witness.cosigner import Cosigner
-from treaty_registry.witness.server import create_app
 from treaty_registry.witness.records import Store
+from treaty_registry.witness.server import create_app
 
 KEYS = tuple(witness_key(f"w{number}.example") for number in (1, 2, 3))
 VOTER = key_signer("voter")

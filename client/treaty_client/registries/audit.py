@@ -104,7 +104,7 @@ async def audit(
     answer or the disk fails, and `NotFound` or `Gone` when it does not serve a suffix list. The replay takes memory in proportion
     to what the election counts; what it remembers of every leaf is on disk in `folder` while it runs.
     """
-    mirror = Mirror(folder, registry.key)
+    mirror = Mirror(folder, registry.key, evidence)
     async with RegistryClient(registry.base_url, network) as client:
         signed = await mirror.update(client, lambda done, total: progress("mirror", done, total))
         blobs = _Blobs(Store(folder), client, asyncio.get_running_loop())
@@ -240,7 +240,7 @@ class _Audit:
         if proof is None:
             fix = "Keep the mirror and publish this leaf: together they prove it."
         else:
-            fix = f"{forks.keep(self.evidence, proof)} proves it to anybody: treaty equivocation FILE. Send it to its operator."
+            fix = forks.advice(forks.keep(self.evidence, proof))
         return Untrusted(
             "audit.fork",
             f"Leaf {index} carries a checkpoint of {seen.checkpoint.size} leaves, signed by the log, whose root these leaves do "

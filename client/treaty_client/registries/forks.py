@@ -1,4 +1,4 @@
-"""Where proofs go that a log signed two histories (`treaty_consensus.log.equivocation`): HOME/evidence/
+"""How proofs that a log signed two histories are made (`treaty_consensus.log.equivocation`), and where they go: HOME/evidence/
 
     ORIGIN-HEX.equivocation.json       ORIGIN with "_" for ":", HEX = the first 16 digits of the file's SHA-256
 
@@ -7,12 +7,49 @@ The same proof found again is the same file; no file is ever replaced or deleted
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Collection
 from pathlib import Path
 
 from treaty_consensus.canonical import hex_digest
+from treaty_consensus.errors import TreatyError
+from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.equivocation import SUFFIX, Equivocation
+from treaty_consensus.log.merkle import Node, consistency_nodes, consistency_proof, root, root_nodes
+from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.log.tiles import node_hashes, tiles_for
 
 from .. import durable
+from .api import RegistryClient
+
+
+async def fetch_hashes(client: RegistryClient, nodes: Collection[Node], size: int) -> dict[Node, bytes]:
+    """The hashes of nodes of a tree of `size` leaves, from a registry's tiles and unproved. Raises as `RegistryClient.tile` and
+    `tiles.node_hashes`."""
+    tiles = tiles_for(nodes, size)
+    contents = await asyncio.gather(*(client.tile(tile) for tile in tiles))
+    return node_hashes(nodes, size, dict(zip(tiles, contents, strict=True)))
+
+
+async def document(client: RegistryClient, key: VerifierKey, note: bytes, other: bytes, folder: Path) -> Path | None:
+    """Prove that two checkpoints of a log contradict each other, with the registry's own tiles, and keep the proof in `folder`.
+
+    None when those tiles do not show it: they are not all there, or not of the larger checkpoint's tree.
+    """
+    try:
+        proof = await _prove(client, key, note, other)
+        return await asyncio.to_thread(keep, folder, proof)
+    except (TreatyError, OSError):  # what cannot be proved, or kept, is refused all the same
+        return None
+
+
+async def _prove(client: RegistryClient, key: VerifierKey, note: bytes, other: bytes) -> Equivocation:
+    old, new = sorted((open_checkpoint(each, key).checkpoint for each in (note, other)), key=lambda head: head.size)
+    if old.size == new.size:
+        return Equivocation.of(key, note, other)
+    hashes = await fetch_hashes(client, {*root_nodes(old.size), *consistency_nodes(old.size, new.size)}, new.size)
+    proof = tuple(consistency_proof(old.size, new.size, hashes))
+    return Equivocation.of(key, note, other, root=root(old.size, hashes), proof=proof)
 
 
 def keep(folder: Path, proof: Equivocation) -> Path:
@@ -22,3 +59,8 @@ def keep(folder: Path, proof: Equivocation) -> Path:
     if not path.exists():
         durable.write(path, data)
     return path
+
+
+def advice(kept: Path) -> str:
+    """What to do with a proof that was kept."""
+    return f"{kept} proves to anybody that this log signed two histories: treaty equivocation FILE. Send it to its operator."

@@ -8,20 +8,15 @@ can check, it is kept.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection
-
-from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, TooLarge, TreatyError, Untrusted
+from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, TooLarge, Untrusted
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
-from treaty_consensus.log.equivocation import Equivocation
-from treaty_consensus.log.merkle import Node, consistency_nodes, consistency_proof, root, root_nodes, verify_consistency
+from treaty_consensus.log.merkle import consistency_nodes, consistency_proof, verify_consistency
 from treaty_consensus.log.proof import Receipt
-from treaty_consensus.log.tiles import node_hashes, tiles_for
 from treaty_consensus.statement import Statement
 
 from ..verification.steps import Step, VerificationFailed
 from .api import RegistryClient
-from .forks import keep
+from .forks import advice, document, fetch_hashes
 from .trust import TrustedRegistries
 
 _ATTEMPTS = 8
@@ -75,7 +70,7 @@ class LogHead:
         Raises `Untrusted` (`log.rollback`) when the registry does not have them, and `Unavailable`.
         """
         try:
-            hashes = await self._hashes(consistency_nodes(old, new), new)
+            hashes = await fetch_hashes(self._client, consistency_nodes(old, new), new)
         except (NotFound, Gone, Malformed, TooLarge) as error:
             raise Untrusted(
                 "log.rollback",
@@ -89,28 +84,11 @@ class LogHead:
         contradict each other, the proof is written to `TrustedRegistries.evidence`, and the fix says where."""
         if not failure.evidence:
             return failure
-        try:
-            proof = await self._equivocation(*failure.evidence)
-            kept = await asyncio.to_thread(keep, self._registries.evidence, proof)
-        except (TreatyError, OSError):  # tiles that are missing or another tree's prove nothing; nor does a full disk
+        (one, another), key = failure.evidence, self._registries.get(self._origin).name.key
+        kept = await document(self._client, key, one, another, self._registries.evidence)
+        if kept is None:
             return failure
-        fix = f"{kept} proves to anybody that this log signed two histories: treaty equivocation FILE. Send it to its operator."
-        return VerificationFailed(failure.step, failure.code, failure.message, fix, evidence=failure.evidence)
-
-    async def _equivocation(self, note: bytes, other: bytes) -> Equivocation:
-        key = self._registries.get(self._origin).name.key
-        old, new = sorted((open_checkpoint(each, key).checkpoint for each in (note, other)), key=lambda head: head.size)
-        if old.size == new.size:
-            return Equivocation.of(key, note, other)
-        nodes = {*root_nodes(old.size), *consistency_nodes(old.size, new.size)}
-        hashes = await self._hashes(nodes, new.size)
-        proof = tuple(consistency_proof(old.size, new.size, hashes))
-        return Equivocation.of(key, note, other, root=root(old.size, hashes), proof=proof)
-
-    async def _hashes(self, nodes: Collection[Node], size: int) -> dict[Node, bytes]:
-        tiles = tiles_for(nodes, size)
-        contents = await asyncio.gather(*(self._client.tile(tile) for tile in tiles))
-        return node_hashes(nodes, size, dict(zip(tiles, contents, strict=True)))
+        return VerificationFailed(failure.step, failure.code, failure.message, advice(kept), evidence=failure.evidence)
 
     async def _check_consistency(self, old: SignedCheckpoint, new: SignedCheckpoint) -> None:
         before, after = old.checkpoint, new.checkpoint

@@ -37,6 +37,7 @@ from treaty_consensus.log.tiles import (
 
 from .. import durable
 from .api import RegistryClient
+from .forks import advice, document, keep
 
 _AT_ONCE = 8
 _KEPT_TILES = 1024
@@ -45,8 +46,10 @@ _KEPT_TILES = 1024
 class Mirror:
     """The mirror in `folder` of the log with that key. Every method raises `Untrusted` (`mirror.damaged`) on broken files."""
 
-    def __init__(self, folder: Path, key: VerifierKey) -> None:
+    def __init__(self, folder: Path, key: VerifierKey, evidence: Path) -> None:
+        """`evidence`: the folder for proofs that the log signed two histories."""
         self._folder = folder
+        self._evidence = evidence
         self._key = key
         self._tile = lru_cache(_KEPT_TILES)(self._read_tile)
 
@@ -71,8 +74,9 @@ class Mirror:
         before = self.checkpoint()
         size = signed.checkpoint.size
         if before is not None and size <= before.checkpoint.size:
-            if self.root_at(size) != signed.checkpoint.root:
-                raise self._wrong_root(self.root_at(size), signed)
+            proof = self.equivocation(signed)
+            if proof is not None:
+                raise self._wrong_root(self.root_at(size), signed, keep(self._evidence, proof))
             return before
         edge = self._edge(before)
         end = -(-size // TILE_WIDTH)
@@ -83,7 +87,8 @@ class Mirror:
                 edge = self._append(edge, bundle, entries)
                 progress(edge.size, size)
         if edge.root() != signed.checkpoint.root:
-            raise self._wrong_root(edge.root(), signed)
+            kept = await document(client, self._key, before.note, signed.note, self._evidence) if before else None
+            raise self._wrong_root(edge.root(), signed, kept)
         self._write_tiles(edge.tiles)
         durable.write(self._folder / "checkpoint", signed.note)
         return signed
@@ -183,12 +188,13 @@ class Mirror:
     def _path(self, tile: Tile | Bundle) -> Path:
         return self._folder / tile.path.removeprefix("/")
 
-    def _wrong_root(self, computed: bytes, signed: SignedCheckpoint) -> Untrusted:
+    def _wrong_root(self, computed: bytes, signed: SignedCheckpoint, kept: Path | None) -> Untrusted:
+        fix = f"Move {self._folder} away and mirror the log anew. If that succeeds, it showed two histories: keep both."
         return Untrusted(
             "mirror.root",
             f"The first {signed.checkpoint.size} entries have the root {computed.hex()}, the log signed "
             f"{signed.checkpoint.root.hex()} for them.",
-            fix=f"Move {self._folder} away and mirror the log anew. If that succeeds, it showed two histories: keep both.",
+            fix=advice(kept) if kept else fix,
         )
 
     def _damaged(self, why: str) -> Untrusted:

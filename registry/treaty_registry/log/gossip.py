@@ -1,8 +1,9 @@
 """Checkpoints that come back: every report and ballot carries one that its author has seen.
 
 A checkpoint with our key's signature that is not of our own log's past proves that this log was forked, by whoever holds the
-key or by a restored backup. It is recorded loudly, and the statement that brought it is refused, as a log cannot hold evidence
-against itself in a form that this log's rules would accept.
+key or by a restored backup. It is recorded loudly, where there is one with a proof that others can check
+(`treaty_consensus.log.equivocation`), and the statement that brought it is refused, as a log cannot hold evidence against itself
+in a form that this log's rules would accept.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import structlog
 
 from treaty_consensus.errors import Untrusted
 from treaty_consensus.kinds import Ballot, Body, Report
-from treaty_consensus.log.checkpoint import open_checkpoint
+from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
+from treaty_consensus.log.equivocation import Equivocation
 from treaty_consensus.log.note import VerifierKey
 
 from .checkpoints import Head
@@ -41,10 +43,13 @@ class Gossip:
         """
         if not isinstance(body, Ballot | Report) or body.seen_checkpoint in self._consistent:
             return
-        seen = open_checkpoint(body.seen_checkpoint.encode(), self._log_key).checkpoint
-        head = self._head()
-        if seen.size > head.size or await self._reader.root_at(seen.size, head) != seen.root:
-            _log.critical("the log was forked", evidence=body.seen_checkpoint, size=head.size, root=head.root.hex())
+        signed = open_checkpoint(body.seen_checkpoint.encode(), self._log_key)
+        seen, head = signed.checkpoint, self._head()
+        root = await self._reader.root_at(seen.size, head) if seen.size <= head.size else None
+        if root != seen.root:
+            proof = "" if root is None else await self._proof(signed, root, head)
+            evidence = {"evidence": body.seen_checkpoint, "proof": proof}
+            _log.critical("the log was forked", **evidence, size=head.size, root=head.root.hex())
             raise Untrusted(
                 "log.forked",
                 f"The checkpoint of {seen.size} leaves in the statement is not of this log's past, though its key signed it.",
@@ -53,3 +58,11 @@ class Gossip:
         self._consistent[body.seen_checkpoint] = None
         if len(self._consistent) > _REMEMBERED:
             self._consistent.popitem(last=False)
+
+    async def _proof(self, seen: SignedCheckpoint, root: bytes, head: Head) -> str:
+        if seen.checkpoint.size == head.size:
+            made = Equivocation.of(self._log_key, seen.note, head.note)
+        else:
+            proof = tuple(await self._reader.consistency(seen.checkpoint.size, head))
+            made = Equivocation.of(self._log_key, seen.note, head.note, root=root, proof=proof)
+        return made.format().decode()
