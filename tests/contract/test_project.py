@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -52,3 +53,9 @@ def test_every_package_is_typed_and_in_the_wheel() -> None:
     packages = [ROOT / name for name in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
     assert [package.name for package in packages if not (package / "py.typed").exists()] == []
     assert {package.name for package in packages} == {"treaty_consensus", "treaty_client", "treaty_handler", "treaty_registry"}
+
+
+def test_whoever_only_fetches_imports_neither_numpy_nor_the_election() -> None:
+    script = "import sys, treaty_client.cli; print([n for n in sys.modules if n.startswith(('numpy', 'treaty_consensus.election'))])"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout
+    assert found.strip() == b"[]"
