@@ -298,14 +298,14 @@ def test_an_anchor_holds_its_seed_as_far_as_it_does_not_lend_it(case: Case) -> N
 
 def settled_by_hand(case: Case) -> tuple[Case, int]:
     """Two passes, and the cap by its definition."""
-    most = ONE
+    most = 4 * ONE
     for _ in range(2):
-        case = replace(case, most=most)
+        case = replace(case, most=most // 4)
         amounts = held_by_hand(case).values()
         low, high = 0, ONE
         while low < high:  # the largest m that fits
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if 2 * sum(min(u, middle) for u in amounts) <= sum(amounts) else (low, middle - 1)
+            low, high = (middle, high) if 3 * sum(min(u, middle) for u in amounts) <= sum(amounts) else (low, middle - 1)
         most = low if any(amounts) else 0
     return case, most
 

@@ -1,11 +1,11 @@
-"""Reputation: from trust to weight. Nobody is more than one full voice, or lends more than one; splitting a voice gives no more
-than its trust.
+"""Reputation: from trust to weight. Nobody is more than one full voice; splitting a voice gives no more than its trust.
 
 With x the trust of all principals and u what they hold of it (`trust`), a the age of one in epochs, n the counterparties heard
 of it in a topic:
 
-    m(u) = max { m : 2 · Σ min(u, m) ≤ Σ u }                         the cap
-    x    = trust where nobody lends more than m(u⁰) of what others lent it; u⁰ is what is held where everybody lends all it has
+    m(u) = max { m : 3 · Σ min(u, m) ≤ Σ u }                         the cap
+    u⁰   = what is held where of what others lent them all lend on half
+    x    = trust where they lend on half, and of more than ⌊m(u⁰) / 4⌋ nothing
     m*   = m(u) of that trust
     w    = ⌊⌊ONE · min(x, m*) / m*⌋ · min(a, A) / A⌋                 the base weight, A = `mature` epochs; 0 where m* is 0
     w_t  = ⌊w · min(n, N) / N⌋                                       in a topic, N = `counterparties`
@@ -15,9 +15,9 @@ A full voice weighs ONE, as in a development electorate; the election's rule com
 changes nothing.
 
 Below the cap weight is proportional to trust, never a root or logarithm of it: whoever has trust X, in whatever pieces, weighs at
-most ⌊ONE · X / m*⌋, so splitting wins back at most what the cap took away; and what the cap took away cannot be lent. The cap is
-of what is held, not of all trust: half of all trust never leaves the anchors, and would be all that such a cap takes away.
-docs/decisions/0021 has the measurements.
+most ⌊ONE · X / m*⌋, so splitting wins back at most what the cap took away; and that is not to be lent to other names either:
+what one hands on is an eighth of a full voice at most. The cap is of what is held, not of all trust, half of which never leaves
+the anchors and would be all that such a cap takes away. docs/decisions/0021-electing-under-attack.md has the measurements.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ from . import trust as lending
 from .arithmetic import ONE, Amounts
 from .trust import Graph
 
+_CAPPED: Final = 3
+"""What is left of all that is held is one part in so many."""
+_LENT: Final = 4
+"""Of what others lent it, a principal has one part in so many of a full voice to lend on half of."""
 _ONE: Final = np.uint64(ONE)
 
 
@@ -43,35 +47,37 @@ class Settled(NamedTuple):
 
 
 def settle(graph: Graph, seed: Amounts, *, rounds: int, least: int) -> Settled:
-    """Trust once nobody lends more than a full voice; `trust.trust` says what goes in."""
-    most = ONE
-    for _ in range(2):
-        trust = lending.trust(graph, seed, rounds=rounds, least=least, most=most)
-        flows = lending.flows(graph, trust, seed, least=least, most=most)
-        most = cap(lending.held(graph, trust, seed, flows))
-    return Settled(trust, flows, most)
+    """x, the flows that it makes, and m*; `trust.trust` says what goes in."""
+    free = _lent(graph, seed, rounds, least, ONE)
+    return _lent(graph, seed, rounds, least, free.cap // _LENT)
+
+
+def _lent(graph: Graph, seed: Amounts, rounds: int, least: int, most: int) -> Settled:
+    trust = lending.trust(graph, seed, rounds=rounds, least=least, most=most)
+    flows = lending.flows(graph, trust, seed, least=least, most=most)
+    return Settled(trust, flows, cap(lending.held(graph, trust, seed, flows)))
 
 
 def cap(held: Amounts) -> int:
-    """m(u) of what all hold, each at most ONE and fewer than 2^31 of them. At most half of the largest; 0 where there is
-    nothing."""
-    total = int(held.sum())
-    if not total:
+    """m(u) of what all hold, each at most ONE and fewer than 2^31 of them. At most a third of the largest; 0 where there
+    is nothing."""
+    left = int(held.sum()) // _CAPPED
+    if not left:
         return 0
     ascending = np.sort(held)
     below = np.cumsum(ascending)
     above = np.arange(len(ascending) - 1, -1, -1, dtype=np.uint64)
-    fits = 2 * (below + ascending * above) <= total  # Σ min(x, m) at m = each amount, never decreasing
+    fits = below + ascending * above <= left  # Σ min(u, m) at m = each amount, never decreasing
     count = int(fits.sum())  # so the cap lies from the last amount that fits up to the next
     spent = int(below[count - 1]) if count else 0
-    return (total // 2 - spent) // (len(ascending) - count)
+    return (left - spent) // (len(ascending) - count)
 
 
 def base_weight(trust: Amounts, cap: int, ages: NDArray[np.integer[Any]], mature: int) -> Amounts:
     """w of each principal, 0 … ONE. `cap`: m* of this trust; `ages`: epochs since each first appeared; `mature`: 1 … 2^16."""
     if not cap:
         return np.zeros_like(trust)
-    voices = np.minimum(trust, np.uint64(cap)) * _ONE // np.uint64(cap)  # m* is at most ONE / 2: no more than 2^63
+    voices = np.minimum(trust, np.uint64(cap)) * _ONE // np.uint64(cap)  # m* is at most ONE / 3: less than 2^63
     weights: Amounts = voices * np.minimum(ages, mature).astype(np.uint64) // np.uint64(mature)
     return weights
 

@@ -12,7 +12,7 @@ v is what others lent to p. An anchor's seed is there to be lent, and is its own
 This is personalised PageRank (Page, Brin, Motwani & Winograd 1999) with a damping of 1/2, as EigenTrust has it (Kamvar,
 Schlosser & Garcia-Molina 2003): what starts at the anchors is handed on along vouches, half of it at each step. It differs in
 that nothing is given back: what a principal with few or weak vouches does not hand on is dropped, so a vouch passes on x_p / 2L
-at most. And of what others lent it, nobody lends on more than half of m: otherwise the few that everybody vouches for could
+at most. And of what others lent it, nobody lends on more than m / 2: otherwise the few that everybody vouches for could
 turn what the cap takes from them (`reputation`) into the full voices of domains of their own. The seed must be asymmetric: no
 symmetric reputation function is sybilproof (Cheng & Friedman 2005).
 
