@@ -117,26 +117,29 @@ async def test_processes_find_what_one_finds(tmp_path: Path, monkeypatch: pytest
 async def test_what_was_signed_by_a_key_that_no_longer_speaks_is_refused_though_it_was_checked_ahead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    registry = grown(elected(), TILE_WIDTH)  # so that all identities are known when the last leaves are checked ahead
+    registry = grown(elected(), 4 * TILE_WIDTH)
     monkeypatch.setattr(auditing, "_WORTH_PROCESSES", 0)
+    monkeypatch.setattr(auditing, "_BUNDLES_AHEAD", 1)  # all identities are known when the last leaves are checked
     old = registry.facts[f"identity/{ALICE.did}"]
     assert isinstance(old, IdentityFact)
     key = kinds.Key(ALICE.key_id, encode_multikey(BOB.public_key))
     registry.add(kinds.Identity(ALICE.did, kinds.Blob("0" * 64, 5), (key,), 2, old.statement), OPERATOR)
-    ballot = signed(kinds.Ballot(TOPIC, 1, (), registry.checkpoint().decode()), ALICE, issued=registry.now)
-    index = registry.force(ballot.leaf)
+    ballot, new = kinds.Ballot(TOPIC, 1, (), registry.checkpoint().decode()), Signer(ALICE.did, ALICE.key_id, BOB.private_key)
+    index = registry.force(signed(ballot, ALICE, issued=registry.now).leaf)
     with pytest.raises(Untrusted, match=f"Leaf {index} ") as error:
         await audited(registry, tmp_path)
-    assert error.value.code == "audit.refused"
-    new = Signer(ALICE.did, ALICE.key_id, BOB.private_key)
-    made = signed(kinds.Ballot(TOPIC, 1, (), registry.checkpoint().decode()), new, issued=registry.now)
-    renewed = registry.rewritten(index, made.leaf)
+    assert error.value.code == "audit.signature"
+    renewed = registry.rewritten(index, signed(ballot, new, issued=registry.now).leaf)
     assert (await audited(renewed, tmp_path / "anew")).leaves["ballot"] == 3
+
+
+def die(*_: object) -> None:
+    os._exit(1)
 
 
 async def test_a_process_that_is_killed_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auditing, "_WORTH_PROCESSES", 0)
-    monkeypatch.setattr(ahead, "_check_all", os._exit)
+    monkeypatch.setattr(ahead, "_check_all", die)
     with pytest.raises(Unavailable) as error:
         await audited(elected(), tmp_path)
     assert error.value.code == "audit.process"

@@ -26,6 +26,7 @@ from treaty_consensus.facts import Facts
 from treaty_consensus.kinds import MAX_ROLL, Ballot, Blob, Decision, Genesis, Parameters, Report
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.sigstore_leaf import CertificateLeaf, RekordLeaf
 from treaty_consensus.statement import Statement, Verified
 
 from ..network.hosts import Network
@@ -178,16 +179,22 @@ class _Audit:
         """Replay some more leaves, which were checked ahead or were not; returns how many there are by now."""
         for leaf, verified in zip(leaves, checked.result() if checked else repeat(None, len(leaves)), strict=True):
             index = self.replay.size
-            if verified is None:
-                taken = self.replay.append(leaf)
-            else:
-                self.replay.apply(verified)
-                taken = verified.statement
+            taken = self._append(leaf, verified)
             self._remember_root()
             self.leaves[taken.type if isinstance(taken, Statement) else "sigstore"] += 1
             if isinstance(taken, Statement):
                 self._look_at(index, taken)
         return self.replay.size
+
+    def _append(self, leaf: bytes, verified: Verified | None) -> Statement | CertificateLeaf | RekordLeaf:
+        if verified is not None:
+            try:
+                self.replay.apply(verified)
+            except Untrusted:
+                pass  # it changed nothing; what follows says why, and the same as if nothing had been checked ahead
+            else:
+                return verified.statement
+        return self.replay.append(leaf)
 
     def _look_at(self, index: int, made: Statement) -> None:
         match made.body:
