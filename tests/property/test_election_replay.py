@@ -64,6 +64,7 @@ class Notes:
     ballots: dict[int, Tiered] = field(default_factory=dict)
     equivocations: list[tuple[int, Pair]] = field(default_factory=list)
     favourites: dict[int, set[int]] = field(default_factory=dict)
+    suspect: dict[int, int] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -94,7 +95,7 @@ class Notes:
 
     def close(self) -> None:
         """Close the epoch, and hold the decision against the notes."""
-        expected, epoch = self.recount(), self.log.epoch
+        expected = self.recount()
         (decision,) = self.log.close()
         transcript: dict[str, Any] = self.log.newest_transcript()
         assert {name: transcript[name] for name in expected if name != "candidates"} | {
@@ -103,12 +104,6 @@ class Notes:
                 for entry, wanted in zip(transcript["candidates"], expected["candidates"], strict=True)
             ]
         } == expected
-        failed = self.failed(epoch)
-        for entry in transcript["candidates"]:
-            warned = len(failed[self.choices.index(entry["hash"])]) >= 3
-            rejected = entry["repealing"] > 0 or entry["state"] == "repealed"
-            assert (entry["suspect"] == 2) == (warned or rejected)
-            event("warned" if warned else "not warned")
         self.decisions.append(decision)
 
     # --- counted by hand
@@ -132,11 +127,6 @@ class Notes:
         found = [self.counting(past, "agreed") for past in range(epoch - HORIZON + 1, epoch + 1)]
         return [{pair for counted in found for pair in counted if counted[pair] == document} for document in range(DOCUMENTS)]
 
-    def failed(self, epoch: int) -> list[set[Pair]]:
-        """For each document the pairs that failed with it."""
-        counted = self.counting(epoch, "failed")
-        return [{pair for pair in counted if counted[pair] == document} for document in range(DOCUMENTS)]
-
     def loyally(self, agreed: list[set[Pair]]) -> dict[int, set[int]]:
         """For each agent with reports the documents with most counterparties; of these those that were it before, if any."""
         favourites = {}
@@ -159,27 +149,37 @@ class Notes:
             return ONE * sum(r[a] < r[b] for r in ranks)
 
         total = ONE * len(ranks)
+        cap = -(-total // 12)
         incumbent = self.decisions[-1].consensus if self.decisions else None
-        entries = {}
+        entries, left = {}, {}
         for document, pairs in enumerate(agreed):
             reporters = {agent for pair in pairs for agent in pair}
             eligible = len(pairs) >= 3 and len(reporters) >= 2 and 20 * ONE * len(reporters) >= total
             if eligible or self.choices[document] == incumbent:
-                cap = min(ONE, total // 12)  # everybody is a cluster
+                counts = min(ONE, cap)  # everybody is a cluster
+                over, under = preferring(document, DOCUMENTS), preferring(DOCUMENTS, document)
+                opposed = under // ONE * counts
+                failed = sum(with_it == document for with_it in self.counting(self.log.epoch, "failed").values())
+                rejected = self.choices[document] == incumbent and 0 < under >= 2 * over and opposed >= 3 * cap
+                left[document] = 2 if failed >= 3 or rejected else max(self.suspect.get(document, 0) - 1, 0)
+                event(f"failed: {failed >= 3}, rejected: {rejected}")
                 entries[document] = {
                     "hash": self.choices[document],
                     "pairs": len(pairs),
                     "clusters": len(reporters),
                     "weight": str(ONE * len(reporters)),
-                    "support": str(preferring(document, DOCUMENTS) // ONE * cap),
-                    "opposition": str(preferring(DOCUMENTS, document) // ONE * cap),
+                    "approval": str(over),
+                    "support": str(over // ONE * counts),
+                    "opposition": str(opposed),
+                    "suspect": left[document],
                 }
+        self.suspect = left
         field = [*entries, DOCUMENTS]
         return {
             "ballots": {"explicit": len(explicit), "implied": len(implied)},
             "total": str(total),
-            "cap": str(total // 12),
-            "quorum": str(total // 12 * 3),
+            "cap": str(cap),
+            "quorum": str(3 * cap),
             "pairwise": [[str(preferring(a, b)) for b in field] for a in field],
             "candidates": list(entries.values()),
         }

@@ -152,7 +152,7 @@ class Rules(RuleBasedStateMachine):
             return votes(a, b) > 0 and votes(a, b) >= ratio * votes(b, a)
 
         total = sum(self.weights[voter] for voter, tiers in self.cast.items() if tiers)
-        cap = total // (self.parameters.quorum_share * self.parameters.cluster_share)
+        cap = -(-total // (self.parameters.quorum_share * self.parameters.cluster_share))
         quorum = cap * self.parameters.cluster_share
         half = Fraction(quorum, self.parameters.provisional_share)
 

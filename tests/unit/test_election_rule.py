@@ -180,6 +180,14 @@ def test_consensus_needs_a_quorum_of_three_clusters() -> None:
     assert missing(one_cluster, "a", READY) == {"quorum", "provisional-quorum"}
 
 
+def test_the_quorum_takes_three_clusters_however_little_there_is() -> None:
+    for weights, supported in [((1, 1), 2), ((1, 1, 1), 3), ((5, 5), 2), ((4, 4, 3), 3), ((9, 9), 4), ((0,), 0)]:
+        cast = [((("a",),), weight) for weight in weights if weight]
+        poll = Poll(PARAMETERS, count_of(cast, ("a",)))
+        assert poll.support("a") == supported
+        assert (poll.support("a") >= poll.quorum) == (len(cast) in (0, 3)), weights
+
+
 def test_consensus_needs_twice_the_votes_of_none() -> None:
     assert missing(Topic().poll([(6, "a"), (3, "-")]), "a", READY) == set()
     (shortfall,) = Topic().poll([(6, "a"), (4, "-")]).consensus_shortfalls("a", READY)

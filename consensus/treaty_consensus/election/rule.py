@@ -2,7 +2,7 @@
 
 W is the weight of all live ballots of the topic, V the pairwise count, N stands for NONE; the names in `code` are `Parameters`.
 
-    κ    = ⌊W / (quorum_share · cluster_share)⌋                 what one cluster counts for at most
+    κ    = ⌈W / (quorum_share · cluster_share)⌉                 what one cluster counts for at most; 0 only where nobody votes
     q    = cluster_share · κ                                    the quorum: that many full clusters
     Q(c) = Σ over clusters of min(weight ranking c over N, κ)   and Q'(c) the same for N over c
     x beats y by a : b   means   x > 0 and b·x ≥ a·y
@@ -142,7 +142,7 @@ class Poll:
     @property
     def cap(self) -> int:
         """κ."""
-        return self.count.total // (self.parameters.quorum_share * self.parameters.cluster_share)
+        return _ceiling(self.count.total, self.parameters.quorum_share * self.parameters.cluster_share)
 
     @property
     def quorum(self) -> int:
