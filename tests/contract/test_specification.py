@@ -42,8 +42,8 @@ from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import archive, manifest, wheel
 from treaty_consensus.log import equivocation, note, proof, witness
 from treaty_consensus.log.merkle import leaf_hash
-from treaty_registry.admission import uploads
-from treaty_registry.catalogue import queries, search
+from treaty_registry.admission import quota, uploads
+from treaty_registry.catalogue import queries, search, standing
 from treaty_registry.problems import problem_of
 from treaty_registry.routes import blobs, requests, statements
 from treaty_registry.serving import fast_path, topics
@@ -65,6 +65,7 @@ OWNERS = {
     "protocols.md": ["treaty_consensus/protocol.py", "did.py", "egress.py"],
     "log.md": [
         *("treaty_consensus/log/*.py", "sigstore_leaf.py", "treaty_consensus/audit.py", "registries/audit.py", "mirror.py"),
+        *("registries/anchors.py", "registries/ahead.py", "registries/scratch.py", "cli/audit.py"),
         *("treaty_registry/witness/*.py", "log/witnesses.py", "cli/equivocation.py"),
     ],
     "handler-packages.md": ["handler/*.py", "attestation.py"],
@@ -85,7 +86,7 @@ OWNERS = {
     "flow-profile.md": ["flow/*.py"],
     "http.md": [
         *("routes/*.py", "problems.py", "admission/*.py", "gossip.py", "sequencer.py", "views.py", "sigstore_token.py"),
-        *("catalogue/queries.py", "serving/topics.py", "search.py"),
+        *("catalogue/queries.py", "catalogue/standing.py", "serving/topics.py", "search.py"),
         *("sigstore_authority/ca.py", "sigstore_authority/certificates.py", "sigstore_authority/rekor.py"),
     ],
     "home.md": [
@@ -172,6 +173,7 @@ CAPS = {
         *(fast_path.MAX_PATH, fast_path.MAX_QUERY, fast_path.MAX_HEADER_BYTES, requests.BODY_SECONDS, uploads.MAX_WAITING),
         *(statements.MAX_BATCH, statements.MAX_BATCH_BYTES, blobs.MAX_STATEMENT_HEADER, statement.MAX_LEAF),
         *(search.MAX_QUERY, search.MAX_QUERY_TERMS, queries.MAX_PAGE, queries.MAX_VERSIONS, topics.MAX_TOPICS),
+        *(standing.MAX_SPEAKERS, standing.MAX_CREDITS, quota.MAX_FACTOR),
         *(ca.MAX_REQUEST, timestamps.MAX_QUERY, rekor.MAX_REQUEST, sigstore_token.MAX_TOKEN, sigstore_token.MAX_LIFETIME),
     ],
     "home.md": [

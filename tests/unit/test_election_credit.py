@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -183,6 +185,22 @@ def test_standing_fades_by_half_each_horizon() -> None:
     book.pause(HORIZON)
     assert book.standing("A") == 0
     assert book.credits.credits("A") == ()
+
+
+EXAMPLE = re.compile(r"epoch (\d)  reports (\w+)  earned ([^;\n]+)(?:; elected (.+))?")
+
+
+def test_the_example_of_the_specification() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "specification" / "election.md").read_text()
+    book, rows = Book({name: group for group in ("AB", "CD", "EF", "GH") for name in group}), EXAMPLE.findall(text)
+    for epoch, pair, reported, elected in rows:
+        assert book.epoch == int(epoch)
+        said: dict[str, list[str]] = {"reported": [], "elected": []}
+        for credit in book.close(f"{pair} x", elected="x" if elected else ""):
+            said[credit.reason].append(f"{credit.principal} {credit.amount} {credit.corroborator}")
+        assert (", ".join(said["reported"]) or "nothing", ", ".join(said["elected"])) == (reported, elected)
+    assert len(rows) == 4
+    assert f"+ 3435973836 = {book.standing('A')}." in text
 
 
 def test_credits_are_an_entry_of_the_roll() -> None:

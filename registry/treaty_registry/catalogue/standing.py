@@ -69,7 +69,7 @@ class Standings:
             raise Malformed("speakers.query", "Ask for the speakers of one `hash`, or of one `topic`.")
         at = (None, None, None) if cursor is None else _parse_place(cursor)
         by, wanted = ("topic", topic) if document is None else ("document", bytes.fromhex(document))
-        query = _SPEAKERS.format(by=by, named=_NAMED.format(did="s.did"))
+        query = _SPEAKERS.format(by=by, named=_NAMED.format(did="(s.did)"))
         rows = await self._pool.fetch(query, wanted, *at, MAX_SPEAKERS + 1)
         shown = [_speaker(row) for row in rows[:MAX_SPEAKERS]]
         last = shown[-1] if len(rows) > MAX_SPEAKERS else None
