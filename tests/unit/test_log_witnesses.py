@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -16,17 +17,23 @@ from signers import ORIGIN, domain_signer, key_signer
 from structlog.testing import capture_logs
 from witnesses import NOW, witness_key
 
+from treaty_client.fetch import Fetcher
 from treaty_client.network.hosts import Network
+from treaty_client.policy import Policy
+from treaty_client.registries.trust import RegistryName, TrustedRegistries
 from treaty_client.verification.bundle import parse_bundle
+from treaty_client.verification.steps import VerificationFailed
 from treaty_consensus.errors import Unavailable
 from treaty_consensus.kinds import Witnesses
 from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.note import SignerKey, VerifierKey
 from treaty_consensus.log.witness import Quorum
+from treaty_registry.app import create_app as create_registry_app
 from treaty_registry.log import witnesses as log_witnesses
 from treaty_registry.log.checkpoints import RENEWAL, Head
 from treaty_registry.log.witnesses import WitnessClient
 from treaty_registry.registry import Registry
+from treaty_registry.serving.fast_path import FastPath
 from treaty_registry.serving.views import Views
 from treaty_registry.settings import WitnessName
 from treaty_registry.witness.cosigner import Cosigner
@@ -41,9 +48,9 @@ Answer = Callable[[httpx.Request], Awaitable[httpx.Response]]
 
 @dataclass(frozen=True)
 class WitnessNetwork(Network):
-    """A network of hosts that are ASGI applications, or answers; any other host is down."""
+    """A network of hosts that are ASGI applications or an `Answer`; any other host is down."""
 
-    hosts: dict[str, Litestar | Answer] = field(default_factory=dict)
+    hosts: dict[str, Any] = field(default_factory=dict)
 
     def client(self, *, timeout: float = 30) -> httpx.AsyncClient:
         return httpx.AsyncClient(transport=httpx.MockTransport(self._answer), timeout=timeout)
@@ -52,8 +59,9 @@ class WitnessNetwork(Network):
         host = self.hosts.get(request.url.host)
         if host is None:
             raise httpx.ConnectError("nobody listens", request=request)
-        if not isinstance(host, Litestar):
-            return await host(request)
+        if not isinstance(host, Litestar | FastPath):
+            answer: Answer = host
+            return await answer(request)
         transport = httpx.ASGITransport(host)  # type: ignore[arg-type]  # the two spell ASGI's types differently
         body = httpx.Request(request.method, request.url, headers=request.headers, content=await request.aread())
         response = await transport.handle_async_request(body)
@@ -66,7 +74,7 @@ class Watched:
 
     registry: Registry
     cosigners: dict[str, Cosigner]
-    hosts: dict[str, Litestar | Answer]
+    hosts: dict[str, Any]
     client: WitnessClient
 
     def down(self, *names: str) -> None:
@@ -81,7 +89,7 @@ def a_cosigner(data: Path, key: SignerKey, log: VerifierKey) -> Cosigner:
 @asynccontextmanager
 async def watching(registry: Registry, tmp_path: Path) -> AsyncIterator[Watched]:
     cosigners = {key.name: a_cosigner(tmp_path / key.name, key, registry.log_key) for key in KEYS}
-    hosts: dict[str, Litestar | Answer] = {name: create_app(cosigner) for name, cosigner in cosigners.items()}
+    hosts: dict[str, Any] = {name: create_app(cosigner) for name, cosigner in cosigners.items()}
     names = [WitnessName(f"https://{key.name}", key.verifier) for key in KEYS]
     client = WitnessClient(names, WitnessNetwork(hosts=hosts), registry._leader, registry._reader)
     try:
@@ -282,6 +290,33 @@ async def test_readers_get_a_witnessed_checkpoint_though_writers_are_ahead(watch
     assert parse_bundle((await views.topic_bundle(old.body.topic, None)).body).checkpoint == witnessed.note
     newest = parse_bundle((await views.bundle(path.replace("/1.0", "/2.0"), None)).body)
     assert newest.checkpoint == registry.head.note, "what is so new is shown at the head that has it"
+
+
+async def test_an_agent_that_has_seen_a_newer_head_gets_what_is_witnessed(watched: Watched, web: Web, tmp_path: Path) -> None:
+    registry, alice = watched.registry, domain_signer("alice.example")
+    web.serve(alice)
+    old, new = publication(alice), publication(alice, version="2.0")
+    await publish(registry, alice, old)
+    async with running(watched):
+        await published(watched, {key.name for key in KEYS})
+    await publish(registry, alice, new)
+    network = WitnessNetwork(hosts={ORIGIN: create_registry_app(registry)})
+    TrustedRegistries(tmp_path).add(RegistryName(f"https://{ORIGIN}", registry.log_key))
+    strict = Policy(witnesses=Quorum(tuple(key.verifier for key in KEYS), 2))
+    async with Fetcher(tmp_path, strict, network, clock=lambda: NOW) as agent:
+        newest = await agent.head(ORIGIN).observe(registry.head.note)
+        assert newest.checkpoint.size > registry.head.published.size
+        assert await agent.document(old.body.uri) == old.document
+        assert agent.registries.get(ORIGIN).seen == registry.head.note
+        with pytest.raises(VerificationFailed) as refusal:
+            await agent.document(new.body.uri)
+        assert (refusal.value.step, refusal.value.code) == (2, "checkpoint.not-witnessed")
+    async with Fetcher(tmp_path, Policy(), network, clock=lambda: NOW) as agent:
+        assert await agent.document(new.body.uri) == new.document
+    async with running(watched), Fetcher(tmp_path, strict, network, clock=lambda: NOW) as agent:
+        await log(registry, ballot(registry), VOTER)
+        await published(watched, {key.name for key in KEYS})
+        assert await agent.document(new.body.uri) == new.document
 
 
 async def test_without_witnesses_for_too_long_the_newest_head_is_published(registry: Registry) -> None:
