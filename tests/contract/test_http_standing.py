@@ -252,13 +252,16 @@ async def test_in_an_open_electorate_a_domain_has_the_standing_and_whom_it_grant
                 speakers = (await asked(api, "/speakers", hash=X))["speakers"]
                 assert {entry["did"]: entry["principal"] for entry in speakers}[helper.did] == "anchor-0.example"
             await _check_the_reserve(registry, helper, stranger)
+        async with Registry.open(settings, clock=lambda: datetime.fromtimestamp(now, UTC), resolve=web.resolve) as registry:
+            await _check_the_reserve(registry, helper, stranger, first=(30, 10))
 
 
-async def _check_the_reserve(registry: Registry, helper: Signer, stranger: Signer) -> None:
-    """Standing is known to the quotas at once: the last quarter of what everybody has is for whom it was granted."""
+async def _check_the_reserve(registry: Registry, helper: Signer, stranger: Signer, first: tuple[int, int] = (0, 0)) -> None:
+    """Standing is known to the quotas at once, and after a restart: the last quarter of what everybody has is for whom it was
+    granted. `first`: the next vouches of the two."""
     accepted = 0
     while True:
-        body = kinds.Vouch(helper.did, accepted)
+        body = kinds.Vouch(helper.did, first[0] + accepted)
         (outcome,) = await registry.submit([stranger.statement(body).leaf], source="192.0.2.1")
         if isinstance(outcome, Exception):
             assert outcome.code == "quota.total"
@@ -266,7 +269,7 @@ async def _check_the_reserve(registry: Registry, helper: Signer, stranger: Signe
         accepted += 1
     assert accepted == 30
     before = registry.head.size
-    for seq in range(10):
+    for seq in range(first[1], first[1] + 10):
         (outcome,) = await registry.submit([helper.statement(kinds.Vouch(stranger.did, seq)).leaf], source="198.51.100.1")
         assert not isinstance(outcome, Exception), outcome
     assert registry.head.size == before + 10

@@ -54,7 +54,15 @@ def live(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             await registry.decide()
             document = made.body.document.sha256
             known.update(namespace="alice.example", name="product-info", version="1.0", topic=TOPIC, did=agent.did)
-            known.update(sha256=document, digest=document, statement=logged.id, path="0/000.p/2", uri=made.body.uri, q="product")
+            known.update(
+                sha256=document,
+                hash=document,
+                digest=document,
+                statement=logged.id,
+                path="0/000.p/2",
+                uri=made.body.uri,
+                q="product",
+            )
             async with serving(registry, port):
                 started.set()
                 await asyncio.to_thread(stop.wait)
