@@ -1,16 +1,21 @@
-"""Counting is a sum: parts of the ballots, counted apart and in any order, add up to the count of all of them."""
+"""Counting is a sum: parts of the ballots, counted apart and in any order, add up to the count of all of them; and each topic is
+decided apart."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import combinations
 from random import Random
+from typing import Any, TypeAlias
 
 import numpy as np
 from elections import tiered, voter
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from simulated_log import LogBuilder
 
+from treaty_consensus.canonical import parse_json
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.election.ballot import Ballots, Count, Implied, Votes, approvals, count, votes
 from treaty_consensus.election.principals import Voices
@@ -80,3 +85,49 @@ def test_no_vote_counts_twice_or_not_at_all(made: tuple[Votes, dict[str, str]]) 
         assert sum(whole.above[a].values()) == whole.pairwise[a][-1]
         assert sum(whole.below[a].values()) == whole.pairwise[-1][a]
         assert all(whole.pairwise[a][b] + whole.pairwise[b][a] <= whole.total for b in range(len(CANDIDATES) + 1))
+
+
+actions = st.tuples(
+    st.sampled_from(["one", "two"]),
+    st.sampled_from(list(combinations(range(5), 2))),
+    st.integers(0, 1),
+    st.permutations([0, 1, 2]).map(lambda order: order[:2]),
+)
+Script: TypeAlias = list[list[tuple[str, tuple[int, int], int, list[int]]]]
+epochs = st.lists(st.lists(actions, min_size=8, max_size=16), min_size=1, max_size=4)
+
+
+POSITIONS = {"epoch", "input", "previous", "parameters", "identities"}
+"""What a transcript says of where in which log it stands."""
+
+
+def outcome(transcript: dict[str, Any]) -> dict[str, Any]:
+    """The rest of it."""
+    candidates = [{name: value for name, value in entry.items() if name != "index"} for entry in transcript["candidates"]]
+    return {name: value for name, value in transcript.items() if name not in POSITIONS} | {"candidates": candidates}
+
+
+def decided(script: Script, topics: list[str]) -> list[dict[str, object]]:
+    """What is decided in the first of the topics, where only these are spoken of."""
+    log = LogBuilder()
+    log.identify(*log.agents)
+    choices = {topic: [*(log.publish(log.agents[n], f"{topic}-{n}", topic=topic) for n in range(2)), NONE] for topic in topics}
+    found = []
+    for epoch in script:
+        for topic, (one, other), document, order in epoch:
+            if topic in topics:
+                log.report(log.agents[one], log.agents[other], choices[topic][document], topic=topic)
+                log.vote(log.agents[one], *(choices[topic][choice] for choice in order), topic=topic)
+        due = next(due for due in log.replay.decide() if due.decision.topic == topics[0])
+        log.close()
+        found.append(outcome(parse_json(due.transcript, limit=2**20)))
+    return found
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(epochs)
+def test_topics_are_decided_apart(script: Script) -> None:
+    """Given who counts, what is said in one topic changes nothing in another."""
+    script = [[("one", (0, 1), 0, [0]), ("two", (0, 1), 0, [0]), *epoch] for epoch in script]
+    assert decided(script, ["one", "two"]) == decided(script, ["one"])
+    assert decided(script, ["two", "one"]) == decided(script, ["two"])
