@@ -153,7 +153,7 @@ async def _cosignatures(witnesses: Sequence[_Witness], head: Head, enough: int) 
                     break
     except TimeoutError:
         pass
-    answered = [task.result() for task in asked if task.done()]
-    for task in asked:
-        task.cancel()
-    return b"".join(answered)
+    finally:
+        for task in asked:
+            task.cancel()  # does nothing to those that have answered
+    return b"".join(task.result() for task in asked if task.done() and not task.cancelled())
