@@ -14,6 +14,7 @@ from treaty_consensus.election.ballot import Tiers
 from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.election.rule import (
     Poll,
+    Shortfall,
     Standing,
     Support,
     advance,
@@ -238,6 +239,16 @@ def test_a_successor_leads_three_to_two_for_two_epochs() -> None:
     assert topic.standings["b"].ahead == 0, "the lead starts over"
     assert topic.close([(6, "b>a"), (4, "a>b")], "ab")["b"] == "provisional"
     assert topic.close([(6, "b>a"), (4, "a>b")], "ab") == {"a": "superseded", "b": "consensus"}
+
+
+def test_a_challenger_is_told_how_far_ahead_it_must_be() -> None:
+    topic = Topic({"a": Standing("consensus"), "b": READY})
+    told = {s.condition: s for s in topic.poll([(7, "b>a"), (5, "a>b")], "ab").consensus_shortfalls("b", replace(READY, ahead=1))}
+    assert told == {
+        "ratio-over-incumbent": Shortfall("ratio-over-incumbent", 7 * UNIT, 90, "a"),  # 3 : 2 of 5 · 12
+        "ahead-epochs": Shortfall("ahead-epochs", 1, 2, "a"),
+    }
+    assert topic.poll([(8, "b>a"), (5, "a>b")], "ab").consensus_shortfalls("b", READY) == []
 
 
 def test_the_lead_is_counted_from_the_first_epoch_on() -> None:
