@@ -77,7 +77,7 @@ def test_arrays_compute_what_integers_do(pairs: list[tuple[int, int]], horizon: 
 
 @given(AMOUNTS)
 def test_the_cap_is_the_largest_that_leaves_at_most_a_third(amounts: list[int]) -> None:
-    most = cap(array(amounts))
+    most = cap(array(amounts), 3)
     if not any(amounts):
         assert most == 0
         return
@@ -88,8 +88,8 @@ def test_the_cap_is_the_largest_that_leaves_at_most_a_third(amounts: list[int]) 
 @given(AMOUNTS.flatmap(lambda amounts: st.tuples(st.just(amounts), st.permutations(amounts))))
 def test_the_cap_is_anonymous_and_scales(orders: tuple[list[int], list[int]]) -> None:
     amounts, shuffled = orders
-    assert cap(array(shuffled)) == cap(array(amounts))
-    assert 0 <= cap(array([3 * amount for amount in amounts])) - 3 * cap(array(amounts)) < 3
+    assert cap(array(shuffled), 3) == cap(array(amounts), 3)
+    assert 0 <= cap(array([3 * amount for amount in amounts]), 3) - 3 * cap(array(amounts), 3) < 3
 
 
 @given(AMOUNTS, st.data())
@@ -98,7 +98,7 @@ def test_splitting_a_principal_never_raises_the_cap(amounts: list[int], data: st
     piece = data.draw(st.integers(0, amounts[which]))
     divided = [*amounts, piece]
     divided[which] -= piece
-    assert cap(array(divided)) <= cap(array(amounts))
+    assert cap(array(divided), 3) <= cap(array(amounts), 3)
 
 
 # Weight
@@ -106,7 +106,7 @@ def test_splitting_a_principal_never_raises_the_cap(amounts: list[int], data: st
 
 @given(AMOUNTS, st.integers(0, 2 * MATURE))
 def test_weight_grows_with_trust_and_age_up_to_one_full_voice(amounts: list[int], age: int) -> None:
-    most = cap(array(amounts))
+    most = cap(array(amounts), 3)
     assume(most)
     ordered = sorted(amounts)
     young, older = weights(ordered, most, age), weights(ordered, most, age + 1)
@@ -129,7 +129,7 @@ def test_whatever_pieces_trust_is_split_in_they_weigh_at_most_its_proportion(pie
 @given(AMOUNTS, st.data())
 def test_a_share_of_trust_is_at_most_thrice_that_share_of_capped_trust(amounts: list[int], data: st.DataObject) -> None:
     """Whoever has trust X of a total T, in whatever pieces, has at most X of more than T/3 - n of capped trust."""
-    most = cap(array(amounts))
+    most = cap(array(amounts), 3)
     assume(any(amounts))
     some = data.draw(st.lists(st.sampled_from(range(len(amounts))), unique=True))
     assert capped([amounts[i] for i in some], most) <= sum(amounts[i] for i in some)

@@ -40,13 +40,13 @@ def column(number: int) -> list[object]:
 def test_trust_and_weights_worked_by_hand() -> None:
     first = trust(WEB, SEED, rounds=ROUNDS, least=LEAST)
     holding = held(WEB, first, SEED, flows(WEB, first, SEED, least=LEAST))
-    settled = settle(WEB, SEED, rounds=ROUNDS, least=LEAST)
+    settled = settle(WEB, SEED, rounds=ROUNDS, least=LEAST, cap_share=3, loan_share=4)
     weights = base_weight(settled.trust, settled.cap, np.full(len(TABLE), 52), 52)
     assert list(WEB.principals) == column(0)
     assert first.tolist() == column(1)
     assert holding.tolist() == column(2)
     assert settled.trust.tolist() == column(3)
-    assert (cap(holding), settled.cap) == (FIRST_CAP, CAP)
+    assert (cap(holding, 3), settled.cap) == (FIRST_CAP, CAP)
     assert weights.tolist() == column(4)
     assert list(clusters(WEB, settled.flows, ANCHORS).values()) == column(5)
 
@@ -74,7 +74,7 @@ def test_the_share_of_an_absent_anchor_goes_to_nobody() -> None:
 
 def test_nobody_at_all_has_nothing() -> None:
     empty = graph((), {})
-    nothing = settle(empty, seed(empty, ANCHORS), rounds=ROUNDS, least=LEAST)
+    nothing = settle(empty, seed(empty, ANCHORS), rounds=ROUNDS, least=LEAST, cap_share=3, loan_share=4)
     assert (len(nothing.trust), len(nothing.flows), nothing.cap) == (0, 0, 0)
     assert clusters(empty, nothing.flows, ANCHORS) == {}
 
@@ -82,7 +82,7 @@ def test_nobody_at_all_has_nothing() -> None:
 def test_without_a_cap_nobody_weighs_anything() -> None:
     """A single unit cannot be cut in half."""
     units = np.array([1, 0], np.uint64)
-    assert cap(units) == 0
+    assert cap(units, 3) == 0
     assert base_weight(units, 0, np.array([52, 52]), 52).tolist() == [0, 0]
 
 

@@ -45,6 +45,8 @@ def open_parameters(anchors: Iterable[str], suffix_list: Blob, *, epoch_seconds:
             rounds=33,
             max_vouches=32,
             least_vouches=4,
+            cap_share=3,
+            loan_share=4,
             acquainted_epochs=3,
             mature_epochs=52,
             counterparties=3,

@@ -86,7 +86,14 @@ def electorate_of(evidence: Evidence, epoch: int, parameters: Parameters, anchor
     for one, other in edges:
         known[one].add(other)
     vouched = graph(ages, {(one, other): strength for (one, other), strength in edges.items() if one in ages and other in ages})
-    trusted, flows, most = settle(vouched, seed(vouched, chosen), rounds=terms.rounds, least=terms.least_vouches)
+    trusted, flows, most = settle(
+        vouched,
+        seed(vouched, chosen),
+        rounds=terms.rounds,
+        least=terms.least_vouches,
+        cap_share=terms.cap_share,
+        loan_share=terms.loan_share,
+    )
     weighed = base_weight(trusted, most, np.array(list(ages.values()), dtype=np.int64), terms.mature_epochs)
     clusters = provenance.clusters(vouched, flows, chosen)
     weights = {

@@ -3,9 +3,9 @@
 With x the trust of all principals and u what they hold of it (`trust`), a the age of one in epochs, n the counterparties heard
 of it in a topic:
 
-    m(u) = max { m : 3 · Σ min(u, m) ≤ Σ u }                         the cap
+    m(u) = max { m : C · Σ min(u, m) ≤ Σ u }                         the cap, C = `cap_share`
     u⁰   = what is held where of what others lent them all lend on half
-    x    = trust where they lend on half, and of more than ⌊m(u⁰) / 4⌋ nothing
+    x    = trust where they lend on half, and of more than ⌊m(u⁰) / L⌋ nothing, L = `loan_share`
     m*   = m(u) of that trust
     w    = ⌊⌊ONE · min(x, m*) / m*⌋ · min(a, A) / A⌋                 the base weight, A = `mature` epochs; 0 where m* is 0
     w_t  = ⌊w · min(n, N) / N⌋                                       in a topic, N = `counterparties`
@@ -16,7 +16,7 @@ changes nothing.
 
 Below the cap weight is proportional to trust, never a root or logarithm of it: whoever has trust X, in whatever pieces, weighs at
 most ⌊ONE · X / m*⌋, so splitting wins back at most what the cap took away; and that is not to be lent to other names either:
-what one hands on is an eighth of a full voice at most. The cap is of what is held, not of all trust, half of which never leaves
+what one hands on is a full voice over 2L at most. The cap is of what is held, not of all trust, half of which never leaves
 the anchors and would be all that such a cap takes away. docs/decisions/0021-electing-under-attack.md has the measurements.
 """
 
@@ -31,10 +31,6 @@ from . import trust as lending
 from .arithmetic import ONE, Amounts
 from .trust import Graph
 
-_CAPPED: Final = 3
-"""What is left of all that is held is one part in so many."""
-_LENT: Final = 4
-"""Of what others lent it, a principal has one part in so many of a full voice to lend on half of."""
 _ONE: Final = np.uint64(ONE)
 
 
@@ -46,22 +42,21 @@ class Settled(NamedTuple):
     cap: int
 
 
-def settle(graph: Graph, seed: Amounts, *, rounds: int, least: int) -> Settled:
-    """x, the flows that it makes, and m*; `trust.trust` says what goes in."""
-    free = _lent(graph, seed, rounds, least, ONE)
-    return _lent(graph, seed, rounds, least, free.cap // _LENT)
+def settle(graph: Graph, seed: Amounts, *, rounds: int, least: int, cap_share: int, loan_share: int) -> Settled:
+    """x, the flows that it makes, and m*; `trust.trust` says what goes in, and `cap`."""
+
+    def lent(most: int) -> Settled:
+        trust = lending.trust(graph, seed, rounds=rounds, least=least, most=most)
+        flows = lending.flows(graph, trust, seed, least=least, most=most)
+        return Settled(trust, flows, cap(lending.held(graph, trust, seed, flows), cap_share))
+
+    return lent(lent(ONE).cap // loan_share)
 
 
-def _lent(graph: Graph, seed: Amounts, rounds: int, least: int, most: int) -> Settled:
-    trust = lending.trust(graph, seed, rounds=rounds, least=least, most=most)
-    flows = lending.flows(graph, trust, seed, least=least, most=most)
-    return Settled(trust, flows, cap(lending.held(graph, trust, seed, flows)))
-
-
-def cap(held: Amounts) -> int:
-    """m(u) of what all hold, each at most ONE and fewer than 2^31 of them. At most a third of the largest; 0 where there
-    is nothing."""
-    left = int(held.sum()) // _CAPPED
+def cap(held: Amounts, share: int) -> int:
+    """m(u) of what all hold, each at most ONE and fewer than 2^31 of them, for a `share` C of at least 2. At most the largest
+    over C; 0 where there is nothing."""
+    left = int(held.sum()) // share
     if not left:
         return 0
     ascending = np.sort(held)
@@ -77,7 +72,7 @@ def base_weight(trust: Amounts, cap: int, ages: NDArray[np.integer[Any]], mature
     """w of each principal, 0 … ONE. `cap`: m* of this trust; `ages`: epochs since each first appeared; `mature`: 1 … 2^16."""
     if not cap:
         return np.zeros_like(trust)
-    voices = np.minimum(trust, np.uint64(cap)) * _ONE // np.uint64(cap)  # m* is at most ONE / 3: less than 2^63
+    voices = np.minimum(trust, np.uint64(cap)) * _ONE // np.uint64(cap)  # m* is at most ONE / 2: no more than 2^63
     weights: Amounts = voices * np.minimum(ages, mature).astype(np.uint64) // np.uint64(mature)
     return weights
 
