@@ -204,6 +204,16 @@ async def test_pages_show_everybody_once(
         assert shown == whole
 
 
+async def test_the_newest_speakers_are_the_ones_that_are_ranked(
+    api: httpx.AsyncClient, registry: Registry, agents: tuple[Signer, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alpha, bravo, charlie, delta = agents
+    monkeypatch.setattr(standing, "MAX_RANKED", 2)
+    await report(registry, 0, alpha, bravo, X)
+    await report(registry, 0, charlie, delta, X)
+    assert {entry["did"] for entry in (await asked(api, "/speakers", hash=X))["speakers"]} == {charlie.did, delta.did}
+
+
 async def test_impossible_questions_are_refused(api: httpx.AsyncClient, agents: tuple[Signer, ...]) -> None:
     did = agents[0].did
     cases = [

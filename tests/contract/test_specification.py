@@ -174,7 +174,7 @@ CAPS = {
         *(fast_path.MAX_PATH, fast_path.MAX_QUERY, fast_path.MAX_HEADER_BYTES, requests.BODY_SECONDS, uploads.MAX_WAITING),
         *(statements.MAX_BATCH, statements.MAX_BATCH_BYTES, blobs.MAX_STATEMENT_HEADER, statement.MAX_LEAF),
         *(search.MAX_QUERY, search.MAX_QUERY_TERMS, queries.MAX_PAGE, queries.MAX_VERSIONS, topics.MAX_TOPICS),
-        *(standing.MAX_SPEAKERS, standing.MAX_CREDITS, quota.MAX_FACTOR),
+        *(standing.MAX_SPEAKERS, standing.MAX_RANKED, standing.MAX_CREDITS, quota.MAX_FACTOR),
         *(ca.MAX_REQUEST, timestamps.MAX_QUERY, rekor.MAX_REQUEST, sigstore_token.MAX_TOKEN, sigstore_token.MAX_LIFETIME),
     ],
     "home.md": [

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from asyncpg import Record as Row
 
 MAX_SPEAKERS = 100
+MAX_RANKED = 10_000
 MAX_CREDITS = 500
 _MAX_PLACE = 2**63 - 1
 
@@ -42,8 +43,8 @@ order by p.principal is null, place limit 1
 _SPEAKERS = """
 select * from (
   select s.*, p.principal, coalesce(p.standing, 0) as standing
-  from speakers s left join lateral ({named} where p.principal is not null order by place limit 1) p on true
-  where s.{by} = $1
+  from (select * from speakers where {by} = $1 order by index desc limit $6) s
+  left join lateral ({named} where p.principal is not null order by place limit 1) p on true
 ) ranked where $2::bigint is null or (standing, index, did) < ($2, $3::bigint, $4::text)
 order by standing desc, index desc, did desc limit $5
 """
@@ -63,14 +64,14 @@ class Standings:
         self._parameters: dict[bytes, Parameters] = {}
 
     async def speakers(self, document: str | None, topic: str | None, cursor: str | None) -> Speakers:
-        """Who reported a document (64 hexadecimal digits), or anything in a topic: those of more standing first, then whose
-        report is newer. `cursor`: the `next` of the page before. Raises `Malformed`."""
+        """Who reported a document (64 hexadecimal digits), or anything in a topic; of the `MAX_RANKED` newest those of more
+        standing first, then whose report is newer. `cursor`: the `next` of the page before. Raises `Malformed`."""
         if (document is None) == (topic is None) or (topic is not None and not is_topic(topic)):
             raise Malformed("speakers.query", "Ask for the speakers of one `hash`, or of one `topic`.")
         at = (None, None, None) if cursor is None else _parse_place(cursor)
         by, wanted = ("topic", topic) if document is None else ("document", bytes.fromhex(document))
         query = _SPEAKERS.format(by=by, named=_NAMED.format(did="(s.did)"))
-        rows = await self._pool.fetch(query, wanted, *at, MAX_SPEAKERS + 1)
+        rows = await self._pool.fetch(query, wanted, *at, MAX_SPEAKERS + 1, MAX_RANKED)
         shown = [_speaker(row) for row in rows[:MAX_SPEAKERS]]
         last = shown[-1] if len(rows) > MAX_SPEAKERS else None
         return Speakers(shown, f"{last.standing}-{last.index}-{last.did}" if last else None)

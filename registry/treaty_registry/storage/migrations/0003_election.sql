@@ -11,7 +11,8 @@ create table speakers (
   index bigint not null,
   primary key (topic, document, did)
 );
-create index speakers_document on speakers (document);
+create index speakers_document on speakers (document, index);
+create index speakers_topic on speakers (topic, index);
 
 -- The roll of each epoch (treaty_consensus.election.roll): the first decision that named it, and under which parameters.
 create table rolls (
