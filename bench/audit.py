@@ -1,0 +1,200 @@
+"""`python -m bench audit`: `treaty audit` of a log of a million statements: time, processor time, memory.
+
+The log is `long_log`'s, as static files behind Python's HTTP server. The command is run twice, each time as a process of its own:
+first it mirrors and replays, then, with the mirror at hand, it replays alone; the difference is the mirror's. Memory is the
+proportional set size (PSS) of that process and of the two that check signatures for it, read all the time; the largest counts.
+
+The baseline is nothing but Ed25519: every signature of the same log over its message, by a key that is loaded already, in one
+thread of this process. The ratio is of processor time, all processes of the audit together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from rich.console import Console
+
+from treaty_consensus import statement
+from treaty_consensus.did import Did, decode_multikey
+from treaty_consensus.kinds import Identity
+from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, decode_bundle
+
+from . import long_log, report
+from .servers import SceneFailed, free_port, listens, ready, running, workspace
+from .sessions import Memory
+
+LEAVES = 1_000_000
+BAR_SECONDS, BAR_MIB = 600, 1536
+RESULT = Path(__file__).parent / "audit.json"
+_PROGRAM = Path(sys.executable).with_name("treaty")
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """What is kept of a run. `seconds`: of the whole audit, by the clock; `mirror`, `replay`: the parts of it; `processor`:
+    seconds of all processors for the replay; `baseline`: for the signatures alone; `ratio`: of these two. `peak`: MiB, all
+    processes."""
+
+    leaves: int
+    signatures: int
+    decisions: int
+    seconds: float
+    mirror: float
+    replay: float
+    statements_a_second: float
+    processor: float
+    baseline: float
+    ratio: float
+    peak: float
+    log_mib: float
+    bar_seconds: int
+    bar_mib: int
+    met: bool
+    machine: str
+    measured: str
+
+
+@dataclass(frozen=True)
+class _Run:
+    seconds: float
+    processor: float
+    peak: float
+    said: dict[str, object]
+
+
+def measure(folder: Path, log: Path, tell: Callable[[str], None]) -> Figure:
+    """Measure audits of the log in `log`, with `folder` for all else. Raises `SceneFailed` unless they end well."""
+    with ExitStack() as stack:
+        port, printed = free_port(), folder / "server.log"
+        command = [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1", "--directory", str(log)]
+        server = stack.enter_context(running([*command, "--protocol", "HTTP/1.1"], printed))
+        asyncio.run(ready(server, printed, lambda: listens(port)))
+        name = f"http://127.0.0.1:{port}#{long_log.LOG_KEY.verifier}"
+        tell("the first audit")
+        first = _audit(name, folder / "home")
+        tell("the second one")
+        again = _audit(name, folder / "home")
+    tell("the signatures alone")
+    signatures, baseline = _baseline(log, int(str(again.said["size"])))
+    decisions = again.said["decisions"]
+    assert isinstance(decisions, list)
+    peak, leaves = max(first.peak, again.peak), int(str(again.said["size"]))
+    return Figure(
+        leaves=leaves,
+        signatures=signatures,
+        decisions=len(decisions),
+        seconds=round(first.seconds, 1),
+        mirror=round(first.seconds - again.seconds, 1),
+        replay=round(again.seconds, 1),
+        statements_a_second=round(leaves / again.seconds),
+        processor=round(again.processor, 1),
+        baseline=round(baseline, 1),
+        ratio=round(again.processor / baseline, 2),
+        peak=round(peak, 1),
+        log_mib=round(sum(file.stat().st_size for file in (log / "tile").rglob("*") if file.is_file()) / 2**20, 1),
+        bar_seconds=BAR_SECONDS,
+        bar_mib=BAR_MIB,
+        met=first.seconds <= BAR_SECONDS and peak <= BAR_MIB,
+        machine=report.machine(),
+        measured=time.strftime("%Y-%m-%d", time.gmtime()),
+    )
+
+
+def _audit(name: str, home: Path) -> _Run:
+    """One run of the command."""
+    begun = time.monotonic()
+    output = home.with_suffix(".json")
+    with output.open("wb") as file:
+        process = subprocess.Popen([_PROGRAM, "audit", name, "--home", str(home), "--json"], stdout=file)
+    memory = Memory(process.pid)
+    try:
+        while True:
+            memory.read()
+            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+            if pid:
+                break
+            time.sleep(1)
+    except BaseException:
+        process.kill()
+        raise
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SceneFailed(f"the audit ended with {process.returncode}: {output.read_text()}")
+    said = json.loads(output.read_bytes())
+    return _Run(time.monotonic() - begun, usage.ru_utime + usage.ru_stime, memory.peak[0] / 1024, said)
+
+
+def _baseline(log: Path, size: int) -> tuple[int, float]:
+    """How many signatures there are, and the processor time to verify them."""
+    keys: dict[str, Ed25519PublicKey] = {}
+    number, spent = 0, 0.0
+    for leaves in _bundles(log, size):
+        made = [statement.parse(leaf) for leaf in leaves]
+        for one in made:
+            if isinstance(one.body, Identity):
+                keys |= {key.id: _loaded(key.multikey) for key in one.body.keys}
+            keys |= {key_id: _loaded(did.text.removeprefix("did:key:")) for key_id, did in _self_named(one) if key_id not in keys}
+        signed = [
+            (keys[key_id], signature, statement.pre_authentication_encoding(one.payload))
+            for one in made
+            for key_id, signature in zip(one.by, one.signatures, strict=True)
+        ]
+        begun = time.process_time()
+        for key, signature, message in signed:
+            key.verify(signature, message)
+        spent += time.process_time() - begun
+        number += len(signed)
+    return number, spent
+
+
+def _self_named(made: statement.Statement) -> Iterator[tuple[str, Did]]:
+    return ((key_id, did) for key_id, did in zip(made.by, made.authors, strict=True) if did.method == "key")
+
+
+def _loaded(multikey: str) -> Ed25519PublicKey:
+    return Ed25519PublicKey.from_public_bytes(decode_multikey(multikey))
+
+
+def _bundles(log: Path, size: int) -> Iterator[list[bytes]]:
+    for index in range(-(-size // TILE_WIDTH)):
+        bundle = Bundle(index, min(TILE_WIDTH, size - index * TILE_WIDTH))
+        yield decode_bundle((log / bundle.path.removeprefix("/")).read_bytes(), bundle.width)
+
+
+def main(arguments: list[str]) -> int:
+    """Run, show the figure and keep it; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m bench audit", description=__doc__)
+    parser.add_argument("--number", type=int, default=LEAVES, help=f"how many leaves (default: {LEAVES})")
+    parser.add_argument("--log", type=Path, metavar="FOLDER", help="where the log is, or is to be built and kept")
+    chosen = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that every process that was started is ended
+    console = Console(highlight=False, emoji=False)
+    with console.status("the scene") as status, workspace() as folder:
+        log = chosen.log or folder / "log"
+        if not (log / "checkpoint").exists():
+            log.mkdir(parents=True, exist_ok=True)
+            long_log.build(log, chosen.number, lambda done: status.update(f"the log: {done:,} leaves"))
+        figure = measure(folder, log, status.update)
+    RESULT.write_bytes(msgspec.json.format(msgspec.json.encode(figure), indent=2) + b"\n")
+    verdict = "[green]met[/]" if figure.met else "[red]missed[/]"
+    console.print(
+        f"{figure.leaves:,} leaves in {figure.seconds:,} s ({figure.mirror:,} s to mirror, {figure.replay:,} s to replay), "
+        f"{figure.peak:,} MiB at most; bar {figure.bar_seconds} s, {figure.bar_mib:,} MiB, {verdict}"
+    )
+    console.print(
+        f"{figure.statements_a_second:,} statements a second; {figure.processor:,} s of processors to replay, "
+        f"{figure.baseline:,} s for {figure.signatures:,} signatures alone: {figure.ratio} times as much"
+    )
+    return 0
