@@ -20,23 +20,16 @@ What grows with every leaf, facts and digests, may be kept elsewhere; what stays
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import NoReturn, Protocol, TypeVar
 
 import msgspec
 
 from . import canonical, statement
 from .admit import admit, keys_of, topic_key
-from .election.credit import Credits
-from .election.decision import Carried, Outcome, Question, decide
-from .election.electorate import Electorate, electorate_of
-from .election.evidence import Evidence
-from .election.principals import SuffixList
-from .election.roll import roll
-from .errors import NotFound, Refused, TreatyError, Untrusted
+from .election.closing import Closing, Due, Elections
+from .errors import NotFound, TreatyError, Untrusted
 from .facts import Fact, Facts, LogFact, TopicFact, find, log_of
-from .kinds import MAX_ROLL, MAX_TRANSCRIPT, Blob, Decision, Input, Parameters
+from .kinds import MAX_ROLL, MAX_TRANSCRIPT, Blob, Decision, Input
 from .log.checkpoint import Checkpoint
 from .log.merkle import Frontier, leaf_hash
 from .sigstore_leaf import CertificateLeaf, RekordLeaf, parse_sigstore_leaf
@@ -46,34 +39,6 @@ _STATEMENT_START = b'{"payload":'
 _FOLLOWS_FROM_TRUST = ("states", "consensus", "transcript", "roll")
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True)
-class Due:
-    """A decision that is to be logged, and the two blobs that it names."""
-
-    decision: Decision
-    transcript: bytes
-    roll: bytes
-
-
-@dataclass(frozen=True)
-class _Closing:
-    """All that closes an epoch: an outcome a topic, in their order, the roll, and all credits after it."""
-
-    outcomes: tuple[Outcome, ...]
-    roll: bytes
-    credits: Credits
-
-    @cached_property
-    def due(self) -> tuple[Due, ...]:
-        """What is to be logged."""
-        named = Blob(canonical.hex_digest(self.roll), len(self.roll))
-        last = len(self.outcomes) - 1
-        return tuple(
-            Due(outcome.statement(named, remaining=last - place), outcome.transcript, self.roll)
-            for place, outcome in enumerate(self.outcomes)
-        )
 
 
 class Digests(Protocol):
@@ -112,15 +77,12 @@ class Replay:
         `recomputed` is what it would have been.
         """
         self._blob = blob
-        self._anchors = anchors
         self._frontier = Frontier()
         self._facts: MutableMapping[str, Fact] = {} if facts is None else facts
-        self._evidence = Evidence()
-        self._parameters: dict[str, Parameters] = {}
-        self._carried: dict[str, Carried] = {}
-        self._credits = Credits()
+        self._elections = Elections(self._checked_blob, anchors)
+        self._what_if = anchors is not None
         self._digests: Digests = set() if digests is None else digests  # ids of statements, digests of certificates
-        self._closing: _Closing | None = None
+        self._closing: Closing | None = None
         self._recomputed: Due | None = None
         self._closing_at: int | None = None
         self._logged = 0
@@ -169,14 +131,11 @@ class Replay:
         changes = self._checked("audit.refused", lambda: admit(self._facts, verified, index))
         recomputed = self._check_decision(made.body) if isinstance(made.body, Decision) else None
         self._facts.update(changes)
-        match made.body:
-            case Decision():
-                self._take_decision(made.body)
-                self._recomputed = recomputed
-            case Parameters():
-                self._parameters[made.id] = made.body
-            case _:
-                self._evidence.observe(made, index, self._log.epoch)
+        if isinstance(made.body, Decision):
+            self._take_decision(made.body)
+            self._recomputed = recomputed
+        else:
+            self._elections.observe(made, index, self._log.epoch)
         self._digests.add(made.id)
         self._frontier.append(leaf_hash(made.leaf))
 
@@ -210,47 +169,17 @@ class Replay:
     def _log(self) -> LogFact:
         return log_of(self._facts)
 
-    def _close(self) -> _Closing:
+    def _close(self) -> Closing:
         """How the epoch closes that is being closed, or else the open one if it were closed now."""
         if self._closing is None or not (self._log.remaining or self._closing_at == self.size):
-            self._closing, self._closing_at, self._logged = self._decide_all(), self.size, 0
+            until = Input(self.size, self.root().hex())
+            self._closing = self._elections.close(self._log, until, self._newest_decision)
+            self._closing_at, self._logged = self.size, 0
         return self._closing
 
-    def _decide_all(self) -> _Closing:
-        log = self._log
-        if log.parameters is None:
-            raise Refused("decision.parameters", "This log has no parameters yet: there is no rule to decide by.")
-        parameters, evidence = self._parameters[log.parameters], self._evidence
-        self._read_domains(parameters)
-        electorate = electorate_of(evidence, log.epoch, parameters, self._anchors)
-        until = Input(self.size, self.root().hex())
-        outcomes = []
-        for topic in evidence.topics():
-            last = find(self._facts, topic_key(topic), TopicFact)
-            carried = self._carried.get(topic, Carried())
-            question = Question(topic, log.epoch, log.parameters, parameters, until, last.decision if last else None, carried)
-            outcomes.append(decide(question, evidence, electorate))
-        return self._earn(tuple(outcomes), electorate, log.parameters, parameters)
-
-    def _earn(
-        self, outcomes: tuple[Outcome, ...], electorate: Electorate, parameters_id: str, parameters: Parameters
-    ) -> _Closing:
-        epoch, horizon = self._log.epoch, parameters.horizon_epochs
-        agreed = self._evidence.reports.agreed(epoch, electorate.voices, electorate.weights)
-        elected = {outcome.question.topic: outcome.elected for outcome in outcomes if outcome.elected}
-        credits, earned = self._credits.close(epoch, electorate.clusters, agreed, parameters.credit, horizon, elected)
-        standings = credits.standings(epoch, horizon)
-        return _Closing(outcomes, roll(epoch, parameters_id, electorate, standings, earned), credits)
-
-    def _read_domains(self, parameters: Parameters) -> None:
-        voices, terms = self._evidence.voices, parameters.reputation
-        wanted = terms.suffix_list.sha256 if terms else None
-        if wanted == voices.suffix_digest:
-            return
-        suffixes = None
-        if wanted is not None:
-            suffixes = SuffixList(self._checked_blob(wanted))
-        voices.read_domains_by(wanted, suffixes)
+    def _newest_decision(self, topic: str) -> str | None:
+        fact = find(self._facts, topic_key(topic), TopicFact)
+        return fact.decision if fact else None
 
     def _checked_blob(self, sha256: str) -> bytes:
         data = self._blob(sha256)
@@ -266,7 +195,7 @@ class Replay:
         expected = due[0]
         said, right = msgspec.to_builtins(body), msgspec.to_builtins(expected.decision)
         said["input"].pop("witnessed", None)  # checked by admission: nobody can recompute a cosignature
-        if self._anchors is not None:
+        if self._what_if:
             for name in _FOLLOWS_FROM_TRUST:
                 said.pop(name, None)
                 right.pop(name, None)
@@ -289,16 +218,13 @@ class Replay:
         self._diverged(part, canonical.loads(recomputed, limit=limit), said)
 
     def _take_decision(self, body: Decision) -> None:
-        closing = self._close_being_logged()
-        self._carried[body.topic] = closing.outcomes[self._logged].carried
+        closing = self._closing
+        assert closing is not None, "the decision was compared with it"
+        self._elections.carry(closing.outcomes[self._logged])
         self._logged += 1
         if not body.remaining:
-            self._credits = closing.credits
+            self._elections.finish(closing)
             self._closing = None
-
-    def _close_being_logged(self) -> _Closing:
-        assert self._closing is not None, "a decision was compared with it"
-        return self._closing
 
     def _diverged(self, part: str, expected: object, logged: object) -> NoReturn:
         path, right, wrong = _first_difference(expected, logged, part)

@@ -230,8 +230,8 @@ class Reputation(Body, frozen=True):
     counts. Trust flows for `rounds` rounds along vouches: at most the `max_vouches` newest of a principal, each once the two
     were counterparties in `acquainted_epochs` epochs; whoever vouches for fewer than `least_vouches` leaves the rest unspent. The
     cap on what a principal's trust counts for leaves all of it over `cap_share`; what others lent it is lent on up to the cap
-    over `loan_share`. A principal is mature after `mature_epochs`; in a topic it weighs its whole once it has `counterparties` counterparties, each
-    of them with trust of the cap over `counterparty_share`."""
+    over `loan_share`. A principal is mature after `mature_epochs`; in a topic it weighs its whole once it has `counterparties`
+    counterparties, each of them with trust of the cap over `counterparty_share`."""
 
     anchors: Annotated[tuple[Text, ...], msgspec.Meta(min_length=MIN_ANCHORS, max_length=MAX_ANCHORS)]
     suffix_list: Blob

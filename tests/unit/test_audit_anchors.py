@@ -16,7 +16,8 @@ from simulated_registry import NAME, SimulatedRegistry, with_echo
 from treaty_client.cli.audit import audit as audit_command
 from treaty_client.cli.context import Options
 from treaty_client.registries.audit import AuditReport, Wishes, audit
-from treaty_consensus.audit import Due, Replay
+from treaty_consensus.audit import Replay
+from treaty_consensus.election.closing import Due
 from treaty_consensus.errors import NotFound, Untrusted
 from treaty_consensus.kinds import Decision, Input
 from treaty_consensus.statement import parse

@@ -20,7 +20,8 @@ from itertools import repeat
 from pathlib import Path
 
 from treaty_consensus.admit import identity_key
-from treaty_consensus.audit import Due, Replay
+from treaty_consensus.audit import Replay
+from treaty_consensus.election.closing import Due
 from treaty_consensus.errors import TreatyError, Untrusted
 from treaty_consensus.facts import Facts
 from treaty_consensus.kinds import MAX_ROLL, Ballot, Blob, Decision, Genesis, Parameters, Report

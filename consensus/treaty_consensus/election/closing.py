@@ -1,0 +1,113 @@
+"""Closing an epoch: from all that a log has said so far to the decisions of every topic, and the roll that they share.
+
+What an epoch needs of the one before is carried here and never taken from outside: where documents stand, what reports implied,
+what was credited. Whoever feeds the same statements gets the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from .. import canonical
+from ..errors import Refused
+from ..facts import LogFact
+from ..kinds import Blob, Decision, Input, Parameters
+from ..statement import Statement
+from .credit import Credits
+from .decision import Carried, Outcome, Question, decide
+from .electorate import Electorate, electorate_of
+from .evidence import Evidence
+from .principals import SuffixList
+from .roll import roll
+
+
+@dataclass(frozen=True)
+class Due:
+    """A decision that is to be logged, and the two blobs that it names."""
+
+    decision: Decision
+    transcript: bytes
+    roll: bytes
+
+
+@dataclass(frozen=True)
+class Closing:
+    """All that closes an epoch: an outcome a topic, in their order, the roll, and all credits after it."""
+
+    outcomes: tuple[Outcome, ...]
+    roll: bytes
+    credits: Credits
+
+    @cached_property
+    def due(self) -> tuple[Due, ...]:
+        """What is to be logged."""
+        named = Blob(canonical.hex_digest(self.roll), len(self.roll))
+        last = len(self.outcomes) - 1
+        return tuple(
+            Due(outcome.statement(named, remaining=last - place), outcome.transcript, self.roll)
+            for place, outcome in enumerate(self.outcomes)
+        )
+
+
+class Elections:
+    """The elections of a log, from epoch to epoch. Mutable: `observe` in the order of the leaves."""
+
+    def __init__(self, blob: Callable[[str], bytes], anchors: Sequence[str] | None) -> None:
+        """`blob`: the bytes of a blob, which are checked, by their SHA-256; asked for suffix lists. `anchors`: in place of
+        those of the parameters."""
+        self._blob = blob
+        self._anchors = anchors
+        self._evidence = Evidence()
+        self._parameters: dict[str, Parameters] = {}
+        self._carried: dict[str, Carried] = {}
+        self._credits = Credits()
+
+    def observe(self, statement: Statement, index: int, epoch: int) -> None:
+        """Take in an admitted statement that is no decision: leaf `index`, logged while `epoch` was open."""
+        if isinstance(statement.body, Parameters):
+            self._parameters[statement.id] = statement.body
+        else:
+            self._evidence.observe(statement, index, epoch)
+
+    def close(self, log: LogFact, until: Input, previous: Callable[[str], str | None]) -> Closing:
+        """How the open epoch closes with the leaves so far; changes nothing. `previous`: the id of a topic's newest decision.
+
+        Raises `Refused` when the log has no parameters yet, and what `blob` raises.
+        """
+        if log.parameters is None:
+            raise Refused("decision.parameters", "This log has no parameters yet: there is no rule to decide by.")
+        parameters, evidence = self._parameters[log.parameters], self._evidence
+        self._read_domains(parameters)
+        electorate = electorate_of(evidence, log.epoch, parameters, self._anchors)
+        outcomes = []
+        for topic in evidence.topics():
+            carried = self._carried.get(topic, Carried())
+            question = Question(topic, log.epoch, log.parameters, parameters, until, previous(topic), carried)
+            outcomes.append(decide(question, evidence, electorate))
+        return self._credited(tuple(outcomes), electorate, log.parameters, parameters, log.epoch)
+
+    def carry(self, outcome: Outcome) -> None:
+        """The decision of one topic is logged: the next one of the topic begins with it."""
+        self._carried[outcome.question.topic] = outcome.carried
+
+    def finish(self, closing: Closing) -> None:
+        """The last decision of the epoch is logged."""
+        self._credits = closing.credits
+
+    def _credited(
+        self, outcomes: tuple[Outcome, ...], electorate: Electorate, parameters_id: str, parameters: Parameters, epoch: int
+    ) -> Closing:
+        horizon = parameters.horizon_epochs
+        agreed = self._evidence.reports.agreed(epoch, electorate.voices, electorate.weights)
+        elected = {outcome.question.topic: outcome.elected for outcome in outcomes if outcome.elected}
+        credits, earned = self._credits.close(epoch, electorate.clusters, agreed, parameters.credit, horizon, elected)
+        standings = credits.standings(epoch, horizon)
+        return Closing(outcomes, roll(epoch, parameters_id, electorate, standings, earned), credits)
+
+    def _read_domains(self, parameters: Parameters) -> None:
+        voices, terms = self._evidence.voices, parameters.reputation
+        wanted = terms.suffix_list.sha256 if terms else None
+        if wanted != voices.suffix_digest:
+            voices.read_domains_by(wanted, SuffixList(self._blob(wanted)) if wanted is not None else None)
