@@ -130,6 +130,7 @@ class Rules(RuleBasedStateMachine):
         states = {document: self._standing(document).state for document in range(DOCUMENTS)}
         self._record(incumbent, frozenset(field), states)
         self.check_the_states_are_what_the_past_says()
+        self.check_the_counters_are_how_long_it_lasted()
         self.check_a_warning_stands_for_its_epochs_and_no_longer()
         self.check_there_is_at_most_one_consensus()
         self.check_a_consensus_is_earned()
@@ -227,8 +228,11 @@ class Rules(RuleBasedStateMachine):
         sustained = self._run(lambda epoch: epoch is now or epoch.after[document] == "provisional")
         if before != "provisional" or sustained < self.parameters.sustain_epochs or document not in now.consensual:
             return "provisional"
-        ahead = self._run(lambda epoch: document in epoch.leading and epoch.incumbent == now.incumbent)
-        return "consensus" if now.incumbent is None or ahead >= self.parameters.sustain_epochs else "provisional"
+        return "consensus" if now.incumbent is None or self._ahead(document) >= self.parameters.sustain_epochs else "provisional"
+
+    def _ahead(self, document: int) -> int:
+        incumbent = self.history[-1].incumbent
+        return self._run(lambda epoch: document in epoch.leading and epoch.incumbent == incumbent)
 
     def check_the_states_are_what_the_past_says(self) -> None:
         now = self.history[-1]
@@ -237,6 +241,18 @@ class Rules(RuleBasedStateMachine):
         for document in range(DOCUMENTS):
             if self._before(document) != now.after[document]:
                 event(f"{self._before(document)} → {now.after[document]}")
+
+    def check_the_counters_are_how_long_it_lasted(self) -> None:
+        now = self.history[-1]
+        for document, state in now.after.items():
+            known = self._standing(document)
+            challenges = document != now.incumbent and self._incumbent() == now.incumbent
+            assert (known.provisional, known.ahead, known.failing, known.repealing) == (
+                self._run(lambda epoch, d=document: epoch.after[d] == "provisional"),  # type: ignore[misc]
+                self._ahead(document) if challenges else 0,
+                self._run(lambda epoch, d=document: d in epoch.failing) if state == "consensus" else 0,  # type: ignore[misc]
+                self._run(lambda epoch, d=document: d in epoch.rejected) if state == "consensus" else 0,  # type: ignore[misc]
+            )
 
     def check_a_warning_stands_for_its_epochs_and_no_longer(self) -> None:
         for document in range(DOCUMENTS):

@@ -255,8 +255,10 @@ def test_the_lead_is_counted_from_the_first_epoch_on() -> None:
     topic = Topic()
     topic.elect("a")
     votes: Votes = [(6, "b>a"), (4, "a>b")]
-    assert [topic.close(votes, "ab")["b"] for _ in range(3)] == ["candidate", "provisional", "consensus"]
-    assert topic.standings == {"a": Standing("superseded"), "b": Standing("consensus")}
+    for standing in (Standing("candidate", ahead=1), Standing("provisional", 1, 2), Standing("consensus")):
+        topic.close(votes, "ab")
+        assert topic.standings["b"] == standing
+    assert topic.standings["a"] == Standing("superseded")
 
 
 def test_a_lead_over_the_last_incumbent_is_none_over_the_next() -> None:
