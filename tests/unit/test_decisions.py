@@ -30,7 +30,7 @@ from treaty_registry.operator.parameters import Draft
 from treaty_registry.registry import Registry
 from treaty_registry.settings import WitnessName
 from treaty_registry.witness.cosigner import Cosigner
-from treaty_registry.witness.store import Store
+from treaty_registry.witness.records import Store
 
 AGENTS = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta", "echo")]
 
