@@ -19,7 +19,7 @@ from signers import NOW, ORIGIN, Signer
 from treaty_client.cli import main
 from treaty_client.identity import Identity
 from treaty_client.network.hosts import Network
-from treaty_client.registries import api as registry_api
+from treaty_client.registries import replies
 from treaty_client.registries.api import RegistryClient
 from treaty_client.registries.head import LogHead
 from treaty_client.registries.trust import RegistryName, TrustedRegistries
@@ -176,9 +176,9 @@ async def test_a_registry_that_would_have_something_else_signed_gets_no_signatur
     ]
     for lie, log, by in lies:
         payload = statement.draft(lie, log=log, by=by, issued=0).payload
-        made = registry_api.Testimony(canonical.b64encode(payload), honest.keyid, honest.sig)
+        made = replies.Testimony(canonical.b64encode(payload), honest.keyid, honest.sig)
 
-        async def lying(did: str, key_id: str, made: registry_api.Testimony = made) -> registry_api.Testimony:
+        async def lying(did: str, key_id: str, made: replies.Testimony = made) -> replies.Testimony:
             return made
 
         async def nothing(statement: Statement) -> bytes:

@@ -30,7 +30,7 @@ from treaty_client.model import budget, openai
 from treaty_client.negotiation import package, questions, test_cases
 from treaty_client.network import egress, resolver
 from treaty_client.policy import load_policy
-from treaty_client.registries import anchors
+from treaty_client.registries import anchors as anchor_files
 from treaty_client.session import agreements, store
 from treaty_client.session.passivation import Passivation
 from treaty_client.transport import application, http_server, listener, outbox, websocket
@@ -132,7 +132,7 @@ CAPS = {
     "log.md": [
         *(note.MAX_NOTE_BYTES, note.MAX_SIGNATURES, proof.MAX_RECEIPT_BYTES, proof.MAX_EXTRA_BYTES, proof.MAX_PROOF_HASHES),
         *(witness.MAX_REQUEST, witness.MAX_PROOF_LINES, witness.MAX_COSIGNERS, witness.MAX_COSIGNER_NAME),
-        *(equivocation.MAX_EQUIVOCATION, anchors.MAX_FILE, kinds.MAX_ANCHORS),
+        *(equivocation.MAX_EQUIVOCATION, anchor_files.MAX_FILE, kinds.MAX_ANCHORS),
     ],
     "handler-packages.md": [
         *(archive.MAX_ARCHIVE, archive.MAX_CONTENT, archive.MAX_FILES, archive.MAX_NAME, wheel.MAX_FILENAME),

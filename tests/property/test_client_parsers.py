@@ -18,6 +18,7 @@ from treaty_client.network.hosts import Network
 from treaty_client.network.resolver import read_did_document
 from treaty_client.policy import load_policy
 from treaty_client.registries import api
+from treaty_client.registries.replies import Page
 from treaty_client.registries.trust import TrustedRegistries, parse_base_url, parse_registry_name
 from treaty_client.store import Lockfile
 from treaty_client.verification.bundle import parse_bundle
@@ -78,7 +79,7 @@ def test_any_text(parse: Callable[[str], object], text: str) -> None:
         in_file("registries.json", lambda path: TrustedRegistries(path.parent).all()),
         in_file("treaty.lock", lambda path: Lockfile(path.parent).read()),
         in_file("policy.toml", load_policy),
-        lambda data: api._convert(data, api.Page),
+        lambda data: api._convert(data, Page),
         lambda data: api._refusal(422, api._parse_problem(data)),
     ],
 )
