@@ -202,7 +202,8 @@ class Poll:
         return self.count.choices.index(choice)
 
     def _capped(self, by_cluster: Mapping[str, int]) -> int:
-        return sum(min(weight, self.cap) for weight in by_cluster.values())
+        cap = self.cap
+        return sum(min(weight, cap) for weight in by_cluster.values())
 
     def _not_first(self, document: str) -> list[Shortfall]:
         place = self.ranking.order.index(self._number(document))
