@@ -16,6 +16,7 @@ from treaty_consensus.election.trust import graph
 FRACTIONS = st.one_of(st.integers(0, ONE), st.sampled_from([0, 1, ONE - 1, ONE]))
 HORIZONS = st.integers(1, 60)
 AMOUNTS = st.lists(st.one_of(st.integers(0, 9), st.integers(0, ONE)), min_size=1, max_size=12)
+SHARES = st.integers(2, 6)
 MATURE = 52
 
 
@@ -75,30 +76,30 @@ def test_arrays_compute_what_integers_do(pairs: list[tuple[int, int]], horizon: 
 # The cap
 
 
-@given(AMOUNTS)
-def test_the_cap_is_the_largest_that_leaves_at_most_a_third(amounts: list[int]) -> None:
-    most = cap(array(amounts), 3)
+@given(AMOUNTS, SHARES)
+def test_the_cap_is_the_largest_that_leaves_no_more_than_a_share(amounts: list[int], share: int) -> None:
+    most = cap(array(amounts), share)
     if not any(amounts):
         assert most == 0
         return
-    assert 3 * capped(amounts, most) <= sum(amounts) < 3 * capped(amounts, most + 1)
-    assert 3 * most <= max(amounts)
+    assert share * capped(amounts, most) <= sum(amounts) < share * capped(amounts, most + 1)
+    assert share * most <= max(amounts)
 
 
-@given(AMOUNTS.flatmap(lambda amounts: st.tuples(st.just(amounts), st.permutations(amounts))))
-def test_the_cap_is_anonymous_and_scales(orders: tuple[list[int], list[int]]) -> None:
+@given(AMOUNTS.flatmap(lambda amounts: st.tuples(st.just(amounts), st.permutations(amounts))), SHARES)
+def test_the_cap_is_anonymous_and_scales(orders: tuple[list[int], list[int]], share: int) -> None:
     amounts, shuffled = orders
-    assert cap(array(shuffled), 3) == cap(array(amounts), 3)
-    assert 0 <= cap(array([3 * amount for amount in amounts]), 3) - 3 * cap(array(amounts), 3) < 3
+    assert cap(array(shuffled), share) == cap(array(amounts), share)
+    assert 0 <= cap(array([3 * amount for amount in amounts]), share) - 3 * cap(array(amounts), share) < 3
 
 
-@given(AMOUNTS, st.data())
-def test_splitting_a_principal_never_raises_the_cap(amounts: list[int], data: st.DataObject) -> None:
+@given(AMOUNTS, SHARES, st.data())
+def test_splitting_a_principal_never_raises_the_cap(amounts: list[int], share: int, data: st.DataObject) -> None:
     which = data.draw(st.integers(0, len(amounts) - 1))
     piece = data.draw(st.integers(0, amounts[which]))
     divided = [*amounts, piece]
     divided[which] -= piece
-    assert cap(array(divided), 3) <= cap(array(amounts), 3)
+    assert cap(array(divided), share) <= cap(array(amounts), share)
 
 
 # Weight
@@ -126,14 +127,16 @@ def test_whatever_pieces_trust_is_split_in_they_weigh_at_most_its_proportion(pie
         assert weights([together], most) == [ONE * together // most]
 
 
-@given(AMOUNTS, st.data())
-def test_a_share_of_trust_is_at_most_thrice_that_share_of_capped_trust(amounts: list[int], data: st.DataObject) -> None:
-    """Whoever has trust X of a total T, in whatever pieces, has at most X of more than T/3 - n of capped trust."""
-    most = cap(array(amounts), 3)
+@given(AMOUNTS, SHARES, st.data())
+def test_a_part_of_trust_is_at_most_so_many_times_that_part_of_capped_trust(
+    amounts: list[int], share: int, data: st.DataObject
+) -> None:
+    """Whoever has trust X of a total T, in whatever pieces, has at most X of more than T / share - n of capped trust."""
+    most = cap(array(amounts), share)
     assume(any(amounts))
     some = data.draw(st.lists(st.sampled_from(range(len(amounts))), unique=True))
     assert capped([amounts[i] for i in some], most) <= sum(amounts[i] for i in some)
-    assert 3 * (capped(amounts, most) + len(amounts)) > sum(amounts)
+    assert share * (capped(amounts, most) + len(amounts)) > sum(amounts)
 
 
 @given(st.integers(0, ONE), st.integers(0, 9), st.integers(1, 9))

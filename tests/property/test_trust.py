@@ -75,6 +75,7 @@ STRENGTHS = st.one_of(st.just(ONE), st.integers(1, ONE), st.integers(1, 9))
 ROUNDS = st.integers(0, 40)
 MOST = st.one_of(st.just(ONE), st.integers(0, ONE // 4), st.integers(0, 9))
 ALL = st.just(ONE)
+CAP_SHARES, LOAN_SHARES = st.integers(2, 6), st.integers(1, 6)
 
 
 @st.composite
@@ -296,41 +297,39 @@ def test_an_anchor_holds_its_seed_as_far_as_it_does_not_lend_it(case: Case) -> N
             assert found[name] == amount
 
 
-def settled_by_hand(case: Case) -> tuple[Case, int]:
+def settled_by_hand(case: Case, cap_share: int, loan_share: int) -> tuple[Case, int]:
     """Two passes, and the cap by its definition."""
-    most = 4 * ONE
+    most = loan_share * ONE
     for _ in range(2):
-        case = replace(case, most=most // 4)
+        case = replace(case, most=most // loan_share)
         amounts = held_by_hand(case).values()
         low, high = 0, ONE
         while low < high:  # the largest m that fits
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if 3 * sum(min(u, middle) for u in amounts) <= sum(amounts) else (low, middle - 1)
+            fits = cap_share * sum(min(u, middle) for u in amounts) <= sum(amounts)
+            low, high = (middle, high) if fits else (low, middle - 1)
         most = low if any(amounts) else 0
     return case, most
 
 
-@given(cases(most=ALL))
-def test_trust_is_settled_in_two_passes(case: Case) -> None:
-    found = settle(case.graph, case.seed, rounds=case.rounds, least=case.least, cap_share=3, loan_share=4)
-    case, most = settled_by_hand(case)
+@given(cases(most=ALL), CAP_SHARES, LOAN_SHARES)
+def test_trust_is_settled_in_two_passes(case: Case, cap_share: int, loan_share: int) -> None:
+    terms = {"rounds": case.rounds, "least": case.least, "cap_share": cap_share, "loan_share": loan_share}
+    found = settle(case.graph, case.seed, **terms)
+    assert (found.trust <= case.amounts).all(), "nobody gains when surplus cannot be lent"
+    case, most = settled_by_hand(case, cap_share, loan_share)
     assert found.cap == most
     assert named(case.graph, found.trust) == by_hand(case)
     ends = zip(found.flows.tolist(), case.graph.source.tolist(), case.graph.target.tolist(), strict=True)
     assert {(case.graph.principals[p], case.graph.principals[q]): flow for flow, p, q in ends} == case.flows
 
 
-@given(cases(most=ALL))
-def test_settling_gives_nobody_more_trust(case: Case) -> None:
-    assert (
-        settle(case.graph, case.seed, rounds=case.rounds, least=case.least, cap_share=3, loan_share=4).trust <= case.amounts
-    ).all()
-
-
-@given(cases(most=ALL), st.data())
-def test_nobody_turns_its_surplus_into_full_voices_of_others(case: Case, data: st.DataObject) -> None:
-    """Behind one principal without seed, whatever trust it has, a set has no more trust than a full voice of the first pass."""
-    most = cap(held_of(case), 3)
+@given(cases(most=ALL), CAP_SHARES, LOAN_SHARES, st.data())
+def test_nobody_turns_its_surplus_into_full_voices_of_others(
+    case: Case, cap_share: int, loan_share: int, data: st.DataObject
+) -> None:
+    """Behind one principal without seed, whatever trust it has, a set has no more trust than a full voice over the loan share."""
+    most = cap(held_of(case), cap_share) // loan_share
     unseeded = [name for name in case.names if name not in case.anchors]
     assume(unseeded)
     bought = data.draw(st.sampled_from(unseeded))
