@@ -1,6 +1,8 @@
 """`make bench`: measure every row, show the table, keep it. `--only` takes names of rows and groups.
 
-`python -m bench agreeing` counts what three ways to agree take, `python -m bench sessions` what ten thousand live sessions do.
+`python -m bench agreeing` counts what three ways to agree take, `python -m bench sessions` what ten thousand live sessions do,
+`python -m bench election` what the election of a whole network does, `python -m bench audit` what auditing a million statements
+does.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import agreeing, report, rivals, sessions
+from . import agreeing, audit, election, report, rivals, sessions
 from .contest import Group, Result, Row, hold, meters_of
 from .handshaking import GROUP as HANDSHAKING
 from .reading import GROUP as READING
@@ -30,6 +32,10 @@ def main() -> int:
         return agreeing.main(sys.argv[2:])
     if sys.argv[1:2] == ["sessions"]:
         return sessions.main(sys.argv[2:])
+    if sys.argv[1:2] == ["election"]:
+        return election.main(sys.argv[2:])
+    if sys.argv[1:2] == ["audit"]:
+        return audit.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this row or group; may be repeated")
     parser.add_argument("--rounds", type=int, default=5, help="samples of each side of a row (default: 5)")
