@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check bench lock clean
+.PHONY: help demo run test check bench bench-attacks lock clean
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 # The locks carry hashes of every wheel; the package itself is installed editable, without touching them.
 $(VENV)/runtime: requirements.lock pyproject.toml
@@ -41,6 +41,9 @@ check: $(VENV)/development ## Lint, types, import directions
 bench: $(VENV)/development ## The table of ratios that the docs quote
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench agreeing
+
+bench-attacks: $(VENV)/development ## What an attack on an election costs, by our rule and by others
+	$(BIN)/python -m bench.attacks
 
 LOCK := $(BIN)/uv pip compile --quiet pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"

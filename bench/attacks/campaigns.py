@@ -1,0 +1,155 @@
+"""An attack from its first epoch to its last: the product's rule, epoch after epoch, with ballots that ripen and fade.
+
+    promote     the honest document is the consensus when the adversary's comes; flipped once that is the consensus
+    unopposed   there is no consensus, and both come on the same day; flipped once the adversary's is the consensus
+    block       the adversary's has been there for a horizon when the honest one comes; flipped unless that becomes the consensus
+    unseat      the honest document is the consensus; flipped once it no longer is
+
+The honest who vote rank their document alone (it over NONE over the rest) and reaffirm that every `RENEWAL` epochs, each on a
+day of its own. The honest who are silent use it, and are counted by their reports; where `reports` is false they do not even
+report, and weigh nothing. The adversary ranks its document alone, and reaffirms that every epoch.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from treaty_consensus.election.arithmetic import Amounts, conviction, decay, parts, table
+from treaty_consensus.election.ballot import Tiers, Votes, approvals, count
+from treaty_consensus.election.rule import Poll, Standing, Support, advance, field_of, incumbent_of
+
+from .adversaries import RENEWAL
+from .graphs import Numbers
+from .ours import PARAMETERS, Electors
+
+Goal: TypeAlias = Literal["promote", "unopposed", "block", "unseat"]
+GOALS: tuple[Goal, ...] = ("promote", "unopposed", "block", "unseat")
+HORIZON = PARAMETERS.horizon_epochs
+LONG = 2 * HORIZON
+"""How many epochs an attack lasts, and for how many the honest held their opinion before it, where they did."""
+
+_RIPE = table(conviction, 4 * LONG)
+_FADING = table(lambda age: decay(age, HORIZON), RENEWAL)
+
+HONEST, HOSTILE = "a" * 64, "b" * 64
+VOTING, SILENT, TORN, SWAYED, ENEMY, NOBODY = range(6)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """`turnout`: the share of all principals who vote. `clones`: of its document, which the adversary ranks below it. `epochs`:
+    how long it has."""
+
+    goal: Goal
+    turnout: float = 1.0
+    reports: bool = True
+    clones: int = 0
+    epochs: int = LONG
+
+    @property
+    def arrival(self) -> int:
+        """The epoch of the attack in which the honest document comes."""
+        return {"promote": -LONG, "unopposed": 0, "block": HORIZON, "unseat": -LONG}[self.goal]
+
+
+def flips(electors: Electors, attack: Attack) -> bool:
+    """Whether the attack succeeds."""
+    for poll in course(electors, attack):
+        consensus = incumbent_of(advance(poll))
+        if attack.goal == "block" and consensus == HONEST:
+            return False
+        if attack.goal == "unseat" and consensus != HONEST:
+            return True
+        if attack.goal in ("promote", "unopposed") and consensus is not None and consensus != HONEST:
+            return True
+    return attack.goal == "block"
+
+
+def course(electors: Electors, attack: Attack) -> Iterator[Poll]:
+    """The polls of an attack's epochs, each of which begins with the standings that the one before ended with."""
+    tally = _Tally(electors, attack)
+    standings = {HONEST: Standing("consensus")} if attack.arrival < 0 else {}
+    for epoch in range(max(attack.arrival, 0) + attack.epochs):
+        poll = tally.poll(epoch, standings)
+        standings = advance(poll)
+        yield poll
+
+
+def _sides(electors: Electors, attack: Attack) -> Numbers:
+    """On which side everybody is counted once the attack has begun."""
+    world = electors.attacked.world
+    side = np.full(len(electors.weights), ENEMY)
+    as_many = {"promote": SILENT, "unopposed": TORN, "block": SWAYED, "unseat": SILENT}[attack.goal]  # silence is loyal
+    side[: world.size] = np.choose(electors.sway + 1, [SILENT, as_many, SWAYED])
+    side[: world.size][~electors.speaks] = NOBODY
+    if not attack.reports:
+        side[: world.size] = NOBODY
+    side[lots(world.size, world.seed)[: round(attack.turnout * world.size)]] = VOTING
+    side[electors.attacked.hostile] = ENEMY
+    return side
+
+
+@lru_cache(maxsize=4)
+def lots(size: int, seed: int) -> Numbers:
+    """All principals in the order in which they go to vote, at every turnout."""
+    return np.array(random.Random(f"turnout/{seed}").sample(range(size), size), dtype=np.int64)
+
+
+@lru_cache(maxsize=4)
+def _renewals(size: int) -> Numbers:
+    """On which day of `RENEWAL` each principal reaffirms."""
+    return np.array(random.Random("renewals").choices(range(RENEWAL), k=size), dtype=np.int64)
+
+
+class _Tally:
+    """What is counted in each epoch: one row for each side and cluster."""
+
+    def __init__(self, electors: Electors, attack: Attack) -> None:
+        side = _sides(electors, attack)
+        counted = np.flatnonzero((electors.weights > 0) & (side != NOBODY))
+        self._attack, self._side, self._weights = attack, side[counted], electors.weights[counted]
+        self._stagger = _renewals(len(side))[counted]
+        cells = self._side * len(electors.labels) + electors.clusters[counted]
+        present, self._cell = np.unique(cells, return_inverse=True)
+        self._sides = present // max(len(electors.labels), 1)
+        self._names = tuple(f"{number:06}" for number in range(len(present)))
+        self._clusters = {
+            name: electors.labels[cell % len(electors.labels)] for name, cell in zip(self._names, present.tolist(), strict=True)
+        }
+        self._clones = tuple(f"{number:064x}" for number in range(attack.clones))
+        honest = int(self._weights[self._side != ENEMY].sum())
+        self._reported = honest, honest + int(self._weights[self._side == ENEMY].sum())
+
+    def poll(self, epoch: int, before: dict[str, Standing]) -> Poll:
+        votes = self._votes(epoch)
+        approved = approvals(votes)
+        published = [HOSTILE, *self._clones]
+        if epoch >= self._attack.arrival:
+            published.insert(0 if self._attack.arrival < 0 else len(published), HONEST)
+        supports = {
+            document: Support(index, 3, 3, self._reported[document != HONEST], approved.get(document, 0))
+            for index, document in enumerate(published)
+        }
+        contenders = field_of(supports, before, votes.total, PARAMETERS)
+        return Poll(PARAMETERS, count(votes, contenders, self._clusters), before)
+
+    def _votes(self, epoch: int) -> Votes:
+        arrival = self._attack.arrival
+        honest: Tiers = ((HONEST,),) if epoch >= arrival else ()
+        torn: Tiers = ((HOSTILE, HONEST),)
+        hostile: Tiers = ((HOSTILE,), *((clone,) for clone in self._clones))
+        rankings: list[Tiers] = [honest, honest, torn, ((HOSTILE,),), hostile]
+        held = np.array([epoch - arrival, epoch - arrival, epoch, epoch, epoch])
+        ripe = _RIPE[np.maximum(held, 0)][self._side]
+        whole: Amounts = np.where(np.array([bool(tiers) for tiers in rankings])[self._side], self._weights, np.uint64(0))
+        ages = np.where(self._side == VOTING, (epoch + self._stagger) % RENEWAL, 0)
+        sums = np.zeros(len(self._names), dtype=np.uint64)
+        np.add.at(sums, self._cell, parts(parts(whole, _FADING[ages]), ripe))
+        rows = np.arange(len(sums))
+        return Votes(self._names, rankings, self._sides, rows, sums, rows * 0, rows * 0, 0)

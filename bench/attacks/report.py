@@ -1,0 +1,195 @@
+"""What a run leaves: `attacks.json`, and `attacks.md`, whose tables the docs quote. Figures are medians over worlds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from .campaigns import Goal
+from .trials import FLOOD, METHODS, TURNOUTS, Found, Row, Table
+
+JSON = Path(__file__).parents[1] / "attacks.json"
+MARKDOWN = Path(__file__).parents[1] / "attacks.md"
+GATES: dict[Goal, float] = {"promote": 0.30, "unopposed": 0.30, "block": 0.12}
+"""The least fraction of the honest that an adversary may need."""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A row, its median over `worlds` worlds, and the least and the most of them; None where what was tried did not do it."""
+
+    table: Table
+    size: int
+    goal: Goal
+    turnout: float
+    detail: str
+    median: float | None
+    low: float | None
+    high: float | None
+    worlds: int
+
+
+def lines_of(found: Iterable[Found]) -> list[Line]:
+    """One line for each row."""
+    figures: defaultdict[Row, list[float]] = defaultdict(list)
+    for row, _, figure in found:
+        figures[row].append(float("inf") if figure is None else figure)
+    return [
+        Line(*row, *(_finite(pick(values)) for pick in (median, min, max)), worlds=len(values))  # type: ignore[misc,arg-type]
+        for row, values in sorted(figures.items())
+    ]
+
+
+def missed(lines: Iterable[Line]) -> list[Line]:
+    """The lines that miss a gate."""
+    return [line for line in lines if not _meets(line)]
+
+
+def keep(lines: Sequence[Line]) -> None:
+    """Write both files."""
+    JSON.write_bytes(msgspec.json.format(msgspec.json.encode(lines), indent=1) + b"\n")
+    MARKDOWN.write_text(markdown(lines), encoding="utf-8")
+
+
+def markdown(lines: Sequence[Line]) -> str:
+    """All tables."""
+    shown = Shown(lines)
+    parts = [
+        "<!-- Made by `make bench-attacks`; README.md says what each row is. -->",
+        *(section for size in shown.sizes for section in _of_size(shown, size)),
+        *_alone(shown),
+        *_defences(shown),
+        *_anchors(shown),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+class Shown:
+    """Lines by row, as text."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self.by_row = {Row(line.table, line.size, line.goal, line.turnout, line.detail): line for line in lines}
+        self.sizes = sorted({line.size for line in lines})
+
+    def find(self, *row: object) -> Line | None:
+        return self.by_row.get(Row(*row))  # type: ignore[arg-type]
+
+    def share(self, *row: object) -> str:
+        return self._cell(lambda figure: f"{100 * figure:.1f} %", "–", row)
+
+    def number(self, *row: object) -> str:
+        return self._cell(lambda figure: f"{figure:,.0f}", f"not with {FLOOD:,}", row)
+
+    def worlds(self, table: Table, size: int) -> int:
+        return max((line.worlds for line in self.by_row.values() if (line.table, line.size) == (table, size)), default=0)
+
+    def _cell(self, shape: Callable[[float], str], none: str, row: Sequence[object]) -> str:
+        line = self.find(*row)
+        if line is None:
+            return ""
+        text = none if line.median is None else shape(line.median)
+        return text if _meets(line) else f"**{text} missed**"
+
+
+def _of_size(shown: Shown, size: int) -> list[str]:
+    flood = [line for line in shown.by_row.values() if (line.table, line.size) == ("flood", size)]
+    worlds = shown.worlds("corrupt", size)
+    if not worlds:
+        return []
+    methods = [
+        [name, *(shown.number("baseline", size, goal, turnout, f"{name}/bought") for goal, turnout in _PLAIN)]
+        + [shown.share("baseline", size, goal, 1.0, f"{name}/corrupt") for goal in ("promote", "block")]
+        for name in METHODS
+        if shown.find("baseline", size, "promote", 1.0, f"{name}/bought")
+    ]
+    bought = [f"not with {FLOOD:,}" if all(line.low is None for line in flood) else "**flipped**"] * 4
+    methods.append(["this design", *bought, *(shown.share("corrupt", size, goal, 1.0, "best") for goal in ("promote", "block"))])
+    ours = [
+        [goal, *(shown.share("corrupt", size, goal, turnout, detail) for turnout in TURNOUTS)]
+        for detail, goal in (("best", goal) for goal in ("promote", "unopposed", "block", "unseat"))
+    ]
+    domains = [
+        [f"{goal}, {detail} domains", *(shown.share("corrupt", size, goal, turnout, detail) for turnout in TURNOUTS)]
+        for goal in ("promote", "block")
+        for detail in ("0", "200", "1000")
+    ]
+    silent = [
+        [
+            f"{goal}, the silent do not even report",
+            "",
+            *(shown.share("unreported", size, goal, turnout) for turnout in TURNOUTS[1:]),
+        ]
+        for goal in ("promote", "block")
+    ]
+    heads = ["method", "promote, 100 %", "promote, 10 %", "block, 100 %", "block, 10 %", "promote, corrupted", "block, corrupted"]
+    turnouts = [f"{100 * turnout:g} %" for turnout in TURNOUTS]
+    return [
+        f"## {size:,} honest principals, {worlds} worlds",
+        "What has to be bought (did:keys; domains for the last two) when nobody is corrupted, at two turnouts; and the share of "
+        "the honest that has to be corrupted when nothing is bought (against this design: with whatever domains help).",
+        _table(heads, methods),
+        "The share of the honest that has to be corrupted, by turnout:",
+        _table(["this design", *turnouts], [*ours, *domains, *silent]),
+    ]
+
+
+_PLAIN = (("promote", 1.0), ("promote", 0.1), ("block", 1.0), ("block", 0.1))
+
+
+def _alone(shown: Shown) -> list[str]:
+    rows = []
+    for size in shown.sizes:
+        for goal in ("promote", "block"):
+            rows += [
+                [f"{goal}, n = {size:,}, corrupted at random, 100 %", shown.share("random", size, goal, 1.0)],
+                [f"{goal}, n = {size:,}, corrupted at random, 10 %", shown.share("random", size, goal, 0.1)],
+                [f"{goal}, n = {size:,}, with 31 clones, 200 domains", shown.share("clones", size, goal, 1.0)],
+                [f"{goal}, n = {size:,}, anchors alone", shown.number("anchors", size, goal, 1.0)],
+            ]
+        rows += [
+            [f"promote, n = {size:,}, within {epochs} epochs, 1,000 domains", shown.share("brief", size, "promote", 1.0, epochs)]
+            for epochs in ("3", "4", "6")
+        ]
+    rows = [row for row in rows if row[1]]
+    return ["## Single attacks", _table(["attack", "least"], rows)] if rows else []
+
+
+def _defences(shown: Shown) -> list[str]:
+    rows = []
+    for size in shown.sizes:
+        for goal in ("promote", "block"):
+            for turnout in (1.0, 0.1):
+                cells = [shown.share("without", size, goal, turnout, name) for name in ("lending", "vouched")]
+                if any(cells):
+                    whole = shown.share("corrupt", size, goal, turnout, "best")
+                    rows.append([f"{goal}, n = {size:,}, {100 * turnout:g} %", whole, *cells])
+    heads = ["", "whole", "everybody lends half of all it has", "strangers imply ballots too"]
+    return ["## What a defence is worth", _table(heads, rows)] if rows else []
+
+
+def _anchors(shown: Shown) -> list[str]:
+    found = sorted({(line.size, int(line.detail)) for line in shown.by_row.values() if line.table == "few"})
+    rows = [
+        [f"n = {size:,}", str(number), *(shown.share("few", size, goal, 0.5, str(number)) for goal in ("promote", "block"))]
+        for size, number in found
+    ]
+    return ["## How many anchors", "At a turnout of 50 %.", _table(["", "anchors", "promote", "block"], rows)] if rows else []
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    aligned = ["---", *["--:"] * (len(heads) - 1)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, aligned, *rows))
+
+
+def _meets(line: Line) -> bool:
+    if line.table == "flood":
+        return line.low is None
+    gate = GATES.get(line.goal, 0.0) if (line.table, line.detail) == ("corrupt", "best") else 0.0
+    return line.median is None or line.median >= gate
+
+
+def _finite(figure: float) -> float | None:
+    return None if figure == float("inf") else round(figure, 4)

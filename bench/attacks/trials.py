@@ -1,0 +1,233 @@
+"""What is measured in one world; a run does it in many, and takes the median.
+
+A *row* says what was tried and its figure what it took: a number of DIDs or domains, a fraction of the honest principals, or
+nothing (None) where the most that was tried did not do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
+from typing import Literal, NamedTuple, TypeAlias
+
+from treaty_consensus.election.arithmetic import Amounts
+from treaty_consensus.election.reputation import settle
+from treaty_consensus.election.trust import seed as seed_of
+
+from . import baselines
+from .adversaries import Attacked, Coalition, Spending, at_random, attacked, by_trust
+from .campaigns import GOALS, Attack, Goal, flips
+from .graphs import World, world
+from .ours import Electors, Rule, electors, terms
+from .search import least
+
+TURNOUTS = (1.0, 0.5, 0.2, 0.1)
+GATED: tuple[Goal, ...] = ("promote", "block")
+FLOOD = 5000
+WHOLE = Rule()
+Way: TypeAlias = tuple[int, Spending]
+"""How many domains the adversary owns, and what the corrupted do with their vouches."""
+Order: TypeAlias = Literal["trusted", "random", "anchors"]
+SPENDINGS: dict[int, tuple[Way, ...]] = {
+    0: ((0, "kept"), (0, "circle")),
+    200: ((200, "domains"),),
+    1000: ((1000, "domains"),),
+}
+EVERY = tuple(way for ways in SPENDINGS.values() for way in ways)
+Table: TypeAlias = Literal["flood", "corrupt", "unreported", "random", "brief", "clones", "anchors", "without", "few", "baseline"]
+
+
+class Row(NamedTuple):
+    """What was tried. `detail`: of "corrupt" the number of domains, or "best" for whichever the adversary likes best; of "brief"
+    the epochs that it has; of "without" the defence left out; of "few" the number of anchors; of "baseline" method/resource."""
+
+    table: Table
+    size: int
+    goal: Goal
+    turnout: float
+    detail: str = ""
+
+
+class Found(NamedTuple):
+    """A row's figure in one world."""
+
+    row: Row
+    seed: int
+    figure: float | None
+
+
+def measure(size: int, seed: int, tables: Sequence[Table]) -> list[Found]:
+    """All rows of `tables` in the world of `size` and `seed`."""
+    lab = Laboratory(world(size, seed))
+    return [Found(row, seed, figure) for table in tables for row, figure in MAKERS[table](lab)]
+
+
+class Laboratory:
+    """A world and what was found out about it: coalitions are weighed once, whatever they then try."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.weighed = cache(self._weigh)
+        self.order = cache(self._order)
+        self._last: dict[object, int] = {}
+
+    def fraction(self, attack: Attack, ways: Iterable[Way], rule: Rule = WHOLE, order: Order = "trusted") -> float | None:
+        """The least fraction of the honest that must be corrupted, by the best of several ways to spend their vouches."""
+        size, found = self.world.size, []
+        step = max(size // 300, 1)
+        for way in ways:
+            key = way, attack.goal, attack.reports, rule, order
+            most = int(0.6 * size) // step
+            number = least(partial(self.flips, attack, step, way, rule, order), most, self._last.get(key))
+            if number is not None:
+                self._last[key] = number
+                found.append(number * step / size)
+        return min(found, default=None)
+
+    def flips(self, attack: Attack, step: int, way: Way, rule: Rule, order: Order, number: int) -> bool:
+        return flips(self.weighed(number * step, way, rule, order), attack)
+
+    def _weigh(self, number: int, way: Way, rule: Rule, order: Order) -> Electors:
+        domains, spending = way
+        corrupt = tuple(self.order(order)[:number])
+        return electors(attacked(self.world, Coalition(corrupt, domains if corrupt else 0, spending)), rule)
+
+    def _order(self, order: Order) -> list[int]:
+        if order == "anchors":
+            return [int(number) for number in self.world.anchors]
+        if order == "random":
+            return at_random(self.world)
+        return by_trust(self.world, _trust(attacked(self.world, Coalition())))
+
+
+def _trust(peaceful: Attacked) -> Amounts:
+    seeds = seed_of(peaceful.graph, peaceful.anchors)
+    shares = {"cap_share": terms().cap_share, "loan_share": terms().loan_share}
+    return settle(peaceful.graph, seeds, rounds=terms().rounds, least=terms().least_vouches, **shares).trust
+
+
+def _corrupt(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
+    """Everybody reports; the adversary corrupts the most trusted."""
+    for goal in GOALS:
+        for turnout in TURNOUTS if goal != "unseat" else (1.0, 0.1):
+            figures = {domains: lab.fraction(Attack(goal, turnout), ways) for domains, ways in SPENDINGS.items()}
+            for domains, figure in figures.items():
+                yield Row("corrupt", lab.world.size, goal, turnout, str(domains)), figure
+            yield Row("corrupt", lab.world.size, goal, turnout, "best"), _min(figures.values())
+
+
+def _unreported(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
+    for goal in GATED:
+        for turnout in TURNOUTS[1:]:
+            yield Row("unreported", lab.world.size, goal, turnout), lab.fraction(Attack(goal, turnout, reports=False), EVERY)
+
+
+def _random(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
+    for goal in GATED:
+        for turnout in (1.0, 0.1):
+            yield Row("random", lab.world.size, goal, turnout), lab.fraction(Attack(goal, turnout), EVERY, order="random")
+
+
+def _brief(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
+    for epochs in (3, 4, 6):
+        figure = lab.fraction(Attack("promote", 1.0, epochs=epochs), SPENDINGS[1000])
+        yield Row("brief", lab.world.size, "promote", 1.0, str(epochs)), figure
+
+
+def _clones(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
+    for goal in GATED:
+        figure = lab.fraction(Attack(goal, 1.0, clones=31), SPENDINGS[200])
+        yield Row("clones", lab.world.size, goal, 1.0), figure
+
+
+def _anchors(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
+    """How many of the anchors it takes, and nobody else."""
+    for goal in GATED:
+        most = len(lab.world.anchors)
+        numbers = [least(partial(lab.flips, Attack(goal), 1, way, WHOLE, "anchors"), most) for way in EVERY]
+        yield Row("anchors", lab.world.size, goal, 1.0), _min(numbers)
+
+
+def _without(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
+    """What each defence is worth."""
+    for name, rule in {"lending": Rule(lending=False), "vouched": Rule(vouched=False)}.items():
+        for goal in GATED:
+            for turnout in (1.0, 0.1):
+                figure = lab.fraction(Attack(goal, turnout), (*SPENDINGS[0][1:], *SPENDINGS[1000]), rule)
+                yield Row("without", lab.world.size, goal, turnout, name), figure
+
+
+def _few(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
+    """What fewer and more anchors cost."""
+    size = lab.world.size
+    for number in sorted({16, size // 100, size // 50, size // 20, size // 10}):
+        if number >= 16:
+            other = Laboratory(world(size, lab.world.seed, number))
+            for goal in GATED:
+                figure = other.fraction(Attack(goal, 0.5), EVERY)
+                yield Row("few", size, goal, 0.5, str(number)), figure
+
+
+def _flood(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
+    """Thousands of mature domains that report with everybody and vouch for each other, and whom nobody vouches for."""
+    ring = electors(attacked(lab.world, Coalition((), FLOOD, "domains")))
+    for goal in GOALS:
+        for turnout in TURNOUTS:
+            yield Row("flood", lab.world.size, goal, turnout), float(FLOOD) if flips(ring, Attack(goal, turnout)) else None
+
+
+METHODS: dict[str, tuple[baselines.Method, int | None]] = {
+    "one DID, one vote": ("one-did", 0),
+    "PageRank on DIDs": ("pagerank", 0),
+    "EigenTrust on DIDs, 20 endpoints open": ("eigentrust", 20),
+    "EigenTrust on DIDs, 40 endpoints open": ("eigentrust", 40),
+    "EigenTrust on DIDs, all endpoints open": ("eigentrust", None),
+    "domain cap only": ("domain-cap", 0),
+}
+"""Name → method and how many endpoints are open; None for all."""
+
+
+def _baseline(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
+    """What others cost: DIDs (or domains) bought and nobody corrupted, or the heaviest corrupted and nothing bought."""
+    size = lab.world.size
+    for name, (method, endpoints) in METHODS.items():
+        opened = size if endpoints is None else endpoints
+        weigh = cache(partial(_weights, method, lab.world, opened))
+        heaviest = baselines.by_weight(weigh(0), lab.world)
+        for goal in GATED:
+            for turnout in (1.0, 0.1):
+                ask = partial(baselines.flips, world=lab.world, goal=goal, turnout=turnout)
+                bought = least(partial(_bought, ask, weigh), FLOOD, 64)
+                yield Row("baseline", size, goal, turnout, f"{name}/bought"), bought
+                taken = least(partial(_taken, ask, weigh(0), heaviest), size)
+                yield Row("baseline", size, goal, turnout, f"{name}/corrupt"), None if taken is None else taken / size
+
+
+def _weights(method: baselines.Method, world: World, opened: int, number: int) -> baselines.Weights:
+    return baselines.weights(method, world, number, opened)
+
+
+def _bought(ask: Callable[..., bool], weigh: Callable[[int], baselines.Weights], number: int) -> bool:
+    return ask(weigh(number))
+
+
+def _taken(ask: Callable[..., bool], weights: baselines.Weights, heaviest: list[int], number: int) -> bool:
+    return ask(weights, corrupt=heaviest[:number])
+
+
+MAKERS: dict[Table, Callable[[Laboratory], Iterator[tuple[Row, float | None]]]] = {
+    "flood": _flood,
+    "corrupt": _corrupt,
+    "unreported": _unreported,
+    "random": _random,
+    "brief": _brief,
+    "clones": _clones,
+    "anchors": _anchors,
+    "without": _without,
+    "few": _few,
+    "baseline": _baseline,
+}
+
+
+def _min(figures: Iterable[float | None]) -> float | None:
+    return min((figure for figure in figures if figure is not None), default=None)
