@@ -53,19 +53,24 @@ class Electorate:
     vouches: Mapping[str, AbstractSet[str]] | None = None
     terms: Reputation | None = None
 
+    @property
+    def heard(self) -> AbstractSet[str]:
+        """Those whose reports are heard in a topic: in a development electorate everybody's."""
+        return self.weights.keys() if self.terms is None else self.audible
+
     def in_topic(self, tally: Tally) -> Mapping[str, int]:
         """What each principal weighs in a topic with these reports; whoever weighs nothing there is left out."""
         if self.terms is None:
             return self.weights
+        enough, audible = self.terms.counterparties, self.audible
         met: defaultdict[str, set[str]] = defaultdict(set)
         for pairs in tally.pairs.values():
             for one, other in pairs:
-                met[one].add(other)
-                met[other].add(one)
-        weights = {
-            principal: in_topic(self.weights[principal], len(others & self.audible), self.terms.counterparties)
-            for principal, others in sorted(met.items())
-        }
+                if other in audible and len(met[one]) < enough:
+                    met[one].add(other)
+                if one in audible and len(met[other]) < enough:
+                    met[other].add(one)
+        weights = {principal: in_topic(self.weights[principal], len(others), enough) for principal, others in sorted(met.items())}
         return {principal: weight for principal, weight in weights.items() if weight}
 
 

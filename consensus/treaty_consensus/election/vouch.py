@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..kinds import Reputation, Vouch
-from .arithmetic import decay
+from .arithmetic import HALVINGS, decay
 from .principals import Voices
 from .report import Pair
 
@@ -48,12 +48,15 @@ class Vouches:
 
         `acquainted`: in how many epochs two principals agreed.
         """
+        strengths = [decay(age, horizon) for age in range(HALVINGS * horizon + 1)]
         edges = {}
         for principal, words in self._by_principal(voices).items():
-            newest = sorted(words.items(), key=lambda item: item[1].place, reverse=True)
-            standing = [(other, word) for other, word in newest if not word.withdrawn]
-            for other, word in standing[: terms.max_vouches]:
-                strength = decay(epoch - word.epoch, horizon)
+            kept = [(other, word) for other, word in words.items() if not word.withdrawn]
+            if len(kept) > terms.max_vouches:
+                kept.sort(key=lambda item: item[1].place, reverse=True)
+                del kept[terms.max_vouches :]
+            for other, word in kept:
+                strength = strengths[min(epoch - word.epoch, HALVINGS * horizon)]
                 if strength and acquainted.get(Pair.of(principal, other), 0) >= terms.acquainted_epochs:
                     edges[principal, other] = strength
         return edges
