@@ -1,0 +1,93 @@
+"""Who stands behind a DID."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+import pytest
+from simulated_log import SUFFIXES
+
+from treaty_consensus.did import did_key
+from treaty_consensus.election.principals import SuffixList, Voices
+from treaty_consensus.errors import Malformed
+
+KEY = did_key(bytes(32))
+
+
+@pytest.fixture
+def voices() -> Voices:
+    """An open electorate."""
+    voices = Voices()
+    voices.read_domains_by("list", SuffixList(SUFFIXES))
+    return voices
+
+
+def test_in_a_development_electorate_every_did_with_a_domain_is_one() -> None:
+    voices = Voices()
+    for did in ("did:wba:alpha.example", "did:wba:alpha.example:users:someone", "did:web:alpha.example%3A8443"):
+        assert voices.principal_of(did) == did
+    for did in (KEY, "did:wba:192.0.2.1", "did:wba:localhost"):
+        assert voices.principal_of(did) is None
+
+
+def test_the_root_of_a_registrable_domain_speaks_for_it(voices: Voices) -> None:
+    assert voices.principal_of("did:wba:alpha.example") == "alpha.example"
+    assert voices.principal_of("did:web:alpha.example") == "alpha.example"
+    assert voices.principal_of("did:wba:alpha.co.example") == "alpha.co.example"
+
+
+@pytest.mark.parametrize(
+    "did",
+    [
+        KEY,
+        "did:wba:sub.alpha.example",
+        "did:wba:alpha.example:users:someone",
+        "did:wba:alpha.example%3A8443",
+        "did:wba:co.example",
+        "did:wba:customer.hosting.example",
+        "did:wba:localhost",
+        "did:wba:192.0.2.1",
+    ],
+)
+def test_everybody_else_speaks_for_nobody(voices: Voices, did: str) -> None:
+    assert voices.principal_of(did) is None
+
+
+def test_whoever_was_granted_a_domain_speaks_for_it(voices: Voices) -> None:
+    helper = "did:wba:alpha.example:users:helper"
+    assert voices.principal_of(helper) is None
+    voices.grant("alpha.example:users", helper)
+    assert voices.principal_of(helper) is None, "a part of the name is not the name"
+    voices.grant("alpha.example", helper)
+    voices.grant("bravo.example", helper)
+    assert voices.principal_of(helper) == "alpha.example", "the first grant counts"
+    voices.grant("bravo.example", "did:wba:alpha.example")
+    assert voices.principal_of("did:wba:alpha.example") == "alpha.example", "a root speaks for its own"
+    voices.grant("co.example", KEY)
+    assert voices.principal_of(KEY) is None, "nobody owns a public suffix"
+
+
+def test_another_list_makes_other_principals(voices: Voices) -> None:
+    assert voices.principal_of("did:wba:alpha.co.example") == "alpha.co.example"
+    other = SuffixList(SUFFIXES.replace(b"co.example\n", b""))
+    voices.read_domains_by("other", other)
+    assert voices.principal_of("did:wba:alpha.co.example") is None
+    voices.read_domains_by(None, None)
+    assert voices.principal_of("did:wba:alpha.co.example") == "did:wba:alpha.co.example"
+
+
+def test_the_list_that_is_shipped_has_its_private_section_ignored() -> None:
+    data = resources.files("publicsuffixlist").joinpath("public_suffix_list.dat").read_bytes()
+    suffixes = SuffixList(data)
+    assert suffixes.registrable("someone.github.io") == "github.io"
+    assert suffixes.registrable("www.example.co.uk") == "example.co.uk"
+    assert suffixes.registrable("co.uk") is None
+    assert suffixes.is_registrable("example.com") and not suffixes.is_registrable("www.example.com")
+    assert not suffixes.is_registrable("com") and not suffixes.is_registrable("Example.com")
+
+
+@pytest.mark.parametrize("data", [b"", b"example\n", b"\xff\xfe", b"// ===END ICANN DOMAINS===\n"])
+def test_what_is_no_list_is_refused(data: bytes) -> None:
+    with pytest.raises(Malformed) as refused:
+        SuffixList(data)
+    assert refused.value.code == "parameters.suffix-list"
