@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 from elections import Tiered, ranks_of
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 from simulated_log import TOPIC, LogBuilder
 
@@ -75,8 +75,8 @@ class Notes:
         nid = self.log.report(agents[one], agents[other], self.choices[document], outcome=outcome)
         self.reports.append(Said(self.log.epoch, (one, other), document, outcome, nid))
 
-    def ring(self, document: int, outcome: Outcome) -> None:
-        for agent in range(AGENTS):
+    def ring(self, document: int, outcome: Outcome, size: int = AGENTS) -> None:
+        for agent in range(size):
             self.report(agent, (agent + 1) % AGENTS, document, outcome)
 
     def contradict(self, which: int, document: int) -> None:
@@ -96,7 +96,11 @@ class Notes:
     def close(self) -> None:
         """Close the epoch, and hold the decision against the notes."""
         expected = self.recount()
-        (decision,) = self.log.close()
+        decisions = self.log.close()
+        if not decisions:  # the epoch stays open
+            assert (expected["total"], expected["candidates"], any(self.agreed())) == ("0", [], False)
+            return
+        (decision,) = decisions
         transcript: dict[str, Any] = self.log.newest_transcript()
         assert {name: transcript[name] for name in expected if name != "candidates"} | {
             "candidates": [
@@ -194,7 +198,7 @@ orders = st.tuples(st.permutations(range(DOCUMENTS + 1)), st.integers(0, DOCUMEN
 )
 actions = st.one_of(
     st.tuples(st.just("report"), pairs, documents, outcomes),
-    st.tuples(st.just("ring"), documents, outcomes),
+    st.tuples(st.just("ring"), documents, outcomes, st.integers(2, AGENTS)),
     st.tuples(st.just("contradict"), st.integers(0, 40), documents),
     st.tuples(st.just("vote"), agents, orders),
     st.tuples(st.just("everybody"), orders),
@@ -205,6 +209,7 @@ actions = st.one_of(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(actions, min_size=5, max_size=25))
+@example([("ring", 0, "failed", 2), ("close", 2), ("ring", 0, "failed", 3), ("close", 3)])
 def test_decisions_are_what_notes_give_and_are_recomputed(script: list[tuple[Any, ...]]) -> None:
     notes = Notes()
     for document in (0, 1):
@@ -214,8 +219,8 @@ def test_decisions_are_what_notes_give_and_are_recomputed(script: list[tuple[Any
         match action:
             case ("report", (one, other), document, outcome):
                 notes.report(one, other, document, outcome)
-            case ("ring", document, outcome):
-                notes.ring(document, outcome)
+            case ("ring", document, outcome, size):
+                notes.ring(document, outcome, size)
             case ("contradict", which, document):
                 notes.contradict(which, document)
             case ("vote", agent, order):
