@@ -63,8 +63,8 @@ async def open_registry(data: Path, database: str | None, web: Web) -> AsyncIter
 
 
 def ballot(registry: Registry, seq: int = 0, *tiers: str, topic: str = TOPIC) -> kinds.Ballot:
-    """A ballot that has seen the registry's newest checkpoint."""
-    return kinds.Ballot(topic, seq, tuple((tier,) for tier in tiers), registry.head.note.decode())
+    """A ballot that has seen the registry's newest checkpoint; without tiers, for no protocol at all."""
+    return kinds.Ballot(topic, seq, tuple((tier,) for tier in tiers or (kinds.NONE,)), registry.head.note.decode())
 
 
 @dataclass(frozen=True)

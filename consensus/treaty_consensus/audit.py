@@ -140,8 +140,8 @@ class Replay:
         self._frontier.append(leaf_hash(made.leaf))
 
     def decide(self) -> list[Due]:
-        """What closes the open epoch, in the order of the topics; nothing when no principal reported or voted in any topic. While
-        an epoch is being closed: what is still missing. The operator signs and logs the decisions before any other statement.
+        """What closes the open epoch, in the order of the topics; nothing when no topic is on its agenda. While an epoch is being
+        closed: what is still missing. The operator signs and logs the decisions before any other statement.
 
         Raises `Refused` when the log has no genesis or no parameters yet, and what `blob` raises.
         """
@@ -189,10 +189,7 @@ class Replay:
 
     def _check_decision(self, body: Decision) -> Due:
         """Compare a decision with the one that is due, and return that."""
-        due = self.decide()
-        if not due:
-            self._fail("audit.unexpected-decision", f"decides {body.topic}, where nobody reported or voted")
-        expected = due[0]
+        expected = self._expected(body)
         said, right = msgspec.to_builtins(body), msgspec.to_builtins(expected.decision)
         said["input"].pop("witnessed", None)  # checked by admission: nobody can recompute a cosignature
         if self._what_if:
@@ -204,6 +201,15 @@ class Replay:
             self._explain(body.transcript, expected.transcript, MAX_TRANSCRIPT, "transcript")
             self._diverged("body", right, said)
         return expected
+
+    def _expected(self, body: Decision) -> Due:
+        """The decision that is due in place of this one; with other anchors, the one in its topic."""
+        closing = self._close()
+        if self._what_if and body.topic in closing.outcomes:
+            return closing.due_in(body.topic, remaining=body.remaining)
+        if self._what_if or not closing.due:
+            self._fail("audit.unexpected-decision", f"decides {body.topic}, where there was nothing to decide")
+        return closing.due[self._logged]
 
     def _explain(self, logged: Blob, recomputed: bytes, limit: int, part: str) -> None:
         """Name the first difference between a blob that a wrong decision names and the recomputed one, if there is one and the
@@ -220,7 +226,6 @@ class Replay:
     def _take_decision(self, body: Decision) -> None:
         closing = self._closing
         assert closing is not None, "the decision was compared with it"
-        self._elections.carry(closing.outcomes[self._logged])
         self._logged += 1
         if not body.remaining:
             self._elections.finish(closing)

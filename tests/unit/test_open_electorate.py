@@ -95,6 +95,7 @@ def test_a_vouch_counts_after_three_epochs_of_acquaintance() -> None:
     listed = []
     for _ in range(4):
         log.report(log.agents[0], NEWCOMER, document)
+        log.vote(log.agents[1], document)
         log.close()
         listed.append("newcomer.example" in roll(log))
     assert listed == [False, False, True, True]

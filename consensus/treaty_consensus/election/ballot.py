@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kinds import NONE
-from .arithmetic import ONE, conviction, decay, parts, table
+from .arithmetic import HALVINGS, ONE, conviction, decay, parts, table
 from .principals import Voices
 from .report import Pair
 
@@ -68,6 +68,13 @@ class Ballots:
         if self._ranking[row] != number:
             self._ranking[row] = number
             self._since[row] = epoch
+
+    def live(self, epoch: int, horizon: int | None) -> Iterator[str]:
+        """The DIDs whose ballot is neither withdrawn nor, where ballots fade, faded away by `epoch`."""
+        for did, row in self._rows.items():
+            fresh = horizon is None or epoch - self._cast[row] < HALVINGS * horizon
+            if fresh and self.rankings[self._ranking[row]]:
+                yield did
 
     def voters(self) -> Sequence[str]:
         """The DIDs, in the order of the rows."""

@@ -6,7 +6,7 @@ what was credited. Whoever feeds the same statements gets the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +15,7 @@ from ..errors import Refused
 from ..facts import LogFact
 from ..kinds import Blob, Decision, Input, Parameters
 from ..statement import Statement
+from .agenda import agenda, heard_in
 from .credit import Credits
 from .decision import Carried, Outcome, Question, decide
 from .electorate import Electorate, electorate_of
@@ -36,19 +37,23 @@ class Due:
 class Closing:
     """All that closes an epoch: an outcome a topic, in their order, the roll, and all credits after it."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: Mapping[str, Outcome]
     roll: bytes
     credits: Credits
 
     @cached_property
     def due(self) -> tuple[Due, ...]:
         """What is to be logged."""
-        named = Blob(canonical.hex_digest(self.roll), len(self.roll))
         last = len(self.outcomes) - 1
-        return tuple(
-            Due(outcome.statement(named, remaining=last - place), outcome.transcript, self.roll)
-            for place, outcome in enumerate(self.outcomes)
-        )
+        return tuple(self.due_in(topic, remaining=last - place) for place, topic in enumerate(self.outcomes))
+
+    def due_in(self, topic: str, *, remaining: int) -> Due:
+        """What is to be logged in one of the topics, with so many to follow."""
+        return Due(self.outcomes[topic].statement(self._named, remaining=remaining), self.outcomes[topic].transcript, self.roll)
+
+    @cached_property
+    def _named(self) -> Blob:
+        return Blob(canonical.hex_digest(self.roll), len(self.roll))
 
 
 class Elections:
@@ -81,27 +86,32 @@ class Elections:
         parameters, evidence = self._parameters[log.parameters], self._evidence
         self._read_domains(parameters)
         electorate = electorate_of(evidence, log.epoch, parameters, self._anchors)
-        outcomes = []
-        for topic in evidence.topics():
+        outcomes = {}
+        for topic in self._topics(electorate, log.epoch, parameters):
             carried = self._carried.get(topic, Carried())
             question = Question(topic, log.epoch, log.parameters, parameters, until, previous(topic), carried)
-            outcomes.append(decide(question, evidence, electorate))
-        return self._credited(tuple(outcomes), electorate, log.parameters, parameters, log.epoch)
-
-    def carry(self, outcome: Outcome) -> None:
-        """The decision of one topic is logged: the next one of the topic begins with it."""
-        self._carried[outcome.question.topic] = outcome.carried
+            outcomes[topic] = decide(question, evidence, electorate)
+        return self._credited(outcomes, electorate, log.parameters, parameters, log.epoch)
 
     def finish(self, closing: Closing) -> None:
-        """The last decision of the epoch is logged."""
+        """The last decision of the epoch is logged: the next one begins with it."""
         self._credits = closing.credits
+        self._carried.update((topic, outcome.carried) for topic, outcome in closing.outcomes.items())
+
+    def _topics(self, electorate: Electorate, epoch: int, parameters: Parameters) -> Sequence[str]:
+        """What is decided; with other anchors, everything that the log may have decided."""
+        if self._anchors is None:
+            left = [topic for topic, carried in self._carried.items() if carried != Carried()]
+            return agenda(left, heard_in(self._evidence, electorate, epoch, parameters))
+        own = electorate_of(self._evidence, epoch, parameters)
+        return sorted(self._carried.keys() | heard_in(self._evidence, own, epoch, parameters).keys())
 
     def _credited(
-        self, outcomes: tuple[Outcome, ...], electorate: Electorate, parameters_id: str, parameters: Parameters, epoch: int
+        self, outcomes: Mapping[str, Outcome], electorate: Electorate, parameters_id: str, parameters: Parameters, epoch: int
     ) -> Closing:
         horizon = parameters.horizon_epochs
         agreed = self._evidence.reports.agreed(epoch, electorate.voices, electorate.weights)
-        elected = {outcome.question.topic: outcome.elected for outcome in outcomes if outcome.elected}
+        elected = {topic: outcome.elected for topic, outcome in outcomes.items() if outcome.elected}
         credits, earned = self._credits.close(epoch, electorate.clusters, agreed, parameters.credit, horizon, elected)
         standings = credits.standings(epoch, horizon)
         return Closing(outcomes, roll(epoch, parameters_id, electorate, standings, earned), credits)

@@ -55,8 +55,8 @@ class Electorate:
 
     @property
     def heard(self) -> AbstractSet[str]:
-        """Those whose reports are heard in a topic: in a development electorate everybody's."""
-        return self.weights.keys() if self.terms is None else self.audible
+        """Who opens a topic by reporting or voting there: whoever is `audible`, in a development electorate everybody."""
+        return self.weights.keys() if self.terms is None else self.weights.keys() & self.audible
 
     def in_topic(self, tally: Tally) -> Mapping[str, int]:
         """What each principal weighs in a topic with these reports; whoever weighs nothing there is left out."""

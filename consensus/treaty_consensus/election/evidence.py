@@ -51,8 +51,3 @@ class Evidence:
                 self.vouches.add(statement.author.text, body, epoch)
             case Ballot() as body:
                 self.ballots[body.topic].cast(statement.author.text, body.tiers, epoch)
-
-    def topics(self) -> list[str]:
-        """The topics that are decided, in order: those in which principals reported or voted."""
-        voted = {topic for topic, ballots in self.ballots.items() if any(map(self.voices.principal_of, ballots.voters()))}
-        return sorted(voted | self.reports.topics(self.voices))

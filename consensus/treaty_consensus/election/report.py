@@ -92,13 +92,13 @@ class Reports:
         if agreed:
             self._together[first, second] |= 1 << epoch
 
-    def topics(self, voices: Voices) -> set[str]:
-        """The topics in which two principals reported."""
-        return {
-            topic
-            for topic, epochs in self._entries.items()
-            if any(_pair(entry, voices) for entries in epochs.values() for entry in entries)
-        }
+    def counting(self, epoch: int, horizon: int, voices: Voices, weights: Mapping[str, int]) -> Iterator[tuple[str, Pair]]:
+        """The topic and the pair of every agreed report that counts at the end of `epoch`."""
+        for topic, epochs in self._entries.items():
+            for past in epochs:
+                if past > epoch - horizon:
+                    for _, pair in self._counting(topic, past, voices, weights, agreed=True):
+                        yield topic, pair
 
     def barred(self, epoch: int, horizon: int, voices: Voices) -> set[str]:
         """The principals that weigh nothing in `epoch` because they equivocated."""
