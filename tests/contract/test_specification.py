@@ -100,7 +100,6 @@ OWNERS = {
 
 LISTED_ELSEWHERE = {
     "identity-on-the-wire.md": {"registry.answer"},  # what a client says of any registry
-    "log.md": {"decision.parameters"},  # a rule of admission
     "handler-packages.md": {"protocol.uri"},  # a field of the manifest
     "bundles.md": {"decision.epoch", "note.size", "registry.none"},  # rules of the formats; there is no registry to ask
     "http.md": {"statement.other-log", "statement.unknown-key", "protocol.name"},  # rules of the formats
