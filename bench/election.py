@@ -146,7 +146,8 @@ def time_schulze(number: int) -> float:
     """Ours, from the columns that ballots are taken into one by one; ten are by DIDs of one principal."""
     names = [f"{candidate:064x}" for candidate in range(CANDIDATES)]
     principals = [f"agent-{place:06}.example" for place in range(number // large_epoch.DIDS)]
-    ballots, voices = Ballots(), Voices()
+    voices = Voices()
+    ballots = Ballots(voices)
     voices.read_domains_by("0" * 64, SuffixList(large_epoch.SUFFIXES))
     ranked = iter(lists(number))
     for principal in principals:
@@ -159,7 +160,7 @@ def time_schulze(number: int) -> float:
     found: list[tuple[int, ...]] = []
 
     def run() -> None:
-        counted = count_votes(votes(ballots, {}, weights, voices, 0, None), names, clusters)
+        counted = count_votes(votes(ballots, {}, weights, 0, None), names, clusters)
         found.append(undefeated(path_strengths(margins(counted.pairwise)), range(CANDIDATES + 1)))
 
     seconds = _timed(run)

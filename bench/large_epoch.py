@@ -140,7 +140,7 @@ class Scene:
             weights = electorate.in_topic(tally)
             implied = implied_ballots(tally.pairs, electorate.vouches, {}, epoch)
         with self.timed("votes: whose, how fresh, of what weight"):
-            cast = votes(self.evidence.ballots[TOPIC], implied, weights, voices, epoch, horizon)
+            cast = votes(self.evidence.ballots[TOPIC], implied, weights, epoch, horizon)
             approvals(cast)
         assert len(cast.weight) > PRINCIPALS * DIDS / 2
         with self.timed("count"):

@@ -29,12 +29,12 @@ def voter(number: int) -> str:
 def count_of(votes: Sequence[tuple[Tiers, int]], candidates: Sequence[str], clusters: Mapping[int, str] | None = None) -> Count:
     """Count ballots and their weights over the candidates. `clusters`: number of a vote → cluster of its principal, else one of
     its own."""
-    ballots = Ballots()
+    ballots = Ballots(Voices())
     for number, (tiers, _) in enumerate(votes):
         ballots.cast(voter(number), tiers, 0)
     weights = {voter(number): weight for number, (_, weight) in enumerate(votes)}
     belongs = {voter(number): (clusters or {}).get(number, voter(number)) for number in range(len(votes))}
-    return count(live_votes(ballots, {}, weights, Voices(), 0, None), candidates, belongs)
+    return count(live_votes(ballots, {}, weights, 0, None), candidates, belongs)
 
 
 def counted(

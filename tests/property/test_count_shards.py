@@ -32,7 +32,7 @@ def topics(draw: st.DrawFn) -> tuple[Votes, dict[str, str]]:
     ranks = st.lists(st.integers(0, 3), min_size=len(choices), max_size=len(choices))
     tiers = ranks.map(lambda made: tuple(tuple(choices[c] for c in tier) for tier in tiered(made)))
     voters = [voter(number) for number in range(draw(st.integers(1, 12)))]
-    ballots, implied = Ballots(), {}
+    ballots, implied = Ballots(Voices()), {}
     for did in voters:
         if draw(st.booleans()):
             implied[did] = Implied((draw(st.sampled_from(CANDIDATES)),), draw(st.integers(0, EPOCH)), draw(st.integers(0, EPOCH)))
@@ -40,7 +40,7 @@ def topics(draw: st.DrawFn) -> tuple[Votes, dict[str, str]]:
             ballots.cast(did, draw(tiers), draw(st.integers(0, EPOCH)))
     weights = {did: draw(st.integers(1, ONE)) for did in voters}
     clusters = {did: draw(st.sampled_from(["one", "two", "three"])) for did in voters}
-    return votes(ballots, implied, weights, Voices(), EPOCH, draw(st.sampled_from([None, 5]))), clusters
+    return votes(ballots, implied, weights, EPOCH, draw(st.sampled_from([None, 5]))), clusters
 
 
 def rows(made: Votes, chosen: list[int]) -> Votes:

@@ -139,16 +139,16 @@ def test_an_implied_ballot_is_loyal_until_another_document_has_more_counterparti
 
 
 def live(
-    ballots: Ballots, implied: dict[str, Implied], voices: Voices | None = None, *, epoch: int = 0, horizon: int | None = None
+    ballots: Ballots, implied: dict[str, Implied], *, epoch: int = 0, horizon: int | None = None
 ) -> list[tuple[str, int, Tiers]]:
     """Principal, weight and tiers of everything that is counted."""
-    found = votes(ballots, implied, WEIGHTS, voices or Voices(), epoch, horizon)
+    found = votes(ballots, implied, WEIGHTS, epoch, horizon)
     rows = zip(found.principal.tolist(), found.weight.tolist(), found.ranking.tolist(), strict=True)
     return [(found.principals[principal], weight, found.rankings[ranking]) for principal, weight, ranking in rows]
 
 
-def ballots_of(tiers: dict[str, Tiers]) -> Ballots:
-    ballots = Ballots()
+def ballots_of(tiers: dict[str, Tiers], voices: Voices | None = None) -> Ballots:
+    ballots = Ballots(voices or Voices())
     for did, ranked in tiers.items():
         ballots.cast(did, ranked, 0)
     return ballots
@@ -178,14 +178,14 @@ def test_the_ballots_of_one_principal_share_its_weight() -> None:
     for did in dids[1:4]:
         voices.grant("alpha.example", did)
     one, other = (("a",),), (("b",),)
-    cast_by = ballots_of(dict(zip(dids, (one, other, one, (), one), strict=True)))
-    found = votes(cast_by, {"alpha.example": Implied(("c",), 0, 0)}, {"alpha.example": 8}, voices, 0, None)
+    cast_by = ballots_of(dict(zip(dids, (one, other, one, (), one), strict=True)), voices)
+    found = votes(cast_by, {"alpha.example": Implied(("c",), 0, 0)}, {"alpha.example": 8}, 0, None)
     assert found.weight.tolist() == [2, 2, 2] and found.implied == 0
     assert [found.rankings[number] for number in found.ranking] == [one, other, one]
 
 
 def test_in_an_open_electorate_ballots_fade_and_ripen() -> None:
-    ballots = Ballots()
+    ballots = Ballots(Voices())
     ballots.cast(ALPHA, (("a",),), 0)
     weights = [live(ballots, {}, epoch=epoch, horizon=4) for epoch in (0, 1, 4, 8)]
     expected = [part(part(8, decay(epoch, 4)), conviction(epoch)) for epoch in (0, 1, 4, 8)]

@@ -44,7 +44,8 @@ def matrix(poll: Poll, unit: int = 1) -> str:
 
 def test_fading_ripening_and_shares() -> None:
     epoch, unit = 10, ONE // 32
-    ballots, voices = Ballots(), Voices()
+    voices = Voices()
+    ballots = Ballots(voices)
     voices.read_domains_by("suffixes", SuffixList(SUFFIXES))
     voices.grant("s.example", "did:wba:s.example:agent")
     lines = ["principal  cluster  w  ballot  a  b  counts"]
@@ -64,7 +65,7 @@ def test_fading_ripening_and_shares() -> None:
     made.append(("v", "Z", "(B)", 0, 0))
     weights = {f"{principal}.example": ONE // 2 if principal == "r" else ONE for principal, *_ in made}
     clusters = {f"{principal}.example": cluster for principal, cluster, *_ in made}
-    cast = votes(ballots, {"v.example": Implied(("B",), epoch, epoch)}, weights, voices, epoch, horizon=2)
+    cast = votes(ballots, {"v.example": Implied(("B",), epoch, epoch)}, weights, epoch, horizon=2)
     for row, (principal, cluster, order, age, held) in enumerate(made):
         assert (cast.age[row], cast.held[row]) == (age, held)
         weight = "½" if principal == "r" else "1"

@@ -15,6 +15,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
+import numpy as np
+
 from ..kinds import Parameters
 from .electorate import Electorate
 from .evidence import Evidence
@@ -32,11 +34,13 @@ def agenda(open_topics: Iterable[str], heard: dict[str, int]) -> list[str]:
 def heard_in(evidence: Evidence, electorate: Electorate, epoch: int, parameters: Parameters) -> dict[str, int]:
     """For each topic in which somebody is heard at the end of `epoch`: what they all weigh."""
     heard, voices = electorate.heard, electorate.voices
+    names = sorted(heard)
+    places = voices.places(names)
     speakers: defaultdict[str, set[str]] = defaultdict(set)
     for topic, pair in evidence.reports.counting(epoch, parameters.horizon_epochs, voices, electorate.weights):
         speakers[topic].update(heard & set(pair))
     horizon = parameters.horizon_epochs if electorate.terms else None
     for topic, ballots in evidence.ballots.items():
-        principals = (voices.principal_of(did) or "" for did in ballots.live(epoch, horizon))
-        speakers[topic].update(principal for principal in principals if principal in heard)
+        owners = np.unique(ballots.owners(places, epoch, horizon))
+        speakers[topic].update(names[place] for place in owners.tolist() if place >= 0)
     return {topic: sum(electorate.weights[name] for name in names) for topic, names in speakers.items() if names}

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kinds import NONE
-from .arithmetic import HALVINGS, ONE, conviction, decay, parts, table
+from .arithmetic import ONE, conviction, decay, parts, table
 from .principals import Voices
 from .report import Pair
 
@@ -47,19 +47,22 @@ Weights: TypeAlias = NDArray[np.uint64]
 class Ballots:
     """The newest ballot of each DID in a topic, in columns. Mutable: `cast` in the order of the leaves."""
 
+    voices: Voices
     rankings: list[Tiers] = field(default_factory=list)
     _numbers: dict[Tiers, int] = field(default_factory=dict)
-    _rows: dict[str, int] = field(default_factory=dict)
+    _rows: dict[int, int] = field(default_factory=dict)
+    _voter: array[int] = field(default_factory=lambda: array("q"))
     _ranking: array[int] = field(default_factory=lambda: array("q"))
     _cast: array[int] = field(default_factory=lambda: array("q"))
     _since: array[int] = field(default_factory=lambda: array("q"))
 
     def cast(self, did: str, tiers: Tiers, epoch: int) -> None:
         """Take in an admitted ballot, logged in `epoch`."""
-        number = self._number(tiers)
-        row = self._rows.get(did)
+        number, voter = self._number(tiers), self.voices.number(did)
+        row = self._rows.get(voter)
         if row is None:
-            self._rows[did] = len(self._rows)
+            self._rows[voter] = len(self._rows)
+            self._voter.append(voter)
             self._ranking.append(number)
             self._cast.append(epoch)
             self._since.append(epoch)
@@ -69,19 +72,15 @@ class Ballots:
             self._ranking[row] = number
             self._since[row] = epoch
 
-    def live(self, epoch: int, horizon: int | None) -> Iterator[str]:
-        """The DIDs whose ballot is neither withdrawn nor, where ballots fade, faded away by `epoch`."""
-        for did, row in self._rows.items():
-            fresh = horizon is None or epoch - self._cast[row] < HALVINGS * horizon
-            if fresh and self.rankings[self._ranking[row]]:
-                yield did
-
-    def voters(self) -> Sequence[str]:
-        """The DIDs, in the order of the rows."""
-        return list(self._rows)
+    def owners(self, places: NDArray[np.int64], epoch: int, horizon: int | None) -> NDArray[np.int64]:
+        """For each row the place of its principal, by `Voices.places`; −1 where it has none, and where the ballot is withdrawn
+        or, where ballots fade, faded away by `epoch`."""
+        speaks = np.array([bool(tiers) for tiers in self.rankings], dtype=bool)
+        live = speaks[self.column("ranking")] & (_fading(epoch - self.column("cast"), horizon) > 0)
+        return np.where(live, places[self.voices.owners(self.column("voter"))], -1)
 
     def column(self, name: str) -> NDArray[np.int64]:
-        """`ranking` (a place in `rankings`), `cast` or `since` (epochs) of each row."""
+        """`voter` (the number of its DID), `ranking` (a place in `rankings`), `cast` or `since` (epochs) of each row."""
         return np.array(getattr(self, f"_{name}"), dtype=np.int64)
 
     def _number(self, tiers: Tiers) -> int:
@@ -190,7 +189,6 @@ def votes(
     ballots: Ballots,
     implied: Mapping[str, Implied],
     weights: Mapping[str, int],
-    voices: Voices,
     epoch: int,
     horizon: int | None,
 ) -> Votes:
@@ -199,28 +197,25 @@ def votes(
     `weights`: principal → weight in the topic. `horizon`: H; None where ballots neither fade nor ripen.
     """
     principals = tuple(sorted(weights))
-    place = {principal: number for number, principal in enumerate(principals)}
-    voters = ballots.voters()
-    owner = np.fromiter((place.get(voices.principal_of(did) or "", -1) for did in voters), np.int64, len(voters))
-    ranking, age = ballots.column("ranking"), epoch - ballots.column("cast")
-    speaks = np.array([bool(tiers) for tiers in ballots.rankings], dtype=bool)
-    live = np.flatnonzero((owner >= 0) & speaks[ranking] & (_fading(age, horizon) > 0))
-    spoken = set(owner[live].tolist())
-    silent = [name for name in principals if name in implied and place[name] not in spoken]
-    guesses = [implied[name] for name in silent]
+    owner = ballots.owners(ballots.voices.places(principals), epoch, horizon)
+    live = np.flatnonzero(owner >= 0)
+    spoken = np.zeros(len(principals), dtype=bool)
+    spoken[owner[live]] = True
+    silent = [place for place, name in enumerate(principals) if not spoken[place] and name in implied]
+    guesses = [implied[principals[place]] for place in silent]
 
     def column(explicit: NDArray[np.int64], guessed: list[int]) -> NDArray[np.int64]:
         return np.concatenate([explicit[live], np.array(guessed, dtype=np.int64)])
 
-    principal = column(owner, [place[name] for name in silent])
-    age = column(age, [epoch - guess.reported for guess in guesses])
+    principal = column(owner, silent)
+    age = column(epoch - ballots.column("cast"), [epoch - guess.reported for guess in guesses])
     held = column(epoch - ballots.column("since"), [epoch - guess.since for guess in guesses])
     whole = np.array([weights[name] for name in principals], dtype=np.uint64)[principal]
     ripe = parts(parts(whole, _fading(age, horizon)), _ripening(held, horizon))
     return Votes(
         principals=principals,
         rankings=[*ballots.rankings, *((guess.favourites,) for guess in guesses)],
-        ranking=column(ranking, [len(ballots.rankings) + number for number in range(len(guesses))]),
+        ranking=column(ballots.column("ranking"), [len(ballots.rankings) + number for number in range(len(guesses))]),
         principal=principal,
         weight=ripe // np.bincount(principal, minlength=len(principals)).astype(np.uint64)[principal],
         age=age,
@@ -250,8 +245,8 @@ def count(votes: Votes, candidates: Sequence[str], clusters: Mapping[str, str]) 
     weight = _sums(votes.weight, cell, len(cells))
     used, alike = np.unique(cells // max(len(names), 1), return_inverse=True)
     belongs = cells % max(len(names), 1)
-    ranked = [ranks(votes.rankings[number], choices) for number in used.tolist()]
-    ranking = np.array(ranked, dtype=np.int64).reshape(len(used), len(choices))
+    ranking = np.array([ranks(votes.rankings[number], choices) for number in used.tolist()], dtype=np.int64)
+    ranking = ranking.reshape(len(used), len(choices))
 
     def by_cluster(chosen: NDArray[np.bool_]) -> dict[str, int]:
         rows = chosen[alike]

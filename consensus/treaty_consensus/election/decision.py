@@ -115,9 +115,8 @@ def decide(question: Question, evidence: Evidence, electorate: Electorate) -> Ou
     tally = evidence.reports.tally(topic, epoch, horizon, voices, electorate.weights)
     weights = electorate.in_topic(tally)
     implied = implied_ballots(tally.pairs, electorate.vouches, question.carried.implied, epoch)
-    cast = votes(
-        evidence.ballots.get(topic) or Ballots(), implied, weights, voices, epoch, horizon if parameters.reputation else None
-    )
+    ballots = evidence.ballots.get(topic) or Ballots(voices)
+    cast = votes(ballots, implied, weights, epoch, horizon if parameters.reputation else None)
     supports = _supports(evidence.published.get(topic, {}), tally, approvals(cast), weights, electorate)
     contenders = field_of(supports, standings, cast.total, parameters)
     warned = frozenset(d for d in contenders if _is_warned_of(tally.failed.get(d, frozenset()), electorate, parameters))

@@ -30,7 +30,7 @@ class Evidence:
     identities: dict[str, str] = field(default_factory=dict)
     appeared: dict[str, int] = field(default_factory=dict)
     published: defaultdict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
-    ballots: defaultdict[str, Ballots] = field(default_factory=lambda: defaultdict(Ballots))
+    ballots: dict[str, Ballots] = field(default_factory=dict)
     reports: Reports = field(default_factory=Reports)
     vouches: Vouches = field(default_factory=Vouches)
     voices: Voices = field(default_factory=Voices)
@@ -50,4 +50,6 @@ class Evidence:
             case Vouch() as body:
                 self.vouches.add(statement.author.text, body, epoch)
             case Ballot() as body:
+                if body.topic not in self.ballots:
+                    self.ballots[body.topic] = Ballots(self.voices)
                 self.ballots[body.topic].cast(statement.author.text, body.tiers, epoch)

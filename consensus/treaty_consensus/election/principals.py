@@ -13,14 +13,18 @@ did:key, IP addresses and hosts of a single label never have a principal.
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
 from publicsuffixlist import PublicSuffixList
 
 from ..did import is_host, parse_did
 from ..errors import Malformed
 
-_UNKNOWN: Final = ""
+_NOBODY: Final = -1
 
 
 class SuffixList:
@@ -46,38 +50,76 @@ class SuffixList:
 
 
 class Voices:
-    """DID → principal. Mutable: it is told of every grant, and under which list it reads domains; answers are remembered."""
+    """DID → principal. Mutable: it is told of every grant, and under which list it reads domains.
+
+    DIDs and principals have numbers here, in the order in which they were first asked for, so that millions of them can be looked
+    up at once; a number never changes. Answers are remembered.
+    """
 
     def __init__(self) -> None:
         self._suffixes: SuffixList | None = None
         self._suffix_digest: str | None = None
         self._grants: dict[str, list[str]] = {}
-        self._known: dict[str, str] = {}
+        self._dids: dict[str, int] = {}
+        self._names: list[str] = []
+        self._principals: dict[str, int] = {}
+        self._owner = array("q")  # of each DID the number of its principal
 
     def grant(self, namespace: str, did: str) -> None:
         """The owner of `namespace` lets `did` speak for it."""
         self._grants.setdefault(did, []).append(namespace)
-        self._known.pop(did, None)
+        number = self._dids.get(did)
+        if number is not None:
+            self._owner[number] = self._find(did)
 
     def read_domains_by(self, digest: str | None, suffixes: SuffixList | None) -> None:
         """From now on count by this suffix list, named by its digest; None makes every DID with a domain a principal."""
         if digest != self._suffix_digest:
             self._suffix_digest, self._suffixes = digest, suffixes
-            self._known.clear()
+            self._owner = array("q", map(self._find, self._dids))
 
     @property
     def suffix_digest(self) -> str | None:
         """The digest of the list in use."""
         return self._suffix_digest
 
+    def number(self, did: str) -> int:
+        """The number of a DID."""
+        number = self._dids.get(did)
+        if number is None:
+            number = self._dids[did] = len(self._dids)
+            self._owner.append(self._find(did))
+        return number
+
     def principal_of(self, did: str) -> str | None:
         """The principal that `did` speaks for, if any."""
-        known = self._known.get(did)
-        if known is None:
-            known = self._known[did] = self._find(did) or _UNKNOWN
-        return known or None
+        owner = self._owner[self.number(did)]
+        return self._names[owner] if owner >= 0 else None
 
-    def _find(self, text: str) -> str | None:
+    def owners(self, dids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The number of the principal of each of the DIDs with these numbers; −1 where it has none."""
+        return np.frombuffer(self._owner, dtype=np.int64)[dids] if len(dids) else dids
+
+    def places(self, principals: Sequence[str]) -> NDArray[np.int64]:
+        """For each number of a principal, and for the −1 of nobody, its place among `principals`; −1 where it is none of them."""
+        place = np.full(len(self._names) + 1, -1, dtype=np.int64)
+        for number, name in enumerate(principals):
+            owner = self._principals.get(name)
+            if owner is not None:
+                place[owner] = number
+        return place
+
+    def _find(self, text: str) -> int:
+        principal = self._principal(text)
+        if principal is None:
+            return _NOBODY
+        number = self._principals.get(principal)
+        if number is None:
+            number = self._principals[principal] = len(self._names)
+            self._names.append(principal)
+        return number
+
+    def _principal(self, text: str) -> str | None:
         did, suffixes = parse_did(text), self._suffixes
         if suffixes is None:
             return did.principal(lambda _host: did.text)
