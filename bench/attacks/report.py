@@ -105,7 +105,7 @@ def _of_size(shown: Shown, size: int) -> list[str]:
         for name in METHODS
         if shown.find("baseline", size, "promote", 1.0, f"{name}/bought")
     ]
-    bought = [f"not with {FLOOD:,}" if all(line.low is None for line in flood) else "**flipped**"] * 4
+    bought = [_flooded(flood)] * 4
     methods.append(["this design", *bought, *(shown.share("corrupt", size, goal, 1.0, "best") for goal in ("promote", "block"))])
     ours = [
         [goal, *(shown.share("corrupt", size, goal, turnout, detail) for turnout in TURNOUTS)]
@@ -126,17 +126,25 @@ def _of_size(shown: Shown, size: int) -> list[str]:
     ]
     heads = ["method", "promote, 100 %", "promote, 10 %", "block, 100 %", "block, 10 %", "promote, corrupted", "block, corrupted"]
     turnouts = [f"{100 * turnout:g} %" for turnout in TURNOUTS]
-    return [
-        f"## {size:,} honest principals, {worlds} worlds",
+    compared = [
         "What has to be bought (did:keys; domains for the last two) when nobody is corrupted, at two turnouts; and the share of "
         "the honest that has to be corrupted when nothing is bought (against this design: with whatever domains help).",
         _table(heads, methods),
+    ]
+    return [
+        f"## {size:,} honest principals, {worlds} worlds",
+        *(compared if len(methods) > 1 else []),
+        f"Did:keys, subdomains or domains that nobody vouches for flip it: {_flooded(flood)}.",
         "The share of the honest that has to be corrupted, by turnout:",
         _table(["this design", *turnouts], [*ours, *domains, *silent]),
     ]
 
 
 _PLAIN = (("promote", 1.0), ("promote", 0.1), ("block", 1.0), ("block", 0.1))
+
+
+def _flooded(flood: Sequence[Line]) -> str:
+    return f"not with {FLOOD:,}" if all(_meets(line) for line in flood) else "**flipped**"
 
 
 def _alone(shown: Shown) -> list[str]:
