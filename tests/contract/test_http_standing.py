@@ -119,7 +119,7 @@ async def test_an_election_pays_too(api: httpx.AsyncClient, registry: Registry, 
         await registry.decide()
     newest = (await standing_of(api, alpha.did))["credits"][0]
     assert (newest["reason"], newest["epoch"], newest["earlier"], newest["whole"]) == ("elected", 2, 0, str(ONE))
-    assert newest["why"].startswith("1/1 of a full credit: it was elected, and 0 clusters had reported it earlier; 4/5 of that")
+    assert newest["why"].startswith("1/2^0 of a full credit: it was elected, and 0 clusters had reported it earlier; 4/5 of that")
 
 
 async def test_standing_rests_while_its_principal_is_barred(
@@ -220,10 +220,12 @@ async def test_impossible_questions_are_refused(api: httpx.AsyncClient, agents: 
         ("/speakers", 400, "speakers.query"),
         (f"/speakers?hash={X}&topic={TOPIC}", 400, "speakers.query"),
         ("/speakers?topic=Nothing", 400, "speakers.query"),
+        ("/topics?after=%00", 400, "topic.name"),
         (f"/speakers?hash={X.upper()}", 400, "canonical.digest"),
         ("/speakers?hash=abc", 400, "http.request"),
         (f"/speakers?hash={X}&cursor=1", 400, "standing.cursor"),
         (f"/speakers?hash={X}&cursor=1-2-alice", 400, "standing.cursor"),
+        (f"/speakers?hash={X}&cursor=1-2-did:%00", 400, "standing.cursor"),
         ("/standing/alice", 400, "did.syntax"),
         (f"/standing/{did}?cursor=1-x", 400, "standing.cursor"),
         (f"/standing/{did}?cursor=1-99999999999999999999", 400, "standing.cursor"),

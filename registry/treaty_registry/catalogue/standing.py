@@ -122,7 +122,7 @@ def _credit(row: Row, parameters: Parameters, fading: int) -> CreditView:
     whole = ONE // terms.report_share if reported else ONE >> row["earlier"]
     why = f"1/{terms.report_share} of a full credit: an independent pair with {row['corroborator']} reported it too"
     if not reported:
-        why = f"1/{1 << row['earlier']} of a full credit: it was elected, and {row['earlier']} clusters had reported it earlier"
+        why = f"1/2^{row['earlier']} of a full credit: it was elected, and {row['earlier']} clusters had reported it earlier"
     if row["shared"]:
         share = f"{terms.pairs}/{terms.pairs + row['shared']}"
         why += f"; {share} of that, as {row['shared']} earlier credits were shared with {row['corroborator']}"
@@ -148,9 +148,16 @@ def _parse_pair(cursor: str) -> tuple[int, int]:
     try:
         return parse_decimal(first, limit=_MAX_PLACE), parse_decimal(second, limit=_MAX_PLACE)
     except Malformed as error:
-        raise Malformed("standing.cursor", "A cursor is the `next` of the page before.") from error
+        raise _no_cursor() from error
 
 
 def _parse_place(cursor: str) -> tuple[int, int, str]:
     numbers, _, did = cursor.partition("-did:")
-    return *_parse_pair(numbers), f"did:{did}"
+    try:
+        return *_parse_pair(numbers), parse_did(f"did:{did}").text
+    except Malformed as error:
+        raise _no_cursor() from error
+
+
+def _no_cursor() -> Malformed:
+    return Malformed("standing.cursor", "A cursor is the `next` of the page before.")

@@ -88,7 +88,9 @@ class Elections:
         self._pool = registry.pool
 
     async def topics(self, after: str) -> Topics:
-        """Topics by name, those that follow `after`."""
+        """Topics by name, those that follow the topic `after`, or the first ones. Raises `Malformed`."""
+        if after:
+            check_topic(after)
         rows = await self._pool.fetch(_TOPICS, after, MAX_TOPICS + 1)
         shown = [
             TopicSummary(row["topic"], row["protocols"], row["consensus"].hex() if row["consensus"] else None, row["epoch"])
