@@ -24,6 +24,7 @@ from treaty_consensus.election.defaults import open_parameters
 from treaty_consensus.election.electorate import Electorate, electorate_of
 from treaty_consensus.election.evidence import Evidence
 from treaty_consensus.election.principals import SuffixList
+from treaty_consensus.election.report import Tally
 from treaty_consensus.election.roll import roll
 from treaty_consensus.election.schulze import rank
 from treaty_consensus.statement import Statement
@@ -124,18 +125,18 @@ class Scene:
         with self.timed("electorate: vouches, trust, weights, clusters"):
             electorate = electorate_of(evidence, epoch, parameters)
         assert len(electorate.weights) > PRINCIPALS / 2
-        self._parts(electorate)
+        with self.timed("reports that count"):
+            tally = evidence.reports.count(epoch, parameters.horizon_epochs, evidence.voices, electorate.weights).tally(TOPIC)
+        self._parts(electorate, tally)
         asked = Question(TOPIC, epoch, "0" * 64, parameters, kinds.Input(next(self._leaves), "0" * 64), None, Carried())
-        with self.timed("decision: all of these, and the transcript"):
-            outcome = decide(asked, evidence, electorate)
+        with self.timed("decision in the topic, and its transcript"):
+            outcome = decide(asked, evidence, tally, electorate)
         assert dict(outcome.states)
         with self.timed("roll"):
             roll(epoch, "0" * 64, electorate, {}, [])
 
-    def _parts(self, electorate: Electorate) -> None:
-        epoch, horizon, voices = REPORTED - 1, self.parameters.horizon_epochs, electorate.voices
-        with self.timed("reports that count"):
-            tally = self.evidence.reports.tally(TOPIC, epoch, horizon, voices, electorate.weights)
+    def _parts(self, electorate: Electorate, tally: Tally) -> None:
+        epoch, horizon = REPORTED - 1, self.parameters.horizon_epochs
         with self.timed("weights in the topic, implied ballots"):
             weights = electorate.in_topic(tally)
             implied = implied_ballots(tally.pairs, electorate.vouches, {}, epoch)

@@ -7,7 +7,7 @@ from typing import Literal
 from treaty_consensus.did import did_key, parse_did
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.election.principals import Voices
-from treaty_consensus.election.report import Agreed, Pair, Reports, Tally
+from treaty_consensus.election.report import Agreed, Counted, Pair, Reports, Tally
 from treaty_consensus.kinds import Report
 
 A, B, C = (f"did:wba:{name}.example" for name in ("alpha", "bravo", "charlie"))
@@ -42,7 +42,10 @@ class Log:
         self.reports.add(key or f"key {self.number}", body, (parse_did(first), parse_did(second)), self.number, epoch)
 
     def tally(self, epoch: int = 0) -> Tally:
-        return self.reports.tally(TOPIC, epoch, HORIZON, self.voices, self.weights(epoch))
+        return self.count(epoch).tally(TOPIC)
+
+    def count(self, epoch: int = 0) -> Counted:
+        return self.reports.count(epoch, HORIZON, self.voices, self.weights(epoch))
 
     def weights(self, epoch: int) -> dict[str, int]:
         barred = self.reports.barred(epoch, HORIZON, self.voices)
@@ -89,12 +92,14 @@ def test_failures_are_told_apart_and_only_of_their_own_epoch() -> None:
     assert log.tally(1).failed == {}
 
 
-def test_the_topics_are_those_in_which_principals_reported() -> None:
+def test_only_topics_in_which_something_counts_are_told() -> None:
     log = Log()
     log.add(A, B, X, outcome="failed")
     log.add(A, KEY, X, topic="spam")
-    log.add(A, A + ":users:a", X, topic="other")
-    assert log.reports.topics(log.voices) == {TOPIC, "other"}
+    log.add(A, B, X, topic="other")
+    assert set(log.count().tallies) == {TOPIC, "other"}
+    assert set(log.count(1).tallies) == {"other"}
+    assert log.count().tally("spam") == Tally({})
 
 
 def test_acquaintance_is_counted_in_epochs() -> None:
@@ -112,8 +117,7 @@ def test_what_counts_in_an_epoch_is_told_in_the_order_of_the_log() -> None:
     log.add(A, B, X, topic="alpha")
     log.add(A, B, Y, topic="alpha")
     log.add(A, C, X, topic="alpha", epoch=1)
-    counting = log.reports.agreed(0, log.voices, log.weights(0))
-    assert counting == [Agreed(1, Pair(B, C), "zoo", Y), Agreed(2, Pair(A, B), "alpha", X)]
+    assert log.count().agreed == [Agreed(1, Pair(B, C), "zoo", Y), Agreed(2, Pair(A, B), "alpha", X)]
 
 
 def test_reports_of_nobody_and_of_one_principal_do_not_count() -> None:
@@ -146,7 +150,7 @@ def test_what_is_void_stays_void_and_gives_its_place_back() -> None:
     log.add(A, B, X, epoch=0, key="same")
     log.add(A, B, Y, epoch=0, key="same")
     log.add(A, B, Y, epoch=0)
-    everybody = log.reports.tally(TOPIC, 0, HORIZON, log.voices, WEIGHTS)
+    everybody = log.reports.count(0, HORIZON, log.voices, WEIGHTS).tally(TOPIC)
     assert everybody.pairs == {Y: {Pair(A, B): 0}}
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from ..kinds import Parameters
 from .electorate import Electorate
 from .evidence import Evidence
+from .report import Counted
 
 MAX_TOPICS: Final = 4096
 """Decisions of one epoch."""
@@ -31,14 +32,15 @@ def agenda(open_topics: Iterable[str], heard: dict[str, int]) -> list[str]:
     return sorted(ranked[:MAX_TOPICS])
 
 
-def heard_in(evidence: Evidence, electorate: Electorate, epoch: int, parameters: Parameters) -> dict[str, int]:
-    """For each topic in which somebody is heard at the end of `epoch`: what they all weigh."""
+def heard_in(evidence: Evidence, counted: Counted, electorate: Electorate, epoch: int, parameters: Parameters) -> dict[str, int]:
+    """For each topic in which somebody is heard at the end of `epoch`: what they all weigh. `counted`: the reports that count."""
     heard, voices = electorate.heard, electorate.voices
     names = sorted(heard)
     places = voices.places(names)
     speakers: defaultdict[str, set[str]] = defaultdict(set)
-    for topic, pair in evidence.reports.counting(epoch, parameters.horizon_epochs, voices, electorate.weights):
-        speakers[topic].update(heard & set(pair))
+    for topic, tally in counted.tallies.items():
+        principals = {principal for document in tally.pairs for principal in tally.principals(document)}
+        speakers[topic] |= principals & heard
     horizon = parameters.horizon_epochs if electorate.terms else None
     for topic, ballots in evidence.ballots.items():
         owners = np.unique(ballots.owners(places, epoch, horizon))

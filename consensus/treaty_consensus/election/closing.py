@@ -16,11 +16,12 @@ from ..facts import LogFact
 from ..kinds import Blob, Decision, Input, Parameters
 from ..statement import Statement
 from .agenda import agenda, heard_in
-from .credit import Credits
+from .credit import Credits, Earned
 from .decision import Carried, Outcome, Question, decide
 from .electorate import Electorate, electorate_of
 from .evidence import Evidence
 from .principals import SuffixList
+from .report import Counted
 from .roll import roll
 
 
@@ -56,6 +57,16 @@ class Closing:
         return Blob(canonical.hex_digest(self.roll), len(self.roll))
 
 
+@dataclass(frozen=True)
+class _Epoch:
+    """An epoch that closes: its constants, who counts in it, and the reports that do."""
+
+    number: int
+    parameters: Parameters
+    electorate: Electorate
+    reports: Counted
+
+
 class Elections:
     """The elections of a log, from epoch to epoch. Mutable: `observe` in the order of the leaves."""
 
@@ -83,38 +94,43 @@ class Elections:
         """
         if log.parameters is None:
             raise Refused("decision.parameters", "This log has no parameters yet: there is no rule to decide by.")
-        parameters, evidence = self._parameters[log.parameters], self._evidence
+        parameters = self._parameters[log.parameters]
         self._read_domains(parameters)
-        electorate = electorate_of(evidence, log.epoch, parameters, self._anchors)
+        epoch = self._count(log.epoch, parameters, self._anchors)
         outcomes = {}
-        for topic in self._topics(electorate, log.epoch, parameters):
+        for topic in self._topics(epoch):
             carried = self._carried.get(topic, Carried())
             question = Question(topic, log.epoch, log.parameters, parameters, until, previous(topic), carried)
-            outcomes[topic] = decide(question, evidence, electorate)
-        return self._credited(outcomes, electorate, log.parameters, parameters, log.epoch)
+            outcomes[topic] = decide(question, self._evidence, epoch.reports.tally(topic), epoch.electorate)
+        elected = {topic: outcome.elected for topic, outcome in outcomes.items() if outcome.elected}
+        credits, earned = self._credited(epoch, elected)
+        standings = credits.standings(log.epoch, parameters.horizon_epochs)
+        return Closing(outcomes, roll(log.epoch, log.parameters, epoch.electorate, standings, earned), credits)
 
     def finish(self, closing: Closing) -> None:
         """The last decision of the epoch is logged: the next one begins with it."""
         self._credits = closing.credits
         self._carried.update((topic, outcome.carried) for topic, outcome in closing.outcomes.items())
 
-    def _topics(self, electorate: Electorate, epoch: int, parameters: Parameters) -> Sequence[str]:
+    def _count(self, number: int, parameters: Parameters, anchors: Sequence[str] | None) -> _Epoch:
+        electorate = electorate_of(self._evidence, number, parameters, anchors)
+        reports = self._evidence.reports.count(number, parameters.horizon_epochs, electorate.voices, electorate.weights)
+        return _Epoch(number, parameters, electorate, reports)
+
+    def _topics(self, epoch: _Epoch) -> Sequence[str]:
         """What is decided; with other anchors, everything that the log may have decided."""
         if self._anchors is None:
             left = [topic for topic, carried in self._carried.items() if carried != Carried()]
-            return agenda(left, heard_in(self._evidence, electorate, epoch, parameters))
-        own = electorate_of(self._evidence, epoch, parameters)
-        return sorted(self._carried.keys() | heard_in(self._evidence, own, epoch, parameters).keys())
+            return agenda(left, self._heard(epoch))
+        own = self._count(epoch.number, epoch.parameters, None)
+        return sorted(self._carried.keys() | self._heard(own).keys())
 
-    def _credited(
-        self, outcomes: Mapping[str, Outcome], electorate: Electorate, parameters_id: str, parameters: Parameters, epoch: int
-    ) -> Closing:
-        horizon = parameters.horizon_epochs
-        agreed = self._evidence.reports.agreed(epoch, electorate.voices, electorate.weights)
-        elected = {topic: outcome.elected for topic, outcome in outcomes.items() if outcome.elected}
-        credits, earned = self._credits.close(epoch, electorate.clusters, agreed, parameters.credit, horizon, elected)
-        standings = credits.standings(epoch, horizon)
-        return Closing(outcomes, roll(epoch, parameters_id, electorate, standings, earned), credits)
+    def _heard(self, epoch: _Epoch) -> dict[str, int]:
+        return heard_in(self._evidence, epoch.reports, epoch.electorate, epoch.number, epoch.parameters)
+
+    def _credited(self, epoch: _Epoch, elected: Mapping[str, str]) -> tuple[Credits, list[Earned]]:
+        clusters, terms, horizon = epoch.electorate.clusters, epoch.parameters.credit, epoch.parameters.horizon_epochs
+        return self._credits.close(epoch.number, clusters, epoch.reports.agreed, terms, horizon, elected)
 
     def _read_domains(self, parameters: Parameters) -> None:
         voices, terms = self._evidence.voices, parameters.reputation

@@ -108,11 +108,10 @@ class Outcome:
         )
 
 
-def decide(question: Question, evidence: Evidence, electorate: Electorate) -> Outcome:
-    """Decide one topic."""
+def decide(question: Question, evidence: Evidence, tally: Tally, electorate: Electorate) -> Outcome:
+    """Decide one topic. `tally`: the reports that count in it."""
     topic, epoch, parameters = question.topic, question.epoch, question.parameters
     standings, voices, horizon = question.carried.standings, electorate.voices, parameters.horizon_epochs
-    tally = evidence.reports.tally(topic, epoch, horizon, voices, electorate.weights)
     weights = electorate.in_topic(tally)
     implied = implied_ballots(tally.pairs, electorate.vouches, question.carried.implied, epoch)
     ballots = evidence.ballots.get(topic) or Ballots(voices)

@@ -14,7 +14,7 @@ Two principals are *acquainted* in as many epochs as hold an agreed report of th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -58,6 +58,18 @@ class Agreed(NamedTuple):
     document: str
 
 
+@dataclass(frozen=True)
+class Counted:
+    """All reports that count at the end of an epoch: by topic, and those of this very epoch, in the order of the log."""
+
+    tallies: Mapping[str, Tally]
+    agreed: Sequence[Agreed]
+
+    def tally(self, topic: str) -> Tally:
+        """Of one topic; empty where nothing counts."""
+        return self.tallies.get(topic, Tally({}))
+
+
 class _Entry(NamedTuple):
     leaf: int
     key: str
@@ -92,14 +104,6 @@ class Reports:
         if agreed:
             self._together[first, second] |= 1 << epoch
 
-    def counting(self, epoch: int, horizon: int, voices: Voices, weights: Mapping[str, int]) -> Iterator[tuple[str, Pair]]:
-        """The topic and the pair of every agreed report that counts at the end of `epoch`."""
-        for topic, epochs in self._entries.items():
-            for past in epochs:
-                if past > epoch - horizon:
-                    for _, pair in self._counting(topic, past, voices, weights, agreed=True):
-                        yield topic, pair
-
     def barred(self, epoch: int, horizon: int, voices: Voices) -> set[str]:
         """The principals that weigh nothing in `epoch` because they equivocated."""
         dids = [did for did, since in self._barred_since.items() if since <= epoch < since + horizon]
@@ -114,40 +118,35 @@ class Reports:
                 epochs[Pair.of(one, other)] |= bits
         return {pair: bits.bit_count() for pair, bits in epochs.items()}
 
-    def tally(self, topic: str, epoch: int, horizon: int, voices: Voices, weights: Mapping[str, int]) -> Tally:
-        """What counts in a topic at the end of `epoch`."""
-        pairs: defaultdict[str, dict[Pair, int]] = defaultdict(dict)
-        failed: defaultdict[str, set[Pair]] = defaultdict(set)
-        for past in range(max(0, epoch - horizon + 1), epoch + 1):
-            for entry, pair in self._counting(topic, past, voices, weights, agreed=True):
-                pairs[entry.document][pair] = past
-        for entry, pair in self._counting(topic, epoch, voices, weights, agreed=False):
-            failed[entry.document].add(pair)
-        return Tally(dict(pairs), dict(failed))
-
-    def agreed(self, epoch: int, voices: Voices, weights: Mapping[str, int]) -> list[Agreed]:
-        """The agreed reports of `epoch` that count in it, in the order of the log."""
-        return sorted(
-            Agreed(entry.leaf, pair, topic, entry.document)
-            for topic in self._entries
-            for entry, pair in self._counting(topic, epoch, voices, weights, agreed=True)
-        )
+    def count(self, epoch: int, horizon: int, voices: Voices, weights: Mapping[str, int]) -> Counted:
+        """What counts at the end of `epoch`, in all topics."""
+        tallies, agreed = {}, []
+        for topic, epochs in self._entries.items():
+            pairs: defaultdict[str, dict[Pair, int]] = defaultdict(dict)
+            failed: defaultdict[str, set[Pair]] = defaultdict(set)
+            for past in sorted(past for past in epochs if epoch - horizon < past <= epoch):
+                for entry, pair in self._counting(epochs[past], voices, weights, agreed=True):
+                    pairs[entry.document][pair] = past
+                    if past == epoch:
+                        agreed.append(Agreed(entry.leaf, pair, topic, entry.document))
+            for entry, pair in self._counting(epochs.get(epoch, ()), voices, weights, agreed=False):
+                failed[entry.document].add(pair)
+            if pairs or failed:
+                tallies[topic] = Tally(dict(pairs), dict(failed))
+        return Counted(tallies, sorted(agreed))
 
     def _counting(
-        self, topic: str, epoch: int, voices: Voices, weights: Mapping[str, int], *, agreed: bool
+        self, entries: Iterable[_Entry], voices: Voices, weights: Mapping[str, int], *, agreed: bool
     ) -> Iterator[tuple[_Entry, Pair]]:
         """Of each pair the first report with that outcome."""
-        epochs: Mapping[int, list[_Entry]] = self._entries.get(topic, {})
         counted: set[Pair] = set()
-        for entry in epochs.get(epoch, ()):
+        for entry in entries:
             if entry.agreed != agreed or entry.key in self._void:
                 continue
-            pair = _pair(entry, voices)
-            if pair and pair not in counted and weights.get(pair.first) and weights.get(pair.second):
+            one, other = voices.principal_of(entry.first), voices.principal_of(entry.second)
+            if one is None or other is None or one == other or not (weights.get(one) and weights.get(other)):
+                continue
+            pair = Pair.of(one, other)
+            if pair not in counted:
                 counted.add(pair)
                 yield entry, pair
-
-
-def _pair(entry: _Entry, voices: Voices) -> Pair | None:
-    one, other = voices.principal_of(entry.first), voices.principal_of(entry.second)
-    return Pair.of(one, other) if one and other and one != other else None
