@@ -11,7 +11,7 @@ from simulated_log import ANCHORS, SUFFIX_LIST, TOPIC, LogBuilder, open_log, suf
 
 from treaty_consensus import kinds
 from treaty_consensus.audit import Replay
-from treaty_consensus.canonical import parse_json
+from treaty_consensus.canonical import dumps, parse_json
 from treaty_consensus.election.arithmetic import ONE, conviction, decay, part
 from treaty_consensus.election.defaults import open_parameters
 from treaty_consensus.errors import NotFound, TreatyError, Untrusted
@@ -106,6 +106,25 @@ def test_a_vouch_counts_after_three_epochs_of_acquaintance() -> None:
     log.vote(log.agents[1], NONE)
     log.close()
     assert "newcomer.example" not in roll(log)
+    replayed(log).check_checkpoint(log.head())
+
+
+def test_a_roll_has_room_for_the_heaviest_and_everybody_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log()
+    document = log.publish(log.agents[0], "one")
+    log.vote(log.agents[1], document)
+    log.close()
+    older = roll(log)
+    mixed(log, document)
+    log.publish(NEWCOMER, "two")
+    size = len(dumps([ANCHORS[0], *older[ANCHORS[0]]])) + 1
+    monkeypatch.setattr("treaty_consensus.election.roll.PRINCIPALS_SIZE", 3 * (size + 12))
+    monkeypatch.setattr("treaty_consensus.election.roll.CREDITS_SIZE", 0)
+    log.close()
+    value = parse_json(log.rolls[max(log.rolls)], limit=2**20)
+    assert list(roll(log)) == sorted(roll(log)) == [ANCHORS[0], ANCHORS[1], ANCHORS[2]], "0 and 1 are an epoch older"
+    assert value["credits"] == [] and value["omitted"] == {"principals": 13, "credits": 16}
+    assert log.newest_transcript()["ballots"] == {"explicit": 1, "implied": 0}
     replayed(log).check_checkpoint(log.head())
 
 
