@@ -86,7 +86,10 @@ def test_the_list_that_is_shipped_has_its_private_section_ignored() -> None:
     assert not suffixes.is_registrable("com") and not suffixes.is_registrable("Example.com")
 
 
-@pytest.mark.parametrize("data", [b"", b"example\n", b"\xff\xfe", b"// ===END ICANN DOMAINS===\n"])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"example\n", b"\xff\xfe", b"// ===END ICANN DOMAINS===\n", b"// ===BEGIN ICANN DOMAINS===\na..b\n"],
+)
 def test_what_is_no_list_is_refused(data: bytes) -> None:
     with pytest.raises(Malformed) as refused:
         SuffixList(data)

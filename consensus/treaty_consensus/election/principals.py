@@ -33,11 +33,11 @@ class SuffixList:
     def __init__(self, data: bytes) -> None:
         try:
             lines = data.decode("utf-8").splitlines()
-        except UnicodeDecodeError as error:
+            self._list = PublicSuffixList(lines, only_icann=True)
+        except UnicodeError as error:  # not UTF-8, or a label that has no A-label
             raise _no_list() from error
         if not any("===BEGIN ICANN DOMAINS===" in line for line in lines):
             raise _no_list()
-        self._list = PublicSuffixList(lines, only_icann=True)
 
     def registrable(self, host: str) -> str | None:
         """The registrable domain that `host`, of lower-case A-labels, is or lies below; None for a public suffix."""
@@ -93,7 +93,8 @@ class Voices:
 
     def principal_of(self, did: str) -> str | None:
         """The principal that `did` speaks for, if any."""
-        owner = self._owner[self.number(did)]
+        number = self._dids.get(did)
+        owner = self._owner[self.number(did) if number is None else number]
         return self._names[owner] if owner >= 0 else None
 
     def owners(self, dids: NDArray[np.int64]) -> NDArray[np.int64]:
