@@ -43,6 +43,8 @@ def heard_in(evidence: Evidence, counted: Counted, electorate: Electorate, epoch
         speakers[topic] |= principals & heard
     horizon = parameters.horizon_epochs if electorate.terms else None
     for topic, ballots in evidence.ballots.items():
+        if places[voices.owners(ballots.column("voter"))].max(initial=-1) < 0:
+            continue  # soon done with the topics that strangers invent
         owners = np.unique(ballots.owners(places, epoch, horizon))
         speakers[topic].update(names[place] for place in owners.tolist() if place >= 0)
     return {topic: sum(electorate.weights[name] for name in names) for topic, names in speakers.items() if names}
