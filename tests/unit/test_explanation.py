@@ -81,6 +81,9 @@ def test_the_order_names_who_is_preferred_to_whom(log: LogBuilder) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
+        {"electorate": "\x1b[2J"},
+        {"consensus": "\u202e"},
+        {"order": ["\x9b", "none"]},
         {"order": []},
         {"pairwise": [["0"]]},
         {"total": "-1"},

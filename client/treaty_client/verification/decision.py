@@ -14,22 +14,24 @@ from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed
 from treaty_consensus.kinds import MAX_TRANSCRIPT
 
+Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,255}\Z")]
+"""A digest, a DID, a domain, a topic or a word of the rule: nothing that works on a terminal."""
 Amount: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A(0|[1-9][0-9]{0,39})\Z")]
 
 
 class Missing(msgspec.Struct, frozen=True):
     """A condition that does not hold: it has a number, and needs another."""
 
-    condition: str
+    condition: Name
     has: Amount
     needs: Amount
-    against: str | None = None
+    against: Name | None = None
 
 
 class Nominee(msgspec.Struct, frozen=True):
     """A document that is not a candidate, and what it lacks to be one."""
 
-    hash: str
+    hash: Name
     pairs: int
     clusters: int
     weight: Amount
@@ -43,7 +45,7 @@ class Candidate(Nominee, frozen=True):
     index: int
     support: Amount
     opposition: Amount
-    state: str
+    state: Name
     provisional: int
     ahead: int
     failing: int
@@ -54,8 +56,8 @@ class Candidate(Nominee, frozen=True):
 class Voice(msgspec.Struct, frozen=True):
     """A principal whose ballots count, and for how much."""
 
-    principal: str
-    cluster: str
+    principal: Name
+    cluster: Name
     weight: Amount
     ballots: int
     implied: bool
@@ -68,16 +70,16 @@ class Tie(msgspec.Struct, frozen=True):
     """Who were tied at a rank, and who was put there."""
 
     rank: int
-    tied: list[str]
-    chosen: str
+    tied: list[Name]
+    chosen: Name
 
 
 class Transition(msgspec.Struct, frozen=True, rename={"before": "from", "after": "to"}):
     """A document's new state."""
 
-    hash: str
-    before: str
-    after: str
+    hash: Name
+    before: Name
+    after: Name
 
 
 class Ballots(msgspec.Struct, frozen=True):
@@ -90,9 +92,9 @@ class Ballots(msgspec.Struct, frozen=True):
 class Transcript(msgspec.Struct, frozen=True):
     """What a decision rests on; `total`, `cap` and `quorum` are W, κ and q."""
 
-    topic: str
+    topic: Name
     epoch: int
-    electorate: str
+    electorate: Name
     ballots: Ballots
     total: Amount
     cap: Amount
@@ -100,12 +102,12 @@ class Transcript(msgspec.Struct, frozen=True):
     voices: list[Voice]
     candidates: list[Candidate]
     pairwise: list[list[Amount]]
-    order: list[str]
+    order: list[Name]
     ties: list[Tie]
     nominees: list[Nominee]
-    former: list[tuple[str, str]]
+    former: list[tuple[Name, Name]]
     transitions: list[Transition]
-    consensus: str | None = None
+    consensus: Name | None = None
 
 
 def read_transcript(data: bytes) -> Transcript:
