@@ -25,6 +25,7 @@ from .facts import (
     HandlerFact,
     IdentityFact,
     LogFact,
+    NeededFact,
     ParametersFact,
     ProtocolFact,
     ReportFact,
@@ -118,6 +119,8 @@ def reads(statement: Statement) -> set[str]:
             keys |= {topic_key(body.topic), _parameters_key(body.parameters)}
         case Grant():
             keys.add(_grant_key(body.namespace, body.to))
+        case Withdrawal():
+            keys.add(_needed_key(body.sha256))
     return keys
 
 
@@ -301,7 +304,10 @@ def _parameters(case: _Case, body: Parameters) -> dict[str, Fact]:
     if body.witnesses and any(f"{key.name}/".startswith(f"{case.log.origin}/") for key in body.witnesses.parsed.keys):
         raise Refused("parameters.witnesses", "A log does not witness itself: neither its key nor its clock is a witness.")
     log = _replace(case.log, parameters=made) if case.log.parameters is None else _replace(case.log, announced=made)
-    return {LOG: log, _parameters_key(made): ParametersFact(body.epoch_seconds, body.witnesses)}
+    changes: dict[str, Fact] = {LOG: log, _parameters_key(made): ParametersFact(body.epoch_seconds, body.witnesses)}
+    if body.reputation:
+        changes[_needed_key(body.reputation.suffix_list.sha256)] = NeededFact(case.index)
+    return changes
 
 
 def _decision(case: _Case, body: Decision) -> dict[str, Fact]:
@@ -368,6 +374,8 @@ def _opened(case: _Case, parameters: ParametersFact) -> int:
 
 
 def _withdrawal(case: _Case, body: Withdrawal) -> dict[str, Fact]:
+    if _needed_key(body.sha256) in case.facts:
+        raise Refused("withdrawal.needed", f"Decisions of this log are recomputed with the suffix list {body.sha256}.")
     return {}
 
 
@@ -428,6 +436,10 @@ def _ballot_key(topic: str, did: str) -> str:
 
 def _vouch_key(did: str) -> str:
     return f"vouch/{did}"
+
+
+def _needed_key(sha256: str) -> str:
+    return f"needed/{sha256}"
 
 
 def _parameters_key(statement: str) -> str:

@@ -13,6 +13,7 @@ applies them. Facts are derived from leaves alone, so a map can always be rebuil
     report/KEY                       → ReportFact        a negotiation: KEY = SHA-256(JCS[sorted DIDs, nid])
     vouch/DID                        → VouchFact         the newest vouch of a DID
     parameters/ID                    → ParametersFact    what admission needs of a parameters statement
+    needed/SHA256                    → NeededFact        a blob that decisions are recomputed with
     topic/TOPIC                      → TopicFact         the newest decision
 """
 
@@ -100,6 +101,12 @@ class ParametersFact(msgspec.Struct, frozen=True, tag="parameters"):
     witnesses: Witnesses | None = None
 
 
+class NeededFact(msgspec.Struct, frozen=True, tag="needed"):
+    """The newest leaf that names the blob."""
+
+    index: int
+
+
 class ReportFact(msgspec.Struct, frozen=True, tag="report"):
     """The document reported first under this key; `equivocated` once another one was."""
 
@@ -124,6 +131,7 @@ Fact: TypeAlias = (
     | BallotFact
     | VouchFact
     | ParametersFact
+    | NeededFact
     | ReportFact
     | TopicFact
 )

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 from signers import NOW, ORIGIN, Signer, domain_signer, identity_body, key_signer, signed
+from simulated_log import ANCHORS, SUFFIX_LIST
 
 from treaty_consensus import admit, facts, kinds, statement
 from treaty_consensus.did import encode_multikey
+from treaty_consensus.election.defaults import open_parameters
 from treaty_consensus.errors import TreatyError
 
 OPERATOR, ALICE, BOB = key_signer("operator"), domain_signer("alice.example"), domain_signer("bob.example")
@@ -289,3 +291,9 @@ def test_ballots_are_numbered_without_gaps(log: Log) -> None:
     assert log.refuses(ballot(2), ALICE) == "ballot.seq"
     log.add(ballot(1), ALICE)
     log.add(ballot(0), BOB)
+
+
+def test_a_suffix_list_that_decisions_need_is_not_withdrawn(log: Log) -> None:
+    log.add(open_parameters(ANCHORS, SUFFIX_LIST), OPERATOR)
+    assert log.refuses(kinds.Withdrawal(SUFFIX_LIST.sha256, "personal"), OPERATOR) == "withdrawal.needed"
+    log.add(kinds.Withdrawal(BLOB.sha256, "personal"), OPERATOR)
