@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 from http_api import problem, say
 from registries import ballot
-from signers import ORIGIN, Signer
+from signers import NOW, ORIGIN, Signer
 
 from treaty_consensus import statement
 from treaty_consensus.kinds import Genesis
@@ -29,6 +29,7 @@ async def test_the_log_says_its_name_and_keys(api: httpx.AsyncClient, registry: 
         "parameters": statement.parse((await registry.leaves([1]))[1]).id,
         "announced": None,
         "epoch": 0,
+        "opened": NOW,
         "closes": None,
         "size": 2,
     }
