@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,8 @@ def open_descriptors() -> int:
 
 
 def descendants() -> set[int]:
-    """Every process below this one, by number, zombies included."""
+    """Every process below this one, by number, zombies included; but for the tracker of multiprocessing, which stays until the
+    end once there was a pool."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -73,7 +75,8 @@ def descendants() -> set[int]:
     found = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
-    return found - {os.getpid()}
+    tracker: Any = resource_tracker
+    return found - {os.getpid(), tracker._resource_tracker._pid}
 
 
 def left(pids: set[int]) -> set[int]:
