@@ -14,7 +14,7 @@ The state of an election is carried from epoch to epoch by this replay and never
 lists that parameters name are needed. A registry decides with the very same code: what `decide` gives is what its operator signs.
 
 What grows with every leaf, facts and digests, may be kept elsewhere; what stays in memory is what an election counts
-(`election.evidence`): a few numbers for each ballot that is not replaced, report and vouch.
+(`election.evidence`): a few numbers for each voter in a topic, every different ranking, every report, the vouches.
 """
 
 from __future__ import annotations
