@@ -8,30 +8,37 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from granian.constants import HTTPModes, Interfaces, SSLProtocols
+from granian.http import HTTP1Settings, HTTP2Settings
 from granian.server.embed import Server
 
 from treaty_consensus.errors import Malformed, Unavailable
 
+from .connections import ConnectionGuard, ConnectionLimits, room_for_connections
+
 if TYPE_CHECKING:
     from litestar.types import ASGIApp
 
-_BACKLOG = 1024
+_BACKLOG = 4_096  # connections that wait to be accepted; Linux's own default bound
 _LAST_REQUESTS = 10
+_HEAD_SECONDS = 10
+_MAX_HEAD = 64 * 1024  # the application refuses 32 KiB of headers with a problem; this is what is read at all
+_MAX_STREAMS = 32  # requests at once on one HTTP/2 connection
 
 
 @dataclass(frozen=True)
 class Listening:
-    """Where to listen: an address and a port, with a certificate chain and its key for https."""
+    """Where to listen: an address and a port, with a certificate chain and its key for https; and for how much."""
 
     host: str
     port: int
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
     def check(self) -> None:
         """Raises `Unavailable` when the port is taken, `Malformed` when the TLS files are none."""
@@ -41,6 +48,8 @@ class Listening:
     async def serve(self, app: ASGIApp, ready: Callable[[], None]) -> None:
         """Serve `app` until SIGTERM or SIGINT; then finish the requests under way. `ready` is called once connections are
         taken."""
+        room = room_for_connections()
+        limits = replace(self.limits, total=min(self.limits.total, room * 3 // 4))
         server = Server(
             app,
             address=self.host,
@@ -49,6 +58,9 @@ class Listening:
             http=HTTPModes.auto,
             websockets=False,
             backlog=_BACKLOG,
+            backpressure=room,  # the guard keeps below it, so that there is always one to accept: a health check's, say
+            http1_settings=HTTP1Settings(header_read_timeout=_HEAD_SECONDS * 1_000, max_buffer_size=_MAX_HEAD),
+            http2_settings=HTTP2Settings(max_concurrent_streams=_MAX_STREAMS, max_headers_size=_MAX_HEAD),
             log_enabled=False,
             ssl_cert=self.tls_cert,
             ssl_key=self.tls_key,
@@ -59,9 +71,10 @@ class Listening:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.stop)
         serving = asyncio.create_task(server.serve())
-        if await self._takes_connections(serving):
-            ready()
-        await serving
+        with ConnectionGuard(self.port, limits):
+            if await self._takes_connections(serving):
+                ready()
+            await serving
 
     async def _takes_connections(self, serving: asyncio.Task[None]) -> bool:
         """Wait until the server takes connections; False when it ended instead."""

@@ -1,0 +1,241 @@
+"""Bounds on the TCP connections of a listening port, which the HTTP server itself does not have.
+
+Granian ends a connection whose request head has begun and does not end. It never ends one that sends nothing, or that asks and
+reads nothing, and it has no limit per address. Its sockets are file descriptors of this process. So a `ConnectionGuard` looks at
+them twice a second, in a thread of its own, and asks the kernel about each (`TCP_INFO`, tcp(7)). A request costs nothing more.
+
+A connection is shut down when
+
+- it has sent nothing for `ConnectionLimits.silent` seconds, or got no answer for `unanswered` seconds;
+- its client reads fewer than `least_rate` bytes a second of what waits for it, over `stalled` seconds;
+- nothing went either way for `idle` seconds;
+- its address has more than `per_address` connections, or the port more than `total`. The first to go are those that never sent
+  a byte, then those with unread answers, then those that were never answered, then the longest idle. So a new connection finds
+  room, and a client that is being served keeps its own.
+
+Linux only, as the registry is.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import resource
+import socket
+import struct
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from types import TracebackType
+
+import structlog
+
+Peer = tuple[str, int]
+"""The address and port of the other end."""
+
+MAX_OPEN_FILES = 65_536
+_OTHER_FILES = 1_024  # for PostgreSQL's connections, blobs, the fence, the accept queue
+_INTERVAL = 0.5  # seconds between two looks: what a flood opens in this time is what it can hold beyond the limits
+_LISTEN, _CLOSED = 10, (0, 7)  # net/tcp_states.h; a closed socket is only waiting for its descriptor to go
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing discards what is unread, so that the kernel's buffers go at once
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """Seconds, bytes a second, and counts; see the module. A proxy in `exempt` brings everybody's requests, so its address has no
+    limit of its own."""
+
+    silent: float = 10
+    unanswered: float = 90  # a body may take 30 seconds, and so may a write
+    stalled: float = 20
+    least_rate: int = 1_024
+    idle: float = 75
+    per_address: int = 256
+    total: int = 16_384
+    exempt: Callable[[str], bool] = lambda _address: False
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the kernel says of a connection. Times are seconds that have passed."""
+
+    peer: Peer
+    received: int
+    acknowledged: int
+    unread: int
+    answers: int
+    since_received: float
+    since_sent: float
+
+    @property
+    def idle(self) -> float:
+        return min(self.since_received, self.since_sent)
+
+
+def raise_open_files() -> int:
+    """Allow this process as many open files as the system lets it have, at most `MAX_OPEN_FILES`. Return the number."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return MAX_OPEN_FILES if soft == resource.RLIM_INFINITY else soft
+
+
+def room_for_connections() -> int:
+    """How many connections the process may hold beside its other files; at least 64."""
+    return max(64, raise_open_files() - _OTHER_FILES)
+
+
+class ConnectionGuard:
+    """Holds the connections to `port` of this process to `limits` while its block lasts."""
+
+    def __init__(self, port: int, limits: ConnectionLimits) -> None:
+        self._port = port
+        self._limits = limits
+        self._unread: dict[Peer, tuple[float, int]] = {}  # since when, and how much the client had read then
+        self._stop = threading.Event()
+        # A thread: the look at ten thousand sockets takes 0.1 s, and the event loop must not wait for it.
+        self._thread = threading.Thread(target=self._run, name="connections", daemon=True)
+
+    def __enter__(self) -> ConnectionGuard:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(_INTERVAL):
+            try:
+                self.enforce(time.monotonic())
+            except OSError as error:
+                _log.warning("connections not looked at", error=str(error))
+
+    def enforce(self, now: float) -> int:
+        """Look once; return how many connections were shut down. `now`: monotonic seconds."""
+        found = list(self._connections())
+        self._unread = {seen.peer: self._unread.get(seen.peer, (now, seen.acknowledged)) for _, seen in found if seen.unread}
+        doomed = {seen.peer for _, seen in found if self._has_expired(seen, now)}
+        doomed |= self._excess([seen for _, seen in found if seen.peer not in doomed], now)
+        ended = sum(self._end(fd, seen.peer) for fd, seen in found if seen.peer in doomed)
+        if ended:
+            _log.info("connections ended", ended=ended, of=len(found))
+        return ended
+
+    def _has_expired(self, seen: _Seen, now: float) -> bool:
+        limits = self._limits
+        if not seen.received:
+            return seen.since_received > limits.silent
+        if not seen.answers:
+            return seen.since_sent > limits.unanswered
+        if not seen.unread:
+            return seen.idle > limits.idle
+        since, had = self._unread[seen.peer]
+        if now - since < limits.stalled:
+            return False
+        self._unread[seen.peer] = (now, seen.acknowledged)
+        return seen.acknowledged - had < limits.least_rate * (now - since)
+
+    def _precedence(self, seen: _Seen, now: float) -> tuple[int, float]:
+        """The smaller, the sooner a connection goes when there are too many."""
+        if not seen.received:
+            return 0, -seen.since_received
+        since, had = self._unread.get(seen.peer, (now, 0))
+        if now - since >= _INTERVAL and seen.acknowledged - had < self._limits.least_rate * (now - since):
+            return 1, since
+        return 3 if seen.answers else 2, -seen.idle
+
+    def _excess(self, found: Iterable[_Seen], now: float) -> set[Peer]:
+        by_address: defaultdict[str, list[_Seen]] = defaultdict(list)
+        for seen in found:
+            by_address[_network(seen.peer[0])].append(seen)
+        kept: list[_Seen] = []
+        excess: set[Peer] = set()
+        for connections in by_address.values():
+            exempt = self._limits.exempt(connections[0].peer[0])
+            most = self._limits.total if exempt else self._limits.per_address
+            excess |= self._surplus(connections, most, now)
+            kept += [seen for seen in connections if seen.peer not in excess]
+        return excess | self._surplus(kept, self._limits.total, now)
+
+    def _surplus(self, connections: list[_Seen], most: int, now: float) -> set[Peer]:
+        surplus = max(0, len(connections) - most)
+        if not surplus:
+            return set()
+        ordered = sorted(connections, key=lambda seen: self._precedence(seen, now))
+        return {seen.peer for seen in ordered[:surplus]}
+
+    def _connections(self) -> Iterator[tuple[int, _Seen]]:
+        for fd in [int(entry.name) for entry in os.scandir("/proc/self/fd")]:
+            with suppress(OSError), _borrow(fd) as sock:  # it may be closed by now, or no TCP socket
+                seen = self._look(sock)
+                if seen is not None:
+                    yield fd, seen
+
+    def _look(self, sock: socket.socket) -> _Seen | None:
+        """Ask the kernel about a socket; None when it is no connection to the port. Raises OSError when it is not TCP."""
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
+        if len(info) < 160 or info[0] == _LISTEN or info[0] in _CLOSED or sock.getsockname()[1] != self._port:
+            return None
+        # struct tcp_info, linux/tcp.h: fields are only ever added at its end
+        unacknowledged, since_sent, since_received = _u32(info, 24), _u32(info, 44), _u32(info, 52)
+        acknowledged, received = _u64(info, 120), _u64(info, 128)
+        return _Seen(
+            peer=sock.getpeername()[:2],
+            received=received,
+            acknowledged=acknowledged,
+            unread=unacknowledged + _u32(info, 144),
+            answers=_u32(info, 156),
+            since_received=since_received / 1000,
+            since_sent=since_sent / 1000,
+        )
+
+    def _end(self, fd: int, peer: Peer) -> bool:
+        """Shut a connection down, if the descriptor is still its own: the server may have closed it and opened another."""
+        with suppress(OSError), _borrow(fd) as sock:
+            if sock.getsockname()[1] == self._port and sock.getpeername()[:2] == peer:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                sock.shutdown(socket.SHUT_RDWR)
+                return True
+        return False
+
+
+@lru_cache(maxsize=16_384)
+def _network(address: str) -> str:
+    """The addresses that one host has at will: in IPv6 a /64, in IPv4 one address."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is None:
+        return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return str(getattr(parsed, "ipv4_mapped", None) or parsed)
+
+
+@contextmanager
+def _borrow(fd: int) -> Iterator[socket.socket]:
+    """The socket behind a descriptor, by a descriptor of our own. So it stays the same socket when the server closes the other
+    one. Raises OSError when there is no socket."""
+    own = os.dup(fd)
+    try:
+        borrowed = socket.socket(fileno=own)
+    except OSError:
+        os.close(own)
+        raise
+    with borrowed:
+        yield borrowed
+
+
+def _u32(data: bytes, offset: int) -> int:
+    (value,) = struct.unpack_from("=I", data, offset)
+    return int(value)
+
+
+def _u64(data: bytes, offset: int) -> int:
+    (value,) = struct.unpack_from("=Q", data, offset)
+    return int(value)

@@ -1,0 +1,100 @@
+"""A stranger's flood of connections, as a process of its own: `python flood.py PORT KIND COUNT SECONDS [ADDRESS [TLS]]`.
+
+It opens COUNT connections from ADDRESS to the loopback port, does on each what its KIND says, opens each again that is closed (at
+most twice as many as COUNT in all), and ends after SECONDS. When all are open, or no more can be, it prints a line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import ssl
+import sys
+from collections.abc import Awaitable, Callable
+
+_GET = b"GET %b HTTP/1.1\r\nHost: registry.example\r\n\r\n"
+_POST = b"POST /statements HTTP/1.1\r\nHost: registry.example\r\nContent-Type: application/json\r\nContent-Length: 9000\r\n\r\n"
+
+Kind = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+    """Send nothing."""
+    await reader.read()
+
+
+def _drip(data: bytes) -> Kind:
+    async def kind(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while not writer.is_closing():
+            for byte in data:
+                writer.write(bytes([byte]))
+                await writer.drain()
+                await asyncio.sleep(2)
+
+    return kind
+
+
+def _unread(*paths: bytes) -> Kind:
+    async def kind(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        for path in paths:
+            writer.write(_GET % path)
+        await writer.drain()
+        await asyncio.sleep(3_600)  # a socket that is not read does not say either that it was closed
+
+    return kind
+
+
+async def idle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Ask once, and keep the connection."""
+    writer.write(_GET % b"/health/live")
+    await reader.read()
+
+
+KINDS: dict[str, Kind] = {
+    "silent": silent,
+    "head": _drip(b"GET /checkpoint HTTP/1.1\r\nHost: registry.example\r\nX-Long: " + b"a" * 1_000),
+    "preface": _drip(b"PRI * HTTP/2.0\r\n\r\nSM\r\n"),
+    "body": _drip(_POST + b"{" * 9_000),
+    "unread": _unread(*[b"/schema"] * 200),
+    "various": _unread(*[b"/log", b"/topics", b"/protocols?q=a", b"/schema", b"/nothing"] * 40),
+    "idle": idle,
+}
+
+
+async def _hold(kind: Kind, port: int, address: str, tls: ssl.SSLContext | None, opened: list[int], most: int) -> None:
+    while opened[0] < most:
+        opened[0] += 1
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0), ssl=tls)
+            try:
+                await kind(reader, writer)
+            finally:
+                writer.transport.abort()
+        except (OSError, asyncio.IncompleteReadError):
+            await asyncio.sleep(0.2)
+
+
+async def main(port: int, kind: str, count: int, seconds: float, address: str = "127.0.0.1", over_tls: str = "") -> None:
+    """Flood, then end."""
+    tls = ssl.create_default_context() if over_tls else None
+    if tls is not None:
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    opened = [0]
+    tasks = []
+    for number in range(count):
+        tasks.append(asyncio.create_task(_hold(KINDS[kind], port, address, tls, opened, 2 * count)))
+        if number % 200 == 199:
+            await asyncio.sleep(0.01)
+    print("open", flush=True)
+    await asyncio.sleep(seconds)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+if __name__ == "__main__":
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    port, kind, count, seconds, *rest = sys.argv[1:]
+    asyncio.run(main(int(port), kind, int(count), float(seconds), *rest))
