@@ -30,6 +30,7 @@ from treaty_consensus.log.note import VerifierKey
 from .console import complain, show
 from .listening import Listening
 from .log.fence import read_fence
+from .networks import TrustedProxies
 from .operator import maintenance
 from .operator.control import NOT_RUNNING, ask
 from .operator.decisions import Decided
@@ -99,6 +100,7 @@ def serve(
     resolve: tuple[str, ...] = (),
     ca: Path | None = None,
     quota: float = 1,
+    trusted_proxy: tuple[str, ...] = (),
     parameters: Path | None = None,
     witness: tuple[str, ...] = (),
     options: Options = Options(),
@@ -125,6 +127,8 @@ def serve(
         A PEM file of certificate authorities to accept for them besides the public ones.
     quota
         Multiply every quota by this factor.
+    trusted_proxy
+        The address or network of a reverse proxy whose X-Forwarded-For names the sender. May be repeated.
     parameters
         A TOML file with the constants of a new log's election. Default: a development electorate.
     witness
@@ -143,6 +147,7 @@ def serve(
         resolve=network.resolve,
         ca=ca,
         quotas=Quotas().times(quota),
+        proxies=TrustedProxies.parse(trusted_proxy),
         parameters=parameters,
         witnesses=tuple(map(WitnessName.parse, witness)),
     )

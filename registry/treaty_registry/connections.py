@@ -18,7 +18,6 @@ Linux only, as the registry is.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import resource
 import socket
@@ -29,10 +28,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from types import TracebackType
 
 import structlog
+
+from .networks import host_network
 
 Peer = tuple[str, int]
 """The address and port of the other end."""
@@ -156,7 +156,7 @@ class ConnectionGuard:
     def _excess(self, found: Iterable[_Seen], now: float) -> set[Peer]:
         by_address: defaultdict[str, list[_Seen]] = defaultdict(list)
         for seen in found:
-            by_address[_network(seen.peer[0])].append(seen)
+            by_address[host_network(seen.peer[0])].append(seen)
         kept: list[_Seen] = []
         excess: set[Peer] = set()
         for connections in by_address.values():
@@ -206,15 +206,6 @@ class ConnectionGuard:
                 sock.shutdown(socket.SHUT_RDWR)
                 return True
         return False
-
-
-@lru_cache(maxsize=16_384)
-def _network(address: str) -> str:
-    """The addresses that one host has at will: in IPv6 a /64, in IPv4 one address."""
-    parsed = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is None:
-        return str(ipaddress.ip_network((parsed, 64), strict=False))
-    return str(getattr(parsed, "ipv4_mapped", None) or parsed)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import TypeAlias
 
@@ -22,20 +22,23 @@ import structlog
 from treaty_client.network.egress import EgressGuard
 from treaty_client.network.hosts import Address, Network
 from treaty_client.network.resolver import DidDocument, fetch_did_document
-from treaty_consensus import canonical, statement
+from treaty_consensus import canonical
 from treaty_consensus.did import Did, parse_did
 from treaty_consensus.election.defaults import development_parameters
+from treaty_consensus.election.principals import SuffixList
 from treaty_consensus.errors import NotFound, TreatyError, Unauthorized
 from treaty_consensus.log.note import VerifierKey
-from treaty_consensus.log.proof import Receipt
 from treaty_consensus.sigstore_leaf import parse_sigstore_leaf
 from treaty_consensus.statement import Verified
 
 from . import projection
+from .admission.electors import Electors
+from .admission.fair_queue import FairQueue
 from .admission.identities import Identities
 from .admission.quota import Quota
 from .admission.standing import Standings
 from .admission.statements import Admission
+from .admission.submissions import Submissions
 from .admission.uploads import Uploads
 from .admission.verifier import Verifier
 from .keys import Operator, Testimony, create_operator, load_operator
@@ -45,7 +48,7 @@ from .log.fence import Fence, create_fence
 from .log.gossip import Gossip
 from .log.leader import Leader
 from .log.reader import LogReader
-from .log.sequencer import Place, Proposal, Sequencer
+from .log.sequencer import Proposal, Sequencer
 from .log.witnesses import WitnessClient
 from .operator.decisions import Decided, Decisions
 from .operator.maintenance import Rebuilt, rebuild
@@ -120,6 +123,7 @@ class Registry:
         self.operator: str = operator.did
         self.authority: AuthorityKeys = operator.authority
         self.trusted_root = operator.trusted_root
+        self.proxies = settings.proxies
         self.pool = pool
         self.clock = clock
         self.blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
@@ -145,14 +149,18 @@ class Registry:
         self._witnesses = WitnessClient(settings.witnesses, _network(settings), self._leader, self._reader)
         self._sequencer = Sequencer(self._leader, self.blobs, self._identities.committed, RENEWAL)
         self._standings = Standings(pool)
+        self._electors = Electors(pool, self._suffixes)
+        self._line = FairQueue(time.monotonic)
         self._admission = Admission(
             origin=self.origin,
-            quota=Quota(settings.quotas, time.monotonic, self._standings.of),
+            quota=Quota(settings.quotas, time.monotonic, self._standings.of, lambda: self._line.capacity),
+            electors=self._electors,
             identities=self._identities,
             gossip=Gossip(self.log_key, self._reader, lambda: self.head),
             uploads=self._uploads,
             verifier=self._verifier,
         )
+        self._submissions = Submissions(self._admission, self._line, self._sequencer, self._reader)
         self._decisions = Decisions(
             pool=pool,
             blobs=self.blobs,
@@ -191,7 +199,7 @@ class Registry:
             stack.push_async_callback(registry._sequencer.stop)
             await registry._sequencer.start(patience=_PATIENCE)
             await registry._begin(first or Draft(development_parameters()))
-            await registry._standings.refresh()
+            await registry._refresh()
             stack.push_async_callback(registry._decisions.stop)
             for work in (registry._sweep(), registry._schedule.run(), registry._witnesses.run()):
                 stack.callback(asyncio.create_task(work).cancel)
@@ -214,16 +222,7 @@ class Registry:
         A statement that is logged already gets its first leaf's receipt, even if its author's keys have changed since. Raises
         `Unavailable` when quotas or a full queue refuse all of them.
         """
-        examined = await self._admission.examine(leaves, source)
-        proposals = [
-            Proposal(leaf, item.verdict) if isinstance(item.verdict, Verified) else None
-            for leaf, item in zip(leaves, examined, strict=True)
-        ]
-        places = iter(await self._sequencer.submit([proposal for proposal in proposals if proposal]))
-        outcomes: list[Place | TreatyError] = []
-        for item in examined:
-            outcomes.append(item.verdict if isinstance(item.verdict, TreatyError) else next(places))
-        return await self._answers([item.statement for item in examined], outcomes)
+        return await self._submissions.submit(leaves, source)
 
     async def put_blob(self, sha256: str, leaf: bytes, data: bytes, *, source: str | None = None) -> bool:
         """Hold an upload until the statement `leaf` that names it is logged. True when it was not held before.
@@ -231,7 +230,11 @@ class Registry:
         Raises what `submit` may report of the statement, `Refused` or `Malformed` when the two do not fit, `Gone` when these
         bytes were withdrawn.
         """
-        return await self._admission.take_upload(sha256, leaf, data, source)
+        return await self._submissions.upload(sha256, leaf, data, source)
+
+    def service_turn(self, source: str | None) -> AbstractAsyncContextManager[None]:
+        """A turn for a request to the Sigstore services from an IP address. Entering it raises `Unavailable` (`quota.*`)."""
+        return self._submissions.service(source)
 
     async def blob(self, sha256: str) -> bytes:
         """A blob that a logged statement names. Raises `NotFound` (also while it only waits), `Gone` when it was withdrawn."""
@@ -303,8 +306,19 @@ class Registry:
 
     async def _close_epoch(self) -> list[Decided]:
         decided = await self._decisions.close_epoch()
-        await self._standings.refresh()
+        await self._refresh()
         return decided
+
+    async def _refresh(self) -> None:
+        """Read what holds from one epoch to the next: who has standing, and who can vote."""
+        await self._standings.refresh()
+        await self._electors.refresh()
+
+    async def _suffixes(self) -> SuffixList | None:
+        terms = (await self.constitution()).in_force.parameters.reputation
+        if terms is None:
+            return None
+        return await asyncio.to_thread(SuffixList, await self.blob(terms.suffix_list.sha256))
 
     async def constitution(self) -> Constitution:
         """The parameters in force, those that were announced, and when the open epoch closes."""
@@ -352,28 +366,6 @@ class Registry:
         if isinstance(outcome, TreatyError):
             raise outcome
 
-    async def _answers(
-        self, statements: Sequence[statement.Statement | None], outcomes: Sequence[Place | TreatyError]
-    ) -> list[Logged | TreatyError]:
-        """Give receipts for places, and for what was refused now but is logged already."""
-        head = self.head
-        refused = [s.id for s, outcome in zip(statements, outcomes, strict=True) if s and isinstance(outcome, TreatyError)]
-        logged = await self._reader.index_of(refused, head) if refused else {}
-        known = [outcome.index for outcome in outcomes if isinstance(outcome, Place) and outcome.proof is None]
-        receipts = await self._reader.receipts({*known, *logged.values()}, head) if known or logged else {}
-        answers: list[Logged | TreatyError] = []
-        for signed, outcome in zip(statements, outcomes, strict=True):
-            if isinstance(outcome, Place):
-                assert signed is not None
-                receipt = _receipt(outcome) if outcome.proof is not None else receipts[outcome.index]
-                answers.append(_logged(signed.id, outcome, receipt))
-            elif signed is not None and signed.id in logged:
-                index = logged[signed.id]
-                answers.append(Logged(signed.id, index, False, receipts[index]))
-            else:
-                answers.append(outcome)
-        return answers
-
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP)
@@ -395,12 +387,3 @@ def _guarded(settings: Settings) -> Resolve:
         return await fetch_did_document(did, guard)
 
     return resolve
-
-
-def _receipt(place: Place) -> bytes:
-    assert place.proof is not None
-    return Receipt(place.index, tuple(place.proof), place.head.note).format()
-
-
-def _logged(id_: str, place: Place, receipt: bytes) -> Logged:
-    return Logged(id_, place.index, place.proof is not None, receipt)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 
@@ -19,7 +20,8 @@ async def serve(settings: Settings, ready: Callable[[Registry], None]) -> None:
 
     `ready` is called once connections are taken. Raises as `Registry.open` and `Listening.check`.
     """
-    listening = Listening(settings.host, settings.port, settings.tls_cert, settings.tls_key)
+    limits = replace(settings.connections, exempt=settings.proxies.trusts)
+    listening = Listening(settings.host, settings.port, settings.tls_cert, settings.tls_key, limits)
     listening.check()
     async with Registry.open(settings) as registry, control_socket(settings.control, _commands(registry)):
         await listening.serve(create_app(registry), lambda: ready(registry))

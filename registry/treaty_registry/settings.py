@@ -22,10 +22,13 @@ from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.witness import Quorum
 from treaty_consensus.protocol import is_origin
 
+from .connections import ConnectionLimits
+from .networks import TrustedProxies
+
 
 @dataclass(frozen=True)
 class Rate:
-    """A token bucket: `burst` statements at once, refilled at `per_second`."""
+    """A token bucket: `burst` at once, refilled at `per_second`."""
 
     per_second: float
     burst: float
@@ -36,16 +39,50 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Quotas:
-    """How many statements this process takes: of one principal, from one address prefix (IPv4 /24, IPv6 /48), of everybody."""
+class Share:
+    """A token bucket that follows the measured capacity of the machine (`FairQueue.capacity`): refilled at `share` of it, and
+    holding what comes in `seconds`."""
 
-    principal: Rate = Rate(100, 2_000)
-    prefix: Rate = Rate(5_000, 20_000)
-    total: Rate = Rate(20_000, 40_000)
+    share: float
+    seconds: float
+
+    def times(self, factor: float) -> Share:
+        """This share, so many times."""
+        return Share(self.share * factor, self.seconds)
+
+    def of(self, capacity: float) -> Rate:
+        """The bucket at a capacity of so many statements a second."""
+        return Rate(self.share * capacity, self.share * capacity * self.seconds)
+
+
+@dataclass(frozen=True)
+class Quotas:
+    """How many statements this process takes: of one principal, from one address prefix (IPv4 /24, IPv6 /48), of everybody.
+
+    `strangers`: statements of did:keys, which are free, from one prefix and of all together. `uploads`: bytes from one prefix;
+    what is uploaded waits for its statement for an hour, and one network must not fill that room. `services`: requests to the
+    Sigstore services from one prefix; a certificate or an entry is a leaf for ever, and a handler takes three requests.
+    """
+
+    principal: Share = Share(0.25, 40)
+    prefix: Share = Share(0.5, 20)
+    total: Share = Share(1, 20)
+    strangers_prefix: Rate = Rate(2, 500)
+    strangers: Rate = Rate(20, 5_000)
+    services: Rate = Rate(2, 500)
+    uploads: Rate = Rate(64 * 1024, 256 * 1024 * 1024)
 
     def times(self, factor: float) -> Quotas:
         """These quotas, each multiplied by `factor`."""
-        return Quotas(self.principal.times(factor), self.prefix.times(factor), self.total.times(factor))
+        return Quotas(
+            self.principal.times(factor),
+            self.prefix.times(factor),
+            self.total.times(factor),
+            self.strangers_prefix.times(factor),
+            self.strangers.times(factor),
+            self.services.times(factor),
+            self.uploads.times(factor),
+        )
 
 
 @dataclass(frozen=True)
@@ -90,6 +127,8 @@ class Settings:
     resolve: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     ca: Path | None = None
     quotas: Quotas = Quotas()
+    proxies: TrustedProxies = field(default_factory=TrustedProxies)
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     witnesses: tuple[WitnessName, ...] = ()
     parameters: Path | None = None
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from signers import key_signer
 
 from treaty_consensus.did import Did, parse_did
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.errors import Unavailable
 from treaty_registry.admission import quota
 from treaty_registry.admission.quota import Quota
-from treaty_registry.settings import Quotas, Rate
+from treaty_registry.settings import Quotas, Rate, Share
 
 
 @dataclass
@@ -32,7 +33,8 @@ STANDING = {"did:wba:known.example": ONE // 2, "did:wba:famous.example": 100 * O
 
 
 def make(clock: Clock, principal: float = 3, prefix: float = 5, total: float = 8) -> Quota:
-    return Quota(Quotas(Rate(1, principal), Rate(1, prefix), Rate(1, total)), clock, lambda did: STANDING.get(did, 0))
+    quotas = Quotas(Share(1, principal), Share(1, prefix), Share(1, total))
+    return Quota(quotas, clock, lambda did: STANDING.get(did, 0), lambda: 1)
 
 
 def of(domain: str) -> Did:
@@ -150,5 +152,45 @@ def test_memory_is_bounded_and_full_buckets_are_forgotten(monkeypatch: pytest.Mo
 
 
 def test_a_factor_multiplies_every_quota() -> None:
-    quotas = Quotas(Rate(1, 2), Rate(3, 4), Rate(5, 6)).times(10)
-    assert quotas == Quotas(Rate(10, 20), Rate(30, 40), Rate(50, 60))
+    quotas = Quotas(Share(0.1, 2), Share(0.3, 4), Share(0.5, 6), Rate(1, 2), Rate(3, 4), Rate(5, 6), Rate(7, 8)).times(10)
+    assert (quotas.principal, quotas.prefix, quotas.total) == (Share(1, 2), Share(3, 4), Share(5, 6))
+    assert quotas.prefix.of(100) == Rate(300, 1200)
+    assert (quotas.strangers_prefix, quotas.strangers) == (Rate(10, 20), Rate(30, 40))
+    assert (quotas.services, quotas.uploads) == (Rate(50, 60), Rate(70, 80))
+
+
+def test_a_bucket_follows_the_capacity_that_was_measured() -> None:
+    capacity = 10.0
+    limits = Quota(Quotas(prefix=Share(0.5, 2)), Clock(), lambda _: 0, lambda: capacity)
+    assert limits.take_from("192.0.2.1", 10)
+    assert refused(limits.take_from, "192.0.2.1") == "quota.prefix"
+    capacity = 20.0
+    assert limits.take_from("192.0.2.1", 10)
+    capacity = 5.0
+    assert refused(limits.take_from, "192.0.2.1") == "quota.prefix"
+
+
+def test_all_did_keys_share_a_bucket_and_one_network_cannot_empty_it() -> None:
+    limits = Quota(Quotas(strangers_prefix=Rate(0, 3), strangers=Rate(0, 5)), Clock(), lambda _: 0, lambda: 100)
+    keys = [parse_did(key_signer(f"stranger {number}").did) for number in range(12)]
+    for key in keys[:3]:
+        limits.take_of(key, "192.0.2.1")
+    for key in keys[3:6]:
+        assert refused(limits.take_of, key, "192.0.2.9") == "quota.strangers"
+    for key in keys[6:8]:
+        limits.take_of(key, "198.51.100.1")
+    assert refused(limits.take_of, keys[8], "198.51.100.1") == "quota.strangers"
+    limits.take_of(of("shop.example"), "192.0.2.1")
+    limits.take_of(keys[9], None)
+
+
+def test_one_network_uploads_so_much_and_asks_for_so_many_certificates() -> None:
+    limits = Quota(Quotas(uploads=Rate(0, 100), services=Rate(0, 2)), Clock(), lambda _: 0, lambda: 100)
+    limits.take_upload("192.0.2.1", 60)
+    assert refused(limits.take_upload, "192.0.2.2", 60) == "quota.uploads"
+    limits.take_upload("198.51.100.1", 60)
+    limits.take_upload(None, 1_000)
+    for _ in range(2):
+        limits.take_service("192.0.2.1")
+    assert refused(limits.take_service, "192.0.2.1") == "quota.services"
+    limits.take_service("198.51.100.1")

@@ -1,7 +1,7 @@
 """Admission: everything a statement must pass before it queues for the log, the cheap checks first.
 
 1. Quota of the sender's network, and everybody's.
-2. Size, canonical form, this log; while the registry is busy, the standing of whom it says it is by.
+2. Size, canonical form, this log; while the registry is busy, the standing of whom it says it is by; whether it can count at all.
 3. The signature under the author's logged identity, if that identity and its keys are known; then the author's quota.
 4. The checkpoint it has seen; the blobs it names: uploaded, of the digest and size it says, and what its type asks of
    their content.
@@ -28,6 +28,7 @@ from treaty_consensus.statement import Statement, Verified
 
 from ..keys import Testimony
 from ..log.gossip import Gossip
+from .electors import Electors
 from .identities import Identities
 from .quota import Quota
 from .uploads import Uploads
@@ -49,25 +50,42 @@ class Admission:
     """Safe for concurrent use on one event loop."""
 
     def __init__(
-        self, *, origin: str, quota: Quota, identities: Identities, gossip: Gossip, uploads: Uploads, verifier: Verifier
+        self,
+        *,
+        origin: str,
+        quota: Quota,
+        electors: Electors,
+        identities: Identities,
+        gossip: Gossip,
+        uploads: Uploads,
+        verifier: Verifier,
     ) -> None:
         self._origin = origin
         self._quota = quota
+        self._electors = electors
         self._identities = identities
         self._gossip = gossip
         self._uploads = uploads
         self._verifier = verifier
 
-    async def examine(self, leaves: Sequence[bytes], source: str | None) -> list[Examined]:
-        """Examine leaves from the IP address `source`, in order. Raises `Unavailable` (`quota.*`) for all of them together."""
-        reserved = not self._quota.take_from(source, len(leaves))
+    def charge(self, source: str | None, count: int) -> bool:
+        """Take the quotas of `count` leaves from the IP address `source`. True when the registry is so busy that it takes only
+        leaves of agents with standing. Raises `Unavailable` (`quota.*`)."""
+        return not self._quota.take_from(source, count)
+
+    def charge_service(self, source: str) -> None:
+        """Take the quotas of one request to the Sigstore services. Raises `Unavailable` (`quota.*`)."""
+        self._quota.take_service(source)
+
+    async def examine(self, leaves: Sequence[bytes], source: str | None, *, reserved: bool) -> list[Examined]:
+        """Examine leaves from the IP address `source`, in order. `reserved`: what `charge` returned for them."""
         if sum(map(len, leaves)) > _PARSED_AT_ONCE:
             parsed = await asyncio.to_thread(_parse_all, leaves)
         else:
             parsed = _parse_all(leaves)
         if len(parsed) == 1:  # the common case needs no further task
-            return [await self._examine(parsed[0], reserved)]
-        return await asyncio.gather(*(self._examine(item, reserved) for item in parsed))
+            return [await self._examine(parsed[0], source, reserved)]
+        return await asyncio.gather(*(self._examine(item, source, reserved) for item in parsed))
 
     async def take_upload(self, sha256: str, leaf: bytes, data: bytes, source: str | None) -> bool:
         """Hold an upload that the signed statement `leaf` names. False when it was held already.
@@ -82,7 +100,8 @@ class Admission:
             raise Refused("blob.not-named", f"The statement does not name the blob {sha256}.")
         if blob.size != len(data):
             raise Refused("blob.size", f"The statement says {blob.size} bytes, {len(data)} came.")
-        await self._authenticate(signed)
+        self._quota.take_upload(source, len(data))
+        await self._authenticate(signed, source)
         if await asyncio.to_thread(canonical.hex_digest, data) != sha256:
             raise Malformed("blob.digest", f"The SHA-256 of these bytes is not {sha256}.")
         return await self._uploads.hold(sha256, data)
@@ -93,35 +112,36 @@ class Admission:
             self._quota.take_reserved(did.text)
         return await self._identities.testimony(did, key_id)
 
-    async def _examine(self, parsed: Statement | TreatyError, reserved: bool) -> Examined:
+    async def _examine(self, parsed: Statement | TreatyError, source: str | None, reserved: bool) -> Examined:
         if isinstance(parsed, TreatyError):
             return Examined(None, parsed)
         try:
             if reserved:
                 self._quota.take_reserved(*(did.text for did in parsed.authors))
-            return Examined(parsed, await self._admit(parsed))
+            await self._electors.check(parsed)
+            return Examined(parsed, await self._admit(parsed, source))
         except TreatyError as error:
             return Examined(parsed, error)
 
-    async def _admit(self, signed: Statement) -> Verified:
-        verified = await self._verify_as_known(signed)
+    async def _admit(self, signed: Statement, source: str | None) -> Verified:
+        verified = await self._verify_as_known(signed, source)
         await self._gossip.check(signed.body)
         await self._check_contents(signed.body)
-        return verified or await self._verify_after_learning(signed)
+        return verified or await self._verify_after_learning(signed, source)
 
-    async def _authenticate(self, signed: Statement) -> Verified:
-        return await self._verify_as_known(signed) or await self._verify_after_learning(signed)
+    async def _authenticate(self, signed: Statement, source: str | None) -> Verified:
+        return await self._verify_as_known(signed, source) or await self._verify_after_learning(signed, source)
 
-    async def _verify_as_known(self, signed: Statement) -> Verified | None:
+    async def _verify_as_known(self, signed: Statement, source: str | None) -> Verified | None:
         """Verify under the keys that the log knows; None when it does not know them all. Raises `Unauthorized`, `Refused`."""
         if signed.log != self._origin:
             raise Refused("statement.other-log", f"This statement is for the log {signed.log}, not for {self._origin}.")
         keys: dict[str, bytes] = {}
         for did in signed.authors:
             keys |= await self._identities.keys(did)
-        return await self._verify(signed, keys) if keys.keys() >= set(signed.by) else None
+        return await self._verify(signed, keys, source) if keys.keys() >= set(signed.by) else None
 
-    async def _verify_after_learning(self, signed: Statement) -> Verified:
+    async def _verify_after_learning(self, signed: Statement, source: str | None) -> Verified:
         keys: dict[str, bytes] = {}
         for did, key_id in zip(signed.authors, signed.by, strict=True):
             known = await self._identities.keys(did)
@@ -130,12 +150,12 @@ class Admission:
             if key_id not in known:
                 raise Unauthorized("statement.unknown-key", f"{key_id} is not a key of its DID as this log knows it.")
             keys |= known
-        return await self._verify(signed, keys)
+        return await self._verify(signed, keys, source)
 
-    async def _verify(self, signed: Statement, keys: Mapping[str, bytes]) -> Verified:
+    async def _verify(self, signed: Statement, keys: Mapping[str, bytes], source: str | None) -> Verified:
         verified = await self._verifier.verify(signed, keys)
         for did in signed.authors:
-            self._quota.take_of(did)
+            self._quota.take_of(did, source)
         return verified
 
     async def _check_contents(self, body: Body) -> None:

@@ -52,7 +52,7 @@ async def upload(
             "blob.not-named", f"The statement in Treaty-Statement does not name the blob {digest}.", fix="Send the one that does."
         )
     data = await read_body(request, min(size, MAX_WHEEL))
-    new = await views.registry.put_blob(digest, leaf, data, source=source(request))
+    new = await views.registry.put_blob(digest, leaf, data, source=source(request, views.registry.proxies))
     return Response(b"", status_code=201 if new else 204, headers={"Cache-Control": NO_STORE})
 
 

@@ -55,6 +55,6 @@ async def testimony(did: FromPath[str], request: HttpRequest, views: NamedDepend
         asked = msgspec.convert(value, Asked)
     except msgspec.ValidationError as error:
         raise Malformed("identity.request", f"This is no such request: {error}.") from error
-    made = await views.registry.testimony(did, asked.keyid, source=source(request))
+    made = await views.registry.testimony(did, asked.keyid, source=source(request, views.registry.proxies))
     view = TestimonyView(canonical.b64encode(made.payload), made.key_id, canonical.b64encode(made.signature))
     return Response(msgspec.json.encode(view), status_code=200, media_type=JSON, headers={"Cache-Control": NO_STORE})

@@ -12,6 +12,7 @@ from litestar.exceptions import HTTPException
 from treaty_consensus.canonical import parse_decimal
 from treaty_consensus.errors import Malformed, TooLarge
 
+from ..networks import TrustedProxies
 from ..serving.negotiation import Form, preferred_form, split_form
 
 BODY_SECONDS = 30
@@ -43,9 +44,10 @@ def media_type(request: HttpRequest) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def source(request: HttpRequest) -> str | None:
-    """The sender's IP address, where there is one."""
-    return request.client.host if request.client else None
+def source(request: HttpRequest, proxies: TrustedProxies) -> str | None:
+    """The IP address that a request comes from, where there is one: the other end's, or the one that a trusted proxy names."""
+    peer = request.client.host if request.client else None
+    return proxies.client(peer, request.headers.getall("x-forwarded-for", []))
 
 
 def target(request: HttpRequest) -> str:

@@ -17,7 +17,7 @@ from ..serving.views import Views
 from ..sigstore_authority import ca, rekor, timestamps
 from ..sigstore_authority.trust import trust_config
 from .documentation import OBJECT_BODY, READ, TEXT_BODY, WRITE, answers, operation
-from .requests import HttpRequest, media_type, read_body, target
+from .requests import HttpRequest, media_type, read_body, source, target
 from .responses import problem_response
 
 TIMESTAMP_QUERY = "application/timestamp-query"
@@ -57,12 +57,15 @@ class Services:
     operation_class=operation(reads={JSON: OBJECT_BODY}, about="A CSR or a public key, with a token that the DID signed itself."),
     responses=answers(dict[str, object], "The certificate chain, with an embedded SCT.", *WRITE),
 )
-async def signing_certificate(request: HttpRequest, services: NamedDependency[Services]) -> Response[bytes]:
+async def signing_certificate(
+    request: HttpRequest, views: NamedDependency[Views], services: NamedDependency[Services]
+) -> Response[bytes]:
     """The certificate is in the log before it is handed out."""
     if media_type(request) != JSON:
         return problem_response(http_problem(415))
     body = await read_body(request, ca.MAX_REQUEST)
-    return _reply(await services.certificates.issue(body, request.headers.get("authorization")), 200, JSON)
+    async with views.registry.service_turn(source(request, views.registry.proxies)):
+        return _reply(await services.certificates.issue(body, request.headers.get("authorization")), 200, JSON)
 
 
 @post(
@@ -73,11 +76,13 @@ async def signing_certificate(request: HttpRequest, services: NamedDependency[Se
     ),
     responses=answers(bytes, "A granted TimeStampResp; a 400 holds a rejection.", *WRITE, status=201, media_type=TIMESTAMP_REPLY),
 )
-async def timestamp(request: HttpRequest, services: NamedDependency[Services]) -> Response[bytes]:
+async def timestamp(request: HttpRequest, views: NamedDependency[Views], services: NamedDependency[Services]) -> Response[bytes]:
     """Timestamps whatever imprint it is asked to."""
     if media_type(request) != TIMESTAMP_QUERY:
         return problem_response(http_problem(415))
-    reply = services.timestamps.respond(await read_body(request, timestamps.MAX_QUERY))
+    body = await read_body(request, timestamps.MAX_QUERY)
+    async with views.registry.service_turn(source(request, views.registry.proxies)):
+        reply = services.timestamps.respond(body)
     return _reply(reply.der, 201 if reply.granted else 400, TIMESTAMP_REPLY)
 
 
@@ -87,11 +92,13 @@ async def timestamp(request: HttpRequest, services: NamedDependency[Services]) -
     operation_class=operation(reads={JSON: OBJECT_BODY}, about="A hashedRekordRequestV002."),
     responses=answers(dict[str, object], "A TransparencyLogEntry.", *WRITE, status=201),
 )
-async def log_entry(request: HttpRequest, services: NamedDependency[Services]) -> Response[bytes]:
+async def log_entry(request: HttpRequest, views: NamedDependency[Views], services: NamedDependency[Services]) -> Response[bytes]:
     """Only signatures made with certificates of this registry are logged."""
     if media_type(request) != JSON:
         return problem_response(http_problem(415))
-    return _reply(await services.entries.add(await read_body(request, rekor.MAX_REQUEST)), 201, JSON)
+    body = await read_body(request, rekor.MAX_REQUEST)
+    async with views.registry.service_turn(source(request, views.registry.proxies)):
+        return _reply(await services.entries.add(body), 201, JSON)
 
 
 @get("/trust-config.json", summary="ClientTrustConfig for Sigstore clients", responses=answers(dict[str, object], "It.", *READ))

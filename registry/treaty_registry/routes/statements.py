@@ -85,7 +85,7 @@ async def proof(statement: FromPath[str], request: HttpRequest, views: NamedDepe
 
 
 async def _submit_one(request: HttpRequest, views: Views, leaf: bytes) -> Response[bytes]:
-    (outcome,) = await views.registry.submit([leaf], source=source(request))
+    (outcome,) = await views.registry.submit([leaf], source=source(request, views.registry.proxies))
     if isinstance(outcome, TreatyError):
         return problem_response(problem_of(outcome))
     headers = {"Location": f"/proofs/{outcome.id}", "Cache-Control": NO_STORE}
@@ -98,7 +98,7 @@ async def _submit_batch(request: HttpRequest, views: Views, body: bytes) -> Resp
         raise TooLarge("statements.too-many", f"A batch has at most {MAX_BATCH} statements.", fix="Send them in several batches.")
     if not all(lines):
         raise Malformed("statements.empty-line", "Every line of a batch is a statement.")
-    outcomes = await views.registry.submit(lines, source=source(request))
+    outcomes = await views.registry.submit(lines, source=source(request, views.registry.proxies))
     encoded = b"".join(msgspec.json.encode(_line(outcome)) + b"\n" for outcome in outcomes)
     return Response(encoded, status_code=200, media_type=NDJSON, headers={"Cache-Control": NO_STORE})
 

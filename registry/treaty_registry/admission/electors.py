@@ -1,0 +1,70 @@
+"""Who can vote, report and vouch at all.
+
+A ballot, a report or a vouch counts for the principal behind its author (`treaty_consensus.election.principals`). A DID without
+one is free: without this check strangers could fill the log for ever with statements that no election ever reads. A grant by a
+domain gives a DID a principal in an open electorate, so the newest grants are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from treaty_consensus.did import Did, parse_did
+from treaty_consensus.election.principals import SuffixList
+from treaty_consensus.errors import Refused
+from treaty_consensus.kinds import Ballot, Report, Vouch
+from treaty_consensus.statement import Statement
+
+from ..storage.postgres import Pool
+
+_GRANTS = "select namespace from grants where grantee = $1 order by index limit 256"
+_FIX = "Sign with the DID of a domain of your own (did:wba:DOMAIN), or with one that its owner has granted the domain to."
+
+
+class Electors:
+    """For one event loop. It knows the electorate as of the last `refresh`."""
+
+    def __init__(self, pool: Pool, suffixes: Callable[[], Awaitable[SuffixList | None]]) -> None:
+        """`suffixes`: the suffix list of the parameters in force; None in a development electorate."""
+        self._pool = pool
+        self._read = suffixes
+        self._suffixes: SuffixList | None = None
+
+    async def refresh(self) -> None:
+        """Read who counts from now on. To be called when the parameters in force may have changed."""
+        self._suffixes = await self._read()
+
+    async def check(self, signed: Statement) -> None:
+        """Raises `Refused` (`electorate.*`) for a ballot, a report or a vouch that can never count."""
+        match signed.body:
+            case Ballot() | Report():
+                parties = signed.authors
+            case Vouch(to=to):
+                parties = (*signed.authors, parse_did(to))
+            case _:
+                return
+        principals = [await self._principal(did) for did in parties]
+        found = [principal for principal in principals if principal is not None]
+        kind = type(signed.body).__name__.lower()
+        # One principal in a report is enough: the directory of who speaks what lists it, though no election counts the pair.
+        if not found or (len(found) < len(parties) and not isinstance(signed.body, Report)):
+            did = parties[principals.index(None)]
+            raise Refused(
+                "electorate.no-principal",
+                f"{did.text} speaks for no principal of this electorate, so this {kind} could never count.",
+                fix=_FIX,
+            )
+        if len(set(found)) < len(found):
+            raise Refused(
+                "electorate.one-principal", f"Both sides of this {kind} are the principal {found[0]}, so it could never count."
+            )
+
+    async def _principal(self, did: Did) -> str | None:
+        suffixes = self._suffixes
+        if suffixes is None:
+            return did.principal(lambda _host: did.text)
+        host = did.host
+        if host is not None and did.port is None and not did.path and did.principal(suffixes.registrable) == host:
+            return host
+        namespaces = [row["namespace"] for row in await self._pool.fetch(_GRANTS, did.text)]
+        return next((namespace for namespace in namespaces if suffixes.is_registrable(namespace)), None)

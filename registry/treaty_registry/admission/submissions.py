@@ -1,0 +1,101 @@
+"""Submissions: from bytes that arrive to receipts.
+
+A submission from the network waits for its turn (`fair_queue`), is examined (`statements`) and goes to the sequencer. One of this
+process itself (`source` is None) does not wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from treaty_consensus.errors import TreatyError
+from treaty_consensus.log.proof import Receipt
+from treaty_consensus.statement import Statement, Verified
+
+from ..log.entry import Logged
+from ..log.reader import LogReader
+from ..log.sequencer import Place, Proposal, Sequencer
+from .fair_queue import FairQueue
+from .statements import Admission
+
+
+class Submissions:
+    """Safe for concurrent use on one event loop."""
+
+    def __init__(self, admission: Admission, queue: FairQueue, sequencer: Sequencer, reader: LogReader) -> None:
+        self._admission = admission
+        self._queue = queue
+        self._sequencer = sequencer
+        self._reader = reader
+
+    async def submit(self, leaves: Sequence[bytes], source: str | None) -> list[Logged | TreatyError]:
+        """Log statements that came from the IP address `source`; one outcome a leaf, in order, each on its own.
+
+        Raises `Unavailable` when quotas or full queues refuse all of them.
+        """
+        reserved = self._admission.charge(source, len(leaves))
+        if source is None:
+            return await self._log(leaves, None, reserved)
+        answers: list[Logged | TreatyError] = []
+        while len(answers) < len(leaves):
+            rest = leaves[len(answers) :]
+            async with self._queue.turn(source, len(rest), begun=bool(answers)) as granted:
+                answers += await self._log(rest[:granted], source, reserved)
+        return answers
+
+    async def upload(self, sha256: str, leaf: bytes, data: bytes, source: str | None) -> bool:
+        """As `Admission.take_upload`, in turn. Raises `Unavailable` too."""
+        if source is None:
+            return await self._admission.take_upload(sha256, leaf, data, None)
+        async with self._queue.turn(source, 1):
+            return await self._admission.take_upload(sha256, leaf, data, source)
+
+    @asynccontextmanager
+    async def service(self, source: str | None) -> AsyncIterator[None]:
+        """A turn for one request to the Sigstore services, which sign and add leaves too. Raises `Unavailable` (`quota.*`)."""
+        if source is None:
+            yield
+            return
+        self._admission.charge_service(source)
+        async with self._queue.turn(source, 1):
+            yield
+
+    async def _log(self, leaves: Sequence[bytes], source: str | None, reserved: bool) -> list[Logged | TreatyError]:
+        examined = await self._admission.examine(leaves, source, reserved=reserved)
+        proposals = [
+            Proposal(leaf, item.verdict) if isinstance(item.verdict, Verified) else None
+            for leaf, item in zip(leaves, examined, strict=True)
+        ]
+        places = iter(await self._sequencer.submit([proposal for proposal in proposals if proposal]))
+        outcomes: list[Place | TreatyError] = []
+        for item in examined:
+            outcomes.append(item.verdict if isinstance(item.verdict, TreatyError) else next(places))
+        return await self._answers([item.statement for item in examined], outcomes)
+
+    async def _answers(
+        self, statements: Sequence[Statement | None], outcomes: Sequence[Place | TreatyError]
+    ) -> list[Logged | TreatyError]:
+        """Give receipts for places, and for statements that were refused now but are logged already."""
+        head = self._sequencer.head
+        refused = [s.id for s, outcome in zip(statements, outcomes, strict=True) if s and isinstance(outcome, TreatyError)]
+        logged = await self._reader.index_of(refused, head) if refused else {}
+        known = [outcome.index for outcome in outcomes if isinstance(outcome, Place) and outcome.proof is None]
+        receipts = await self._reader.receipts({*known, *logged.values()}, head) if known or logged else {}
+        answers: list[Logged | TreatyError] = []
+        for signed, outcome in zip(statements, outcomes, strict=True):
+            if isinstance(outcome, Place):
+                assert signed is not None
+                receipt = _receipt(outcome) if outcome.proof is not None else receipts[outcome.index]
+                answers.append(Logged(signed.id, outcome.index, outcome.proof is not None, receipt))
+            elif signed is not None and signed.id in logged:
+                index = logged[signed.id]
+                answers.append(Logged(signed.id, index, False, receipts[index]))
+            else:
+                answers.append(outcome)
+        return answers
+
+
+def _receipt(place: Place) -> bytes:
+    assert place.proof is not None
+    return Receipt(place.index, tuple(place.proof), place.head.note).format()

@@ -1,0 +1,108 @@
+"""The addresses that requests come from: which of them are one party, and which are proxies that name the real one.
+
+One host of an IPv6 network has a /64 of addresses at will, a site usually a /48; in IPv4 that is one address, and a /24.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
+
+from treaty_consensus.errors import Malformed
+
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+MAX_HOPS = 32
+"""Proxies named in one `X-Forwarded-For`; more are not read."""
+
+
+@lru_cache(maxsize=16_384)
+def host_network(address: str) -> str:
+    """The network that one host has at will: an IPv4 address, an IPv6 /64. Raises ValueError when it is no IP address."""
+    return _network(address, 32, 64)
+
+
+@lru_cache(maxsize=16_384)
+def site_network(address: str) -> str:
+    """The network of one site: an IPv4 /24, an IPv6 /48. Raises ValueError when it is no IP address."""
+    return _network(address, 24, 48)
+
+
+def _network(text: str, ipv4: int, ipv6: int) -> str:
+    address = ipaddress.ip_address(text.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address):
+        address = address.ipv4_mapped or address
+    return str(ipaddress.ip_network((address, ipv4 if address.version == 4 else ipv6), strict=False))
+
+
+@dataclass(frozen=True)
+class TrustedProxies:
+    """The reverse proxies whose `X-Forwarded-For` is believed. By default there are none, and the header is ignored."""
+
+    networks: tuple[Network, ...] = ()
+
+    @classmethod
+    def parse(cls, texts: Iterable[str]) -> TrustedProxies:
+        """From IP addresses and networks in CIDR notation. Raises `Malformed` (`settings.trusted-proxy`)."""
+        networks: list[Network] = []
+        for text in texts:
+            try:
+                networks.append(ipaddress.ip_network(text))
+            except ValueError as error:
+                raise Malformed(
+                    "settings.trusted-proxy",
+                    f"Not an address or a network: {text[:80]!r}.",
+                    fix="Name the proxy by its IP address, or its network: 192.0.2.7, 10.0.0.0/8, fd00::/8.",
+                ) from error
+        return cls(tuple(networks))
+
+    def trusts(self, address: str) -> bool:
+        """Whether `address` is one of the proxies'."""
+        return bool(self.networks) and _is_in(address, self.networks)
+
+    def client(self, peer: str | None, forwarded: Iterable[str]) -> str | None:
+        """The IP address that a request comes from. `peer`: the other end of the connection. `forwarded`: the values of all
+        `X-Forwarded-For` headers, in order.
+
+        Every proxy appends the address it was reached from. So the list is read from its end, as long as its entries are trusted
+        proxies; the first other entry is the client. An entry that is no IP address ends the reading: then the request counts as
+        the last proxy's.
+        """
+        if peer is None or not self.trusts(peer):
+            return peer
+        client = peer
+        hops = [hop.strip() for value in forwarded for hop in value.split(",")]
+        for hop in reversed(hops[-MAX_HOPS:]):
+            address = _address(hop)
+            if address is None:
+                break
+            client = address
+            if not self.trusts(client):
+                break
+        return client
+
+
+def _address(hop: str) -> str | None:
+    """An entry's IP address, without the port and brackets that some proxies add; None when there is none."""
+    if hop.startswith("["):
+        hop = hop[1:].partition("]")[0]
+    elif hop.count(":") == 1:
+        hop = hop.partition(":")[0]
+    try:
+        return str(ipaddress.ip_address(hop.partition("%")[0]))
+    except ValueError:
+        return None
+
+
+@lru_cache(maxsize=4_096)
+def _is_in(address: str, networks: tuple[Network, ...]) -> bool:
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    if isinstance(parsed, ipaddress.IPv6Address):
+        parsed = parsed.ipv4_mapped or parsed
+    return any(parsed.version == network.version and parsed in network for network in networks)

@@ -1,0 +1,144 @@
+"""Turns at the registry's work: whose turn it is, how much goes in, and what is measured."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pytest
+
+from treaty_consensus.errors import Unavailable
+from treaty_registry.admission import fair_queue
+from treaty_registry.admission.fair_queue import LEAST, MAX_WAITING, QUANTUM, FairQueue
+
+FLOOD, HONEST, OTHER = "192.0.2.1", "198.51.100.1", "203.0.113.1"
+
+
+@dataclass
+class Work:
+    """A queue on a clock of the test's, and submissions that work until they are told to end."""
+
+    now: float = 1_000.0
+    order: list[tuple[str, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.queue = FairQueue(lambda: self.now, capacity=100)
+        self.ends: list[tuple[asyncio.Event, int]] = []
+
+    async def submit(self, source: str, leaves: int) -> None:
+        begun = False
+        while leaves:
+            async with self.queue.turn(source, leaves, begun=begun) as granted:
+                begun = True
+                self.order.append((source, granted))
+                leaves -= granted
+                end = asyncio.Event()
+                self.ends.append((end, granted))
+                await end.wait()
+
+    async def finish_all(self, tasks: list[asyncio.Task[None]], rate: float = 100) -> None:
+        """Work on one turn after the other, at so many leaves a second, until all is done."""
+        while not all(task.done() for task in tasks):
+            await settle()
+            if self.ends:
+                end, granted = self.ends.pop(0)
+                self.now += granted / rate
+                end.set()
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_a_batch_alone_goes_in_whole_up_to_what_is_worked_on_at_a_time() -> None:
+    work = Work()
+    tasks = [asyncio.create_task(work.submit(FLOOD, 100))]
+    await work.finish_all(tasks)
+    assert work.order == [(FLOOD, LEAST)] * 3 + [(FLOOD, 4)]
+
+
+async def test_one_statement_waits_for_a_turn_and_not_for_a_flood() -> None:
+    work = Work()
+    tasks = [asyncio.create_task(work.submit(FLOOD, 64)) for _ in range(4)]
+    await settle()
+    tasks.append(asyncio.create_task(work.submit(HONEST, 1)))
+    await work.finish_all(tasks)
+    before = work.order[: work.order.index((HONEST, 1))]
+    assert sum(granted for _, granted in before) <= LEAST + QUANTUM, "of 256 leaves that were there before it"
+
+
+async def test_networks_take_turns_whatever_the_number_of_their_submissions() -> None:
+    work = Work()
+    tasks = [asyncio.create_task(work.submit(f"192.0.2.{number}", 1)) for number in range(200)]
+    await settle()
+    tasks += [asyncio.create_task(work.submit(source, 1)) for source in (HONEST, OTHER, HONEST)]
+    await work.finish_all(tasks)
+    places = [place for place, (source, _) in enumerate(work.order) if source in (HONEST, OTHER)]
+    assert places[-1] <= LEAST + 6
+
+
+async def test_who_would_wait_too_long_is_sent_away_and_others_are_not() -> None:
+    work = Work()
+    tasks = [asyncio.create_task(work.submit(FLOOD, 100)) for _ in range(8)]
+    await settle()
+    assert [task.done() for task in tasks] == [False] * 6 + [True] * 2, "500 leaves are 5 seconds"
+    for task in tasks[6:]:
+        with pytest.raises(Unavailable) as error:
+            task.result()
+        assert error.value.code == "quota.busy"
+    honest = asyncio.create_task(work.submit(HONEST, 1))
+    await settle()
+    assert not honest.done()
+    await work.finish_all([*tasks[:6], honest])
+    assert (HONEST, 1) in work.order
+
+
+async def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fair_queue, "PATIENCE", 1e9)
+    work = Work()
+    tasks = [asyncio.create_task(work.submit(f"10.{number // 250}.{number % 250}.1", 256)) for number in range(40)]
+    await settle()
+    refused = [task for task in tasks if task.done()]
+    assert len(refused) == 40 - MAX_WAITING // 256 - 1, "one of them is being worked on"
+    for task in tasks:
+        task.cancel()
+        with suppress(asyncio.CancelledError, Unavailable):
+            await task
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_a_submitter_that_goes_away_leaves_its_room_to_the_next(early: bool) -> None:
+    work = Work()
+    working = asyncio.create_task(work.submit(FLOOD, LEAST))
+    await settle()
+    gone = [asyncio.create_task(work.submit(FLOOD, LEAST)) for _ in range(3)]
+    await settle()
+    if not early:
+        work.ends.pop(0)[0].set()  # the first of them is granted its turn in the very moment in which it is cancelled
+    for task in gone:
+        task.cancel()
+    await settle()
+    honest = asyncio.create_task(work.submit(HONEST, LEAST))
+    await work.finish_all([honest, working])
+    assert work.order[-1] == (HONEST, LEAST)
+
+
+async def test_the_capacity_is_what_was_done_while_others_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fair_queue, "PATIENCE", 1e9)
+    work = Work()
+    assert work.queue.capacity == 100
+    tasks = [asyncio.create_task(work.submit(f"192.0.{number}.1", 160)) for number in range(20)]
+    await work.finish_all(tasks, rate=400)
+    assert 350 < work.queue.capacity < 450
+    tasks = [asyncio.create_task(work.submit(HONEST, 1)) for _ in range(3)]
+    await work.finish_all(tasks, rate=0.01)
+    assert work.queue.capacity > 350, "an idle registry measures nothing"
+
+
+async def test_a_slow_machine_takes_less_into_work() -> None:
+    work = Work()
+    tasks = [asyncio.create_task(work.submit(f"192.0.{number}.1", 16)) for number in range(20)]
+    await work.finish_all(tasks, rate=8)
+    assert 10 <= work.queue.capacity < 20
