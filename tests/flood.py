@@ -1,19 +1,20 @@
-"""A stranger's flood of connections, as a process of its own: `python flood.py PORT KIND COUNT SECONDS [ADDRESS [TLS]]`.
+"""A stranger's flood, as a process of its own: `python flood.py PORT KIND COUNT SECONDS [ADDRESS [FILE]]`.
 
 It opens COUNT connections from ADDRESS to the loopback port, does on each what its KIND says, opens each again that is closed (at
-most twice as many as COUNT in all), and ends after SECONDS. When all are open, or no more can be, it prints a line.
+most twice as many as COUNT in all), and ends after SECONDS. When all are open it prints a line. The kind `post` sends the lines
+of FILE as statements, 64 a request, each request once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import resource
-import ssl
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 _GET = b"GET %b HTTP/1.1\r\nHost: registry.example\r\n\r\n"
-_POST = b"POST /statements HTTP/1.1\r\nHost: registry.example\r\nContent-Type: application/json\r\nContent-Length: 9000\r\n\r\n"
+_POST = b"POST /statements HTTP/1.1\r\nHost: registry.example\r\nContent-Type: application/%b\r\nContent-Length: %d\r\n\r\n"
 
 Kind = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -55,18 +56,35 @@ KINDS: dict[str, Kind] = {
     "silent": silent,
     "head": _drip(b"GET /checkpoint HTTP/1.1\r\nHost: registry.example\r\nX-Long: " + b"a" * 1_000),
     "preface": _drip(b"PRI * HTTP/2.0\r\n\r\nSM\r\n"),
-    "body": _drip(_POST + b"{" * 9_000),
+    "body": _drip(_POST % (b"json", 9_000) + b"{" * 9_000),
     "unread": _unread(*[b"/schema"] * 200),
     "various": _unread(*[b"/log", b"/topics", b"/protocols?q=a", b"/schema", b"/nothing"] * 40),
     "idle": idle,
 }
 
 
-async def _hold(kind: Kind, port: int, address: str, tls: ssl.SSLContext | None, opened: list[int], most: int) -> None:
+def post(file: str) -> Kind:
+    """Send the lines of a file, 64 a request; all connections together send each request once."""
+    lines = Path(file).read_bytes().splitlines()
+    batches = [b"\n".join(lines[begin : begin + 64]) for begin in range(0, len(lines), 64)]
+
+    async def kind(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while batches:
+            batch = batches.pop()
+            writer.write(_POST % (b"x-ndjson", len(batch)) + batch)
+            answer = await reader.readuntil(b"\r\n\r\n")
+            length = next(line for line in answer.lower().splitlines() if line.startswith(b"content-length:"))
+            await reader.readexactly(int(length.split(b":")[1]))
+        await asyncio.sleep(3_600)
+
+    return kind
+
+
+async def _hold(kind: Kind, port: int, address: str, opened: list[int], most: int) -> None:
     while opened[0] < most:
         opened[0] += 1
         try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0), ssl=tls)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
             try:
                 await kind(reader, writer)
             finally:
@@ -75,15 +93,13 @@ async def _hold(kind: Kind, port: int, address: str, tls: ssl.SSLContext | None,
             await asyncio.sleep(0.2)
 
 
-async def main(port: int, kind: str, count: int, seconds: float, address: str = "127.0.0.1", over_tls: str = "") -> None:
+async def main(port: int, kind: str, count: int, seconds: float, address: str = "127.0.0.1", file: str = "") -> None:
     """Flood, then end."""
-    tls = ssl.create_default_context() if over_tls else None
-    if tls is not None:
-        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    does = post(file) if file else KINDS[kind]
     opened = [0]
     tasks = []
     for number in range(count):
-        tasks.append(asyncio.create_task(_hold(KINDS[kind], port, address, tls, opened, 2 * count)))
+        tasks.append(asyncio.create_task(_hold(does, port, address, opened, 2 * count)))
         if number % 200 == 199:
             await asyncio.sleep(0.01)
     print("open", flush=True)

@@ -20,6 +20,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import httpx
+from signers import NOW, Signer
+
+from treaty_consensus import kinds
 
 PAUSE = 0.02
 """Seconds between the end of a request and the next one of the same kind."""
@@ -27,13 +30,15 @@ PAUSE = 0.02
 
 @dataclass
 class Oracle:
-    """`write`: send one honest statement, which must be accepted. `paths`: read in turn, on one connection and on fresh ones."""
+    """`write`: send one honest statement, which must be accepted. `paths`: read in turn, on one connection and on fresh ones.
+    `address`: the one that everything is sent from."""
 
     base_url: str
     write: Callable[[httpx.AsyncClient], Awaitable[httpx.Response]] | None = None
     paths: tuple[str, ...] = ("/checkpoint", "/log", "/health/live")
     timeout: float = 30
     verify: ssl.SSLContext | bool = True
+    address: str = "127.0.0.1"
     latencies: dict[str, dict[str, list[float]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
     failures: list[str] = field(default_factory=list)
     _phase: str = ""
@@ -57,39 +62,52 @@ class Oracle:
         self._phase = name
         await asyncio.sleep(seconds)
 
+    def p99(self, phase: str, kind: str) -> float:
+        """The 99th percentile of a kind of request in a phase, in seconds."""
+        ordered = sorted(self.latencies[phase][kind])
+        return ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
+
     def worst(self, phase: str) -> float:
         """The longest that any request took in a phase, in seconds."""
         return max(max(values) for values in self.latencies[phase].values())
 
+    def count(self, kind: str) -> int:
+        """How many requests of a kind there were, in all phases."""
+        return sum(len(phase[kind]) for phase in self.latencies.values())
+
     def table(self) -> str:
         """A line for each phase and kind: how many requests, and the median, 99th percentile and maximum, in milliseconds."""
         lines = [f"{'phase':<8}{'kind':<14}{'n':>6}{'p50':>9}{'p99':>9}{'max':>9}"]
-        for phase, kinds in self.latencies.items():
-            for kind, values in sorted(kinds.items()):
+        for phase, by_kind in self.latencies.items():
+            for kind, values in sorted(by_kind.items()):
                 ordered = sorted(values)
-                p50, p99 = ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
-                numbers = "".join(f"{1000 * value:>9.1f}" for value in (p50, p99, ordered[-1]))
+                shown = (ordered[len(ordered) // 2], self.p99(phase, kind), ordered[-1])
+                numbers = "".join(f"{1000 * value:>9.1f}" for value in shown)
                 lines.append(f"{phase:<8}{kind:<14}{len(ordered):>6}{numbers}")
         return "\n".join([*lines, *(f"failed: {failure}" for failure in self.failures[:10])])
 
     async def _read_kept(self) -> None:
-        async with httpx.AsyncClient(base_url=self.base_url, timeout=self.timeout, verify=self.verify) as api:
+        async with self._client(keep=1) as api:
             while True:
                 for path in self.paths:
                     await self._ask("read", api.get(path))
 
     async def _read_fresh(self) -> None:
-        transport = httpx.AsyncHTTPTransport(verify=self.verify, limits=httpx.Limits(max_keepalive_connections=0))
-        async with httpx.AsyncClient(base_url=self.base_url, timeout=self.timeout, transport=transport) as api:
+        async with self._client(keep=0) as api:
             while True:
                 for path in self.paths:
                     await self._ask("read, new", api.get(path))
 
     async def _write(self) -> None:
         assert self.write is not None
-        async with httpx.AsyncClient(base_url=self.base_url, timeout=self.timeout, verify=self.verify) as api:
+        async with self._client(keep=1) as api:
             while True:
                 await self._ask("write", self.write(api))
+
+    def _client(self, *, keep: int) -> httpx.AsyncClient:
+        limits = httpx.Limits(max_keepalive_connections=keep)
+        transport = httpx.AsyncHTTPTransport(verify=self.verify, limits=limits, local_address=self.address)
+        return httpx.AsyncClient(base_url=self.base_url, timeout=self.timeout, transport=transport)
 
     async def _ask(self, kind: str, request: Awaitable[httpx.Response]) -> None:
         phase, begun = self._phase, time.perf_counter()
@@ -102,3 +120,24 @@ class Oracle:
         if phase:
             self.latencies[phase][kind].append(time.perf_counter() - begun)
         await asyncio.sleep(PAUSE)
+
+
+@dataclass
+class Voter:
+    """An honest writer for an `Oracle`: one ballot in a topic after the other, by an agent whose document the registry can
+    fetch."""
+
+    agent: Signer
+    origin: str
+    topic: str
+    sent: int = 0
+    _seen: str = ""
+
+    async def __call__(self, api: httpx.AsyncClient) -> httpx.Response:
+        if not self._seen:
+            self._seen = (await api.get("/checkpoint")).text
+        body = kinds.Ballot(self.topic, self.sent, (("ab" * 32,), (kinds.NONE,)), self._seen)
+        leaf = self.agent.statement(body, log=self.origin, issued=NOW + self.sent).leaf
+        answer = await api.post("/statements", content=leaf, headers={"Content-Type": "application/json"})
+        self.sent += answer.status_code in (200, 201)
+        return answer

@@ -1,0 +1,99 @@
+"""Attack: one address floods the registry, with connections or with statements, while honest agents read and write.
+
+The oracle's latencies are printed (`pytest -s`); `python -m bench floods` measures them with ten thousand connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from did_host import did_host
+from oracle import Oracle, Voter
+from registry_process import Server, empty
+from signers import domain_signer, key_signer
+
+from treaty_consensus import kinds
+
+FLOOD = Path(__file__).parents[1] / "flood.py"
+ALICE = domain_signer("alice.example")
+HONEST = "127.0.1.1"
+"""In another network than the flood: networks have their turns at writing."""
+SECONDS = 1.5
+BOUND = 5.0
+"""Seconds, on a machine that is busy with other tests; before there was a bound the answers never came."""
+
+
+@pytest.fixture
+async def server(data: Path) -> AsyncIterator[Server]:
+    with did_host(data, ALICE) as options:
+        async with empty(data / "registry", *options) as server:
+            await server.start()
+            assert await server.ready()
+            yield server
+
+
+@asynccontextmanager
+async def watched(server: Server) -> AsyncIterator[Oracle]:
+    """An oracle, which has seen the registry without a flood."""
+    voter = Voter(ALICE, server.about["origin"], "commerce/product-info")
+    oracle = Oracle(f"http://127.0.0.1:{server.port}", voter, address=HONEST)
+    async with oracle.watching():
+        await oracle.phase("before", 1)
+        yield oracle
+        await oracle.phase("after", 1)
+    print(oracle.table())
+    assert not oracle.failures
+    assert max(map(oracle.worst, oracle.latencies)) < BOUND
+    assert await server.stop() == 0
+
+
+async def flood(server: Server, oracle: Oracle, kind: str, count: int, file: Path | None = None) -> None:
+    """Flood for as long as the phase of this name lasts."""
+    arguments = [str(server.port), kind, str(count), str(SECONDS), "127.0.0.1", *([str(file)] if file else [])]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(sys.executable, FLOOD, *arguments, stdout=pipe)
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"open\n"
+    await oracle.phase(kind, SECONDS)
+    assert await process.wait() == 0
+
+
+async def test_connections_from_one_address_keep_nobody_out(server: Server) -> None:
+    """Silent ones, more than any limit; heads, prefaces and bodies that drip; answers that nobody reads; idle ones."""
+    kinds_of_flood = {"silent": 2_500, "head": 600, "preface": 600, "body": 300, "unread": 50, "various": 50, "idle": 600}
+    async with watched(server) as oracle:
+        for kind, count in kinds_of_flood.items():
+            await flood(server, oracle, kind, count)
+
+
+async def test_statements_from_one_network_keep_nobody_from_writing(server: Server, tmp_path: Path) -> None:
+    """Ballots of fresh did:keys for topics of their own, what a did:key may really say, and what is no statement."""
+    origin, seen = server.about["origin"], await checkpoint(server)
+    strangers = [key_signer(f"stranger {number}") for number in range(1_200)]
+    topics = [kinds.Ballot(f"invented/topic-{number}", 0, ((kinds.NONE,),), seen) for number in range(len(strangers))]
+    grants = [kinds.Grant(agent.did, ALICE.did) for agent in strangers]
+    ballots, own = (
+        [agent.statement(body, log=origin).leaf for agent, body in zip(strangers, bodies, strict=True)]
+        for bodies in (topics, grants)
+    )
+    async with watched(server) as oracle:
+        for name, lines, most in (("ballots", ballots, 0), ("grants", own, 600), ("junk", [leaf[:-1] for leaf in own * 4], 0)):
+            file = tmp_path / name
+            file.write_bytes(b"\n".join(lines))
+            logged, written = len(await server.leaves()), oracle.count("write")
+            await flood(server, oracle, name, 8, file)
+            added = len(await server.leaves()) - logged
+            assert added <= oracle.count("write") - written + 2 + most, "what a network's did:keys may add, and no more"
+
+
+async def checkpoint(server: Server) -> str:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b"GET /checkpoint HTTP/1.1\r\nHost: registry.example\r\nConnection: close\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    return answer.partition(b"\r\n\r\n")[2].decode()
