@@ -2,7 +2,7 @@
 
 `python -m bench agreeing` counts what three ways to agree take, `python -m bench sessions` what ten thousand live sessions do,
 `python -m bench election` what the election of a whole network does, `python -m bench audit` what auditing a million statements
-does.
+does, `python -m bench floods` what ten thousand hostile connections do to everybody else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import agreeing, audit, election, report, rivals, sessions
+from . import agreeing, audit, election, floods, report, rivals, sessions
 from .contest import Group, Result, Row, hold, meters_of
 from .handshaking import GROUP as HANDSHAKING
 from .reading import GROUP as READING
@@ -34,6 +34,8 @@ def main() -> int:
         return sessions.main(sys.argv[2:])
     if sys.argv[1:2] == ["election"]:
         return election.main(sys.argv[2:])
+    if sys.argv[1:2] == ["floods"]:
+        return floods.main(sys.argv[2:])
     if sys.argv[1:2] == ["audit"]:
         return audit.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)

@@ -15,7 +15,7 @@ from treaty_client.publish import Publisher
 from treaty_client.registries.api import MAX_BATCH, RegistryClient
 from treaty_client.registries.trust import TrustedRegistries, parse_registry_name
 from treaty_consensus.canonical import hex_digest
-from treaty_consensus.kinds import NONE, Ballot, Blob, Publish
+from treaty_consensus.kinds import NONE, Ballot, Blob, Grant, Publish
 from treaty_consensus.protocol import Card
 from treaty_consensus.statement import Statement
 from treaty_registry.operator.control import ask
@@ -59,6 +59,11 @@ class Author:
         ballot = Ballot(TOPIC, 0, tuple((choice,) for choice in (*choices, NONE)), note)
         voters = [Identity.create() for _ in range(number)]
         return [voter.statement(ballot, log=self.registry.origin, issued=_now()) for voter in voters]
+
+    def grants(self, number: int) -> list[Statement]:
+        """As many statements that need nothing but a signature: each lets another DID publish in the author's namespace."""
+        bodies = [Grant(self.identity.did, f"did:wba:agent-{index}.example") for index in range(number)]
+        return [self.identity.statement(body, log=self.registry.origin, issued=_now()) for body in bodies]
 
     async def log(self, statements: Sequence[Statement]) -> None:
         """Log all of them. Raises `SceneFailed` when one is refused."""

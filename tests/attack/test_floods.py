@@ -9,23 +9,46 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
+from bench import flood as flooding
+from bench.oracle import Oracle
 from did_host import did_host
-from oracle import Oracle, Voter
 from registry_process import Server, empty
-from signers import domain_signer, key_signer
+from signers import NOW, Signer, domain_signer, key_signer
 
 from treaty_consensus import kinds
 
-FLOOD = Path(__file__).parents[1] / "flood.py"
+FLOOD = flooding.__file__
 ALICE = domain_signer("alice.example")
 HONEST = "127.0.1.1"
 """In another network than the flood: networks have their turns at writing."""
 SECONDS = 1.5
 BOUND = 5.0
 """Seconds, on a machine that is busy with other tests; before there was a bound the answers never came."""
+
+
+@dataclass
+class Voter:
+    """An honest writer: one ballot in a topic after the other, by an agent whose document the registry can fetch."""
+
+    agent: Signer
+    origin: str
+    topic: str
+    sent: int = 0
+    _seen: str = ""
+
+    async def __call__(self, api: httpx.AsyncClient) -> httpx.Response:
+        if not self._seen:
+            self._seen = (await api.get("/checkpoint")).text
+        body = kinds.Ballot(self.topic, self.sent, (("ab" * 32,), (kinds.NONE,)), self._seen)
+        leaf = self.agent.statement(body, log=self.origin, issued=NOW + self.sent).leaf
+        answer = await api.post("/statements", content=leaf, headers={"Content-Type": "application/json"})
+        self.sent += answer.status_code in (200, 201)
+        return answer
 
 
 @pytest.fixture

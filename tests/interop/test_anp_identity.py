@@ -34,6 +34,7 @@ IDENTITIES = [
     Identity.create("agent.example", bind=True).rotated(),
     Identity.create("agent.example:users:alice").rotated(),
 ]
+NAMES = ("domain", "path", "port", "bound", "bound path", "bound, rotated", "path, rotated")
 
 
 def encoded(body: bytes) -> str:
@@ -49,7 +50,7 @@ def listener(tmp_path: Path) -> Iterator[Listener]:
     made.nonces.close()
 
 
-@pytest.mark.parametrize("identity", IDENTITIES, ids=lambda identity: identity.did[:40])
+@pytest.mark.parametrize("identity", IDENTITIES, ids=NAMES)
 def test_our_documents_are_valid_to_the_sdk(sdk: Any, identity: Identity) -> None:
     document = identity.did_document(services=[{"id": f"{identity.did}#ad", "type": "AgentDescription", "serviceEndpoint": "x"}])
     assert sdk.call("validate", document=document) is True
@@ -73,7 +74,7 @@ def test_the_sdks_documents_are_valid_to_us(sdk: Any, path: list[str]) -> None:
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-@pytest.mark.parametrize("identity", IDENTITIES, ids=lambda identity: identity.did[:40])
+@pytest.mark.parametrize("identity", IDENTITIES, ids=NAMES)
 def test_the_sdk_accepts_our_requests(sdk: Any, identity: Identity, legacy: bool) -> None:
     for method, body in (("POST", BODY), ("GET", b"")):
         headers = RequestSigner(identity, legacy=legacy).headers(method, URL, body)

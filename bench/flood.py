@@ -38,8 +38,7 @@ def _drip(data: bytes) -> Kind:
 def _unread(*paths: bytes) -> Kind:
     async def kind(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.pause_reading()  # type: ignore[attr-defined]
-        for path in paths:
-            writer.write(_GET % path)
+        writer.write(b"".join(_GET % path for path in paths))
         await writer.drain()
         await asyncio.sleep(3_600)  # a socket that is not read does not say either that it was closed
 

@@ -20,9 +20,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import httpx
-from signers import NOW, Signer
-
-from treaty_consensus import kinds
 
 PAUSE = 0.02
 """Seconds between the end of a request and the next one of the same kind."""
@@ -120,24 +117,3 @@ class Oracle:
         if phase:
             self.latencies[phase][kind].append(time.perf_counter() - begun)
         await asyncio.sleep(PAUSE)
-
-
-@dataclass
-class Voter:
-    """An honest writer for an `Oracle`: one ballot in a topic after the other, by an agent whose document the registry can
-    fetch."""
-
-    agent: Signer
-    origin: str
-    topic: str
-    sent: int = 0
-    _seen: str = ""
-
-    async def __call__(self, api: httpx.AsyncClient) -> httpx.Response:
-        if not self._seen:
-            self._seen = (await api.get("/checkpoint")).text
-        body = kinds.Ballot(self.topic, self.sent, (("ab" * 32,), (kinds.NONE,)), self._seen)
-        leaf = self.agent.statement(body, log=self.origin, issued=NOW + self.sent).leaf
-        answer = await api.post("/statements", content=leaf, headers={"Content-Type": "application/json"})
-        self.sent += answer.status_code in (200, 201)
-        return answer
