@@ -40,7 +40,7 @@ from treaty_client.verification.steps import Step
 from treaty_consensus import canonical, did, errors, kinds, protocol, sigstore_token, statement
 from treaty_consensus.did import did_key, did_key_id
 from treaty_consensus.errors import TreatyError
-from treaty_consensus.handler import archive, manifest, wheel
+from treaty_consensus.handler import archive, dist_info, manifest, paths, wheel
 from treaty_consensus.log import equivocation, note, proof, witness
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_registry.admission import quota, uploads
@@ -134,7 +134,8 @@ CAPS = {
         *(equivocation.MAX_EQUIVOCATION, anchor_files.MAX_FILE, kinds.MAX_ANCHORS),
     ],
     "handler-packages.md": [
-        *(archive.MAX_ARCHIVE, archive.MAX_CONTENT, archive.MAX_FILES, archive.MAX_NAME, wheel.MAX_FILENAME),
+        *(archive.MAX_ARCHIVE, archive.MAX_CONTENT, archive.MAX_FILES, paths.MAX_NAME, wheel.MAX_FILENAME),
+        *(dist_info.MAX_METADATA, dist_info.MAX_WHEEL_FILE, dist_info.MAX_ENTRY_POINTS, dist_info.MAX_RECORD),
         *(manifest.MAX_MANIFEST, manifest.MAX_OPERATIONS, manifest.MAX_ROLES, manifest.MAX_SCHEMA_NODES, manifest.MAX_TEXT),
         *(kinds.MAX_BUNDLE, attestation.MAX_STATEMENT, framing.MAX_FRAME, sandbox.Limits().reply),
     ],
