@@ -38,9 +38,9 @@ class Listening:
         self._check_port()
         self._check_tls()
 
-    async def serve(self, app: ASGIApp, ready: Callable[[], None]) -> None:
+    async def serve(self, app: ASGIApp, ready: Callable[[], None], stopping: Callable[[], None] = lambda: None) -> None:
         """Serve `app` until SIGTERM or SIGINT; then finish the requests under way. `ready` is called once connections are
-        taken."""
+        taken, `stopping` when the signal comes."""
         server = Server(
             app,
             address=self.host,
@@ -56,8 +56,13 @@ class Listening:
         )
         server.workers_kill_timeout = _LAST_REQUESTS
         loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            stopping()
+            server.stop()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, server.stop)
+            loop.add_signal_handler(number, stop)
         serving = asyncio.create_task(server.serve())
         if await self._takes_connections(serving):
             ready()

@@ -188,10 +188,9 @@ def verify_handler(proven: ProvenProtocol, wheel: bytes, policy: Policy, *, bund
     """Steps 7 to 9. `bundle`: the bytes that `proven` was read from, to go along. CPU-bound, some milliseconds; call it off an
     event loop.
 
-    The wheel is read in this process. It is the one that a publisher of the policy signed, and reading it is linear in caps: a wheel
-    made to cost as much as possible takes about three times as long as an honest one of 8 MiB, a quarter of a second, nearly all
-    of it in steps that let other threads run (inflate, SHA-256). A process of its own would take as long to start, in every cold
-    handshake. Raises `VerificationFailed`.
+    The wheel is read in this process, without one of its own. A publisher of the policy signed its digest, and reading it is
+    linear in what its caps let it hold: the costliest one takes a few times as long as an honest one of 8 MiB. In every cold
+    handshake a process would take about as long to start. Raises `VerificationFailed`.
     """
     offered, body = proven.handler, proven.handler.body
     with taking(Step.WHEEL):

@@ -45,7 +45,7 @@ class Quota:
         """
         if source is None:
             return True
-        if not self._prefixes.take(_prefix(source), count):  # first: one network's flood must not use up what is everybody's
+        if not self._prefixes.take(network_of(source), count):  # first: one network's flood must not use up what is everybody's
             raise _exhausted("quota.prefix", "Your network sends too many statements.")
         if self._total.take("", count, spare=self._reserve):
             return True
@@ -108,7 +108,8 @@ class _Buckets:
 
 
 @lru_cache(maxsize=4096)
-def _prefix(source: str) -> str:
+def network_of(source: str) -> str:
+    """The address prefix that the IP address `source` shares its quota with: /24, or /48 of IPv6."""
     address = ipaddress.ip_address(source)
     if isinstance(address, ipaddress.IPv6Address):
         address = address.ipv4_mapped or address
