@@ -57,9 +57,11 @@ class Listening:
         server.workers_kill_timeout = _LAST_REQUESTS
         loop = asyncio.get_running_loop()
 
+        finish: Callable[[], None] = server.stop
+
         def stop() -> None:
             stopping()
-            server.stop()
+            finish()
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)

@@ -43,7 +43,8 @@ from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import archive, dist_info, manifest, paths, wheel
 from treaty_consensus.log import equivocation, note, proof, witness
 from treaty_consensus.log.merkle import leaf_hash
-from treaty_registry.admission import quota, uploads
+from treaty_registry.admission import quota, turns, uploads
+from treaty_registry.admission.content_process import ContentLimits
 from treaty_registry.catalogue import queries, search, standing
 from treaty_registry.problems import problem_of
 from treaty_registry.routes import blobs, requests, statements
@@ -174,6 +175,7 @@ CAPS = {
         *(fast_path.MAX_PATH, fast_path.MAX_QUERY, fast_path.MAX_HEADER_BYTES, requests.BODY_SECONDS, uploads.MAX_WAITING),
         *(statements.MAX_BATCH, statements.MAX_BATCH_BYTES, blobs.MAX_STATEMENT_HEADER, statement.MAX_LEAF),
         *(search.MAX_QUERY, search.MAX_QUERY_TERMS, queries.MAX_PAGE, queries.MAX_VERSIONS, topics.MAX_TOPICS),
+        *(turns.MAX_WAITING, turns.MAX_WAITING_OF_ONE, ContentLimits().memory),
         *(standing.MAX_SPEAKERS, standing.MAX_RANKED, standing.MAX_CREDITS, quota.MAX_FACTOR),
         *(ca.MAX_REQUEST, timestamps.MAX_QUERY, rekor.MAX_REQUEST, sigstore_token.MAX_TOKEN, sigstore_token.MAX_LIFETIME),
     ],
