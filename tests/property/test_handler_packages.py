@@ -30,12 +30,12 @@ VECTORS = [path.read_text() for path in (Path(__file__).parents[2] / "protocols"
 
 names = st.from_regex(r"[A-Za-z0-9._+-]{1,8}(/[A-Za-z0-9._+-]{1,8}){0,2}", fullmatch=True)
 short_names = st.from_regex(r"([abAB]|con|__init__)(/[abAB]){0,2}(\.py|\.)?", fullmatch=True)
-headings = st.lists(
-    st.sampled_from(
-        ["#", "coding", ":", "=", " ", "\t", "\f", "\r", "\n", "\r\n", "\ufeff", "utf-8", "utf-7", "latin-1", "x", "\u2028"]
-    ),
-    max_size=24,
-).map(lambda parts: "".join(parts).encode())
+MODULES = ["a.py", "a/__init__.py", "a/b.py", "a/b/__init__.py", "a/b/c.py", "A.py", "b.py", "b", "a/b.txt", "a/b/x.txt"]
+words = st.sampled_from(
+    ["#", "coding", ":", "=", " ", "\t", "\f", "\r", "\n", "\r\n", "\ufeff", "utf-8", "utf-7", "latin-1", "x", "\u2028"]
+)
+comments = st.sampled_from(["\n# coding: utf-7\n", "# coding: utf-8\n", "# coding=latin-1", "#\n", "x\n"])
+headings = st.lists(words | comments, max_size=16).map(lambda parts: "".join(parts).encode())
 json_values = st.recursive(
     st.none()
     | st.booleans()
@@ -137,7 +137,7 @@ def test_a_source_that_is_accepted_is_utf_8_for_every_reader(source: bytes) -> N
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.dictionaries(short_names, st.just(b""), max_size=6))
+@given(st.dictionaries(st.sampled_from(MODULES), st.just(b""), max_size=6))
 def test_every_module_has_one_file(files: dict[str, bytes]) -> None:
     inside = {f"{PACKAGE}/{name}": data for name, data in files.items()}
     try:
@@ -157,6 +157,8 @@ def test_every_module_has_one_file(files: dict[str, bytes]) -> None:
                 spec = PathFinder.find_spec(module, [where])
                 assert spec is not None
                 assert spec.origin == str(Path(folder, name))
+                for above in Path(name).parents[:-1]:
+                    assert f"{above.as_posix()}/__init__.py" in read.files, "packages all the way"
 
 
 @settings(max_examples=300, deadline=None)

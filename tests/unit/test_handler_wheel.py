@@ -224,6 +224,7 @@ def test_a_record_that_lists_more_than_there_is() -> None:
         (b",5\n", b',"5"\n', "handler.record-hash"),
         (b",5\n", b",5\r", "handler.text"),
         (b"RECORD,,\n", b"RECORD,,\n\n", "handler.record"),
+        (b"RECORD,,\n", f"RECORD,,\n{RECORD},,\n".encode(), "handler.record"),
     ],
 )
 def test_a_record_that_is_wrong(old: bytes, new: bytes, code: str) -> None:
@@ -254,6 +255,7 @@ def test_content_that_record_does_not_know() -> None:
         ("METADATA", b"\nSummary:", b"\nRequires-Dist : requests\nSummary:", "handler.metadata"),
         ("METADATA", b"\nSummary:", b"\n Requires-Dist\nNo header\nSummary:", "handler.metadata"),
         ("METADATA", b"\nSummary:", b"\nInstaller: evil\nSummary:", "handler.metadata"),
+        ("METADATA", b"\nSummary:", b"\nsummary: another\nSummary:", "handler.metadata"),
         ("METADATA", b"\nVersion: 1.0", b"\nVersion: 1.0\n .1", "handler.metadata"),
         ("METADATA", b"\nSummary:", b"\nImport-Name: os\nSummary:", "handler.metadata"),
         ("METADATA", b"\nSummary:", b"\nImport-Namespace: os\nSummary:", "handler.metadata"),
