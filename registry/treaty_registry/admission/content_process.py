@@ -108,6 +108,7 @@ class ContentProcess:
         return decode_verdict(await reader.readexactly(size))
 
     async def _failure(self, error: Exception) -> TreatyError:
+        closed = self._closing is not None  # by a stop, which is no news
         status = await self.close()
         if status in (EXHAUSTED, -signal.SIGPROF):
             return Refused(
@@ -115,7 +116,8 @@ class ContentProcess:
                 "Checking what this statement names takes more time or memory than anything honest does.",
                 fix="Build the package anew with `treaty publish`.",
             )
-        _log.warning("contents not checked", error=repr(error), status=status)
+        if not closed:
+            _log.warning("contents not checked", error=repr(error), status=status)
         return unchecked()
 
     async def _end(self) -> int:
