@@ -7,6 +7,7 @@ import time
 import zipfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import httpx
@@ -158,7 +159,12 @@ def work(change: Callable[[Files], Files]) -> float:
     return min(costs)
 
 
+@cache
+def work_for_all_that_fits() -> float:
+    """`work` for a source as large as a package may be, refused for its last byte."""
+    return work(with_text(f"{PACKAGE}/x.py", b"# a comment\n" * ((MAX_CONTENT - 20_000) // 12) + b"\0"))
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_whatever_a_wheel_holds_reading_it_takes_no_more_than_a_few_honest_ones(name: str) -> None:
-    everything = with_text(f"{PACKAGE}/x.py", b"# a comment\n" * ((MAX_CONTENT - 20_000) // 12) + b"\0")
-    assert work(HOSTILE[name][0]) < 20 * work(everything)
+    assert work(HOSTILE[name][0]) < 20 * work_for_all_that_fits()

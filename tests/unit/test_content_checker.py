@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -117,22 +118,33 @@ async def test_what_costs_too_much_is_refused_and_the_next_is_checked(limits: Co
     assert not children()
 
 
-async def test_a_process_that_dies_or_hangs_costs_one_answer(checker: ContentChecker) -> None:
-    hasty = ContentChecker(ContentLimits(patience=3), processes=1)
-    await check(hasty, publish(DOCUMENT, CARD))
+async def test_a_process_that_hangs_costs_one_answer() -> None:
+    checker = ContentChecker(ContentLimits(patience=1), processes=1)
+    checker.prepare()
     (pid,) = children()
     os.kill(pid, signal.SIGSTOP)
     with pytest.raises(Unavailable) as caught:
-        await check(hasty, publish(DOCUMENT, CARD))
+        await check(checker, publish(DOCUMENT, CARD))
     assert caught.value.code == "content.unchecked"
-    await check(hasty, publish(DOCUMENT, CARD))
-    (other,) = children()
-    assert other != pid
-    os.kill(other, signal.SIGKILL)
-    assert ends(other)
-    await check(hasty, publish(DOCUMENT, CARD))
-    await hasty.close()
     assert not children()
+    checked = False
+    for _ in range(60):  # a busy machine may not start the next one within a second
+        with suppress(Unavailable):
+            await check(checker, publish(DOCUMENT, CARD))
+            checked = True
+            break
+    assert checked
+    await checker.close()
+    assert not children()
+
+
+async def test_a_process_that_died_is_replaced(checker: ContentChecker) -> None:
+    await check(checker, publish(DOCUMENT, CARD))
+    (pid,) = children()
+    os.kill(pid, signal.SIGKILL)
+    assert ends(pid)
+    await check(checker, publish(DOCUMENT, CARD))
+    assert len(children() - {pid}) == 1
 
 
 async def test_closing_ends_what_is_under_way_at_once() -> None:
