@@ -149,6 +149,13 @@ def admit(facts: Facts, verified: Verified, index: int) -> dict[str, Fact]:
     return changes
 
 
+def check_operator(statement: Statement, operator: str) -> None:
+    """Check that a statement of the operator's is by the operator. Raises `Unauthorized` (`statement.not-operator`)."""
+    operators_own = isinstance(statement.body, Identity | Parameters | Decision | Withdrawal)
+    if operators_own and operator not in (did.text for did in statement.authors):
+        raise Unauthorized("statement.not-operator", f"Only the log's operator makes {statement.type} statements.")
+
+
 @dataclass(frozen=True)
 class _Case:
     """One statement before the rules."""
@@ -169,9 +176,7 @@ class _Case:
         pair = isinstance(self.statement.body, Report | Identity)
         if len(self.statement.by) != 1 and not pair:
             raise Refused("statement.by", f"A {self.statement.type} statement has one author.")
-        operators_own = isinstance(self.statement.body, Identity | Parameters | Decision | Withdrawal)
-        if operators_own and operator not in (did.text for did in self.statement.authors):
-            raise Unauthorized("statement.not-operator", f"Only the log's operator makes {self.statement.type} statements.")
+        check_operator(self.statement, operator)
         for did, key_id, key in zip(self.statement.authors, self.statement.by, keys, strict=True):
             if keys_of(self.facts, did).get(key_id) != key:
                 raise Unauthorized("statement.unknown-key", f"{key_id} is not a key of its DID as this log knows it.")

@@ -45,9 +45,9 @@ class Listening:
         self._check_port()
         self._check_tls()
 
-    async def serve(self, app: ASGIApp, ready: Callable[[], None]) -> None:
+    async def serve(self, app: ASGIApp, ready: Callable[[], None], stopping: Callable[[], None] = lambda: None) -> None:
         """Serve `app` until SIGTERM or SIGINT; then finish the requests under way. `ready` is called once connections are
-        taken."""
+        taken, `stopping` when the signal comes."""
         room = room_for_connections()
         limits = replace(self.limits, total=min(self.limits.total, room * 3 // 4))
         server = Server(
@@ -68,8 +68,15 @@ class Listening:
         )
         server.workers_kill_timeout = _LAST_REQUESTS
         loop = asyncio.get_running_loop()
+
+        finish: Callable[[], None] = server.stop
+
+        def stop() -> None:
+            stopping()
+            finish()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, server.stop)
+            loop.add_signal_handler(number, stop)
         serving = asyncio.create_task(server.serve())
         with ConnectionGuard(self.port, limits):
             if await self._takes_connections(serving):

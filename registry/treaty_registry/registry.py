@@ -32,6 +32,7 @@ from treaty_consensus.sigstore_leaf import parse_sigstore_leaf
 from treaty_consensus.statement import Verified
 
 from . import projection
+from .admission.content_checker import ContentChecker
 from .admission.electors import Electors
 from .admission.fair_queue import FairQueue
 from .admission.identities import Identities
@@ -132,6 +133,7 @@ class Registry:
         self._uploads = Uploads(pool, self.blobs)
         self._reader = LogReader(pool)
         self._verifier = Verifier()
+        self._checker = ContentChecker()
         self._identities = Identities(
             pool=pool,
             uploads=self._uploads,
@@ -153,11 +155,13 @@ class Registry:
         self._line = FairQueue(time.monotonic)
         self._admission = Admission(
             origin=self.origin,
+            operator=operator.did,
             quota=Quota(settings.quotas, time.monotonic, self._standings.of, lambda: self._line.capacity),
             electors=self._electors,
             identities=self._identities,
             gossip=Gossip(self.log_key, self._reader, lambda: self.head),
             uploads=self._uploads,
+            checker=self._checker,
             verifier=self._verifier,
         )
         self._submissions = Submissions(self._admission, self._line, self._sequencer, self._reader)
@@ -195,6 +199,7 @@ class Registry:
             pool = await stack.enter_async_context(open_pool(database))
             registry = cls(settings, operator, fence, pool, database, clock, resolve)
             stack.callback(registry._verifier.close)
+            stack.push_async_callback(registry._checker.close)
             stack.push_async_callback(registry._witnesses.close)
             stack.push_async_callback(registry._sequencer.stop)
             await registry._sequencer.start(patience=_PATIENCE)
@@ -215,6 +220,10 @@ class Registry:
         """Whether this process leads the log, its checkpoint is fresh and PostgreSQL answers."""
         age = self.clock().timestamp() - self.head.time
         return self._leader.leads and age < 2 * RENEWAL and bool(await self.pool.fetchval("select true"))
+
+    def begin_stop(self) -> None:
+        """Get ready to stop within seconds: refuse the contents that nobody has begun to check, however many wait."""
+        self._checker.stop()
 
     async def submit(self, leaves: Sequence[bytes], *, source: str | None = None) -> list[Logged | TreatyError]:
         """Log statements that came from the IP address `source`; one outcome a leaf, in order, each on its own.

@@ -24,7 +24,7 @@ async def serve(settings: Settings, ready: Callable[[Registry], None]) -> None:
     listening = Listening(settings.host, settings.port, settings.tls_cert, settings.tls_key, limits)
     listening.check()
     async with Registry.open(settings) as registry, control_socket(settings.control, _commands(registry)):
-        await listening.serve(create_app(registry), lambda: ready(registry))
+        await listening.serve(create_app(registry), lambda: ready(registry), registry.begin_stop)
 
 
 def _commands(registry: Registry) -> dict[str, Command]:

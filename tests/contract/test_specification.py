@@ -40,10 +40,11 @@ from treaty_client.verification.steps import Step
 from treaty_consensus import canonical, did, errors, kinds, protocol, sigstore_token, statement
 from treaty_consensus.did import did_key, did_key_id
 from treaty_consensus.errors import TreatyError
-from treaty_consensus.handler import archive, manifest, wheel
+from treaty_consensus.handler import archive, dist_info, manifest, paths, wheel
 from treaty_consensus.log import equivocation, note, proof, witness
 from treaty_consensus.log.merkle import leaf_hash
-from treaty_registry.admission import quota, uploads
+from treaty_registry.admission import quota, turns, uploads
+from treaty_registry.admission.content_process import ContentLimits
 from treaty_registry.catalogue import queries, search, standing
 from treaty_registry.problems import problem_of
 from treaty_registry.routes import blobs, requests, statements
@@ -134,7 +135,8 @@ CAPS = {
         *(equivocation.MAX_EQUIVOCATION, anchor_files.MAX_FILE, kinds.MAX_ANCHORS),
     ],
     "handler-packages.md": [
-        *(archive.MAX_ARCHIVE, archive.MAX_CONTENT, archive.MAX_FILES, archive.MAX_NAME, wheel.MAX_FILENAME),
+        *(archive.MAX_ARCHIVE, archive.MAX_CONTENT, archive.MAX_FILES, paths.MAX_NAME, wheel.MAX_FILENAME),
+        *(dist_info.MAX_METADATA, dist_info.MAX_WHEEL_FILE, dist_info.MAX_ENTRY_POINTS, dist_info.MAX_RECORD),
         *(manifest.MAX_MANIFEST, manifest.MAX_OPERATIONS, manifest.MAX_ROLES, manifest.MAX_SCHEMA_NODES, manifest.MAX_TEXT),
         *(kinds.MAX_BUNDLE, attestation.MAX_STATEMENT, framing.MAX_FRAME, sandbox.Limits().reply),
     ],
@@ -173,6 +175,7 @@ CAPS = {
         *(fast_path.MAX_PATH, fast_path.MAX_QUERY, fast_path.MAX_HEADER_BYTES, requests.BODY_SECONDS, uploads.MAX_WAITING),
         *(statements.MAX_BATCH, statements.MAX_BATCH_BYTES, blobs.MAX_STATEMENT_HEADER, statement.MAX_LEAF),
         *(search.MAX_QUERY, search.MAX_QUERY_TERMS, queries.MAX_PAGE, queries.MAX_VERSIONS, topics.MAX_TOPICS),
+        *(turns.MAX_WAITING, turns.MAX_WAITING_OF_ONE, ContentLimits().memory),
         *(standing.MAX_SPEAKERS, standing.MAX_RANKED, standing.MAX_CREDITS, quota.MAX_FACTOR),
         *(ca.MAX_REQUEST, timestamps.MAX_QUERY, rekor.MAX_REQUEST, sigstore_token.MAX_TOKEN, sigstore_token.MAX_LIFETIME),
     ],

@@ -93,6 +93,36 @@ async def test_only_the_operator_speaks_for_the_log(registry: Registry, kind: st
     assert refusal.code in ("statement.not-operator", "genesis.exists", "blob.missing")
 
 
+@pytest.mark.parametrize("with_operator", [False, True], ids=["alone", "with the operator's name"])
+async def test_what_only_the_operator_says_is_not_read_for_a_stranger(
+    registry: Registry, tmp_path: Path, web: Web, with_operator: bool
+) -> None:
+    web.serve(ALICE)
+    made = publication(ALICE)
+    await publish(registry, ALICE, made)
+    (stored,) = (tmp_path / "registry" / "blobs").rglob(f"*{made.body.document.sha256[2:]}*")
+    stored.write_bytes(b"?" * made.body.document.size)  # whoever reads it says that it is damaged
+    named = made.body.document
+    decision = kinds.Decision(
+        "a/b", 0, "schulze-margins-v1", "development", "ab" * 32, kinds.Input(2, "ab" * 32), 0, named, named, ()
+    )
+    strangers = (
+        [
+            STRANGER,
+            Signer(registry.operator, f"{registry.operator}#{registry.operator.removeprefix('did:key:')}", KEY.private_key),
+        ]
+        if with_operator
+        else [KEY]
+    )
+    refusal = await refuse(registry, signed(decision, *sorted(strangers, key=lambda signer: signer.key_id)))
+    assert refusal.code in (
+        "statement.not-operator",
+        "statement.signature-invalid",
+        "identity.unresolved",
+        "statement.unknown-key",
+    )
+
+
 async def statement_at(registry: Registry, index: int) -> Statement:
     return statement.parse((await registry.leaves([index]))[index])
 

@@ -12,8 +12,9 @@ import pytest
 from handler_packages import DIST_INFO, FILENAME, MANIFEST, PACKAGE, PROBE, URI, metadata, with_record, zipped
 
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
-from treaty_consensus.handler import build_wheel, parse_filename, read_wheel
+from treaty_consensus.handler import build_wheel, dist_info, parse_filename, read_wheel
 from treaty_consensus.handler.archive import MAX_ARCHIVE, MAX_CONTENT, MAX_FILES, read_archive, write_archive
+from treaty_consensus.handler.paths import MAX_NAME
 
 _, WHEEL = build_wheel({"__init__.py": PROBE.encode(), "text.txt": b"data\n"}, metadata())
 FILES = dict(read_wheel(FILENAME, WHEEL).files)
@@ -107,7 +108,8 @@ def test_file_names(filename: str, code: str) -> None:
         ("other/__init__.py", "handler.top-level"),
         ("msgspec/__init__.py", "handler.top-level"),
         (f"{PACKAGE}.py", "handler.top-level"),
-        (PACKAGE, "handler.top-level"),
+        (PACKAGE, "handler.zip-duplicate"),
+        ("other", "handler.top-level"),
         (f"{PACKAGE}_more/__init__.py", "handler.top-level"),
         (f"{PACKAGE}-2.0.dist-info/METADATA", "handler.top-level"),
         (f"{DIST_INFO}/RECORD.jws", "handler.dist-info"),
@@ -126,6 +128,43 @@ def test_file_names(filename: str, code: str) -> None:
         (f"{PACKAGE}/caf\u00e9.py", "handler.zip-name"),
         (f"{PACKAGE}/cafe\u0301.py", "handler.zip-name"),
         (f"{PACKAGE}/{'x' * 200}.py", "handler.zip-name"),
+        *(
+            (f"{PACKAGE}/{name}", "handler.zip-name")
+            for name in ("CON.py", "aux.txt", "com1", "Lpt9.tar.gz", "nul/x.txt", "PRN", "sub/con.x/y.txt", "COM0.py")
+        ),
+        *(
+            (f"{PACKAGE}/{name}", "handler.zip-name")
+            for name in (
+                ".hidden",
+                "x.",
+                "sub./x.txt",
+                "-x",
+                "+x",
+                "x:stream",
+                "x~1",
+                "x\u200d.txt",
+                "\u212a.py",
+                "x\x7f.py",
+                "...",
+            )
+        ),
+        (f"{PACKAGE}/x.pyw", "handler.source-name"),
+        (f"{PACKAGE}/x.PYW", "handler.source-name"),
+        (f"{PACKAGE}/x.pyz", "handler.source-name"),
+        (f"{PACKAGE}/x.PY", "handler.source-name"),
+        (f"{PACKAGE}/x.Py", "handler.source-name"),
+        (f"{PACKAGE}/x-y.py", "handler.source-name"),
+        (f"{PACKAGE}/1.py", "handler.source-name"),
+        (f"{PACKAGE}/x.cpython-311.py", "handler.source-name"),
+        (f"{PACKAGE}/sub-folder/__init__.py", "handler.source-name"),
+        (f"{DIST_INFO}/licenses/x.py", "handler.source-name"),
+        (f"{PACKAGE}/sub/x.py", "handler.no-package"),
+        (f"{PACKAGE}/__init__/x.txt", "handler.module-twice"),
+        (f"{PACKAGE}/__INIT__/x.txt", "handler.module-twice"),
+        (f"{PACKAGE}/X.so.txt", "handler.native"),
+        (f"{PACKAGE}/__PYCACHE__/x.txt", "handler.bytecode"),
+        (f"{DIST_INFO}/licences/x.txt", "handler.dist-info"),
+        (f"{DIST_INFO}/metadata", "handler.zip-duplicate"),
     ],
 )
 def test_a_file_that_has_no_place(path: str, code: str) -> None:
@@ -181,7 +220,11 @@ def test_a_record_that_lists_more_than_there_is() -> None:
         (b",5\n", b",05\n", "handler.record-hash"),
         (b"RECORD,,", b"RECORD,sha256=,0", "handler.record-hash"),
         (b",5\n", b",5,x\n", "handler.record"),
-        (b",5\n", b',"5\n', "handler.record"),
+        (b",5\n", b',"5\n', "handler.record-hash"),
+        (b",5\n", b',"5"\n', "handler.record-hash"),
+        (b",5\n", b",5\r", "handler.text"),
+        (b"RECORD,,\n", b"RECORD,,\n\n", "handler.record"),
+        (b"RECORD,,\n", f"RECORD,,\n{RECORD},,\n".encode(), "handler.record"),
     ],
 )
 def test_a_record_that_is_wrong(old: bytes, new: bytes, code: str) -> None:
@@ -208,7 +251,32 @@ def test_content_that_record_does_not_know() -> None:
         ("METADATA", b"\nSummary:", b"\nRequires-Dist: requests\nSummary:", "handler.requires"),
         ("METADATA", b"\nSummary:", b'\nRequires-Dist: x; extra == "y"\nSummary:', "handler.requires"),
         ("METADATA", b"\nSummary:", b"\nRequires-External: libc\nSummary:", "handler.requires"),
+        ("METADATA", b"\nSummary:", b"\nrequires-DIST:\n requests\nSummary:", "handler.requires"),
+        ("METADATA", b"\nSummary:", b"\nRequires-Dist : requests\nSummary:", "handler.metadata"),
+        ("METADATA", b"\nSummary:", b"\n Requires-Dist\nNo header\nSummary:", "handler.metadata"),
+        ("METADATA", b"\nSummary:", b"\nInstaller: evil\nSummary:", "handler.metadata"),
+        ("METADATA", b"\nSummary:", b"\nsummary: another\nSummary:", "handler.metadata"),
+        ("METADATA", b"\nVersion: 1.0", b"\nVersion: 1.0\n .1", "handler.metadata"),
+        ("METADATA", b"\nSummary:", b"\nImport-Name: os\nSummary:", "handler.metadata"),
+        ("METADATA", b"\nSummary:", b"\nImport-Namespace: os\nSummary:", "handler.metadata"),
+        ("METADATA", b"\nSummary: ", b"\nSummary: \rRequires-Dist: requests", "handler.text"),
+        ("METADATA", b"\nSummary: ", "\nSummary: \x85Requires-Dist: requests".encode(), "handler.text"),
+        ("METADATA", b"\nSummary: ", "\nSummary: \u2028Requires-Dist: requests".encode(), "handler.text"),
+        ("METADATA", b"Metadata-Version: 2.4", b"\nMetadata-Version: 2.4", "handler.metadata"),
+        ("METADATA", b"Metadata-Version: 2.4", b"Metadata-Version: 3.0", "handler.metadata"),
+        ("METADATA", b"Metadata-Version: 2.4", b"\xef\xbb\xbfMetadata-Version: 2.4", "handler.text"),
+        ("METADATA", b"Metadata-Version: 2.4\n", b"", "handler.metadata"),
+        ("METADATA", b"\nSummary:", b"\nPlatform: x" * 6000 + b"\nSummary:", "handler.too-large"),
+        ("WHEEL", b"Generator:", b"Install-Paths-To: /\nGenerator:", "handler.wheel"),
+        ("WHEEL", b"Generator: treaty", b"Generator: treaty\n\nTag: cp311-cp311-linux_x86_64", "handler.wheel"),
+        ("WHEEL", b"Generator: treaty", b"Generator: " + b"x" * 1000, "handler.too-large"),
         ("entry_points.txt", b"[treaty.handlers]", b"[console_scripts]", "handler.script"),
+        ("entry_points.txt", b"[treaty.handlers]", b"[console_scripts]  ", "handler.script"),
+        ("entry_points.txt", b"[treaty.handlers]", b"[DEFAULT]\nx = a:b\n[treaty.handlers]", "handler.entry-point"),
+        ("entry_points.txt", b":handler\n", b":handler\n  second\n", "handler.entry-point"),
+        ("entry_points.txt", b":handler\n", b":handler # a comment\n", "handler.entry-point"),
+        ("entry_points.txt", b":handler\n", b":handler\rx = os:system\n", "handler.text"),
+        ("entry_points.txt", b":handler\n", b":handler\n" + b"\n" * 1024, "handler.too-large"),
         ("entry_points.txt", b"[treaty", b"[gui_scripts]\nx = a:b\n[treaty", "handler.script"),
         ("entry_points.txt", b"[treaty.handlers]", b"[pytest11]", "handler.entry-point"),
         ("entry_points.txt", b"[treaty", b"[pytest11]\nx = a:b\n[treaty", "handler.entry-point"),
@@ -227,6 +295,133 @@ def test_metadata_that_says_something_else(name: str, old: bytes, new: bytes, co
     content = FILES[f"{DIST_INFO}/{name}"]
     assert old in content
     refused_with(code, {**FILES, f"{DIST_INFO}/{name}": content.replace(old, new, 1)})
+
+
+@pytest.mark.parametrize("text", [b"os\n", f"{PACKAGE}\nos\n".encode(), b"", f"{PACKAGE} \n".encode()])
+def test_a_top_level_file_that_names_something_else(text: bytes) -> None:
+    refused_with("handler.top-level", {**FILES, f"{DIST_INFO}/top_level.txt": text}, Refused)
+
+
+def test_what_build_tools_write_is_read() -> None:
+    metadata = FILES[f"{DIST_INFO}/METADATA"].replace(b"treaty-handler-probe", b"Treaty_Handler.Probe")
+    metadata += b"License: One line,\n        and another\nClassifier: A\nClassifier: B\nImport-Name: " + PACKAGE.encode()
+    others = {
+        f"{DIST_INFO}/METADATA": metadata + "\n\n# Probe\n\nRequires-Dist: is but text here. \u4f60\u597d\n".encode(),
+        f"{DIST_INFO}/WHEEL": FILES[f"{DIST_INFO}/WHEEL"].replace(b"\n", b"\r\n") + b"\r\n",
+        f"{DIST_INFO}/entry_points.txt": f"[treaty.handlers]\nprobe={PACKAGE}:handler\n\n".encode(),
+        f"{DIST_INFO}/top_level.txt": f"{PACKAGE}\n".encode(),
+        f"{DIST_INFO}/licenses/LICENSE": b"Apache\f",
+        f"{PACKAGE}/py.typed": b"",
+        f"{PACKAGE}/stub.pyi": b"",
+        f"{PACKAGE}/Sub_1/__init__.py": b"",
+        f"{PACKAGE}/Sub_1/con_.py": b"",
+        f"{PACKAGE}/Sub_1/table+x.1-2.csv": "\ufeffa\u2028b".encode(),
+    }
+    files = with_record({**FILES, **others})
+    files[RECORD] = files[RECORD].replace(b"\n", b"\r\n")
+    package = read_wheel(FILENAME, zipped(files))
+    assert package.files == files
+    assert str(package.entry_point) == f"{PACKAGE}:handler"
+
+
+@pytest.mark.parametrize(
+    ("others", "code"),
+    [
+        (("a", "a/b.txt"), "handler.zip-duplicate"),
+        (("a/b.txt", "a"), "handler.zip-duplicate"),
+        (("a", "A/b.txt"), "handler.zip-duplicate"),
+        (("a/b", "a/B/c/d.txt"), "handler.zip-duplicate"),
+        (("a/x.txt", "A/y.txt"), "handler.zip-duplicate"),
+        (("a/b/x.txt", "a/B/y.txt"), "handler.zip-duplicate"),
+        (("a.py", "a/__init__.py"), "handler.module-twice"),
+        (("a/__init__.py", "A.py"), "handler.module-twice"),
+        (("a.py", "a/data.txt"), "handler.module-twice"),
+        (("a.py", "A/data.txt"), "handler.module-twice"),
+        (("a/__init__.py", "a/b.py", "a/b/c.txt"), "handler.module-twice"),
+        (("a/__init__.py", "a/b/c.py"), "handler.no-package"),
+        (("a/__INIT__.py", "a/b.py"), "handler.no-package"),
+    ],
+)
+def test_two_paths_that_are_one_somewhere(others: tuple[str, ...], code: str) -> None:
+    refused_with(code, {**FILES, **{f"{PACKAGE}/{path}": b"" for path in others}}, Refused)
+
+
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        (b"# coding: utf-7\n# +AAo-import os\n", "handler.coding"),
+        (b"# -*- coding: latin-1 -*-\n", "handler.coding"),
+        (b"#!/usr/bin/python\n# vim: set fileencoding=cp1252 :\n", "handler.coding"),
+        (b"\n\t # coding=ascii\n", "handler.coding"),
+        (b"# coding: coding: utf-16\n", "handler.coding"),
+        (b"# coding: utf-8 coding: utf-7\n", "handler.coding"),
+        (b"# coding: utf-8\n# coding: utf-7\n", "handler.coding"),
+        (b"# coding: utf-8\n# coding: utf-8\n", "handler.coding"),
+        (b"# coding: utf-8-sig\n", "handler.coding"),
+        (b"x = 1  # coding: utf-7\n", "handler.coding"),
+        (b"# coding: utf-7\r\n", "handler.coding"),
+        (b"# harmless\rimport os\n", "handler.text"),
+        (b"# 1\r# 2\r# coding: utf-7\n", "handler.text"),
+        (b"\x0c# coding: utf-7\n", "handler.text"),
+        (b"\x0b\n", "handler.text"),
+        (b"\x1a\n", "handler.text"),
+        (b"\x1b[2K\n", "handler.text"),
+        (b"\xef\xbb\xbfhandler = 1\n", "handler.text"),
+        ("x = '\ufeff'\n".encode(), "handler.text"),
+        ("# a\x85b\n".encode(), "handler.text"),
+        ("# a\u2028b\n".encode(), "handler.text"),
+        ("# a\u2029b\n".encode(), "handler.text"),
+        ("# \u202e } \u2066if admin\u2069\n".encode(), "handler.text"),
+        (b"# \xed\xa0\x80\n", "handler.binary"),
+        (b"# \xc0\x80\n", "handler.binary"),
+        ("handler = 1\n".encode("utf-16"), "handler.binary"),
+        (b"#\0coding: utf-7\n", "handler.binary"),
+    ],
+)
+def test_a_source_with_two_readings(source: bytes, code: str) -> None:
+    refused_with(code, {**FILES, f"{PACKAGE}/other.py": source}, Refused)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        b"",
+        b"\r\nif 1:\r\n\tx = 1\r\n",
+        b"# -*- coding: UTF_8 -*-\n",
+        b"#!x\n# vim: fileencoding=utf8\n",
+        b"x = 1\n\n# coding: utf-7\n",
+        b"f(encoding=name)\n",
+        "# \u4e2d\u6587 \u3000 \u00a0 \U0001f600 \u200d \ufffd\n".encode(),
+    ],
+)
+def test_a_source_with_one_reading(source: bytes) -> None:
+    files = with_record({**FILES, f"{PACKAGE}/other.py": source})
+    assert read_wheel(FILENAME, zipped(files)).files == files
+    compile(source, "other.py", "exec")
+
+
+@pytest.mark.parametrize(
+    ("path", "cap"),
+    [
+        (f"{DIST_INFO}/METADATA", dist_info.MAX_METADATA),
+        (f"{DIST_INFO}/WHEEL", dist_info.MAX_WHEEL_FILE),
+        (f"{DIST_INFO}/entry_points.txt", dist_info.MAX_ENTRY_POINTS),
+        (f"{DIST_INFO}/top_level.txt", MAX_NAME),
+    ],
+)
+def test_what_is_parsed_has_a_cap_of_its_own(path: str, cap: int) -> None:
+    refused_with("handler.too-large", {**FILES, path: b"x" * (cap + 1)}, TooLarge)
+    with pytest.raises(TreatyError) as caught:
+        read_wheel(FILENAME, zipped(with_record({**FILES, path: b"x" * cap})))
+    assert caught.value.code != "handler.too-large"
+
+
+def test_a_record_of_as_many_and_as_long_paths_as_there_may_be_fits_its_cap() -> None:
+    names = [f"{PACKAGE}/{number:03}".ljust(MAX_NAME, "x") for number in range(MAX_FILES - len(FILES))]
+    files = with_record({**FILES, **dict.fromkeys(names, b"")})
+    assert len(files[RECORD]) <= dist_info.MAX_RECORD
+    assert read_wheel(FILENAME, zipped(files)).files == files
+    refused(zipped({**FILES, RECORD: b"x" * (dist_info.MAX_RECORD + 1)}), "handler.too-large", TooLarge)
 
 
 def test_a_manifest_that_does_not_parse() -> None:
@@ -266,6 +461,8 @@ def one_file(
     local_extra: bytes = b"",
     comment: bytes = b"",
     attributes: int = 0o100644 << 16,
+    internal: int = 0,
+    maker: int = 3,
     disk: int = 0,
     offset: int = 0,
     before: bytes = b"",
@@ -277,7 +474,9 @@ def one_file(
     lied = [(local or {}).get(index, value) for index, value in enumerate(shared)]
     first = name if local_name is None else local_name
     entry = before + LOCAL.pack(b"PK\3\4", *lied, len(first), len(local_extra)) + first + local_extra + raw + between
-    header = CENTRAL.pack(b"PK\1\2", 788, *shared, len(name), len(extra), len(comment), disk, 0, attributes, offset)
+    header = CENTRAL.pack(
+        b"PK\1\2", maker << 8 | 20, *shared, len(name), len(extra), len(comment), disk, internal, attributes, offset
+    )
     directory = header + name + extra + comment + after
     fields = end([0, 0, 1, 1, len(directory) - len(after), len(entry), 0])
     return entry + directory + END.pack(b"PK\5\6", *fields)
@@ -289,6 +488,8 @@ def test_the_plain_archive_reads() -> None:
     deflated = packer.compress(CONTENT) + packer.flush()
     assert read_archive(one_file(raw=deflated, method=8)) == {"a/b.txt": CONTENT}
     assert read_archive(write_archive({})) == {}
+    for attributes in (0, 0x21, 0o644 << 16, 0o100400 << 16, 0o100777 << 16 | 0x01):
+        assert read_archive(one_file(attributes=attributes, internal=1, maker=0)) == {"a/b.txt": CONTENT}
 
 
 def deflate(data: bytes) -> bytes:
@@ -328,6 +529,13 @@ def deflate(data: bytes) -> bytes:
         (one_file(attributes=0o040755 << 16), "handler.zip-link"),
         (one_file(attributes=0o020666 << 16), "handler.zip-link"),
         (one_file(attributes=0x10), "handler.zip-link"),
+        *(
+            (one_file(attributes=mode << 16), "handler.zip-mode")
+            for mode in (0o104755, 0o102755, 0o101644, 0o100000, 0o100044, 0o4755)
+        ),
+        *((one_file(attributes=0o100644 << 16 | dos), "handler.zip-mode") for dos in (0x02, 0x04, 0x08, 0x40, 0x80, 0x8000)),
+        (one_file(internal=2), "handler.zip-feature"),
+        *((one_file(maker=maker), "handler.zip-feature") for maker in (1, 2, 7, 19, 255)),
         (one_file(local_name=b"a/c.txt"), "handler.zip-mismatch"),
         (one_file(local_name=b"a/b.txtx"), "handler.zip-mismatch"),
         *((one_file(local={index: 10}), "handler.zip-mismatch") for index in range(8)),

@@ -1,7 +1,7 @@
 """Handler packages: the wheels that carry the code of a protocol, what they must and must not hold, and how they are built.
 
-`wheel` has the rules, `archive` the zip subset they stand on, `manifest` the declaration of roles and operations, `build` the
-builder.
+`wheel` has the rules. They stand on `archive`, the zip subset; `paths`, `text` and `modules`, which files have one reading;
+`dist_info`, what a package says of itself; and `manifest`, the declaration of roles and operations. `build` is the builder.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from .archive import MAX_ARCHIVE
 from .build import HandlerMetadata, build_wheel
 from .manifest import INTERFACE, MANIFEST_NAME, Manifest, Operation, Role, parse_manifest
-from .wheel import EntryPoint, HandlerPackage, parse_filename, read_wheel
+from .wheel import TAG, EntryPoint, HandlerPackage, parse_filename, read_wheel
 
 __all__ = [
     "INTERFACE",
     "MANIFEST_NAME",
     "MAX_ARCHIVE",
+    "TAG",
     "EntryPoint",
     "HandlerMetadata",
     "HandlerPackage",

@@ -6,11 +6,15 @@
     end      = end of central directory record (22 bytes)
 
 Nothing lies before, between or after these parts, the central headers stand in the order of their entries, and each repeats its
-local header to the bit, so there is one way to read an archive and every reader sees the same files. Names are ASCII: segments
-of `A-Z a-z 0-9 . _ + -` joined by `/`, none of them `.` or `..`, no two equal when case is folded. Refused besides: extra
-fields (zip64 and second names hide there), comments, data descriptors, encryption, multiple disks, methods other than stored
-(0) and deflate (8), and whatever the Unix mode says is not a regular file. Archives written here are stored, dated 1980-01-01
-and sorted by name: a compressor's output differs among its versions, and a package rebuilt elsewhere must have the same digest.
+local header to the bit, so there is one way to read an archive and every reader sees the same files. Names are as `paths` has
+them. Refused besides: extra fields (zip64 and second names hide there), comments, data descriptors, encryption, multiple disks,
+and methods other than stored (0) and deflate (8). Archives written here are stored, dated 1980-01-01 and sorted by name: a
+compressor's output differs among its versions, and a package rebuilt elsewhere must have the same digest.
+
+Every entry is a plain file. Its attributes are at most those of MS-DOS for read-only and archive, below a Unix mode that is
+absent, or says at most "regular file", the nine permission bits, and that its owner may read it. Set-user-id, set-group-id and
+sticky bits, links, folders, devices, volume labels and hidden files are refused, and makers other than MS-DOS (0) and Unix (3),
+whose attributes mean something else.
 
 Fields, little-endian, in the local header: signature `PK\\3\\4`, version needed (10 or 20), flags (bits 1, 2 and 11 may be
 set), method, time, date, CRC-32, compressed size, size, name length, extra length (0). The central header (`PK\\1\\2`) adds
@@ -20,7 +24,6 @@ after them.
 
 from __future__ import annotations
 
-import re
 import stat
 import struct
 import zlib
@@ -28,11 +31,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import Malformed, Refused, TooLarge
+from .paths import MAX_NAME, check_tree, parse_path
 
 MAX_ARCHIVE = 2 * 1024 * 1024
 MAX_FILES = 256
 MAX_CONTENT = 8 * 1024 * 1024
-MAX_NAME = 200
 
 _LOCAL = struct.Struct("<4s5H3L2H")
 _CENTRAL = struct.Struct("<4s6H3L5H2L")
@@ -42,8 +45,10 @@ _STORED, _DEFLATE = 0, 8
 _ENCRYPTED = 0x0001 | 0x0040 | 0x2000
 _HARMLESS_FLAGS = 0x0002 | 0x0004 | 0x0800  # how hard the compressor tried, and "this name is UTF-8"
 _EPOCH = 0x0021  # 1980-01-01, the earliest date that MS-DOS can write
-
-_SEGMENT = re.compile(r"[A-Za-z0-9._+-]+")
+_PERMISSIONS = 0o777
+_OWNER_READS = 0o400
+_DOS_ATTRIBUTES = 0x01 | 0x20  # read-only, archive
+_MAKERS = (0, 3)  # MS-DOS, which Python says on Windows, and Unix
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +81,12 @@ def read_archive(data: bytes) -> dict[str, bytes]:
     if len(data) > MAX_ARCHIVE:
         raise TooLarge("handler.too-large", f"A handler package has at most {MAX_ARCHIVE} bytes, this one has {len(data)}.")
     entries, directory_at = _read_directory(data)
+    names = [parse_path(entry.name) for entry in entries]
+    check_tree(names)
     files: dict[str, bytes] = {}
-    folded: set[str] = set()
     budget = MAX_CONTENT
     at = 0
-    for entry in entries:
-        name = _name(entry.name)
-        if name.lower() in folded:
-            raise Refused("handler.zip-duplicate", f"{name} occurs twice when upper and lower case are one.")
-        folded.add(name.lower())
+    for name, entry in zip(names, entries, strict=True):
         if entry.size > budget:
             raise TooLarge("handler.too-large", f"The files of a handler package have at most {MAX_CONTENT} bytes together.")
         budget -= entry.size
@@ -104,7 +106,7 @@ def write_archive(files: Mapping[str, bytes]) -> bytes:
     """
     entries, directory = bytearray(), bytearray()
     for name in sorted(files):
-        content, raw = files[name], _name(name.encode("utf-8")).encode("ascii")
+        content, raw = files[name], parse_path(name.encode("utf-8")).encode("ascii")
         shared = (20, 0, _STORED, 0, _EPOCH, zlib.crc32(content), len(content), len(content))
         made_by_unix, mode = 3 << 8 | 20, (stat.S_IFREG | 0o644) << 16
         directory += _CENTRAL.pack(b"PK\1\2", made_by_unix, *shared, len(raw), 0, 0, 0, 0, mode, len(entries)) + raw
@@ -138,7 +140,7 @@ def _read_directory(data: bytes) -> tuple[list[_Entry], int]:
 
 
 def _read_central(data: bytes, at: int, end_at: int) -> tuple[_Entry, int]:
-    signature, _, *shared, name_length, extra, comment, disk, _, attributes, offset = _CENTRAL.unpack_from(data, at)
+    signature, made_by, *shared, name_length, extra, comment, disk, internal, attributes, offset = _CENTRAL.unpack_from(data, at)
     at += _CENTRAL.size
     if signature != b"PK\1\2" or disk or comment or at + name_length > end_at:
         raise Malformed("handler.zip", "The central directory has an entry that is not plain.")
@@ -153,9 +155,22 @@ def _read_central(data: bytes, at: int, end_at: int) -> tuple[_Entry, int]:
         raise Refused("handler.zip-feature", "The archive uses a zip feature beyond stored and deflated files.", fix=_REBUILD)
     if method not in (_STORED, _DEFLATE):
         raise Refused("handler.zip-method", "Files in a handler package are stored or deflated.", fix=_REBUILD)
-    if stat.S_IFMT(attributes >> 16) not in (0, stat.S_IFREG) or attributes & 0x10:
-        raise Refused("handler.zip-link", "A handler package holds regular files only: no links, folders or devices.")
+    _check_attributes(made_by >> 8, internal, attributes)
     return _Entry(tuple(shared), data[at : at + name_length], offset), at + name_length
+
+
+def _check_attributes(maker: int, internal: int, attributes: int) -> None:
+    mode = attributes >> 16
+    if stat.S_IFMT(mode) not in (0, stat.S_IFREG) or attributes & 0x10:
+        raise Refused("handler.zip-link", "A handler package holds regular files only: no links, folders or devices.")
+    if mode & ~(stat.S_IFREG | _PERMISSIONS) or (mode and not mode & _OWNER_READS) or attributes & 0xFFFF & ~_DOS_ATTRIBUTES:
+        raise Refused(
+            "handler.zip-mode",
+            f"A file in the archive has the attributes {attributes:#x}, which no plain file has.",
+            fix=_REBUILD,
+        )
+    if maker not in _MAKERS or internal & ~1:  # bit 0: the maker took the file for text
+        raise Refused("handler.zip-feature", "The archive was not made for MS-DOS or Unix.", fix=_REBUILD)
 
 
 def _check_local(data: bytes, entry: _Entry, limit: int) -> int:
@@ -186,19 +201,6 @@ def _content(raw: bytes, entry: _Entry, name: str) -> bytes:
     if not complete or len(content) != entry.size or zlib.crc32(content) != entry.crc:
         raise Malformed("handler.zip-content", f"{name} is not what its header says.")
     return content
-
-
-def _name(raw: bytes) -> str:
-    """The name, when each of its segments is plain. Raises `Refused`."""
-    text = raw.decode("ascii", "replace")
-    segments = text.split("/")
-    if not all(_SEGMENT.fullmatch(segment) and segment not in (".", "..") for segment in segments):
-        raise Refused(
-            "handler.zip-name",
-            f"{text!a} is no plain relative file name.",
-            fix="Use ASCII letters, digits and . _ + - in names, and list files, not folders.",
-        )
-    return text
 
 
 _REBUILD = "Rebuild it with `treaty publish`, or with a builder that writes plain zip files."

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
-from ..canonical import sha256
 from ..errors import Malformed, Refused
 from .archive import write_archive
+from .dist_info import GROUP, record_of
 from .manifest import INTERFACE, MANIFEST_NAME
-from .wheel import GROUP, PREFIX, read_wheel
+from .wheel import PREFIX, TAG, read_wheel
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +55,10 @@ def build_wheel(sources: Mapping[str, bytes], metadata: HandlerMetadata) -> tupl
         f"Metadata-Version: 2.4\nName: {PREFIX}{metadata.name}\nVersion: {version}\nSummary: {metadata.summary}\n"
         f"License-Expression: {metadata.licence}\nRequires-Python: >=3.11\n"
     ).encode()
-    files[f"{dist_info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: treaty\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    files[f"{dist_info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: treaty\nRoot-Is-Purelib: true\nTag: {TAG}\n".encode()
     files[f"{dist_info}/entry_points.txt"] = f"[{GROUP}]\n{metadata.name} = {metadata.entry_point}\n".encode()
     files[f"{dist_info}/RECORD"] = _record(files, f"{dist_info}/RECORD")
-    filename, data = f"{package}-{version}-py3-none-any.whl", write_archive(files)
+    filename, data = f"{package}-{version}-{TAG}.whl", write_archive(files)
     read_wheel(filename, data)
     return filename, data
 
@@ -71,8 +70,5 @@ def _manifest(metadata: HandlerMetadata) -> bytes:
 
 
 def _record(files: Mapping[str, bytes], record: str) -> bytes:
-    rows = [
-        f"{path},sha256={base64.urlsafe_b64encode(sha256(content)).decode().rstrip('=')},{len(content)}"
-        for path, content in sorted(files.items())
-    ]
+    rows = [",".join((path, *record_of(content))) for path, content in sorted(files.items())]
     return "\n".join([*rows, f"{record},,"]).encode() + b"\n"

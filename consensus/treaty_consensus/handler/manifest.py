@@ -173,8 +173,7 @@ def _schema(value: object, where: str) -> Mapping[str, Any]:
     sizes: dict[str, int] = {}
     for name in definitions:
         _definition_size(name, definitions, sizes, (), where)
-    if _size(value, definitions, sizes, (), where) > MAX_SCHEMA_NODES:
-        raise _too_costly(where)
+    _size(value, definitions, sizes, (), where)
     return MappingProxyType(value)
 
 
@@ -190,29 +189,34 @@ def _definition_size(
         raise Refused("handler.schema", f"{where} refers to {name}, which its $defs lack.")
     if name not in sizes:
         sizes[name] = _size(definitions[name], definitions, sizes, (*path, name), where)
-        if sizes[name] > MAX_SCHEMA_NODES:
-            raise _too_costly(where)
     return sizes[name]
 
 
 def _size(value: object, definitions: Mapping[str, object], sizes: dict[str, int], path: tuple[str, ...], where: str) -> int:
     total = 0
     for node in _nodes(value):
-        total += 1
-        if not isinstance(node, dict):
-            continue
-        for keyword in _NO_REFERENCES:
-            if keyword in node:
-                raise Refused("handler.schema", f"{where} uses {keyword}, which handler schemas do not.")
-        if node.get("$schema", _DIALECT) != _DIALECT:
-            raise Refused("handler.schema", f"{where} is not written in {_DIALECT}.")
-        reference = node.get("$ref")
-        if reference is not None:
-            match = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
-            if match is None:
-                raise Refused("handler.schema", f"{where} has a $ref that is not of the form #/$defs/NAME.")
-            total += _definition_size(match[1], definitions, sizes, path, where)
+        total += 1 + (_referred_size(node, definitions, sizes, path, where) if isinstance(node, dict) else 0)
+        if total > MAX_SCHEMA_NODES:
+            raise Refused("handler.schema", f"{where} has more than {MAX_SCHEMA_NODES} nodes with its references written out.")
     return total
+
+
+def _referred_size(
+    node: Mapping[str, object], definitions: Mapping[str, object], sizes: dict[str, int], path: tuple[str, ...], where: str
+) -> int:
+    """Nodes of what a node of a schema refers to; 0 when it refers to nothing."""
+    for keyword in _NO_REFERENCES:
+        if keyword in node:
+            raise Refused("handler.schema", f"{where} uses {keyword}, which handler schemas do not.")
+    if node.get("$schema", _DIALECT) != _DIALECT:
+        raise Refused("handler.schema", f"{where} is not written in {_DIALECT}.")
+    reference = node.get("$ref")
+    if reference is None:
+        return 0
+    match = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
+    if match is None:
+        raise Refused("handler.schema", f"{where} has a $ref that is not of the form #/$defs/NAME.")
+    return _definition_size(match[1], definitions, sizes, path, where)
 
 
 def _nodes(value: object) -> Iterator[object]:
@@ -303,7 +307,3 @@ def _text(value: object, where: str) -> str:
 
 def _malformed(what: str) -> Malformed:
     return Malformed("handler.manifest", f"The handler's {MANIFEST_NAME} is not valid: {what}.")
-
-
-def _too_costly(where: str) -> Refused:
-    return Refused("handler.schema", f"{where} has more than {MAX_SCHEMA_NODES} nodes with its references written out.")

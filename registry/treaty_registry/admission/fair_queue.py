@@ -1,16 +1,16 @@
-"""Turns at the registry's work, one network after another, and how much work it gets done.
+"""Turns at work that few can do at once, one network after another; and how much of it gets done.
 
-Whoever sends one statement must not wait for the thousands of somebody else. So submissions wait in a line for each network, and
-the lines are served in turn. Only as much is in work at a time as this machine finishes in `LATENCY` seconds; that is how long
-the next in turn waits at most, whatever queues behind it. With one line there is nothing to share, and a batch goes in whole.
+An agent that sends one statement must not wait for the thousands of another one. So submissions wait in a line for each network,
+and the lines are served in turn. Only so much is in work at a time: what this machine finishes in `LATENCY` seconds, or `width`.
+A network alone gets three quarters of that, so that the next one to come begins at once.
 
-How much the machine finishes is measured while statements wait: `FairQueue.capacity`, which the quotas follow.
+How much the machine finishes is measured while somebody waits: `FairQueue.capacity`, which the quotas follow.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -27,6 +27,9 @@ LEAST = 32
 PATIENCE = 5.0
 """Seconds that a submission may have to wait. One that would wait longer is sent away at once, which costs nobody anything."""
 MAX_WAITING = 8_192
+RECOVERY = 5.0
+"""Seconds without a wait in which the capacity is taken to double, up to the largest one measured: what once was slow (a flood
+of costly work) must not leave small quotas behind."""
 _WINDOW = 0.5  # seconds over which the work done is measured
 _WEIGHT = 0.3  # of the newest measurement
 _SLOWEST = 10.0
@@ -39,20 +42,26 @@ class _Turn:
 
 
 class FairQueue:
-    """For one event loop. `clock`: monotonic seconds. `capacity`: leaves a second to begin with, until work was measured."""
+    """For one event loop. `clock`: monotonic seconds. `capacity`: leaves a second to begin with, until work was measured.
+    `width`: how many to work on at a time; None follows the capacity."""
 
-    def __init__(self, clock: Callable[[], float], capacity: float = 200.0) -> None:
+    def __init__(self, clock: Callable[[], float], *, capacity: float = 200.0, width: int | None = None) -> None:
         self._clock = clock
-        self._capacity = capacity
+        self._width = width
+        self._measured, self._measured_at = capacity, clock()
+        self._best = capacity
         self._lines: OrderedDict[str, deque[_Turn]] = OrderedDict()  # the line whose turn it is comes first
         self._waiting = 0
-        self._working = 0
+        self._working: Counter[str] = Counter()
         self._window: tuple[float, int] | None = None  # since when leaves wait without a break, and how many were done since
 
     @property
     def capacity(self) -> float:
-        """Leaves a second that this machine brings into the log, as last measured under load."""
-        return self._capacity
+        """Leaves a second that this machine finishes, as last measured under load."""
+        if self._window is not None:
+            return self._measured
+        doublings = min(64.0, (self._clock() - self._measured_at) / RECOVERY)
+        return min(self._best, self._measured * 2**doublings)
 
     @asynccontextmanager
     async def turn(self, source: str, wanted: int, *, begun: bool = False) -> AsyncIterator[int]:
@@ -62,11 +71,12 @@ class FairQueue:
         `begun`: these are the rest of a submission that had a turn already; it is the next of its network. Any other one raises
         `Unavailable` (`quota.busy`) at once when it would wait longer than `PATIENCE`.
         """
-        granted = await self._enter(site_network(source), wanted, begun)
+        network = site_network(source)
+        granted = await self._enter(network, wanted, begun)
         try:
             yield granted
         finally:
-            self._working -= granted
+            self._leave(network, granted)
             self._measure(granted)
             self._serve()
 
@@ -85,37 +95,47 @@ class FairQueue:
             raise
 
     def _check_patience(self, network: str, wanted: int) -> None:
+        line = self._lines.get(network, ())
         if not self._waiting:
             return
-        line = self._lines.get(network, ())
         sharing = len(self._lines) + (0 if line else 1)
         first = min(self._waiting + wanted, (sum(turn.wanted for turn in line) + wanted) * sharing)
-        if first / self._capacity > PATIENCE or self._waiting + wanted > MAX_WAITING:
+        if first / self.capacity > PATIENCE or self._waiting + wanted > MAX_WAITING:
             raise Unavailable(
                 "quota.busy",
-                f"More statements wait here than this registry takes in {PATIENCE:.0f} seconds.",
+                f"More waits here than this registry takes in {PATIENCE:.0f} seconds.",
                 fix="Send again in a while, or send fewer at a time.",
             )
 
     def _serve(self) -> None:
         """Grant turns while there is room for more work."""
-        room = max(LEAST, int(self._capacity * LATENCY))
-        while self._lines and self._working < room:
-            network, line = next(iter(self._lines.items()))
+        room = self._width or max(LEAST, int(self.capacity * LATENCY))
+        share = max(1, room * 3 // 4)
+        while free := room - self._working.total():
+            network = next((network for network in self._lines if self._working[network] < share), None)
+            if network is None or free < 0:
+                break
+            line = self._lines[network]
             turn = line.popleft()
             self._waiting -= turn.wanted
-            granted = min(turn.wanted, room - self._working, QUANTUM if len(self._lines) > 1 else turn.wanted)
+            alone = len(self._lines) == 1
+            granted = min(turn.wanted, free, share - self._working[network], turn.wanted if alone else QUANTUM)
             if line:
                 self._lines.move_to_end(network)
             else:
                 del self._lines[network]
             if not turn.granted.done():  # its submitter may have gone
-                self._working += granted
+                self._working[network] += granted
                 turn.granted.set_result(granted)
         if not self._lines:
             self._window = None
         elif self._window is None:
             self._window = (self._clock(), 0)
+
+    def _leave(self, network: str, granted: int) -> None:
+        self._working[network] -= granted
+        if not self._working[network]:
+            del self._working[network]
 
     def _forget(self, network: str, turn: _Turn) -> None:
         """Take back a turn whose submitter has gone."""
@@ -126,8 +146,8 @@ class FairQueue:
             if not line:
                 del self._lines[network]
         elif turn.granted.done() and not turn.granted.cancelled():
-            self._working -= turn.granted.result()
-            self._serve()
+            self._leave(network, turn.granted.result())
+        self._serve()
 
     def _measure(self, done: int) -> None:
         if self._window is None:
@@ -137,6 +157,7 @@ class FairQueue:
         if elapsed < _WINDOW:
             self._window = (since, before + done)
             return
-        self._capacity += _WEIGHT * ((before + done) / elapsed - self._capacity)
-        self._capacity = max(self._capacity, _SLOWEST)
+        measured = self._measured + _WEIGHT * ((before + done) / elapsed - self._measured)
+        self._measured, self._measured_at = max(measured, _SLOWEST), self._clock()
+        self._best = max(self._best, self._measured)
         self._window = (self._clock(), 0)

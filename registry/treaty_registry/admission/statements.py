@@ -3,8 +3,8 @@
 1. Quota of the sender's network, and everybody's.
 2. Size, canonical form, this log; while the registry is busy, the standing of whom it says it is by; whether it can count at all.
 3. The signature under the author's logged identity, if that identity and its keys are known; then the author's quota.
-4. The checkpoint it has seen; the blobs it names: uploaded, of the digest and size it says, and what its type asks of
-   their content.
+4. Whether only the operator may say this; the checkpoint it has seen; the blobs it names: uploaded, of the digest and size it
+   says, and what its type asks of their content (`content_checker`).
 5. Otherwise, last, because it makes us ask a host that a stranger names: the author's DID document, then 3.
 
 What remains are the rules about the state of the log (`treaty_consensus.admit`), which the sequencer applies. A rejection changes
@@ -16,24 +16,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from treaty_consensus import canonical, statement
+from treaty_consensus.admit import check_operator
 from treaty_consensus.did import Did
 from treaty_consensus.election.principals import SuffixList
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unauthorized
-from treaty_consensus.handler import read_wheel
-from treaty_consensus.kinds import MAX_BUNDLE, Body, Handler, Parameters, Publish, Reputation, blobs_of
-from treaty_consensus.protocol import check_document, parse_card
+from treaty_consensus.kinds import Body, Handler, Parameters, Publish, Reputation, blobs_of
 from treaty_consensus.statement import Statement, Verified
 
 from ..keys import Testimony
 from ..log.gossip import Gossip
+from .content_checker import ContentChecker
+from .contents import check_digests
 from .electors import Electors
 from .identities import Identities
 from .quota import Quota
 from .uploads import Uploads
 from .verifier import Verifier
 
+_OWN = "::"
+"""Stands for this process where an IP address is asked for: the unspecified one, which no sender has."""
 _PARSED_AT_ONCE = 16 * 1024
 """Bytes of leaves that are parsed on the event loop; more go to a thread, so that nobody waits for one large batch."""
 
@@ -53,19 +57,24 @@ class Admission:
         self,
         *,
         origin: str,
+        operator: str,
         quota: Quota,
         electors: Electors,
         identities: Identities,
         gossip: Gossip,
         uploads: Uploads,
+        checker: ContentChecker,
         verifier: Verifier,
     ) -> None:
+        """`origin`: the log's. `operator`: its DID."""
         self._origin = origin
+        self._operator = operator
         self._quota = quota
         self._electors = electors
         self._identities = identities
         self._gossip = gossip
         self._uploads = uploads
+        self._checker = checker
         self._verifier = verifier
 
     def charge(self, source: str | None, count: int) -> bool:
@@ -102,6 +111,7 @@ class Admission:
             raise Refused("blob.size", f"The statement says {blob.size} bytes, {len(data)} came.")
         self._quota.take_upload(source, len(data))
         await self._authenticate(signed, source)
+        self._checker.prepare()  # it starts while the rest of the blobs arrive
         if await asyncio.to_thread(canonical.hex_digest, data) != sha256:
             raise Malformed("blob.digest", f"The SHA-256 of these bytes is not {sha256}.")
         return await self._uploads.hold(sha256, data)
@@ -125,9 +135,17 @@ class Admission:
 
     async def _admit(self, signed: Statement, source: str | None) -> Verified:
         verified = await self._verify_as_known(signed, source)
+        check_operator(signed, self._operator)
         await self._gossip.check(signed.body)
-        await self._check_contents(signed.body)
-        return verified or await self._verify_after_learning(signed, source)
+        match signed.body:
+            case Publish() | Handler() as body:
+                await self._checker.check(body, partial(self._uploads.present, blobs_of(body)), source or _OWN)
+                return verified or await self._verify_after_learning(signed, source)
+            case body:
+                # What only the operator says may name 128 MiB. None of it is read before the operator's signature has verified.
+                verified = verified or await self._verify_after_learning(signed, source)
+                await self._check_own(body)
+                return verified
 
     async def _authenticate(self, signed: Statement, source: str | None) -> Verified:
         return await self._verify_as_known(signed, source) or await self._verify_after_learning(signed, source)
@@ -158,36 +176,27 @@ class Admission:
             self._quota.take_of(did, source)
         return verified
 
-    async def _check_contents(self, body: Body) -> None:
+    async def _check_own(self, body: Body) -> None:
+        """Check what a statement names that the operator signed."""
         named = blobs_of(body)
         if named:
             contents = await self._uploads.present(named)
-            await asyncio.to_thread(check_contents, body, contents)
+            await asyncio.to_thread(check_digests, contents)
+            if isinstance(body, Parameters):
+                await asyncio.to_thread(check_anchors, body, contents)
 
 
-def check_contents(body: Body, contents: Mapping[str, bytes]) -> None:
-    """Check the blobs that a statement names, by digest, against what its type asks of them. CPU-bound.
+def check_anchors(parameters: Parameters, contents: Mapping[str, bytes]) -> None:
+    """Check the anchors of an open electorate by the suffix list that its parameters name, which is in `contents`. CPU-bound.
 
-    Raises `Malformed`, `TooLarge` or `Refused`; `Malformed("blob.digest")` when bytes are not those of their digest.
+    Raises `Malformed` (`parameters.suffix-list`) or `Refused` (`parameters.anchors`).
     """
-    for digest, data in contents.items():
-        if canonical.hex_digest(data) != digest:
-            raise Malformed("blob.digest", f"The stored bytes of {digest} are damaged.", fix="Upload the blob again.")
-    match body:
-        case Publish():
-            check_document(contents[body.document.sha256])
-            parse_card(contents[body.card.sha256])
-        case Handler():
-            package = read_wheel(body.filename, contents[body.wheel.sha256])
-            said = package.manifest.protocol_uri, package.manifest.protocol_hash, str(package.entry_point)
-            if said != (body.uri, body.document, body.entry_point):
-                raise Refused("handler.mismatch", "The wheel is for another protocol, or has another entry point.")
-            canonical.parse_json(contents[body.bundle.sha256], limit=MAX_BUNDLE, what="Sigstore bundle")
-        case Parameters(reputation=Reputation() as terms):
-            suffixes = SuffixList(contents[terms.suffix_list.sha256])
-            for anchor in terms.anchors:
-                if not suffixes.is_registrable(anchor):
-                    raise Refused("parameters.anchors", f"The anchor {anchor} is not a registrable domain by its suffix list.")
+    if not isinstance(parameters.reputation, Reputation):
+        return
+    suffixes = SuffixList(contents[parameters.reputation.suffix_list.sha256])
+    for anchor in parameters.reputation.anchors:
+        if not suffixes.is_registrable(anchor):
+            raise Refused("parameters.anchors", f"The anchor {anchor} is not a registrable domain by its suffix list.")
 
 
 def _parse_all(leaves: Sequence[bytes]) -> list[Statement | TreatyError]:

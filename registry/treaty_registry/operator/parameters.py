@@ -25,7 +25,7 @@ from treaty_consensus.errors import Malformed, TooLarge
 from treaty_consensus.facts import LOG, LogFact
 from treaty_consensus.kinds import MAX_SUFFIX_LIST, Blob, Parameters
 
-from ..admission.statements import check_contents
+from ..admission.statements import check_anchors
 from ..log.tables import read_fact, read_leaves
 from ..storage.postgres import Pool
 from .schedule import Timetable, read_timetable
@@ -47,7 +47,7 @@ class Draft(msgspec.Struct, frozen=True):
     def check(self) -> None:
         """Raise what admission would: `Malformed`, `TooLarge` or `Refused`."""
         self.parameters.check()
-        check_contents(self.parameters, self.blobs)
+        check_anchors(self.parameters, self.blobs)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,170 @@
+"""The files of a package's `.dist-info/` folder: what build tools write there, read strictly and in one pass.
+
+    METADATA            at most 64 KiB: core metadata, with a README behind the headers
+    WHEEL               at most 1 KiB: Wheel-Version, Root-Is-Purelib and Tag, once each, and Generator at will
+    entry_points.txt    at most 1 KiB: the line `[treaty.handlers]`, then one line `NAME = MODULE:ATTRIBUTE`
+    top_level.txt       the package's name, where the file is there
+    RECORD              one line `PATH,sha256=DIGEST,SIZE` a file, in any order, and `PATH,,` for itself
+    licenses/           anything
+
+All but the licences are plain text (`text`). Headers are `Name: value` lines; a line that begins with a space or tab goes on
+with the value before it. Names are read without regard to case, and one that is not core metadata is refused: a reader that
+knows it might do something else. Nothing here takes more than one look at each line.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+
+from ..canonical import sha256
+from ..errors import Malformed, Refused, TooLarge
+from .archive import MAX_FILES
+from .paths import MAX_NAME
+
+GROUP = "treaty.handlers"
+
+MAX_METADATA = 64 * 1024
+"""Room for a README. What Treaty builds has 300 bytes."""
+MAX_WHEEL_FILE = 1024
+"""Five lines; Generator is a tool's name and version."""
+MAX_ENTRY_POINTS = 1024
+"""Two lines: a name of 64 characters, and a module's, which is a path of the archive, with an attribute."""
+MAX_RECORD = MAX_FILES * (MAX_NAME + 64)
+"""One line a file: its path, `,sha256=` with 43 characters, a comma, seven digits and a line end."""
+
+_CAPS = {
+    "METADATA": MAX_METADATA,
+    "WHEEL": MAX_WHEEL_FILE,
+    "RECORD": MAX_RECORD,
+    "entry_points.txt": MAX_ENTRY_POINTS,
+    "top_level.txt": MAX_NAME,
+}
+_ONCE = re.compile(
+    "metadata-version|name|version|summary|description(?:-content-type)?|keywords|home-page|download-url|author(?:-email)?|"
+    "maintainer(?:-email)?|license(?:-expression)?|requires-python"
+)
+_REPEATED = re.compile(
+    "dynamic|platform|supported-platform|license-file|classifier|requires-dist|requires-external|project-url|provides-extra|"
+    "provides-dist|obsoletes-dist|requires|provides|obsoletes|import-name|import-namespace"
+)
+_HEADER = re.compile(r"([A-Za-z][A-Za-z-]*):[ \t]*(.*)")
+_ENTRY_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+_ENTRY_VALUE = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
+_ENTRY = re.compile(rf"({_ENTRY_NAME})[ \t]*=[ \t]*({_ENTRY_VALUE})")
+_COMMANDS = ("[console_scripts]", "[gui_scripts]")
+
+
+def check_place(path: str, rest: str, size: int) -> None:
+    """Check that a file may lie in the folder, at `rest` below it, and its size, before anything of it is parsed.
+
+    Raises `Refused` (`handler.dist-info`) or `TooLarge` (`handler.too-large`).
+    """
+    if rest not in _CAPS and not rest.startswith("licenses/"):
+        raise Refused("handler.dist-info", f"{path} has no place in a handler package.")
+    if size > _CAPS.get(rest, size):
+        raise TooLarge("handler.too-large", f"{path} has at most {_CAPS[rest]} bytes, this one has {size}.")
+
+
+def is_plain(rest: str) -> bool:
+    """Whether the file at `rest` below the folder must be plain text."""
+    return rest in _CAPS
+
+
+def check_record(text: str, record: str, files: Mapping[str, bytes]) -> None:
+    """Check that RECORD, at the path `record`, lists exactly these files. Raises `Malformed` (`handler.record`) or `Refused`
+    (`handler.record`, `handler.record-hash`)."""
+    listed: dict[str, tuple[str, str]] = {}
+    for line in text.removesuffix("\n").split("\n"):
+        path, *rest = line.split(",")
+        if len(rest) != 2 or path in listed:
+            raise Malformed("handler.record", "A line of RECORD is not PATH,HASH,SIZE, or a path occurs twice.")
+        listed[path] = (rest[0], rest[1])
+    if listed.keys() != files.keys():
+        odd = min(listed.keys() ^ files.keys())
+        raise Refused("handler.record", f"RECORD and the archive do not list the same files: {ascii(odd)[:240]}.")
+    for path, said in listed.items():
+        if said != (("", "") if path == record else record_of(files[path])):
+            raise Refused("handler.record-hash", f"{path} is not what RECORD says.")
+
+
+def record_of(content: bytes) -> tuple[str, str]:
+    """The second and third field of a file's line in RECORD."""
+    digest = base64.urlsafe_b64encode(sha256(content)).decode("ascii").rstrip("=")
+    return f"sha256={digest}", str(len(content))
+
+
+def check_wheel_file(text: str) -> None:
+    """Check what WHEEL says. Raises `Refused` (`handler.wheel`)."""
+    headers = _headers(text.rstrip("\n"), "handler.wheel")
+    said = {name: values for name, values in headers.items() if name != "generator"}
+    version = said.pop("wheel-version", [])
+    if len(version) != 1 or not re.fullmatch(r"1\.[0-9]{1,3}", version[0]):
+        raise Refused("handler.wheel", "WHEEL says no version 1.x.")
+    if said != {"root-is-purelib": ["true"], "tag": ["py3-none-any"]}:
+        raise Refused("handler.wheel", "WHEEL says something else than purelib, py3-none-any.")
+
+
+def check_metadata(text: str, name: str, version: str) -> None:
+    """Check that METADATA is of this distribution, and that it needs no other. `name`: in normal form, with dashes.
+
+    Raises `Malformed` (`handler.metadata`) or `Refused` (`handler.metadata`, `handler.requires`).
+    """
+    headers = _headers(text.partition("\n\n")[0].rstrip("\n"), "handler.metadata")
+    for field, values in headers.items():
+        if not _REPEATED.fullmatch(field) and not (_ONCE.fullmatch(field) and len(values) == 1):
+            raise Malformed("handler.metadata", f"METADATA has {ascii(field)[:80]} twice, or it is no field of core metadata.")
+    if not re.fullmatch(r"[12]\.[0-9]", "".join(headers.get("metadata-version", []))):
+        raise Malformed("handler.metadata", "METADATA says no version 1.x or 2.x.")
+    said = re.sub(r"[-_.]+", "-", "".join(headers.get("name", []))).lower()
+    if said != name or headers.get("version") != [version]:
+        raise Refused("handler.metadata", "METADATA and the file name differ in name or version.")
+    package = name.replace("-", "_")
+    if any(value != package for value in headers.get("import-name", [])) or "import-namespace" in headers:
+        raise Refused("handler.metadata", f"METADATA names another module than {package}.")
+    if headers.keys() & {"requires-dist", "requires-external", "requires"}:
+        raise Refused(
+            "handler.requires",
+            "A handler package requires no other distribution.",
+            fix="Use the standard library and treaty_handler; the sandbox holds nothing else.",
+        )
+
+
+def check_top_level(text: str, package: str) -> None:
+    """Check that top_level.txt names the one package. Raises `Refused` (`handler.top-level`)."""
+    if text.strip("\n") != package:
+        raise Refused("handler.top-level", f"top_level.txt names something else than {package}.")
+
+
+def parse_entry_point(text: str) -> tuple[str, str, str]:
+    """Name, module and attribute of the one entry point. Raises `Refused` (`handler.script`, `handler.entry-point`) or
+    `Malformed` (`handler.entry-point`)."""
+    lines = [line for line in (line.rstrip(" \t") for line in text.split("\n")) if line]
+    for command in _COMMANDS:
+        if command in lines:
+            raise Refused("handler.script", f"entry_points.txt installs a command ({command}).")
+    if len(lines) != 2 or lines[0] != f"[{GROUP}]":
+        raise Refused("handler.entry-point", f"entry_points.txt is not one group {GROUP} with one entry.")
+    match = _ENTRY.fullmatch(lines[1])
+    if match is None:
+        raise Malformed("handler.entry-point", "The entry point is not of the form NAME = MODULE:ATTRIBUTE.")
+    module, _, attribute = match[2].partition(":")
+    return match[1], module, attribute
+
+
+def _headers(text: str, code: str) -> dict[str, list[str]]:
+    """Name, in lower case, to its values in order. Raises `Malformed` with this code."""
+    headers: dict[str, list[str]] = {}
+    values: list[str] = []
+    for line in text.split("\n"):
+        if values and line[:1] in (" ", "\t") and line.strip(" \t"):
+            if not values[-1].endswith("\n"):  # which no value does that is looked at here, so this alone is kept of the rest
+                values[-1] += "\n"
+            continue
+        match = _HEADER.fullmatch(line)
+        if match is None:
+            raise Malformed(code, f"{ascii(line)[:80]} is no line of the form Name: value.")
+        values = headers.setdefault(match[1].lower(), [])
+        values.append(match[2])
+    return headers

@@ -1,0 +1,122 @@
+"""The program of a process that checks contents, and the frames it speaks.
+
+Standard input is a stream socket. A frame is its length (4 bytes, big-endian) and as many bytes of MessagePack:
+
+    job       {"kind": "publish" or "handler", "body": the statement's body, "contents": {SHA-256: bytes}}
+    verdict   {"type": "accepted"}, or {"type": "rejected", "family", "code", "message", "fix"}: the error that the check raised
+
+One verdict answers one job. The process limits itself, so that it ends even when nobody is left to end it: its memory once, and
+for each job its processor time (SIGPROF) and its time (SIGALRM). These signals end it in the middle of whatever it does. It ends
+with status `EXHAUSTED` when its memory is used up, and when its socket is closed. It starts with no environment, and no
+descriptor but the socket and /dev/null.
+
+This bounds what a check costs. It is no sandbox: a process that is taken over by what it reads has its user's rights.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import sys
+from typing import Annotated, Literal
+
+import msgspec
+
+from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
+from treaty_consensus.kinds import Handler, Publish
+
+from .contents import check_contents
+
+HEADER = 4
+MAX_VERDICT = 256 * 1024
+"""Two texts of `errors.MAX_TEXT` characters, each escaped."""
+EXHAUSTED = 77
+FAMILIES: dict[str, type[TreatyError]] = {"Malformed": Malformed, "TooLarge": TooLarge, "Refused": Refused}
+
+_NICE = 5  # checking gives way to serving, which the parent does
+_KINDS: dict[str, type[Publish | Handler]] = {"publish": Publish, "handler": Handler}
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A statement's body, still encoded, and the bytes that it names."""
+
+    kind: Literal["publish", "handler"]
+    body: msgspec.Raw
+    contents: dict[str, bytes]
+
+
+class Accepted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="accepted"):
+    """The contents are what the statement's type asks for."""
+
+
+class Rejected(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="rejected"):
+    """The error that says why they are not. `family`: the name of its class."""
+
+    family: Literal["Malformed", "TooLarge", "Refused"]
+    code: Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9-]+(\.[a-z0-9-]+)+\Z", max_length=64)]
+    message: str
+    fix: str
+
+    @property
+    def error(self) -> TreatyError:
+        """The error."""
+        return FAMILIES[self.family](self.code, self.message, fix=self.fix)
+
+
+def encode_job(body: Publish | Handler, contents: dict[str, bytes]) -> bytes:
+    """The frame of a job."""
+    kind: Literal["publish", "handler"] = "publish" if isinstance(body, Publish) else "handler"
+    return _frame(Job(kind, msgspec.Raw(msgspec.msgpack.encode(body)), contents))
+
+
+def decode_verdict(payload: bytes) -> Accepted | Rejected:
+    """The verdict in the payload of a frame. Raises `msgspec.DecodeError`, also when it is of another form."""
+    return msgspec.msgpack.decode(payload, type=Accepted | Rejected)
+
+
+def main() -> None:
+    """Answer jobs until the socket is closed. Arguments: seconds of processor time and of time for a job, bytes of memory."""
+    processor, patience, memory = float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    os.nice(_NICE)
+    with socket.socket(fileno=0) as channel:
+        try:
+            while (payload := _receive(channel)) is not None:
+                signal.setitimer(signal.ITIMER_PROF, processor)
+                signal.setitimer(signal.ITIMER_REAL, patience)
+                verdict = _judge(payload)
+                signal.setitimer(signal.ITIMER_PROF, 0)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                channel.sendall(_frame(verdict))
+        except MemoryError:
+            os._exit(EXHAUSTED)
+
+
+def _judge(payload: bytes) -> Accepted | Rejected:
+    job = msgspec.msgpack.decode(payload, type=Job)
+    body = msgspec.msgpack.decode(job.body, type=_KINDS[job.kind])
+    try:
+        check_contents(body, job.contents)
+    except (Malformed, TooLarge, Refused) as error:
+        family = next(name for name, kind in FAMILIES.items() if isinstance(error, kind))
+        return Rejected(family, error.code, error.message, error.fix)  # type: ignore[arg-type]  # the names of FAMILIES
+    return Accepted()
+
+
+def _frame(message: msgspec.Struct) -> bytes:
+    payload = msgspec.msgpack.encode(message)
+    return len(payload).to_bytes(HEADER, "big") + payload
+
+
+def _receive(channel: socket.socket) -> bytes | None:
+    """The payload of the next frame; None when the other end is closed."""
+    header = channel.recv(HEADER, socket.MSG_WAITALL)
+    if len(header) < HEADER:
+        return None
+    size = int.from_bytes(header, "big")
+    payload = channel.recv(size, socket.MSG_WAITALL)
+    return payload if len(payload) == size else None

@@ -1,0 +1,254 @@
+"""Checking contents in processes with limits: what they cost, how they end, and who comes when."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+from handler_packages import DIST_INFO, FILENAME, PACKAGE, URI, metadata, with_record, zipped
+from registries import blob
+
+from treaty_consensus import kinds
+from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unavailable
+from treaty_consensus.handler import build_wheel, read_wheel
+from treaty_registry.admission import content_worker
+from treaty_registry.admission.content_checker import ContentChecker
+from treaty_registry.admission.content_process import ContentLimits
+from treaty_registry.admission.contents import check_contents
+
+_, SMALL = build_wheel({"__init__.py": b"handler = 1\n"}, metadata())
+_, LARGE = build_wheel({"__init__.py": b"handler = 1\n", "table.py": b"# a comment\n" * 160_000}, metadata())
+FILES = dict(read_wheel(FILENAME, SMALL).files)
+DOCUMENT, CARD = b"# Probe\n", b'{"summary":"","title":"Probe"}'
+
+
+def handler(wheel: bytes, bundle: bytes = b"{}", **changes: str) -> tuple[kinds.Handler, dict[str, bytes]]:
+    fields = {"uri": URI, "document": "0" * 64, "filename": FILENAME, "entry_point": f"{PACKAGE}:handler", **changes}
+    body = kinds.Handler(**fields, wheel=blob(wheel), bundle=blob(bundle))
+    return body, {body.wheel.sha256: wheel, body.bundle.sha256: bundle}
+
+
+def publish(document: bytes, card: bytes) -> tuple[kinds.Publish, dict[str, bytes]]:
+    body = kinds.Publish(URI, "probe", blob(document), blob(card), "negotiated")
+    return body, {body.document.sha256: document, body.card.sha256: card}
+
+
+async def check(
+    checker: ContentChecker, job: tuple[kinds.Publish | kinds.Handler, Mapping[str, bytes]], source: str = "192.0.2.1"
+) -> None:
+    async def load() -> Mapping[str, bytes]:
+        return job[1]
+
+    await checker.check(job[0], load, source)
+
+
+def children() -> set[int]:
+    """The processes that this one started and that are not gone yet."""
+    tasks = Path("/proc/self/task").glob("*/children")
+    return {int(pid) for task in tasks for pid in task.read_text().split()}
+
+
+@pytest.fixture
+async def checker() -> AsyncIterator[ContentChecker]:
+    checker = ContentChecker(processes=2)
+    yield checker
+    await checker.close()
+
+
+JOBS = [
+    handler(SMALL),
+    handler(LARGE),
+    publish(DOCUMENT, CARD),
+    handler(b"PK"),
+    handler(SMALL, b"[" * 50_000),
+    handler(SMALL, b'{"a":1,"a":2}'),
+    handler(SMALL, entry_point="elsewhere:handler"),
+    handler(SMALL, filename="other.whl"),
+    handler(zipped(with_record({**FILES, f"{DIST_INFO}/entry_points.txt": b"[treaty.handlers]\n" + b"x\n" * 4_000_000}), 8)),
+    handler(zipped(with_record({**FILES, f"{PACKAGE}/a.py": b"# coding: utf-7\n"}))),
+    handler(zipped({**FILES, f"{PACKAGE}/manifest.json": '{"interface": "\u202e\\n"}'.encode()})),
+    publish(b"\xff", CARD),
+    publish(DOCUMENT, b'{"title": "Probe"}'),
+    publish(b"x" * (256 * 1024 + 1), CARD),
+]
+
+
+@pytest.mark.parametrize("job", JOBS, ids=range(len(JOBS)))
+async def test_a_process_says_what_the_check_itself_says(
+    checker: ContentChecker, job: tuple[kinds.Publish | kinds.Handler, dict[str, bytes]]
+) -> None:
+    expected: TreatyError | None = None
+    try:
+        check_contents(*job)
+    except TreatyError as error:
+        expected = error
+    if expected is None:
+        await check(checker, job)
+        return
+    with pytest.raises(TreatyError) as caught:
+        await check(checker, job)
+    said = caught.value
+    assert isinstance(expected, type(said)) and type(said) in (Malformed, TooLarge, Refused)
+    assert (said.code, said.message, said.fix) == (expected.code, expected.message, expected.fix)
+
+
+@pytest.mark.parametrize("limits", [ContentLimits(processor=0.003), ContentLimits(memory=1024 * 1024)], ids=["time", "memory"])
+async def test_what_costs_too_much_is_refused_and_the_next_is_checked(limits: ContentLimits) -> None:
+    checker = ContentChecker(limits, processes=1)
+    for _ in range(2):
+        with pytest.raises(Refused) as caught:
+            await check(checker, handler(LARGE))
+        assert caught.value.code == "content.too-costly"
+    await checker.close()
+    patient = ContentChecker(processes=1)
+    await check(patient, handler(LARGE))
+    await patient.close()
+    assert not children()
+
+
+async def test_a_process_that_hangs_costs_one_answer() -> None:
+    checker = ContentChecker(ContentLimits(patience=1), processes=1)
+    checker.prepare()
+    (pid,) = children()
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(Unavailable) as caught:
+        await check(checker, publish(DOCUMENT, CARD))
+    assert caught.value.code == "content.unchecked"
+    assert not children()
+    checked = False
+    for _ in range(60):  # a busy machine may not start the next one within a second
+        with suppress(Unavailable):
+            await check(checker, publish(DOCUMENT, CARD))
+            checked = True
+            break
+    assert checked
+    await checker.close()
+    assert not children()
+
+
+async def test_a_process_that_died_is_replaced(checker: ContentChecker) -> None:
+    await check(checker, publish(DOCUMENT, CARD))
+    (pid,) = children()
+    os.kill(pid, signal.SIGKILL)
+    assert ends(pid)
+    await check(checker, publish(DOCUMENT, CARD))
+    assert len(children() - {pid}) == 1
+
+
+async def test_closing_ends_what_is_under_way_at_once() -> None:
+    checker = ContentChecker(ContentLimits(patience=300), processes=1)
+    await check(checker, publish(DOCUMENT, CARD))
+    (pid,) = children()
+    os.kill(pid, signal.SIGSTOP)  # as slow as can be
+    waiting = [asyncio.create_task(check(checker, publish(DOCUMENT, CARD))) for _ in range(5)]
+    await asyncio.sleep(0.05)
+    async with asyncio.timeout(30):
+        await checker.close()
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {outcome.code for outcome in outcomes if isinstance(outcome, Unavailable)} == {"content.unchecked"}
+    assert len(outcomes) == 5 and not children()
+    with pytest.raises(Unavailable):
+        await check(checker, publish(DOCUMENT, CARD))
+    checker.prepare()
+    assert not children()
+
+
+async def test_a_caller_that_goes_away_costs_no_process(checker: ContentChecker) -> None:
+    await check(checker, publish(DOCUMENT, CARD))
+    before = children()
+    for _ in range(20):
+        task = asyncio.create_task(check(checker, handler(SMALL)))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await check(checker, handler(SMALL))
+    assert before <= children()
+    await asyncio.gather(*(check(checker, handler(SMALL)) for _ in range(8)))  # every turn was given back
+
+
+async def test_a_process_has_nothing_of_its_parent_but_the_socket(
+    checker: ContentChecker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TREATY_SECRET", "hidden")
+    with Path(os.devnull).open() as inherited:  # noqa: ASYNC230
+        os.set_inheritable(inherited.fileno(), True)
+        await check(checker, publish(DOCUMENT, CARD))
+    (pid,) = children()
+    process = Path(f"/proc/{pid}")
+    assert (process / "environ").read_bytes() == b""
+    targets = sorted(str(descriptor.readlink()) for descriptor in (process / "fd").iterdir())
+    assert targets[:2] == [os.devnull] * 2 and targets[2].startswith("socket:") and len(targets) == 3
+    limits = (process / "limits").read_text()
+    assert f"{ContentLimits().memory}" in limits
+
+
+def test_a_process_ends_when_its_parent_is_killed() -> None:
+    program = (
+        "import os, time\n"
+        "from pathlib import Path\n"
+        "from treaty_registry.admission.content_process import ContentLimits, ContentProcess\n"
+        "process = ContentProcess.start(ContentLimits())\n"
+        "print(Path('/proc/self/task', str(os.getpid()), 'children').read_text(), flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    parent.kill()
+    assert ends(pid)
+    parent.communicate()
+
+
+@pytest.mark.parametrize(
+    ("processor", "patience", "ending"), [(60, 0.003, signal.SIGALRM), (0.003, 60, signal.SIGPROF)], ids=["alarm", "processor"]
+)
+def test_a_process_ends_itself_when_a_job_takes_too_long(processor: float, patience: float, ending: signal.Signals) -> None:
+    ours, theirs = socket.socketpair()
+    program = "from treaty_registry.admission.content_worker import main; main()"
+    arguments = [str(processor), str(patience), str(ContentLimits().memory)]
+    with ours, theirs, subprocess.Popen([sys.executable, "-c", program, *arguments], stdin=theirs.fileno()) as process:
+        ours.sendall(content_worker.encode_job(*handler(LARGE)))
+        assert process.wait(60) == -ending
+
+
+def ends(pid: int) -> bool:
+    """Wait for the end of a process, which may be another's child."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], 60)[0])
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"\xc1",
+        pickle.dumps(Refused("a.b", "c")),
+        msgspec.msgpack.encode({"type": "done"}),
+        msgspec.msgpack.encode({"type": "accepted", "more": 1}),
+        msgspec.msgpack.encode({"type": "rejected", "family": "Unavailable", "code": "a.b", "message": "", "fix": ""}),
+        msgspec.msgpack.encode({"type": "rejected", "family": "Refused", "code": "a.b\nc", "message": "", "fix": ""}),
+        msgspec.msgpack.encode({"type": "rejected", "family": "Refused", "code": "a.b", "message": b"", "fix": ""}),
+        msgspec.msgpack.encode({"type": "rejected", "family": "Refused", "code": "a.b", "message": ""}),
+        msgspec.msgpack.encode({"type": "accepted"}) + b"\0",
+    ],
+)
+def test_a_verdict_of_another_form_is_none(said: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        content_worker.decode_verdict(said)
