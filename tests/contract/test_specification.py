@@ -43,14 +43,17 @@ from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import archive, manifest, wheel
 from treaty_consensus.log import equivocation, note, proof, witness
 from treaty_consensus.log.merkle import leaf_hash
-from treaty_registry.admission import quota, uploads
+from treaty_registry.admission import fair_queue, quota, uploads
 from treaty_registry.catalogue import queries, search, standing
+from treaty_registry.connections import ConnectionLimits
 from treaty_registry.problems import problem_of
 from treaty_registry.routes import blobs, requests, statements
 from treaty_registry.serving import fast_path, topics
 from treaty_registry.serving.bundles import MAX_TOPIC_PROTOCOLS
+from treaty_registry.settings import Quotas
 from treaty_registry.sigstore_authority import ca, rekor, timestamps
 
+CONNECTIONS = ConnectionLimits()
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "specification"
 SOURCES = ("consensus", "client", "registry")
@@ -175,6 +178,9 @@ CAPS = {
         *(search.MAX_QUERY, search.MAX_QUERY_TERMS, queries.MAX_PAGE, queries.MAX_VERSIONS, topics.MAX_TOPICS),
         *(standing.MAX_SPEAKERS, standing.MAX_RANKED, standing.MAX_CREDITS, quota.MAX_FACTOR),
         *(ca.MAX_REQUEST, timestamps.MAX_QUERY, rekor.MAX_REQUEST, sigstore_token.MAX_TOKEN, sigstore_token.MAX_LIFETIME),
+        *(CONNECTIONS.silent, CONNECTIONS.unanswered, CONNECTIONS.stalled, CONNECTIONS.idle, CONNECTIONS.least_rate),
+        *(CONNECTIONS.per_address, CONNECTIONS.total, fair_queue.QUANTUM, int(fair_queue.PATIENCE)),
+        *(int(Quotas().strangers_prefix.burst), int(Quotas().strangers.burst), int(Quotas().uploads.burst)),
     ],
     "home.md": [
         identity.MAX_FILE,

@@ -19,8 +19,8 @@ from ..storage.postgres import Pool
 
 _MOST_GRANTS = 256
 _GRANTS = "select namespace from grants where grantee = $1 and namespace not like '%:%' order by index limit $2"
-"""Anybody can grant to anybody: a did:key its own namespace, for nothing, and a DID with a path that path. Neither is a domain, and
-they must not crowd out the grant of one. The limit bounds the work for one statement."""
+"""Anybody can grant to anybody: a did:key its own namespace, for nothing, and a DID with a path that path. Neither is a domain,
+and they must not crowd out the grant of one. The limit bounds the work for one statement."""
 _FIX = "Sign with the DID of a domain of your own (did:wba:DOMAIN), or with one that its owner has granted the domain to."
 
 
