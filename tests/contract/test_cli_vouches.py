@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from http_api import free_port, serving
-from registries import TOPIC, Web, contents
+from registries import TOPIC, Web, contents, publication, publish
 from signers import Signer
 
 from treaty_client.cli import main
@@ -57,6 +57,7 @@ async def test_an_agent_that_could_never_count_is_told_why(
     async with serving(registry, free_port()) as url:
         await asyncio.to_thread(main, ["trust", "add", f"{url}#{registry.log_key}", *home])
         await asyncio.to_thread(main, ["identity", "new", *home])
+        await publish(registry, alice, publication(alice))
         before = await contents(registry)
         for command in (["vouch", alice.did], ["vote", TOPIC, "none"]):
             capsys.readouterr()

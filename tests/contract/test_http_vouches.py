@@ -50,7 +50,7 @@ async def test_a_vouch_out_of_turn_or_for_oneself_changes_nothing(
     for body, status, code in [
         (kinds.Vouch(CAROL.did, 0, withdrawn=True), 409, "vouch.seq"),
         (kinds.Vouch(CAROL.did, 2), 409, "vouch.seq"),
-        (kinds.Vouch(alice.did, 1), 422, "vouch.self"),
+        (kinds.Vouch(alice.did, 1), 422, "electorate.one-principal"),
     ]:
         async with unchanged(registry):
             problem(await post(api, alice.statement(body)), status, code)
