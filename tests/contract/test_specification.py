@@ -178,8 +178,8 @@ CAPS = {
         *(search.MAX_QUERY, search.MAX_QUERY_TERMS, queries.MAX_PAGE, queries.MAX_VERSIONS, topics.MAX_TOPICS),
         *(standing.MAX_SPEAKERS, standing.MAX_RANKED, standing.MAX_CREDITS, quota.MAX_FACTOR),
         *(ca.MAX_REQUEST, timestamps.MAX_QUERY, rekor.MAX_REQUEST, sigstore_token.MAX_TOKEN, sigstore_token.MAX_LIFETIME),
-        *(CONNECTIONS.silent, CONNECTIONS.unanswered, CONNECTIONS.stalled, CONNECTIONS.idle, CONNECTIONS.least_rate),
-        *(CONNECTIONS.per_address, CONNECTIONS.total, fair_queue.QUANTUM, int(fair_queue.PATIENCE)),
+        *(int(CONNECTIONS.silent), int(CONNECTIONS.unanswered), int(CONNECTIONS.stalled), int(CONNECTIONS.idle)),
+        *(CONNECTIONS.least_rate, CONNECTIONS.per_address, CONNECTIONS.total, fair_queue.QUANTUM, int(fair_queue.PATIENCE)),
         *(int(Quotas().strangers_prefix.burst), int(Quotas().strangers.burst), int(Quotas().uploads.burst)),
     ],
     "home.md": [
