@@ -1,24 +1,34 @@
-"""What the registries of the scenes hold: protocols, many of them, votes, and a decision."""
+"""What the registries of the scenes hold: protocols, many of them, votes, and a decision.
+
+A did:key has no vote. The voters of a scene have domains, and the log knows them before it is served: fetching their documents is
+no part of a vote, and no scene has thousands of web servers.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from treaty_client.identity import Identity
 from treaty_client.network.hosts import Network
+from treaty_client.network.resolver import DidDocument, read_did_document
 from treaty_client.project import load_project
 from treaty_client.publish import Publisher
 from treaty_client.registries.api import MAX_BATCH, RegistryClient
 from treaty_client.registries.trust import TrustedRegistries, parse_registry_name
-from treaty_consensus.canonical import hex_digest
+from treaty_consensus.canonical import dumps, hex_digest
+from treaty_consensus.did import Did
 from treaty_consensus.kinds import NONE, Ballot, Blob, Grant, Publish
 from treaty_consensus.protocol import Card
 from treaty_consensus.statement import Statement
 from treaty_registry.operator.control import ask
+from treaty_registry.registry import Registry as RunningRegistry
+from treaty_registry.settings import Settings
 
 from .servers import REPOSITORY, Registry, SceneFailed
 
@@ -26,14 +36,39 @@ PRODUCT_INFO = REPOSITORY / "protocols" / "product-info"
 TOPIC = "commerce/product-info"
 
 
+@dataclass
+class Voter:
+    """A DID with a domain, and how often it has voted in each topic."""
+
+    identity: Identity
+    cast: Counter[str] = field(default_factory=Counter)
+
+
+def make_voters(number: int) -> list[Voter]:
+    """So many, each with a domain of its own."""
+    return [Voter(Identity.create(f"voter-{index}.example")) for index in range(number)]
+
+
+async def introduce(voters: Sequence[Voter], data: Path, origin: str) -> None:
+    """Make the log `origin` in the empty directory `data`, and have it know the DIDs of these voters."""
+    documents = {voter.identity.did: dumps(voter.identity.did_document()) for voter in voters}
+
+    async def resolve(did: Did) -> DidDocument:
+        return read_did_document(did, documents[did.text])
+
+    async with RunningRegistry.open(Settings(data, origin=origin), resolve=resolve) as opened:
+        await asyncio.gather(*map(opened.authentication_keys, documents))
+
+
 @dataclass(frozen=True)
 class Author:
-    """Who publishes: a did:key at one registry."""
+    """Who publishes: a did:key at one registry. `voters`: who votes there."""
 
     registry: Registry
     identity: Identity
     client: RegistryClient
     publisher: Publisher
+    voters: Sequence[Voter] = ()
 
     async def publish(self, version: str) -> str:
         """Publish that version of the first-party protocol, handler and attestation included; its URI."""
@@ -53,12 +88,19 @@ class Author:
         await self.log(statements)
         return paths
 
-    async def votes(self, number: int, choices: Sequence[str]) -> list[Statement]:
-        """As many signed votes, each by a DID of its own, that have seen the newest checkpoint; first choice first."""
+    async def votes(self, number: int, choices: Sequence[str], topic: str = TOPIC) -> list[Statement]:
+        """As many signed votes, each the next of another voter, that have seen the newest checkpoint; first choice first. All of
+        them have to be logged before the next ones in this topic."""
         note = (await self.client.checkpoint()).decode()
-        ballot = Ballot(TOPIC, 0, tuple((choice,) for choice in (*choices, NONE)), note)
-        voters = [Identity.create() for _ in range(number)]
-        return [voter.statement(ballot, log=self.registry.origin, issued=_now()) for voter in voters]
+        tiers = tuple((choice,) for choice in (*choices, NONE))
+        votes = []
+        for voter in self.voters[:number]:
+            ballot = Ballot(topic, voter.cast[topic], tiers, note)
+            votes.append(voter.identity.statement(ballot, log=self.registry.origin, issued=_now()))
+            voter.cast[topic] += 1
+        if len(votes) < number:
+            raise SceneFailed(f"{number} votes of {len(votes)} voters were asked for")
+        return votes
 
     def grants(self, number: int) -> list[Statement]:
         """As many statements that need nothing but a signature: each lets another DID publish in the author's namespace."""
@@ -78,12 +120,12 @@ class Author:
 
 
 @asynccontextmanager
-async def author(registry: Registry, home: Path) -> AsyncIterator[Author]:
-    """A new author at a registry, whose trust is kept in `home`."""
+async def author(registry: Registry, home: Path, voters: Sequence[Voter] = ()) -> AsyncIterator[Author]:
+    """A new author at a registry, whose trust is kept in `home`. `voters`: as they were introduced to it."""
     identity, network, registries = Identity.create(), Network(), TrustedRegistries(home)
     registries.add(parse_registry_name(registry.name))
     async with RegistryClient(registry.url, network) as client:
-        yield Author(registry, identity, client, Publisher(identity, client, registries, registry.origin, network))
+        yield Author(registry, identity, client, Publisher(identity, client, registries, registry.origin, network), voters)
 
 
 def hashes() -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import httpx
 
@@ -14,7 +15,7 @@ from treaty_consensus.protocol import parse_protocol_uri
 
 from .contest import Group, Meter, Row, Sample
 from .http_load import Load, LoadGenerator, get, load_generator
-from .publishing import TOPIC, Author, author, hashes
+from .publishing import TOPIC, Author, author, hashes, introduce, make_voters
 from .servers import Processors, raw_asgi, record, registry, workspace
 
 CONNECTIONS = 32
@@ -40,8 +41,9 @@ async def scene() -> AsyncIterator[Mapping[str, Meter]]:
     processors = Processors.divided()
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(workspace())
-        served = await stack.enter_async_context(registry(folder, processors.server))
-        writer = await stack.enter_async_context(author(served, folder))
+        voters = make_voters(100)
+        served = await stack.enter_async_context(registry(folder, processors.server, prepare=partial(introduce, voters)))
+        writer = await stack.enter_async_context(author(served, folder, voters))
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=served.url, headers={"Accept": "*/*"}))
         targets = await _fill(writer, client)
         paths = [f"{path}.json" for path in await writer.publish_many(RECORDS)]

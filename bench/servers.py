@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,9 +95,16 @@ def running(command: Sequence[str], log: Path, processors: frozenset[int] | None
 
 
 @asynccontextmanager
-async def registry(folder: Path, processors: frozenset[int] | None = None) -> AsyncIterator[Registry]:
-    """A registry with a new log and the embedded PostgreSQL below `folder`, both on `processors`; quotas out of the way."""
+async def registry(
+    folder: Path, processors: frozenset[int] | None = None, *, prepare: Callable[[Path, str], Awaitable[None]] | None = None
+) -> AsyncIterator[Registry]:
+    """A registry with a new log and the embedded PostgreSQL below `folder`, both on `processors`; quotas out of the way.
+
+    `prepare`: is given the data directory and the origin before the server starts.
+    """
     port, data, log = free_port(), folder / "registry", folder / "registry.log"
+    if prepare is not None:
+        await prepare(data, f"localhost:{port}")
     command = [str(_BIN / "treaty-registry"), "serve", "--data", str(data), "--port", str(port), "--quota", "100000", "--json"]
     with running(command, log, processors) as process:
         await ready(process, log, lambda: bool(_announcement(log)))

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import itertools
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from treaty_client.registries.api import MAX_BATCH
+from treaty_consensus.statement import Statement
 from treaty_registry.storage.postgres import connect, migrate
 
 from .contest import Group, Meter, Row, Sample
 from .http_load import Load, LoadGenerator, load_generator, post
-from .publishing import TOPIC, Author, author, hashes
+from .publishing import TOPIC, Author, author, hashes, introduce, make_voters
 from .servers import SceneFailed, registry, workspace
 
 WRITERS = 16
@@ -41,7 +45,7 @@ with vote as (
   returning index, statement
 )
 insert into facts (key, fact)
-select 'ballot/{topic}/did.key.z6Mk' || left(encode(statement, 'hex'), 44),
+select 'ballot/{topic}/did.wba.voter-' || left(encode(statement, 'hex'), 12) || '.example',
   convert_to('{{"type" "ballot","seq" 0,"index" ' || index || '}}', 'UTF8') from vote;
 """
 _RATE = re.compile(r"^tps = ([0-9.]+) ", re.MULTILINE)
@@ -75,26 +79,41 @@ async def scene() -> AsyncIterator[Mapping[str, Meter]]:
     """A registry with two versions of a protocol, and a database beside its own on the same server."""
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(workspace())
-        served = await stack.enter_async_context(registry(folder))
-        writer = await stack.enter_async_context(author(served, folder))
+        voters = make_voters(4 * VOTES)
+        served = await stack.enter_async_context(registry(folder, prepare=partial(introduce, voters)))
+        writer = await stack.enter_async_context(author(served, folder, voters))
         for version in ("1.0", "1.1"):
             await writer.publish(version)
         generator = stack.enter_context(load_generator())
-        pgbench = await _pgbench(folder, served.data / "postgres", len((await writer.votes(1, hashes()))[0].leaf))
+        topics = (f"commerce/round-{number:06}" for number in itertools.count())  # of a new one, so that each vote adds a fact
+        pgbench = await _pgbench(folder, served.data / "postgres", len((await writer.votes(1, hashes(), next(topics)))[0].leaf))
 
         async def vote() -> Sample:
-            leaves = [vote.leaf for vote in await writer.votes(VOTES, hashes())]
+            leaves = [vote.leaf for vote in await writer.votes(VOTES, hashes(), next(topics))]
             load = Load(served.port, tuple(post("/statements", leaf, "application/json") for leaf in leaves), WRITERS, status=201)
             return (await generator.drive(load)).sample
 
         async def batch() -> Sample:
-            return await _batches(generator, writer)
+            return await _batches(generator, writer, next(topics))
 
+        await _warm_up(writer, topics)
         yield {"vote": vote, "batch": batch, "insert": pgbench.insert}
 
 
-async def _batches(generator: LoadGenerator, writer: Author) -> Sample:
-    leaves = [vote.leaf + b"\n" for vote in await writer.votes(4 * VOTES, hashes())]
+async def _warm_up(writer: Author, topics: Iterator[str]) -> None:
+    """Keep the registry busy until it has measured how much it takes. A new process counts on little, and sends part of the
+    batches away."""
+    batches = [await writer.votes(MAX_BATCH, hashes(), next(topics)) for _ in range(12)]
+    await asyncio.gather(*(_log_each(writer, batches[start::3]) for start in range(3)))
+
+
+async def _log_each(writer: Author, batches: Iterable[Sequence[Statement]]) -> None:
+    for batch in batches:
+        await writer.log(batch)
+
+
+async def _batches(generator: LoadGenerator, writer: Author, topic: str) -> Sample:
+    leaves = [vote.leaf + b"\n" for vote in await writer.votes(4 * VOTES, hashes(), topic)]
     bodies = [b"".join(leaves[start : start + BATCH]) for start in range(0, len(leaves), BATCH)]
     requests = tuple(post("/statements", body, "application/x-ndjson") for body in bodies)
     size = int((await writer.client.checkpoint()).split(b"\n")[1])

@@ -3,13 +3,14 @@
     python demo/run.py [--port 8080] [--data .treaty-registry]
 
 The catalogue is published by a did:key that is kept in DATA; what is published already is left as it is, so that the next run
-goes on with the same log. Ctrl-C stops it.
+goes on with the same log. Ctrl-C or SIGTERM stops it, and the registry with it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,13 +22,16 @@ CATALOGUE = Path(__file__).parent.parent / "protocols"
 
 
 def main() -> int:
-    """Serve until interrupted; the server's exit status."""
+    """Serve until interrupted or terminated; the server's exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, default=8080)
     parser.add_argument("--data", type=Path, default=Path(".treaty-registry"))
     arguments = parser.parse_args()
     url = f"http://127.0.0.1:{arguments.port}"
     command = [str(BIN / "treaty-registry"), "serve", "--data", str(arguments.data), "--port", str(arguments.port)]
+    # SIGTERM goes to this process alone, and by default it would end at once and leave the registry running. SIGINT stays as it
+    # was inherited: a shell that starts this in the background has it ignored.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     server = subprocess.Popen(command)
     try:
         wait_until_ready(f"{url}/health/ready", server)
@@ -39,8 +43,12 @@ def main() -> int:
     except KeyboardInterrupt:
         return 0
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not leave the registry running
         server.terminate()
-        server.wait(timeout=30)
+        try:
+            server.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            server.kill()
 
 
 def publish_catalogue(url: str, home: Path) -> None:

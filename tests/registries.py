@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,9 +18,10 @@ from treaty_consensus import did, kinds
 from treaty_consensus.errors import NotFound, TreatyError
 from treaty_consensus.protocol import Card
 from treaty_consensus.statement import Statement
+from treaty_registry.admission.fair_queue import FairQueue
 from treaty_registry.log.entry import Logged
 from treaty_registry.registry import Registry
-from treaty_registry.settings import Settings
+from treaty_registry.settings import Settings, Share
 
 TOPIC = "commerce/product-info"
 
@@ -65,6 +67,17 @@ async def open_registry(data: Path, database: str | None, web: Web) -> AsyncIter
 def ballot(registry: Registry, seq: int = 0, *tiers: str, topic: str = TOPIC) -> kinds.Ballot:
     """A ballot that has seen the registry's newest checkpoint; without tiers, for no protocol at all."""
     return kinds.Ballot(topic, seq, tuple((tier,) for tier in tiers or (kinds.NONE,)), registry.head.note.decode())
+
+
+def grant(owner: Signer, number: int = 0) -> kinds.Grant:
+    """A statement that anybody may make, a did:key too, and that names no blob; another one for each number."""
+    return kinds.Grant(did.parse_did(owner.did).namespace, f"did:wba:friend-{number}.example")
+
+
+def bucket(statements: int) -> Share:
+    """A quota of so many statements at once, as long as no load was measured; it hardly refills."""
+    seconds = 1_000_000
+    return Share((statements + 0.5) / FairQueue(time.monotonic).capacity / seconds, seconds)  # half of one more: it is no integer
 
 
 @dataclass(frozen=True)

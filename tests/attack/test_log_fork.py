@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from registries import Web, ballot, log, open_registry, refuse
-from signers import ORIGIN, key_signer
+from registries import Web, ballot, grant, log, open_registry, refuse
+from signers import ORIGIN, domain_signer, key_signer
 from structlog.testing import capture_logs
 
 from treaty_consensus import kinds
@@ -25,7 +25,7 @@ from treaty_registry.log.fence import read_fence
 from treaty_registry.registry import Registry
 from treaty_registry.storage.postgres import LEADER, connect
 
-VOTER, OTHER_VOTER = key_signer("voter"), key_signer("other voter")
+WRITER, OTHER_WRITER = key_signer("writer"), key_signer("other writer")
 
 
 class Server(Protocol):
@@ -70,29 +70,29 @@ async def backup(server: Server, database: str) -> AsyncIterator[str]:
 
 async def test_a_restored_backup_is_not_signed(postgres: Server, database: str, data: Path, web: Web) -> None:
     async with open_registry(data, database, web) as registry:
-        await log(registry, ballot(registry, 0), VOTER)
+        await log(registry, grant(WRITER, 0), WRITER)
     async with backup(postgres, database) as old:
         async with open_registry(data, database, web) as registry:
-            await log(registry, ballot(registry, 1), VOTER)
+            await log(registry, grant(WRITER, 1), WRITER)
             newest = registry.head
         assert await opening_fails(data, old, Untrusted) == "fence.behind"
         async with open_registry(data, database, web) as registry:
             assert (registry.head.size, registry.head.root) == (newest.size, newest.root)
-            await log(registry, ballot(registry, 2), VOTER)
+            await log(registry, grant(WRITER, 2), WRITER)
 
 
 async def test_a_backup_that_grew_elsewhere_is_not_signed_however_large(
     postgres: Server, database: str, data: Path, tmp_path: Path, web: Web
 ) -> None:
     async with open_registry(data, database, web) as registry:
-        await log(registry, ballot(registry, 0), VOTER)
+        await log(registry, grant(WRITER, 0), WRITER)
     shutil.copytree(data, tmp_path / "stolen")
     async with backup(postgres, database) as old:
         async with open_registry(tmp_path / "stolen", old, web) as elsewhere:
             for seq in range(1, 5):
-                await log(elsewhere, ballot(elsewhere, seq), VOTER)
+                await log(elsewhere, grant(WRITER, seq), WRITER)
         async with open_registry(data, database, web) as registry:
-            await log(registry, ballot(registry, 1, "ab" * 32), VOTER)
+            await log(registry, grant(WRITER, 9), WRITER)
         assert record(data).size < record(tmp_path / "stolen").size
         assert await opening_fails(data, old, Untrusted) == "fence.behind"
 
@@ -101,16 +101,17 @@ async def test_a_fork_by_a_copied_key_is_noticed_when_its_checkpoint_comes_back(
     postgres: Server, database: str, data: Path, tmp_path: Path, web: Web
 ) -> None:
     async with open_registry(data, database, web) as registry:
-        await log(registry, ballot(registry, 0), VOTER)
+        await log(registry, grant(WRITER, 0), WRITER)
     shutil.copytree(data, tmp_path / "stolen")
     async with (
         backup(postgres, database) as old,
         open_registry(tmp_path / "stolen", old, web) as elsewhere,
         open_registry(data, database, web) as registry,
     ):
-        await log(elsewhere, ballot(elsewhere, 1), VOTER)
-        await log(registry, ballot(registry, 1, "ab" * 32), VOTER)
-        victim = key_signer("shown the fork")
+        await log(elsewhere, grant(WRITER, 1), WRITER)
+        await log(registry, grant(WRITER, 9), WRITER)
+        victim = domain_signer("victim.example")
+        web.serve(victim)
         shown = victim.statement(kinds.Ballot("topic/x", 0, (), elsewhere.head.note.decode()))
         with capture_logs() as logged:
             refusal = await refuse(registry, shown)
@@ -118,7 +119,7 @@ async def test_a_fork_by_a_copied_key_is_noticed_when_its_checkpoint_comes_back(
         (cried,) = [entry for entry in logged if entry["log_level"] == "critical"]
         heads = Equivocation.parse(cried["proof"].encode()).verify()
         assert {head.root for head in heads} == {elsewhere.head.root, registry.head.root}
-        await log(registry, ballot(registry, 2), VOTER)
+        await log(registry, grant(WRITER, 2), WRITER)
         with capture_logs() as logged:
             await refuse(registry, shown)
         first, second = Equivocation.parse(logged[0]["proof"].encode()).verify()
@@ -134,19 +135,19 @@ async def test_a_second_process_does_not_write(
     before = registry.head
     assert await opening_fails(tmp_path / "second", database, Unavailable) == "log.other-leader"
     assert registry.head == before
-    await log(registry, ballot(registry), VOTER)
+    await log(registry, grant(WRITER), WRITER)
 
 
 async def test_a_leader_that_lost_its_lock_unawares_signs_nothing_more(
     database: str, data: Path, tmp_path: Path, web: Web, registry: Registry
 ) -> None:
-    await log(registry, ballot(registry, 0), VOTER)
+    await log(registry, grant(WRITER, 0), WRITER)
     shutil.copytree(data, tmp_path / "second")
     last = registry.head
     await registry._leader.connection.execute("select pg_advisory_unlock($1)", LEADER)
     async with open_registry(tmp_path / "second", database, web) as second:
-        await log(second, ballot(second, 1), VOTER)
-        refusal = await refuse(registry, OTHER_VOTER.statement(ballot(registry)))
+        await log(second, grant(WRITER, 1), WRITER)
+        refusal = await refuse(registry, OTHER_WRITER.statement(grant(OTHER_WRITER)))
         assert isinstance(refusal, Unavailable)
         assert registry.head == last
         with pytest.raises(Unavailable):
@@ -156,7 +157,7 @@ async def test_a_leader_that_lost_its_lock_unawares_signs_nothing_more(
         proof = await second.consistency(last.size)
         verify_consistency(last.size, second.head.size, last.root, second.head.root, proof)
         newest = second.head
-    await log(registry, ballot(registry, 2), VOTER)
+    await log(registry, grant(WRITER, 2), WRITER)
     assert registry.head.size == newest.size + 1, "once the other one is gone, it leads again, on top of what that one wrote"
     verify_consistency(newest.size, registry.head.size, newest.root, registry.head.root, await registry.consistency(newest.size))
 
@@ -168,7 +169,7 @@ async def test_a_leader_that_lost_its_lock_does_not_even_cosign(
     last = registry.head
     await registry._leader.connection.execute("select pg_advisory_unlock($1)", LEADER)
     async with open_registry(tmp_path / "second", database, web) as second:
-        await log(second, ballot(second), VOTER)
+        await log(second, grant(WRITER), WRITER)
         with pytest.raises(Unavailable) as refused:
             await registry._leader.renew()
         assert refused.value.code == "log.superseded"
@@ -186,7 +187,7 @@ async def test_the_database_of_another_log_is_not_signed(
     another = postgres.database("another_log")
     try:
         async with open_registry(tmp_path / "other" / "registry", another, web) as other:
-            await log(other, ballot(other), VOTER)
+            await log(other, grant(WRITER), WRITER)
         assert await opening_fails(data, another, Untrusted) == "fence.behind"
         (data / "head").write_bytes((tmp_path / "other" / "registry" / "head").read_bytes())
         assert await opening_fails(data, another, Untrusted) == "log.other"
@@ -222,8 +223,8 @@ async def test_without_its_keys_a_log_is_not_begun_again(database: str, data: Pa
 )
 async def test_a_log_that_does_not_hash_to_its_head_is_not_signed(database: str, data: Path, web: Web, damage: str) -> None:
     async with open_registry(data, database, web) as registry:
-        await log(registry, ballot(registry, 0), VOTER)
-        await log(registry, ballot(registry, 1), VOTER)
+        await log(registry, grant(WRITER, 0), WRITER)
+        await log(registry, grant(WRITER, 1), WRITER)
     async with connect(database) as connection:
         await connection.execute(damage)
     assert await opening_fails(data, database, Untrusted) in ("log.damaged", "log.incomplete")

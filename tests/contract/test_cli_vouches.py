@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from http_api import free_port, serving
+from registries import TOPIC, Web, contents, publication, publish
 from signers import Signer
 
 from treaty_client.cli import main
@@ -16,7 +17,7 @@ from treaty_registry.registry import Registry
 
 
 async def test_an_agent_vouches_renews_and_withdraws(
-    registry: Registry, tmp_path: Path, alice: Signer, bob: Signer, capsys: pytest.CaptureFixture[str]
+    registry: Registry, web: Web, tmp_path: Path, alice: Signer, bob: Signer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = ["--home", str(tmp_path / "home")]
 
@@ -30,7 +31,9 @@ async def test_an_agent_vouches_renews_and_withdraws(
 
     async with serving(registry, free_port()) as url:
         await treaty("trust", "add", f"{url}#{registry.log_key}")
-        did = (await told("identity", "new"))["did"]
+        document = tmp_path / "did.json"
+        did = (await told("identity", "new", "shop.example", "--document", str(document)))["did"]
+        web.documents[did] = document.read_bytes()
         assert "vouches for nobody" in await treaty("vouches")
         first = await told("vouch", alice.did)
         assert (first["to"], first["withdrawn"], first["seq"], first["epoch"]) == (alice.did, False, 0, 0)
@@ -45,3 +48,23 @@ async def test_an_agent_vouches_renews_and_withdraws(
             await told("vouch", alice.did, "--withdraw")
         assert json.loads(capsys.readouterr().out)["error"]["code"] == "vouch.none"
         assert registry.head.size == size
+
+
+async def test_an_agent_that_could_never_count_is_told_why(
+    registry: Registry, tmp_path: Path, alice: Signer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = ["--home", str(tmp_path / "home")]
+    async with serving(registry, free_port()) as url:
+        await asyncio.to_thread(main, ["trust", "add", f"{url}#{registry.log_key}", *home])
+        await asyncio.to_thread(main, ["identity", "new", *home])
+        await publish(registry, alice, publication(alice))
+        before = await contents(registry)
+        for command in (["vouch", alice.did], ["vote", TOPIC, "none"]):
+            capsys.readouterr()
+            with pytest.raises(SystemExit) as ended:
+                await asyncio.to_thread(main, [*command, *home])
+            said = " ".join(capsys.readouterr().err.split())
+            assert ended.value.code == 1
+            assert "did:key:" in said and "speaks for no principal" in said and "could never count" in said
+            assert "Sign with the DID of a domain of your own" in said, "it says what to do"
+        assert await contents(registry) == before

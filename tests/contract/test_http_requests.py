@@ -9,14 +9,14 @@ from pathlib import Path
 import httpx
 import pytest
 from http_api import post, problem, publish, unchanged
-from registries import TOPIC, Web, ballot, publication, settings_for
+from registries import TOPIC, Web, ballot, bucket, publication, settings_for
 from signers import NOW, Signer
 
 from treaty_consensus import kinds
 from treaty_registry.app import create_app
 from treaty_registry.registry import Registry
 from treaty_registry.serving.fast_path import MAX_HEADER_BYTES
-from treaty_registry.settings import Quotas, Rate
+from treaty_registry.settings import Quotas
 
 RECORD = "/protocols/alice.example/product-info/1.0"
 
@@ -150,7 +150,7 @@ async def test_health(api: httpx.AsyncClient) -> None:
 
 
 async def test_quotas_ask_to_come_back_later(tmp_path: Path, database: str, web: Web, alice: Signer) -> None:
-    settings = replace(settings_for(tmp_path / "registry", database), quotas=Quotas(prefix=Rate(0.001, 3)))
+    settings = replace(settings_for(tmp_path / "registry", database), quotas=Quotas(prefix=bucket(3)))
     async with Registry.open(settings, resolve=web.resolve) as registry:
         transport = httpx.ASGITransport(create_app(registry))  # type: ignore[arg-type]
         async with httpx.AsyncClient(transport=transport, base_url="https://registry.example") as api:

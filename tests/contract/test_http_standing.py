@@ -15,7 +15,7 @@ import open_electorates
 import pytest
 from conftest import Postgres
 from http_api import problem, publish
-from registries import TOPIC, Web, ballot, log, publication, settings_for
+from registries import TOPIC, Web, ballot, bucket, log, publication, settings_for
 from signers import NOW, ORIGIN, Signer, domain_signer, key_signer
 
 from treaty_consensus import kinds
@@ -26,7 +26,7 @@ from treaty_consensus.statement import parse
 from treaty_registry.app import create_app
 from treaty_registry.catalogue import standing
 from treaty_registry.registry import Registry
-from treaty_registry.settings import Quotas, Rate
+from treaty_registry.settings import Quotas
 
 X, Y = (hex_digest(name.encode()) for name in ("x", "y"))
 EIGHTH = ONE // 8
@@ -141,7 +141,7 @@ async def test_standing_rests_while_its_principal_is_barred(
 
 
 async def test_speakers_are_ranked_by_standing_then_by_how_recent_they_are(
-    api: httpx.AsyncClient, registry: Registry, agents: tuple[Signer, ...]
+    api: httpx.AsyncClient, registry: Registry, agents: tuple[Signer, ...], web: Web
 ) -> None:
     alpha, bravo, charlie, delta = agents
     await report(registry, 0, charlie, delta, Y)
@@ -149,12 +149,13 @@ async def test_speakers_are_ranked_by_standing_then_by_how_recent_they_are(
     await registry.decide()
     second = await report(registry, 1, alpha, charlie, X)
     await report(registry, 1, bravo, charlie, X, outcome="failed")
-    stranger, other = key_signer("stranger"), key_signer("other")
+    stranger, other = key_signer("stranger"), domain_signer("newcomer.example")
+    web.serve(other)
     third = await report(registry, 1, stranger, other, X)
     assert await asked(api, "/speakers", topic="nobody/here") == {"speakers": [], "next": None}
     found = (await asked(api, "/speakers", hash=X))["speakers"]
     assert [(entry["did"], entry["index"]) for entry in found[:2]] == [(charlie.did, second), (alpha.did, second)]
-    assert {entry["did"] for entry in found[2:]} == {stranger.did, other.did}
+    assert {entry["did"] for entry in found[2:]} == {stranger.did, other.did}, "no roll has either of them yet"
     assert {(entry["principal"], entry["standing"], entry["index"]) for entry in found[2:]} == {(None, "0", third)}
     fourth = await report(registry, 1, delta, bravo, X)
     found = (await asked(api, "/speakers", hash=X))["speakers"]
@@ -245,7 +246,7 @@ async def test_in_an_open_electorate_a_domain_has_the_standing_and_whom_it_grant
         settings = dataclasses.replace(
             settings_for(tmp_path / "registry", database),
             parameters=open_electorates.write(tmp_path, epoch_seconds=10),
-            quotas=Quotas(Rate(0, 100), Rate(0, 1000), Rate(0, 40)),
+            quotas=Quotas(bucket(100), bucket(1000), bucket(40)),
         )
         async with Registry.open(settings, clock=lambda: datetime.fromtimestamp(now, UTC), resolve=web.resolve) as registry:
             await log(registry, kinds.Grant("anchor-0.example", helper.did), anchors[0])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import httpx
 from http_api import post, problem, say, unchanged
 from registries import ballot
-from signers import Signer, key_signer
+from signers import Signer, domain_signer, signed
 
 from treaty_consensus import kinds
+from treaty_registry.keys import Operator
 from treaty_registry.registry import Registry
 
-CAROL = key_signer("carol")
+CAROL = domain_signer("carol.example")
 
 
 async def asked(api: httpx.AsyncClient, signer: Signer) -> dict[str, object]:
@@ -49,7 +50,7 @@ async def test_a_vouch_out_of_turn_or_for_oneself_changes_nothing(
     for body, status, code in [
         (kinds.Vouch(CAROL.did, 0, withdrawn=True), 409, "vouch.seq"),
         (kinds.Vouch(CAROL.did, 2), 409, "vouch.seq"),
-        (kinds.Vouch(alice.did, 1), 422, "vouch.self"),
+        (kinds.Vouch(alice.did, 1), 422, "electorate.one-principal"),
     ]:
         async with unchanged(registry):
             problem(await post(api, alice.statement(body)), status, code)
@@ -60,10 +61,12 @@ async def test_whose_vouches_must_be_said(api: httpx.AsyncClient) -> None:
     problem(await api.get("/vouches?did=alice"), 400, "did.syntax")
 
 
-async def test_an_operators_vouch_sets_no_clock_that_a_bundle_would_have_to_prove(
-    api: httpx.AsyncClient, registry: Registry, alice: Signer
+async def test_a_report_with_the_operator_sets_no_clock_that_a_bundle_would_have_to_prove(
+    api: httpx.AsyncClient, registry: Registry, alice: Signer, operator: Operator
 ) -> None:
     before = await registry.pool.fetch("select * from clock")
-    made = registry._operator.state(kinds.Vouch(alice.did, 0), issued=registry.clock().replace(year=2030))
-    assert (await post(api, made.statement)).status_code == 201
+    own = Signer(operator.did, operator.identity.key_id, operator.identity.private_key)
+    report = kinds.Report("commerce/product-info", "ab" * 32, "cd" * 32, "agreed", 0, registry.head.note.decode())
+    made = signed(report, own, alice, issued=int(registry.clock().replace(year=2030).timestamp()))
+    assert (await post(api, made)).status_code == 201
     assert await registry.pool.fetch("select * from clock") == before

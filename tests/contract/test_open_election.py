@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from http_api import publish, say
+from http_api import post, problem, publish, say
 from open_electorates import ANCHORS, anchor, write
 from registries import TOPIC, Web, ballot, log, publication
 from signers import NOW, ORIGIN, domain_signer, key_signer
@@ -51,8 +51,11 @@ async def test_from_the_first_leaf_to_a_consensus(tmp_path: Path, database: str,
             document = made.body.document.sha256
             await publish(api, VOTERS[0], made)
             await say(api, VOTERS[0], kinds.Vouch(NEWCOMER.did, 0))
-            for voter in (*VOTERS, CUSTOMER, STRANGER):
-                await say(api, voter, ballot(registry, 0, document if voter in VOTERS else kinds.NONE))
+            for voter in VOTERS:
+                await say(api, voter, ballot(registry, 0, document))
+            for nobody in (CUSTOMER, STRANGER):
+                refused = await post(api, nobody.statement(ballot(registry, 0, kinds.NONE)))
+                problem(refused, 422, "electorate.no-principal")
             states = []
             for epoch in range(3):
                 await report(registry, document, epoch)
@@ -89,7 +92,7 @@ async def closed(registry: Registry, api: httpx.AsyncClient, clock: Clock, docum
     topic = (await api.get(f"/topics/{TOPIC}")).json()
     assert (topic["electorate"], topic["decision"]["epoch"]) == ("open", before["epoch"])
     (candidate,) = topic["candidates"]
-    assert topic["decision"]["transcript"]["ballots"]["explicit"] == len(VOTERS), "neither a customer's nor a stranger's"
+    assert topic["decision"]["transcript"]["ballots"]["explicit"] == len(VOTERS)
     state: str = candidate["state"]
     assert candidate["hash"] == document
     return state

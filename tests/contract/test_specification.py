@@ -43,15 +43,18 @@ from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import archive, dist_info, manifest, paths, wheel
 from treaty_consensus.log import equivocation, note, proof, witness
 from treaty_consensus.log.merkle import leaf_hash
-from treaty_registry.admission import quota, turns, uploads
+from treaty_registry.admission import fair_queue, quota, uploads
 from treaty_registry.admission.content_process import ContentLimits
 from treaty_registry.catalogue import queries, search, standing
+from treaty_registry.connections import ConnectionLimits
 from treaty_registry.problems import problem_of
 from treaty_registry.routes import blobs, requests, statements
 from treaty_registry.serving import fast_path, topics
 from treaty_registry.serving.bundles import MAX_TOPIC_PROTOCOLS
+from treaty_registry.settings import Quotas
 from treaty_registry.sigstore_authority import ca, rekor, timestamps
 
+CONNECTIONS = ConnectionLimits()
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "specification"
 SOURCES = ("consensus", "client", "registry")
@@ -175,9 +178,12 @@ CAPS = {
         *(fast_path.MAX_PATH, fast_path.MAX_QUERY, fast_path.MAX_HEADER_BYTES, requests.BODY_SECONDS, uploads.MAX_WAITING),
         *(statements.MAX_BATCH, statements.MAX_BATCH_BYTES, blobs.MAX_STATEMENT_HEADER, statement.MAX_LEAF),
         *(search.MAX_QUERY, search.MAX_QUERY_TERMS, queries.MAX_PAGE, queries.MAX_VERSIONS, topics.MAX_TOPICS),
-        *(turns.MAX_WAITING, turns.MAX_WAITING_OF_ONE, ContentLimits().memory),
+        ContentLimits().memory,
         *(standing.MAX_SPEAKERS, standing.MAX_RANKED, standing.MAX_CREDITS, quota.MAX_FACTOR),
         *(ca.MAX_REQUEST, timestamps.MAX_QUERY, rekor.MAX_REQUEST, sigstore_token.MAX_TOKEN, sigstore_token.MAX_LIFETIME),
+        *(int(CONNECTIONS.silent), int(CONNECTIONS.unanswered), int(CONNECTIONS.stalled), int(CONNECTIONS.idle)),
+        *(CONNECTIONS.least_rate, CONNECTIONS.per_address, CONNECTIONS.total, fair_queue.QUANTUM, int(fair_queue.PATIENCE)),
+        *(int(Quotas().strangers_prefix.burst), int(Quotas().strangers.burst), int(Quotas().uploads.burst)),
     ],
     "home.md": [
         identity.MAX_FILE,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -24,26 +24,45 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 
-@pytest.fixture
-def registry(tmp_path: Path) -> Iterator[str]:
-    """`make run` on a free port: its URL."""
+@contextmanager
+def make_run(folder: Path, until: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """`make run` on a free port, once it has printed `until`: its URL, and the process.
+
+    SIGTERM ends it: where a shell started these tests in the background, they and all that they start ignore SIGINT.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "demo/run.py", "--port", str(port), "--data", str(tmp_path / "registry")]
-    with (tmp_path / "run.log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+    command = [sys.executable, "demo/run.py", "--port", str(port), "--data", str(folder / "registry")]
+    with (folder / "run.log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     try:
         deadline = time.monotonic() + 120
-        while "README.md goes on" not in (tmp_path / "run.log").read_text():
-            assert process.poll() is None and time.monotonic() < deadline, (tmp_path / "run.log").read_text()
-            time.sleep(0.2)
+        while until not in (folder / "run.log").read_text():
+            assert process.poll() is None and time.monotonic() < deadline, (folder / "run.log").read_text()
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}", process
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[str]:
+    """`make run` with its catalogue published: its URL."""
+    with make_run(tmp_path, "README.md goes on") as (url, _):
         assert httpx.get(f"{url}/health/ready").status_code == 200
         yield url
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(timeout=60)
+
+
+def test_a_terminated_run_ends_its_registry_and_database(tmp_path: Path) -> None:
+    with make_run(tmp_path, "The catalogue") as (url, process):
+        assert (tmp_path / "registry" / "postgres" / "postmaster.pid").exists()
+        process.terminate()  # in the midst of publishing
+        assert process.wait(timeout=60) == 0
+        assert not (tmp_path / "registry" / "postgres" / "postmaster.pid").exists()
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{url}/health/live")
 
 
 def test_a_new_user_publishes_fetches_and_talks(registry: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from registries import Web, ballot, log, open_registry
+from registries import Web, grant, log, open_registry
 from signers import ORIGIN, key_signer
 
 from treaty_consensus.log.merkle import verify_consistency
@@ -65,9 +65,9 @@ async def test_a_crash_at_each_step_of_a_write(
 ) -> None:
     data = tmp_path / "registry"
     async with open_registry(data, database, web) as registry:
-        acknowledged = await log(registry, ballot(registry), BEFORE)
+        acknowledged = await log(registry, grant(BEFORE), BEFORE)
         released = registry.head
-        leaf = INTERRUPTED.statement(ballot(registry)).leaf
+        leaf = INTERRUPTED.statement(grant(INTERRUPTED)).leaf
         place, name, replacement = step
         if place == "projection":
             monkeypatch.setattr(registry._leader, "_apply", replacement)
@@ -92,5 +92,5 @@ async def test_a_crash_at_each_step_of_a_write(
         assert isinstance(again, Logged)
         assert (again.index, again.new) == (3, not committed)
         Receipt.parse(again.receipt).verify(leaf, registry.log_key, registry.clock_key)
-        assert (await log(registry, ballot(registry), AFTER)).index == 4
+        assert (await log(registry, grant(AFTER), AFTER)).index == 4
         assert not (await registry.rebuild()).differed

@@ -19,9 +19,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+from did_host import did_host
 from registries import blob, publication
 from registry_process import Server, empty
-from signers import NOW, Signer, key_signer
+from signers import NOW, Signer, domain_signer, key_signer
 
 from treaty_consensus import canonical, kinds, statement
 from treaty_consensus.log.checkpoint import open_checkpoint
@@ -30,7 +31,8 @@ from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.proof import Receipt
 
 KILLS = 52
-VOTERS, PUBLISHERS = 8, 2
+PUBLISHERS = 2
+VOTERS = [domain_signer(f"voter-{number}.example") for number in range(8)]
 
 
 @dataclass
@@ -115,8 +117,8 @@ async def clients_of(server: Server, witness: Witness, choices: random.Random) -
     clients = Clients(f"http://127.0.0.1:{server.port}", server.about["origin"], witness, choices)
     async with httpx.AsyncClient(timeout=20, trust_env=False) as client, asyncio.TaskGroup() as group:
         witness.checkpoints.add((await client.get(f"{clients.base_url}/checkpoint")).text)
-        for number in range(VOTERS):
-            group.create_task(clients.vote(client, key_signer(f"voter {number}")))
+        for voter in VOTERS:
+            group.create_task(clients.vote(client, voter))
         for number in range(PUBLISHERS):
             group.create_task(clients.publish(client, key_signer(f"publisher {number}")))
         group.create_task(clients.watch(client))
@@ -125,9 +127,10 @@ async def clients_of(server: Server, witness: Witness, choices: random.Random) -
 
 
 @pytest.fixture
-async def server(data: Path) -> AsyncIterator[Server]:
-    async with empty(data / "registry") as server:
-        yield server
+async def server(data: Path, tmp_path: Path) -> AsyncIterator[Server]:
+    with did_host(tmp_path, *VOTERS) as found:
+        async with empty(data / "registry", *found) as server:
+            yield server
 
 
 async def test_killing_the_server_loses_nothing_and_never_forks_the_log(server: Server) -> None:

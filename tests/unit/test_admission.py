@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from handler_packages import metadata
-from registries import Publication, Web, ballot, blob, contents, log, open_registry, publication, publish, refuse
+from registries import Publication, Web, ballot, blob, bucket, contents, grant, log, open_registry, publication, publish, refuse
 from signers import Signer, domain_signer, key_signer, signed
 
 from treaty_consensus import kinds, statement
@@ -22,7 +22,7 @@ from treaty_consensus.log.note import KeyType, SignerKey, sign
 from treaty_consensus.statement import Statement
 from treaty_registry.log.entry import Logged
 from treaty_registry.registry import Registry
-from treaty_registry.settings import Quotas, Rate, Settings
+from treaty_registry.settings import Quotas, Settings
 
 ALICE, BOB, STRANGER = (domain_signer(f"{name}.example") for name in ("alice", "bob", "stranger"))
 KEY = key_signer("nobody")
@@ -46,7 +46,7 @@ async def refused_upload(registry: Registry, leaf: bytes, data: bytes, digest: s
 
 
 async def test_leaves_that_are_no_statements(registry: Registry) -> None:
-    good = KEY.statement(ballot(registry))
+    good = KEY.statement(grant(KEY))
     envelope = json.loads(good.leaf)
     spaced = json.dumps(envelope).encode()
     unsigned = json.dumps(envelope | {"signatures": []}, separators=(",", ":")).encode()
@@ -56,7 +56,7 @@ async def test_leaves_that_are_no_statements(registry: Registry) -> None:
 
 
 async def test_every_flipped_byte_is_refused(registry: Registry) -> None:
-    leaf = KEY.statement(ballot(registry)).leaf
+    leaf = KEY.statement(grant(KEY)).leaf
     before = await contents(registry)
     flipped = [leaf[:at] + bytes([leaf[at] ^ 1]) + leaf[at + 1 :] for at in range(len(leaf))]
     for begin in range(0, len(flipped), 256):
@@ -67,13 +67,13 @@ async def test_every_flipped_byte_is_refused(registry: Registry) -> None:
 
 
 async def test_a_statement_for_another_log(registry: Registry) -> None:
-    made = KEY.statement(ballot(registry), log="other.example")
+    made = KEY.statement(grant(KEY), log="other.example")
     assert (await refuse(registry, made)).code == "statement.other-log"
 
 
 async def test_the_signature_of_somebody_else(registry: Registry) -> None:
     impostor = Signer(KEY.did, KEY.key_id, key_signer("impostor").private_key)
-    assert (await refuse(registry, impostor.statement(ballot(registry)))).code == "statement.signature-invalid"
+    assert (await refuse(registry, impostor.statement(grant(KEY)))).code == "statement.signature-invalid"
 
 
 @pytest.mark.parametrize("kind", ["genesis", "parameters", "identity", "decision", "withdrawal"])
@@ -208,28 +208,33 @@ async def test_a_report_needs_both_authors(registry: Registry, web: Web) -> None
 # --- the checkpoint a statement has seen
 
 
-async def test_a_seen_checkpoint_of_the_past_is_fine_however_old(registry: Registry) -> None:
+async def test_a_seen_checkpoint_of_the_past_is_fine_however_old(registry: Registry, web: Web) -> None:
+    web.serve(ALICE, BOB)
     notes = [registry.head.note.decode()]
     for number in range(12):
-        await log(registry, ballot(registry), key_signer(f"voter {number}"))
+        await log(registry, ballot(registry, number), ALICE)
         notes.append(registry.head.note.decode())
     for number, note in enumerate(notes):
-        await log(registry, kinds.Ballot("topic/x", 0, (), note), key_signer(f"gossip {number}"))
+        await log(registry, kinds.Ballot("topic/x", number, (), note), BOB)
 
 
-async def test_a_seen_checkpoint_that_our_key_did_not_sign(registry: Registry) -> None:
+async def test_a_seen_checkpoint_that_our_key_did_not_sign(registry: Registry, web: Web) -> None:
+    web.serve(ALICE)
+    await log(registry, ballot(registry), ALICE)
     other = SignerKey("registry.example", KeyType.ED25519, b"\7" * 32)
     forged = sign(Checkpoint("registry.example", 2, registry.head.root).format(), [other]).decode()
-    refusal = await refuse(registry, KEY.statement(kinds.Ballot("topic/x", 0, (), forged)))
+    refusal = await refuse(registry, ALICE.statement(kinds.Ballot("topic/x", 0, (), forged)))
     assert refusal.code == "note.signature"
-    assert (await refuse(registry, KEY.statement(kinds.Ballot("topic/x", 0, (), "no note")))).code == "note.malformed"
+    assert (await refuse(registry, ALICE.statement(kinds.Ballot("topic/x", 0, (), "no note")))).code == "note.malformed"
 
 
 @pytest.mark.parametrize(("size", "root"), [(2, b"\1" * 32), (1, b"\1" * 32), (1_000, b"\1" * 32)])
-async def test_a_seen_checkpoint_that_proves_a_fork(registry: Registry, size: int, root: bytes) -> None:
+async def test_a_seen_checkpoint_that_proves_a_fork(registry: Registry, web: Web, size: int, root: bytes) -> None:
+    web.serve(ALICE)
+    await log(registry, ballot(registry), ALICE)
     log_key = registry._operator.log_key
     forked = sign(Checkpoint("registry.example", size, root).format(), [log_key]).decode()
-    refusal = await refuse(registry, KEY.statement(kinds.Ballot("topic/x", 0, (), forked)))
+    refusal = await refuse(registry, ALICE.statement(kinds.Ballot("topic/x", 0, (), forked)))
     assert refusal.code == "log.forked"
 
 
@@ -395,7 +400,7 @@ async def test_wheels_are_read_before_they_are_logged(registry: Registry, web: W
 
 
 async def test_quotas_refuse_before_anything_is_parsed(tmp_path: Path, database: str, web: Web) -> None:
-    few = Quotas(Rate(0.001, 2), Rate(0.001, 6), Rate(0.001, 100))
+    few = Quotas(bucket(2), bucket(6), bucket(100))
     settings = Settings(data=tmp_path / "registry", origin="registry.example", database=database, quotas=few)
     async with Registry.open(settings, resolve=web.resolve) as registry:
         before = await contents(registry)
@@ -409,22 +414,23 @@ async def test_quotas_refuse_before_anything_is_parsed(tmp_path: Path, database:
 
 
 async def test_an_authors_quota_counts_what_it_signed(tmp_path: Path, database: str, web: Web) -> None:
-    few = Quotas(principal=Rate(0.001, 2))
+    few = Quotas(principal=bucket(2))
     settings = Settings(data=tmp_path / "registry", origin="registry.example", database=database, quotas=few)
     async with Registry.open(settings, resolve=web.resolve) as registry:
-        impostor = Signer(KEY.did, KEY.key_id, key_signer("impostor").private_key)
+        web.serve(ALICE, BOB)
+        await log(registry, ballot(registry), ALICE)
+        impostor = Signer(ALICE.did, ALICE.key_id, KEY.private_key)
         for _ in range(5):
-            await refuse(registry, impostor.statement(ballot(registry)))
-        for seq in range(2):
-            await log(registry, ballot(registry, seq), KEY)
-        assert (await refuse(registry, KEY.statement(ballot(registry, 2)))).code == "quota.principal"
-        await log(registry, ballot(registry), key_signer("another"))
+            await refuse(registry, impostor.statement(ballot(registry, 1)))
+        await log(registry, ballot(registry, 1), ALICE)
+        assert (await refuse(registry, ALICE.statement(ballot(registry, 2)))).code == "quota.principal"
+        await log(registry, ballot(registry), BOB)
 
 
 async def test_a_ballot_that_saw_another_log_of_the_same_name(data: Path, web: Web, registry: Registry) -> None:
     async with open_registry(data, None, web) as other:
-        leaf = KEY.statement(ballot(registry)).leaf
-        (outcome,) = await other.submit([leaf])
+        web.serve(ALICE)
+        (outcome,) = await other.submit([ALICE.statement(ballot(registry)).leaf])
         assert isinstance(outcome, TreatyError)
         assert outcome.code == "note.signature", "the checkpoint it has seen is the first one's"
         assert other.head.root != registry.head.root

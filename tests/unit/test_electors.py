@@ -13,6 +13,8 @@ from registries import Web, ballot, log, refuse, settings_for
 from signers import NOW, Signer, domain_signer, key_signer, signed
 
 from treaty_consensus import kinds
+from treaty_registry.admission import electors
+from treaty_registry.log.entry import Logged
 from treaty_registry.registry import Registry
 
 KEY, OTHER_KEY = key_signer("stranger"), key_signer("other stranger")
@@ -84,6 +86,27 @@ async def test_one_principal_does_not_report_or_vouch_for_itself(opened: Registr
 async def test_a_grant_gives_a_did_key_its_owners_voice_in_an_open_electorate(opened: Registry, web: Web) -> None:
     web.serve(ALICE)
     assert (await refuse(opened, KEY.statement(ballot(opened)))).code == "electorate.no-principal"
+    await log(opened, kinds.Grant("alice.example", KEY.did), ALICE)
+    await log(opened, ballot(opened), KEY)
+
+
+async def test_grants_by_strangers_do_not_silence_whom_a_domain_granted(opened: Registry, web: Web) -> None:
+    web.serve(ALICE)
+    strangers = [key_signer(f"stranger {number}") for number in range(256)]
+    outcomes = await opened.submit([signer.statement(kinds.Grant(signer.did, KEY.did)).leaf for signer in strangers])
+    assert all(isinstance(outcome, Logged) for outcome in outcomes)
+    assert (await refuse(opened, KEY.statement(ballot(opened)))).code == "electorate.no-principal", "none of them is a domain"
+    await log(opened, kinds.Grant("alice.example", KEY.did), ALICE)
+    await log(opened, ballot(opened), KEY)
+
+
+async def test_more_grants_than_are_read_refuse_nobody(opened: Registry, monkeypatch: pytest.MonkeyPatch, web: Web) -> None:
+    monkeypatch.setattr(electors, "_MOST_GRANTS", 2)
+    subdomains = [domain_signer(f"{name}.stranger.example") for name in ("a", "b")]
+    web.serve(ALICE, *subdomains)
+    for subdomain in subdomains:
+        assert (await refuse(opened, KEY.statement(ballot(opened)))).code == "electorate.no-principal"
+        await log(opened, kinds.Grant(subdomain.did.removeprefix("did:wba:"), KEY.did), subdomain)
     await log(opened, kinds.Grant("alice.example", KEY.did), ALICE)
     await log(opened, ballot(opened), KEY)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from registries import ballot, log
+from registries import grant, log
 from signers import key_signer
 
 from treaty_consensus.errors import Malformed, NotFound
@@ -93,9 +93,9 @@ async def test_what_is_no_tile(registry: Registry, path: str) -> None:
 
 
 async def test_receipts_by_statement(registry: Registry, heads: list[Head]) -> None:
-    voter = key_signer("voter")
-    made = voter.statement(ballot(registry))
-    logged = await log(registry, made.body, voter)
+    writer = key_signer("writer")
+    made = writer.statement(grant(writer))
+    logged = await log(registry, made.body, writer)
     for _ in range(3):
         await registry.append(CertificateLeaf(b"more").encode())
     receipt = Receipt.parse(await registry.receipt(logged.id))

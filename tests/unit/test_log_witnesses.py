@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from litestar import Litestar
-from registries import Web, ballot, log, publication, publish
+from registries import Web, grant, log, publication, publish
 from signers import ORIGIN, domain_signer, key_signer
 from structlog.testing import capture_logs
 from witnesses import NOW, witness_key
@@ -41,7 +41,7 @@ from treaty_registry.witness.records import Store
 from treaty_registry.witness.server import create_app
 
 KEYS = tuple(witness_key(f"w{number}.example") for number in (1, 2, 3))
-VOTER = key_signer("voter")
+WRITER = key_signer("writer")
 
 Answer = Callable[[httpx.Request], Awaitable[httpx.Response]]
 
@@ -123,7 +123,7 @@ async def test_a_quorum_cosigns_exactly_the_head_that_is_asked_for(watched: Watc
     for seq in range(4):
         await cosigned(watched, quorum=3)
         await cosigned(watched)
-        await log(watched.registry, ballot(watched.registry, seq), VOTER)
+        await log(watched.registry, grant(WRITER, seq), WRITER)
     await cosigned(watched, quorum=3)
     for cosigner in watched.cosigners.values():
         latest = cosigner.latest(ORIGIN)
@@ -151,7 +151,7 @@ async def test_a_witness_that_the_parameters_do_not_list_counts_for_nothing(watc
 
 async def test_a_client_that_forgot_what_was_cosigned_learns_it(watched: Watched, tmp_path: Path) -> None:
     await cosigned(watched, quorum=3)
-    await log(watched.registry, ballot(watched.registry), VOTER)
+    await log(watched.registry, grant(WRITER), WRITER)
     names = [WitnessName(f"https://{key.name}", key.verifier) for key in KEYS]
     forgetful = WitnessClient(names, WitnessNetwork(hosts=watched.hosts), watched.registry._leader, watched.registry._reader)
     assert await forgetful.cosign(watched.registry.head, parameters(3))
@@ -257,12 +257,12 @@ async def test_what_is_released_is_cosigned_and_published(watched: Watched) -> N
     async with running(watched):
         await published(watched, everybody)
         for seq in range(3):
-            await log(registry, ballot(registry, seq), VOTER)
+            await log(registry, grant(WRITER, seq), WRITER)
         head = await published(watched, everybody)
         Quorum(tuple(key.verifier for key in KEYS), 3).check(head.published.note, head.signed.checkpoint)
         assert not any(key.name in head.note.decode() for key in KEYS), "receipts have the head's own note"
         watched.down("w1.example")
-        await log(registry, ballot(registry, 3), VOTER)
+        await log(registry, grant(WRITER, 3), WRITER)
         await published(watched, everybody - {"w1.example"})
         renewed = registry.head
         await registry._leader.renew()
@@ -314,7 +314,7 @@ async def test_an_agent_that_has_seen_a_newer_head_gets_what_is_witnessed(watche
     async with Fetcher(tmp_path, Policy(), network, clock=lambda: NOW) as agent:
         assert await agent.document(new.body.uri) == new.document
     async with running(watched), Fetcher(tmp_path, strict, network, clock=lambda: NOW) as agent:
-        await log(registry, ballot(registry), VOTER)
+        await log(registry, grant(WRITER), WRITER)
         await published(watched, {key.name for key in KEYS})
         assert await agent.document(new.body.uri) == new.document
 
@@ -332,7 +332,7 @@ async def test_without_witnesses_for_too_long_the_newest_head_is_published(regis
 async def test_an_older_head_does_not_replace_a_newer_one(watched: Watched) -> None:
     registry = watched.registry
     older = registry.head.cosigned(b"")
-    await log(registry, ballot(registry), VOTER)
+    await log(registry, grant(WRITER), WRITER)
     newer = registry.head.cosigned(b"")
     registry._leader.witness(newer)
     registry._leader.witness(older)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from registries import Web, ballot, contents, log, open_registry, publication, publish
-from signers import domain_signer, key_signer
+from signers import domain_signer
 
 from treaty_consensus import kinds
 from treaty_consensus.errors import Untrusted
@@ -84,7 +84,7 @@ async def test_rebuild_of_a_healthy_registry_says_that_nothing_differed(place: P
     assert not rebuilt.differed
     assert {"facts", "tiles", "blobs", "protocols", "decisions"} <= rebuilt.tables.keys()
     assert await contents(place.registry) == before
-    await log(place.registry, ballot(place.registry), key_signer("afterwards"))
+    await log(place.registry, ballot(place.registry, 1), AGENTS[0])
 
 
 DERIVED: Sequence[tuple[str, str]] = [
@@ -168,9 +168,8 @@ async def test_a_fence_that_the_log_does_not_reach_is_found(place: Place) -> Non
 
 
 async def test_the_audit_runs_on_a_snapshot_while_others_write(place: Place) -> None:
-    voters = [key_signer(f"meanwhile {number}") for number in range(20)]
-    for voter in voters:
-        await log(place.registry, ballot(place.registry), voter)
+    for seq in range(1, 21):
+        await log(place.registry, ballot(place.registry, seq), AGENTS[0])
         found = await place.audit()
         assert found.findings == []
     assert found.size == place.registry.head.size

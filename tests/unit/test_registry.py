@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from registries import Web, ballot, contents, log, open_registry, publication, publish, refuse, settings_for
+from registries import Web, ballot, contents, grant, log, open_registry, publication, publish, refuse, settings_for
 from signers import NOW, ORIGIN, domain_signer, key_signer, signed
 
 from treaty_consensus.errors import Conflict, NotFound, Refused, TreatyError, Untrusted
@@ -20,19 +20,19 @@ from treaty_registry.settings import Settings
 from treaty_registry.storage.postgres import connect, migrate, migrations
 
 ALICE = domain_signer("alice.example")
-VOTER = key_signer("voter")
+KEY = key_signer("somebody")
 
 
 async def test_it_opens_again_where_it_was(tmp_path: Path, database: str, web: Web) -> None:
     async with open_registry(tmp_path / "registry", database, web) as registry:
-        logged = await log(registry, ballot(registry, 0), VOTER)
+        logged = await log(registry, grant(KEY, 0), KEY)
         first, keys, root = registry.head, (registry.log_key, registry.clock_key), registry.trusted_root
     async with open_registry(tmp_path / "registry", database, web) as registry:
         assert (registry.head.size, registry.head.root) == (first.size, first.root)
         assert (registry.log_key, registry.clock_key) == keys
         assert registry.trusted_root == root
         assert await registry.receipt(logged.id) == logged.receipt
-        await log(registry, ballot(registry, 1), VOTER)
+        await log(registry, grant(KEY, 1), KEY)
 
 
 async def test_a_log_keeps_its_name(tmp_path: Path, database: str, web: Web) -> None:
@@ -140,7 +140,7 @@ async def test_readiness_follows_the_database_and_the_clock(tmp_path: Path, data
         assert await registry.is_ready()
         now += 600
         assert not await registry.is_ready(), "nobody cosigned for ten minutes"
-        await log(registry, ballot(registry), VOTER)
+        await log(registry, grant(KEY), KEY)
         assert await registry.is_ready()
         registry._leader.resign()
         assert not await registry.is_ready()
@@ -203,5 +203,5 @@ async def test_a_database_out_of_reach(tmp_path: Path, web: Web) -> None:
 
 
 async def test_a_statement_by_two_authors_is_refused_where_one_is_asked(registry: Registry, web: Web) -> None:
-    made = signed(ballot(registry), VOTER, key_signer("another"))
+    made = signed(grant(KEY), KEY, key_signer("another"))
     assert (await refuse(registry, made)).code == "statement.by"

@@ -20,6 +20,7 @@ import pytest
 import trustme
 from did_host import did_host
 from open_electorates import write
+from registries import grant
 from signers import domain_signer, key_signer
 
 from treaty_consensus import kinds
@@ -153,11 +154,8 @@ def test_a_log_begins_as_its_operator_says(data: Path, tmp_path: Path, capsys: p
 def test_it_ends_in_order_with_connections_open(data: Path, port: int) -> None:
     with serving(data, port) as served, httpx.Client(base_url=served.about["base_url"], trust_env=False) as idle:
         assert idle.get("/checkpoint").status_code == 200  # this connection stays open and keeps nobody waiting
-        note = idle.get("/checkpoint").text
-        leaves = [
-            key_signer(f"voter {n}").statement(kinds.Ballot("a/b", 0, (), note), log=served.about["origin"]).leaf
-            for n in range(20)
-        ]
+        writer = key_signer("writer")
+        leaves = [writer.statement(grant(writer, number), log=served.about["origin"]).leaf for number in range(20)]
         sockets = []
         for leaf in leaves:
             connection = socket.create_connection(("127.0.0.1", port))

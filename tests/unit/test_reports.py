@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -317,6 +318,46 @@ def test_a_session_without_words_is_not_reported(tmp_path: Path) -> None:
     assert refusal.value.code == "report.outcome"
     assert both.untouched()
     assert both.buyer.signatures == []
+
+
+@pytest.mark.parametrize("delay", [0, 60])
+def test_that_reports_could_never_count_is_said_once_and_no_did_key_is_asked_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, delay: int
+) -> None:
+    ours, *strangers = (Identity.create() for _ in range(4))
+    log = SimulatedLog(refuses=Refused("electorate.no-principal", "It speaks for no principal."))
+    log.known = {someone.did: someone for someone in (ours, *strangers, SHOP)}
+    reporter = Reporter(ours, tmp_path, lambda _: log, delay=delay, clock=lambda: NOW)
+    proposed = 0
+
+    async def meet(peer: Identity, number: int) -> bool:
+        async def propose(proposal: ReportProposed) -> ReportCosignature:
+            nonlocal proposed
+            proposed += 1
+            return ReportSigned(peer.key_id, peer.sign(statement.pre_authentication_encoding(proposal.payload)))
+
+        made = await reporter.report(facts(ours, peer, nid=f"{number:02x}" * 32), propose)
+        await asyncio.sleep(2 * delay)
+        return made
+
+    async def meet_all() -> None:
+        outcomes = [await meet(stranger, number) for number, stranger in enumerate(strangers)]
+        assert outcomes == [delay > 0, False, False]
+        assert proposed == 1, "the first one alone was asked to sign"
+        await meet(SHOP, 8)
+        assert (proposed, log.submitted) == (2, [])
+        log.refuses = None  # the registry lists a peer with a domain, once it takes the report
+        assert await meet(SHOP, 9) is False, "signed already in this epoch"
+        log.open_epoch += 1
+        assert await meet(SHOP, 10)
+        assert len(log.submitted) == 1
+
+    with caplog.at_level(logging.INFO):
+        run(meet_all())
+    assert [record.getMessage() for record in caplog.records] == [
+        "A report is dropped, the log refuses it: It speaks for no principal."
+    ]
+    assert not list((tmp_path / "reports" / "outbox").glob("*.json"))
 
 
 def test_an_epoch_that_closes_meanwhile_is_signed_again(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from registries import Web, ballot, contents, log, open_registry, publication, publish, refuse, settings_for
+from registries import Web, ballot, contents, grant, log, open_registry, publication, publish, refuse, settings_for
 from signers import NOW, Signer, domain_signer, key_signer
 
 from treaty_consensus import kinds, statement
@@ -23,9 +23,13 @@ from treaty_registry.log.entry import Entry, Logged
 from treaty_registry.registry import Registry
 from treaty_registry.storage.postgres import Connection
 
-VOTERS = [key_signer(f"voter {number}") for number in range(40)]
+WRITERS = [key_signer(f"writer {number}") for number in range(40)]
 ALICE = domain_signer("alice.example")
 PROTOCOL = "10" * 32
+
+
+def granted(writer: Signer, number: int = 0) -> bytes:
+    return writer.statement(grant(writer, number)).leaf
 
 
 def vote(registry: Registry, voter: Signer, seq: int = 0) -> bytes:
@@ -51,27 +55,27 @@ async def test_a_log_begins_with_its_genesis_and_parameters(registry: Registry) 
 
 
 async def test_concurrent_writers_share_commits_and_each_gets_a_proof(registry: Registry) -> None:
-    leaves = [vote(registry, voter) for voter in VOTERS]
+    leaves = [granted(writer) for writer in WRITERS]
     outcomes = [outcome for (outcome,) in await asyncio.gather(*(registry.submit([leaf]) for leaf in leaves))]
     sizes = {verify(registry, outcome, leaf) for outcome, leaf in zip(outcomes, leaves, strict=True)}
     assert sorted(outcome.index for outcome in outcomes if isinstance(outcome, Logged)) == list(range(2, 42))
     assert max(sizes) == registry.head.size == 42
-    assert len(sizes) < len(VOTERS), "every statement had a commit of its own"
+    assert len(sizes) < len(WRITERS), "every statement had a commit of its own"
 
 
 async def test_a_refusal_in_a_batch_concerns_one_statement(registry: Registry) -> None:
-    first, second = VOTERS[:2]
+    first, second = WRITERS[:2]
     batch = [
-        vote(registry, first, 0),
-        vote(registry, first, 3),
+        granted(first, 0),
+        first.statement(grant(second)).leaf,
         b"{}",
-        vote(registry, first, 1),
-        vote(registry, second, 1),
-        vote(registry, first, 2),
+        granted(first, 1),
+        second.statement(grant(first)).leaf,
+        granted(first, 2),
     ]
     outcomes = await registry.submit(batch)
     assert [outcome.code if isinstance(outcome, TreatyError) else outcome.index for outcome in outcomes] == [
-        *(2, "ballot.seq", "statement.envelope", 3, "ballot.seq", 4)
+        *(2, "grant.not-owner", "statement.envelope", 3, "grant.not-owner", 4)
     ]
     for outcome, leaf in zip(outcomes, batch, strict=True):
         if isinstance(outcome, Logged):
@@ -90,7 +94,7 @@ async def test_a_statement_sees_the_one_before_it_in_its_batch(registry: Registr
 
 
 async def test_one_statement_has_one_place_however_often_it_comes(registry: Registry) -> None:
-    leaf = vote(registry, VOTERS[0])
+    leaf = granted(WRITERS[0])
     together = await registry.submit([leaf, leaf, leaf])
     again = await asyncio.gather(*(registry.submit([leaf]) for _ in range(5)))
     outcomes = [*together, *(outcome for (outcome,) in again)]
@@ -115,13 +119,14 @@ async def test_a_statement_that_no_rule_refuses_twice_is_logged_once(registry: R
     assert registry._leader.connection is connection, "no commit failed on the way"
 
 
-async def test_a_refused_statement_that_is_logged_by_the_end_of_its_batch_has_a_receipt(registry: Registry) -> None:
-    first, second = (vote(registry, VOTERS[0], seq) for seq in (0, 1))
+async def test_a_refused_statement_that_is_logged_by_the_end_of_its_batch_has_a_receipt(registry: Registry, web: Web) -> None:
+    web.serve(ALICE)
+    first, second = (vote(registry, ALICE, seq) for seq in (0, 1))
     outcomes = await registry.submit([second, first, second])
     assert [(outcome.index, outcome.new) for outcome in outcomes if isinstance(outcome, Logged)] == [
-        (3, False),
-        (2, True),
+        (4, False),
         (3, True),
+        (4, True),
     ]
 
 
@@ -143,7 +148,7 @@ async def test_a_logged_statement_keeps_its_receipt_when_its_key_is_gone(registr
 async def test_a_statement_that_trips_over_our_own_fault_takes_no_other_along(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    poison = vote(registry, VOTERS[3])
+    poison = granted(WRITERS[3])
 
     async def faulty(connection: Connection, entries: Sequence[Entry]) -> None:
         await projection.apply(connection, entries)
@@ -151,7 +156,7 @@ async def test_a_statement_that_trips_over_our_own_fault_takes_no_other_along(
             raise ZeroDivisionError
 
     monkeypatch.setattr(registry._leader, "_apply", faulty)
-    leaves = [vote(registry, voter) for voter in VOTERS[:8]]
+    leaves = [granted(writer) for writer in WRITERS[:8]]
     outcomes = await registry.submit(leaves)
     failed = [leaf for leaf, outcome in zip(leaves, outcomes, strict=True) if isinstance(outcome, TreatyError)]
     assert failed == [poison]
@@ -164,9 +169,9 @@ async def test_a_statement_that_trips_over_our_own_fault_takes_no_other_along(
 
 
 async def test_a_lost_connection_is_made_again(registry: Registry) -> None:
-    await log(registry, ballot(registry), VOTERS[0])
+    await log(registry, grant(WRITERS[0]), WRITERS[0])
     await registry.pool.execute("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and granted")
-    leaf = vote(registry, VOTERS[1])
+    leaf = granted(WRITERS[1])
     outcomes = [(await registry.submit([leaf]))[0] for _ in range(2)]
     assert verify(registry, outcomes[-1], leaf) == 4
 
@@ -177,12 +182,12 @@ async def test_what_the_fence_cannot_record_is_not_signed(registry: Registry, mo
 
     monkeypatch.setattr(registry._leader._fence, "advance", fail)
     before = registry.head
-    leaf = vote(registry, VOTERS[0])
+    leaf = granted(WRITERS[0])
     (outcome,) = await registry.submit([leaf])
     assert isinstance(outcome, Unavailable)
     assert registry.head == before, "readers see the last checkpoint that was recorded"
     assert not await registry.is_ready()
-    (outcome,) = await registry.submit([vote(registry, VOTERS[1])])
+    (outcome,) = await registry.submit([granted(WRITERS[1])])
     assert isinstance(outcome, Unavailable)
     monkeypatch.undo()
     (outcome,) = await registry.submit([leaf])
@@ -194,7 +199,7 @@ async def test_what_the_fence_cannot_record_is_not_signed(registry: Registry, mo
 
 async def test_closing_waits_for_what_has_queued_up(tmp_path: Path, database: str, web: Web) -> None:
     async with open_registry(tmp_path / "registry", database, web) as registry:
-        leaves = [vote(registry, voter) for voter in VOTERS]
+        leaves = [granted(writer) for writer in WRITERS]
         tasks = [asyncio.create_task(registry.submit([leaf])) for leaf in leaves]
         for _ in range(10):
             await asyncio.sleep(0.001)  # some are under way, some wait, some have not arrived yet
@@ -209,17 +214,17 @@ async def test_a_full_queue_refuses_all_of_a_batch(registry: Registry, monkeypat
     monkeypatch.setattr(sequencer_module, "MAX_QUEUE", 3)
     before = await contents(registry)
     with pytest.raises(Unavailable) as refused:
-        await registry.submit([vote(registry, voter) for voter in VOTERS[:4]])
+        await registry.submit([granted(writer) for writer in WRITERS[:4]])
     assert refused.value.code == "log.busy"
     assert await contents(registry) == before
-    assert len(await registry.submit([vote(registry, voter) for voter in VOTERS[:3]])) == 3
+    assert len(await registry.submit([granted(writer) for writer in WRITERS[:3]])) == 3
 
 
 async def test_sigstore_leaves_stand_between_statements(registry: Registry) -> None:
     leaf = CertificateLeaf(b"a certificate").encode()
-    await log(registry, ballot(registry), VOTERS[0])
+    await log(registry, grant(WRITERS[0]), WRITERS[0])
     placed = await registry.append(leaf)
-    await log(registry, ballot(registry), VOTERS[1])
+    await log(registry, grant(WRITERS[1]), WRITERS[1])
     assert (placed.index, placed.size) == (3, 4)
     Receipt(placed.index, tuple(placed.hashes), placed.checkpoint.encode()).verify(leaf, registry.log_key)
     assert (await registry.leaves([3]))[3] == leaf
@@ -231,8 +236,9 @@ async def test_sigstore_leaves_stand_between_statements(registry: Registry) -> N
 
 
 async def test_a_turn_logs_all_or_nothing(registry: Registry) -> None:
-    good, bad = (statement.parse(vote(registry, VOTERS[0], seq)) for seq in (0, 7))
-    keys = {VOTERS[0].key_id: VOTERS[0].public_key}
+    writer = WRITERS[0]
+    good, bad = (writer.statement(grant(writer), issued=issued) for issued in (NOW, NOW + 1))
+    keys = {writer.key_id: writer.public_key}
     before = await contents(registry)
     async with registry._sequencer.turn() as turn:
         with pytest.raises(Conflict):
@@ -248,7 +254,7 @@ async def test_a_turn_keeps_writers_waiting_and_no_reader(registry: Registry, we
     logged = await publish(registry, ALICE, made := publication(ALICE))
     assert isinstance(logged, Logged)
     async with registry._sequencer.turn():
-        writing = asyncio.create_task(registry.submit([vote(registry, VOTERS[0])]))
+        writing = asyncio.create_task(registry.submit([granted(WRITERS[0])]))
         async with asyncio.timeout(10):
             assert await registry.receipt(logged.id) == logged.receipt
             assert await registry.blob(made.body.document.sha256) == made.document

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import msgspec
 
-from treaty_consensus.did import Did, parse_key_id
+from treaty_consensus.did import Did, parse_did, parse_key_id
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_consensus.kinds import Report
 from treaty_consensus.statement import Statement, pre_authentication_encoding
@@ -31,6 +31,8 @@ ATTEMPTS = 3
 """How often a report is signed again because its epoch was closed meanwhile."""
 RETRIES = (60.0, 600.0, 3600.0)
 """Seconds until a registry that did not answer is asked again; the last one repeats."""
+_NO_PRINCIPAL = "electorate.no-principal"
+_UNCOUNTED = (_NO_PRINCIPAL, "electorate.one-principal")
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +70,7 @@ class Reporter:
         self._identity, self._log_of, self._delay, self._clock = identity, log_of, delay, clock
         self._ledger = ReportLedger(home)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._uncounted: set[tuple[str, str]] = set()  # log and code of the refusals that were said already
 
     async def cosign(self, facts: SessionFacts, proposal: ReportProposed) -> ReportSigned | ReportRefused:
         """The half of the side that was connected to: sign what is proposed, if every rule of `rules` holds. Never raises."""
@@ -92,10 +95,13 @@ class Reporter:
     async def report(self, facts: SessionFacts, propose: Propose) -> bool:
         """The half of the side that connected: propose, and see to it that the log gets what both signed.
 
-        False when this peer and topic were reported in this epoch already. Raises `TreatyError` when the peer refuses (with its
-        code) or the registry does; then nothing is in the log.
+        False when there is nothing to report: this peer and topic were reported in this epoch already, or the registry says that
+        the report could never count. Raises `TreatyError` when the peer refuses (with its code) or the registry does for another
+        reason; then nothing is in the log.
         """
         log, peer = self._log_of(facts.log), parse_key_id(facts.peer_key)[0].text
+        if not self._can_count(facts.log, peer):
+            return False
         for _ in range(ATTEMPTS):
             epoch = await log.epoch()
             if self._ledger.has(peer, facts.topic, epoch.number):
@@ -111,6 +117,9 @@ class Reporter:
             except TreatyError as error:
                 if error.code == "report.epoch":
                     continue  # it was closed meanwhile: both sign again, for the next one
+                if error.code in _UNCOUNTED:
+                    self._say(report, error)
+                    return False
                 if error.code != "report.exists":
                     raise
             return True
@@ -167,9 +176,22 @@ class Reporter:
                 delay = next(pauses)
                 continue
             except TreatyError as error:
-                _log.warning("A report is dropped, the log refuses it: %s", error)
+                self._say(report, error)
             self._ledger.drop(report)
             return
+
+    def _can_count(self, log: str, peer: str) -> bool:
+        """False once the registry of `log` said that this agent has no principal, if `peer` is a did:key: no election would count
+        the two. A peer with a domain is reported all the same, for the directory of who speaks what."""
+        return (log, _NO_PRINCIPAL) not in self._uncounted or parse_did(peer).host is not None
+
+    def _say(self, report: Statement, error: TreatyError) -> None:
+        """Log a final refusal. That a report could never count is no fault of this session: it is said once for each log."""
+        if error.code in _UNCOUNTED:
+            if (report.log, error.code) in self._uncounted:
+                return
+            self._uncounted.add((report.log, error.code))
+        _log.warning("A report is dropped, the log refuses it: %s", error)
 
     def _now(self) -> int:
         return int(self._clock())

@@ -95,7 +95,7 @@ async def _report(household: Household, driver: SessionDriver) -> None:
         _log.warning("No report was made with %s: %s", driver.machine.peer and driver.machine.peer.source_did, error)
         driver.tell("report failed")
     else:
-        driver.tell("reported" if made else "reported before")
+        driver.tell("reported" if made else "nothing to report")
 
 
 def _versions(project: Project) -> list[Project]:

@@ -2,7 +2,7 @@
 
 A ballot, a report or a vouch counts for the principal behind its author (`treaty_consensus.election.principals`). A DID without
 one is free: without this check strangers could fill the log for ever with statements that no election ever reads. A grant by a
-domain gives a DID a principal in an open electorate, so the newest grants are asked for.
+domain gives a DID a principal in an open electorate, so the grants that the log has so far are asked for.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from treaty_consensus.statement import Statement
 
 from ..storage.postgres import Pool
 
-_GRANTS = "select namespace from grants where grantee = $1 order by index limit 256"
+_MOST_GRANTS = 256
+_GRANTS = "select namespace from grants where grantee = $1 and namespace not like '%:%' order by index limit $2"
+"""Anybody can grant to anybody: a did:key its own namespace, for nothing, and a DID with a path that path. Neither is a domain,
+and they must not crowd out the grant of one. The limit bounds the work for one statement."""
 _FIX = "Sign with the DID of a domain of your own (did:wba:DOMAIN), or with one that its owner has granted the domain to."
 
 
@@ -66,5 +69,8 @@ class Electors:
         host = did.host
         if host is not None and did.port is None and not did.path and did.principal(suffixes.registrable) == host:
             return host
-        namespaces = [row["namespace"] for row in await self._pool.fetch(_GRANTS, did.text)]
-        return next((namespace for namespace in namespaces if suffixes.is_registrable(namespace)), None)
+        namespaces = [row["namespace"] for row in await self._pool.fetch(_GRANTS, did.text, _MOST_GRANTS)]
+        found = next((namespace for namespace in namespaces if suffixes.is_registrable(namespace)), None)
+        if found is None and len(namespaces) == _MOST_GRANTS:
+            return did.text  # there may be more: it is not refused, or grants by many subdomains could silence it
+        return found

@@ -43,7 +43,7 @@ class Quota:
         self._strangers = _Buckets(lambda: quotas.strangers, clock)
         self._services = _Buckets(lambda: quotas.services, clock)
         self._uploads = _Buckets(lambda: quotas.uploads, clock)
-        self._reserve = lambda: quotas.total.of(capacity()).burst * RESERVE
+        self._reserve: Callable[[], float] = lambda: quotas.total.of(capacity()).burst * RESERVE
         self._standing = standing
 
     def take_from(self, source: str | None, count: int = 1) -> bool:

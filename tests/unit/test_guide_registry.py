@@ -1,0 +1,52 @@
+"""The guide to serving a registry is executed: its log begins, it is served behind the proxies that it names, and its limits are
+those of the code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+from registry_process import empty
+
+from treaty_registry.connections import MAX_OPEN_FILES, ConnectionLimits
+from treaty_registry.networks import TrustedProxies
+from treaty_registry.routes.requests import BODY_SECONDS
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "serving-a-registry.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+
+
+async def test_its_log_begins_and_is_served_behind_its_proxies(data: Path) -> None:
+    (begin,), (command,) = blocks("sh"), blocks("text")
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    begun = await asyncio.create_subprocess_exec("bash", "-euc", begin, cwd=data, env=environment, stdout=subprocess.DEVNULL)
+    assert await begun.wait() == 0
+    program, serve, option, folder, *options = shlex.split(command)
+    assert (program, serve, option) == ("treaty-registry", "serve", "--data")
+    async with empty(data / folder, *options) as server:
+        await server.start()
+        assert await server.ready()
+        assert (server.about["origin"], server.about["base_url"]) == ("registry.example", "https://registry.example")
+        assert await server.stop() == 0
+    proxies = TrustedProxies.parse(value for name, value in pairwise(options) if name == "--trusted-proxy")
+    assert proxies.trusts("10.0.0.7") and not proxies.trusts("10.0.0.8")
+    assert proxies.client("10.0.0.7", ["192.0.2.1, 198.51.100.7", "fd00:1::1"]) == "198.51.100.7"
+
+
+def test_its_limits_are_those_of_the_code() -> None:
+    limits = ConnectionLimits()
+    rows = [line for line in GUIDE.splitlines() if line.startswith("| ") and not line.startswith("| | ")]
+    said = [limits.per_address, limits.total, 10, BODY_SECONDS, limits.silent, limits.stalled, limits.idle]
+    assert len(rows) == len(said)
+    for row, number in zip(rows, said, strict=True):
+        assert re.search(rf"(?<![\d,]){number:,}(?!,?\d)", row.rpartition("|")[0].rpartition("|")[2]), (row, number)
+    assert f"{limits.least_rate:,} bytes" in GUIDE and f"{MAX_OPEN_FILES:,}" in GUIDE
