@@ -23,6 +23,7 @@ from signers import ORIGIN, Signer, domain_signer, identity_body, key_signer, si
 from simulated_sigstore import Authority, serving
 
 from treaty_client.attestation import Binding, attest, identity_token
+from treaty_client.network.exchange import BoundedClient
 from treaty_client.network.hosts import Network
 from treaty_client.registries.trust import RegistryName, TrustedRegistries
 from treaty_client.verification.bundle import Bundle, BundledLeaf
@@ -416,8 +417,8 @@ class SimulatedNetwork(Network):
         object.__setattr__(self, "registry", registry)
         object.__setattr__(self, "down", down)
 
-    def client(self, *, timeout: float = 30) -> httpx.AsyncClient:
-        return httpx.AsyncClient(transport=httpx.MockTransport(self._answer), timeout=timeout)
+    def client(self, *, timeout: float | None = None) -> BoundedClient:
+        return BoundedClient(transport=httpx.MockTransport(self._answer))
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
         registry = self.registry
