@@ -418,7 +418,8 @@ class SimulatedNetwork(Network):
         object.__setattr__(self, "down", down)
 
     def client(self, *, timeout: float | None = None) -> BoundedClient:
-        return BoundedClient(transport=httpx.MockTransport(self._answer))
+        local = httpx.AsyncHTTPTransport(verify=False)  # the registry's signing authority is a real server of the test
+        return BoundedClient(transport=httpx.MockTransport(self._answer), mounts={"http://127.0.0.1": local})
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
         registry = self.registry
