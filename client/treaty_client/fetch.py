@@ -378,7 +378,7 @@ async def _first_and_prompt(tasks: Collection[asyncio.Task[Any]]) -> None:
             done, waiting = await asyncio.wait(waiting, timeout=bound, return_when=asyncio.FIRST_COMPLETED)
             if not done:
                 break
-            if any(task.exception() is None for task in done):
+            if None in [task.exception() for task in done]:
                 bound = _LATE
     finally:
         for task in waiting:

@@ -48,7 +48,7 @@ class Doors:
     def __init__(self, household: Household, network: Network, flow: FlowSettings) -> None:
         """Opens nothing."""
         self._household, self._network = household, network
-        self._signer = RequestSigner(household.identity)
+        self._signer = RequestSigner(household.identity, legacy=household.policy.send_didwba)
         self._open = ExitStack()
         ports, identity = household.ports, household.identity
         hosts = HandlerHosts(identity.did, household.home, ports.runtime, household.served)
@@ -147,7 +147,7 @@ class Doors:
             path = self._household.home / "nonces" / quote(name, safe="") if name else Path(temporary, "nonces")
             memory = NonceMemory(path)
             try:
-                yield RequestVerifier(self._household.ports.resolver, memory)
+                yield RequestVerifier(self._household.ports.resolver, memory, legacy=self._household.policy.accept_didwba)
             finally:
                 memory.close()
 
