@@ -6,8 +6,9 @@
     did:wba:example.com%3A8443:a       https://example.com:8443/a/did.json
     did:web:…                          reads like did:wba (the same host, the same document)
 
-Hosts are domain names of lower-case A-labels, and no IP address in any spelling; path segments are `[A-Za-z0-9._-]+`. A DID URL here is a DID, `#` and a fragment, and names a key.
-Ed25519 keys are read as Multikey (`z` + base58btc(0xed 0x01 ‖ 32 bytes)) and as JWK (RFC 8037), and written as Multikey.
+Hosts are domain names of lower-case A-labels, and no IP address in any spelling; path segments are `[A-Za-z0-9._-]+`. A DID
+URL here is a DID, `#` and a fragment, and names a key. Ed25519 keys are read as Multikey (`z` + base58btc(0xed 0x01 ‖ 32
+bytes)) and as JWK (RFC 8037), and written as Multikey.
 """
 
 from __future__ import annotations

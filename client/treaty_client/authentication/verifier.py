@@ -1,9 +1,9 @@
 """Judging requests: which DID sent this one.
 
-A request in either form, or in the newer one alone, is accepted when, in this order: its sender's DID has a document that counts now, which lists the key for
-authentication; the signature verifies for this listener's own URL, whatever the Host header says; it covers the request
-(`message_signature`); it was created at most `LIFETIME` seconds ago and at most `FUTURE` seconds ahead, and has not expired; and
-it was not accepted before (`nonces`).
+A request in a form that is read here is accepted when, in this order: its sender's DID has a document that counts now, which
+lists the key for authentication; the signature verifies for this listener's own URL, whatever the Host header says; it covers
+the request (`message_signature`); it was created at most `LIFETIME` seconds ago and at most `FUTURE` seconds ahead, and has
+not expired; and it was not accepted before (`nonces`).
 """
 
 from __future__ import annotations

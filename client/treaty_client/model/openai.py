@@ -38,7 +38,6 @@ from treaty_consensus.printable import printable
 from treaty_handler import encode_json
 
 from ..network.exchange import BoundedClient
-from ..network.exchange import BoundedClient
 from ..network.hosts import Network
 from .budget import PER_DAY, Budget
 from .port import Prompt

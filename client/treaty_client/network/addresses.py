@@ -16,6 +16,7 @@ A network that translates by a prefix of its own (RFC 6052) is not known here.
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 
 REFUSED: dict[str, str] = {
     "0.0.0.0/8": "this network (RFC 791)",
@@ -58,7 +59,7 @@ _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 
 
 def is_public(text: str) -> bool:
-    """Whether an IP address is globally reachable unicast, and none that leads to an IPv4 address inside it. Raises ValueError."""
+    """Whether an IP address is globally reachable unicast, and none that leads to an IPv4 address in it. Raises ValueError."""
     address = ipaddress.ip_address(text)
     if isinstance(address, ipaddress.IPv4Address):
         return not any(address in block for block in _REFUSED_4)
@@ -66,8 +67,20 @@ def is_public(text: str) -> bool:
 
 
 def site(text: str) -> str:
-    """What one party has of addresses, as a rule: an IPv4 address, or the /64 of an IPv6 one. Raises ValueError."""
+    """Where an address is: itself if it is an IPv4 one, the /64 of an IPv6 one, which is a single link. Raises ValueError."""
+    return _network(text, 32, 64)
+
+
+@lru_cache(maxsize=4096)
+def network_of(text: str) -> str:
+    """The network that an address belongs to, as far as one party commonly has it: a /24, or the /48 of an IPv6 one. Raises
+    ValueError."""
+    return _network(text, 24, 48)
+
+
+def _network(text: str, prefix_4: int, prefix_6: int) -> str:
     address = ipaddress.ip_address(text)
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
+    if isinstance(address, ipaddress.IPv6Address):
+        address = address.ipv4_mapped or address
+    prefix = prefix_4 if address.version == 4 else prefix_6
+    return str(ipaddress.ip_network((address, prefix), strict=False))

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -65,13 +65,14 @@ class BoundedClient(httpx.AsyncClient):
         body, pieces = bytearray(), 0
         response = await self.send(request, stream=True)
         try:
-            async for piece in response.aiter_raw():
-                body += piece
-                pieces += 1
-                if len(body) > limit:
-                    break
-                if pieces > _PIECES + len(body) // _PIECE:
-                    raise Malformed("network.pieces", f"{request.url.host} sends its answer in pieces of a few bytes.")
+            async with aclosing(response.aiter_raw()) as arriving:
+                async for piece in arriving:
+                    body += piece
+                    pieces += 1
+                    if len(body) > limit:
+                        break
+                    if pieces > _PIECES + len(body) // _PIECE:
+                        raise Malformed("network.pieces", f"{request.url.host} sends its answer in pieces of a few bytes.")
         finally:
             await response.aclose()
         return Reply(response.status_code, response.headers, bytes(body[:limit]), len(body) <= limit)

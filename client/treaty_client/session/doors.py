@@ -31,6 +31,7 @@ from ..flow.names import DidKeys
 from ..flow.ports import FlowSettings, Surroundings
 from ..network.egress import strangers_network
 from ..network.hosts import Network
+from ..network.turns import asking_for
 from ..transport import listener, reconnect
 from ..transport.application import Application, Document
 from ..transport.connection import Connection
@@ -82,6 +83,10 @@ class Doors:
 
     async def enter(self, connection: Connection) -> None:
         """Serve one connection, whatever its transport, until it is over."""
+        with asking_for(connection.address.rpartition(":")[0]):  # it names DIDs, whose documents are fetched
+            await self._enter(connection)
+
+    async def _enter(self, connection: Connection) -> None:
         policy = self._household.policy
         if policy.encryption != "required" and len(self.flow.registry) > 0:
             try:

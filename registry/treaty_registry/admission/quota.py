@@ -11,11 +11,10 @@ when `MAX_BUCKETS` are waiting to fill up, newcomers are refused: memory is boun
 
 from __future__ import annotations
 
-import ipaddress
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import lru_cache
 
+from treaty_client.network.addresses import network_of
 from treaty_consensus.did import Did
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.errors import Unavailable
@@ -45,7 +44,7 @@ class Quota:
         """
         if source is None:
             return True
-        if not self._prefixes.take(_prefix(source), count):  # first: one network's flood must not use up what is everybody's
+        if not self._prefixes.take(network_of(source), count):  # first: one network's flood must not use up what is everybody's
             raise _exhausted("quota.prefix", "Your network sends too many statements.")
         if self._total.take("", count, spare=self._reserve):
             return True
@@ -105,14 +104,6 @@ class _Buckets:
                 break
             del self._lacks[oldest]
         return len(self._lacks) < MAX_BUCKETS
-
-
-@lru_cache(maxsize=4096)
-def _prefix(source: str) -> str:
-    address = ipaddress.ip_address(source)
-    if isinstance(address, ipaddress.IPv6Address):
-        address = address.ipv4_mapped or address
-    return str(ipaddress.ip_network((address, 24 if address.version == 4 else 48), strict=False))
 
 
 def _exhausted(code: str, message: str) -> Unavailable:

@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from treaty_client.network.turns import asking_for
 from treaty_consensus import canonical, statement
 from treaty_consensus.did import Did
 from treaty_consensus.election.principals import SuffixList
@@ -65,9 +66,10 @@ class Admission:
             parsed = await asyncio.to_thread(_parse_all, leaves)
         else:
             parsed = _parse_all(leaves)
-        if len(parsed) == 1:  # the common case needs no further task
-            return [await self._examine(parsed[0], reserved)]
-        return await asyncio.gather(*(self._examine(item, reserved) for item in parsed))
+        with asking_for(source):
+            if len(parsed) == 1:  # the common case needs no further task
+                return [await self._examine(parsed[0], reserved)]
+            return await asyncio.gather(*(self._examine(item, reserved) for item in parsed))
 
     async def take_upload(self, sha256: str, leaf: bytes, data: bytes, source: str | None) -> bool:
         """Hold an upload that the signed statement `leaf` names. False when it was held already.
@@ -82,7 +84,8 @@ class Admission:
             raise Refused("blob.not-named", f"The statement does not name the blob {sha256}.")
         if blob.size != len(data):
             raise Refused("blob.size", f"The statement says {blob.size} bytes, {len(data)} came.")
-        await self._authenticate(signed)
+        with asking_for(source):
+            await self._authenticate(signed)
         if await asyncio.to_thread(canonical.hex_digest, data) != sha256:
             raise Malformed("blob.digest", f"The SHA-256 of these bytes is not {sha256}.")
         return await self._uploads.hold(sha256, data)
@@ -91,7 +94,8 @@ class Admission:
         """See `Identities.testimony`; it counts as a statement of the IP address `source`."""
         if not self._quota.take_from(source):
             self._quota.take_reserved(did.text)
-        return await self._identities.testimony(did, key_id)
+        with asking_for(source):
+            return await self._identities.testimony(did, key_id)
 
     async def _examine(self, parsed: Statement | TreatyError, reserved: bool) -> Examined:
         if isinstance(parsed, TreatyError):
