@@ -17,7 +17,7 @@ so a large answer over a slow line has time, and a host that sends a byte now an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -79,7 +79,8 @@ class BoundedClient(httpx.AsyncClient):
 
     async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
         """As httpx does, within the deadline. What is read of a streamed answer later has the same deadline."""
-        deadline = _Deadline(request, self._seconds, self._least_rate)
+        deadline, half_open = _Deadline(request, self._seconds, self._least_rate), _HalfOpen()
+        request.extensions = {**request.extensions, "trace": half_open.trace}
         lane = self._lanes.setdefault(request.url.netloc, asyncio.Semaphore(MAX_AT_ONCE))
         async with deadline.held():
             await lane.acquire()
@@ -87,6 +88,7 @@ class BoundedClient(httpx.AsyncClient):
                 response = await super().send(request, stream=True, **options)
             except BaseException:
                 lane.release()
+                await half_open.close()
                 raise
         assert isinstance(response.stream, httpx.AsyncByteStream)
         response.stream = _BoundedStream(response.stream, deadline, lane)
@@ -123,6 +125,26 @@ class _Deadline:
                 f"each {self._least_rate:g} bytes of a body.",
                 fix="See whether that host is well, and try again later.",
             ) from error
+
+
+class _HalfOpen:
+    """The connection of an exchange between TCP and TLS. httpcore does not close it when a handshake is cancelled, which is how a
+    deadline ends it, and the event loop would keep it open for good."""
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+
+    async def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """httpcore's extension "trace"."""
+        if event == "connection.connect_tcp.complete":
+            self._stream = info["return_value"]
+        elif event == "connection.start_tls.complete":
+            self._stream = None
+
+    async def close(self) -> None:
+        """May be called for a connection that is closed already."""
+        if self._stream is not None:
+            await self._stream.aclose()
 
 
 class _BoundedStream(httpx.AsyncByteStream):
