@@ -22,11 +22,12 @@ from treaty_client.network.hosts import Address, Network
 from treaty_client.network.requests_adapter import session_setup
 from treaty_client.policy import Policy
 from treaty_client.registries.api import RegistryClient
-from treaty_client.registries.trust import TrustedRegistries, parse_registry_name
+from treaty_client.registries.trust import RegistryName, TrustedRegistries
 from treaty_client.transport import reconnect, websocket
 from treaty_client.transport.backoff import Backoff
 from treaty_client.transport.connection import ConnectionFailed
 from treaty_consensus.errors import Malformed, TreatyError, Unavailable
+from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.tiles import Bundle
 
 TIMEOUT, BOUND = 0.4, 15.0
@@ -269,8 +270,8 @@ class HalfDeaf(SimulatedNetwork):
 
 def half_deaf(registry: SimulatedRegistry, home: Path) -> Fetcher:
     registry.trusted_in(home)
-    key = str(NAME.key).replace(NAME.origin, "hanging.example")
-    TrustedRegistries(home).add(parse_registry_name(f"https://hanging.example#{key}"))
+    key = VerifierKey("hanging.example", NAME.key.type, NAME.key.public)
+    TrustedRegistries(home).add(RegistryName("https://hanging.example", key))
     return Fetcher(home, Policy(publishers=["did:wba:alice.example"]), HalfDeaf(registry), clock=lambda: registry.now)
 
 
