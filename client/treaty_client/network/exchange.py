@@ -17,9 +17,9 @@ so a large answer over a slow line has time, and a host that sends a byte now an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from weakref import WeakValueDictionary
 
 import httpx
@@ -65,7 +65,7 @@ class BoundedClient(httpx.AsyncClient):
         body, pieces = bytearray(), 0
         response = await self.send(request, stream=True)
         try:
-            async with aclosing(response.aiter_raw()) as arriving:
+            async with aclosing(cast(AsyncGenerator[bytes, None], response.aiter_raw())) as arriving:
                 async for piece in arriving:
                     body += piece
                     pieces += 1

@@ -16,7 +16,7 @@ import httpx
 from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
 from requests.exceptions import ConnectionError, SSLError
-from urllib3 import HTTPResponse
+from urllib3 import HTTPHeaderDict, HTTPResponse
 
 from treaty_consensus.errors import TooLarge
 
@@ -52,15 +52,22 @@ class _NetworkAdapter(HTTPAdapter):
             raise kind(f"{type(error).__name__}: {error}", request=request) from error
         if not reply.whole:
             raise TooLarge("network.too-large", f"{request.url} answered with more than {MAX_ANSWER} bytes.")
-        headers = [(name.decode("ascii"), value.decode("latin-1")) for name, value in reply.headers.raw]
+        headers = HTTPHeaderDict(reply.headers.multi_items())
         raw = HTTPResponse(io.BytesIO(reply.body), headers, reply.status, preload_content=False, decode_content=False)
         return self.build_response(request, raw)
 
     async def _exchange(self, request: PreparedRequest) -> Reply:
+        if not isinstance(request.body, bytes | str | type(None)):
+            raise TypeError("What is sent is bytes or text.")
+        headers = httpx.Headers([(name, _text(value)) for name, value in request.headers.items()])
+        headers["Accept-Encoding"] = "identity"  # `requests` would have it compressed
         async with self._network.client() as client:
-            headers = {**request.headers, "Accept-Encoding": "identity"}  # `requests` would have it compressed
             asked = client.build_request(str(request.method), str(request.url), content=request.body, headers=headers)
             return await client.exchange(asked, limit=MAX_ANSWER)
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("latin-1")
 
 
 def _is_of_tls(error: BaseException | None) -> bool:
