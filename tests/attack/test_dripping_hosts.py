@@ -15,6 +15,7 @@ from fetching import kept_in
 from loopback import Loopback
 from simulated_registry import NAME, TOPIC, SimulatedNetwork, SimulatedRegistry, uri_of, with_echo
 
+from treaty_client import fetch
 from treaty_client.fetch import Fetcher
 from treaty_client.network.egress import EgressGuard
 from treaty_client.network.exchange import MAX_AT_ONCE, BoundedClient
@@ -251,7 +252,8 @@ async def test_turns_at_a_host_are_given_back_after_every_way_to_fail() -> None:
         for _ in range(2 * MAX_AT_ONCE):
             with pytest.raises(Unavailable):
                 await client.exchange(client.build_request("GET", url), limit=10)
-    async with host(answering(SIZED % 5 + b"hello")) as (url, _), BoundedClient() as client:
+    reached, lent = host(answering(SIZED % 5 + b"hello")), BoundedClient(timeout=BOUND)
+    async with reached as (url, _), lent as client, client.stream("GET", url):  # one goes on all the time
         for _ in range(2 * MAX_AT_ONCE):
             assert not (await client.exchange(client.build_request("GET", url), limit=3)).whole
 
@@ -265,14 +267,16 @@ class HalfDeaf(SimulatedNetwork):
             raise AssertionError
 
         working = httpx.MockTransport(self._answer)
-        return BoundedClient(transport=working, timeout=1.0, mounts={"all://hanging.example": httpx.MockTransport(hang)})
+        return BoundedClient(transport=working, timeout=self.timeout, mounts={"all://hanging.example": httpx.MockTransport(hang)})
 
 
-def half_deaf(registry: SimulatedRegistry, home: Path) -> Fetcher:
+def half_deaf(registry: SimulatedRegistry, home: Path, *, timeout: float) -> Fetcher:
+    network = HalfDeaf(registry)
+    object.__setattr__(network, "timeout", timeout)
     registry.trusted_in(home)
     key = VerifierKey("hanging.example", NAME.key.type, NAME.key.public)
     TrustedRegistries(home).add(RegistryName("https://hanging.example", key))
-    return Fetcher(home, Policy(publishers=["did:wba:alice.example"]), HalfDeaf(registry), clock=lambda: registry.now)
+    return Fetcher(home, Policy(publishers=["did:wba:alice.example"]), network, clock=lambda: registry.now)
 
 
 async def test_a_guarded_fetch_from_a_host_that_drips_ends_and_keeps_nothing(tmp_path: Path) -> None:
@@ -311,9 +315,10 @@ async def test_an_agent_that_accepts_and_never_opens_a_session_is_given_up(how: 
             await reconnect.connect(url.replace("http", "ws"), Network(), backoff=backoff)
 
 
-async def test_a_registry_that_hangs_leaves_a_topic_to_the_others(tmp_path: Path) -> None:
+async def test_a_registry_that_hangs_leaves_a_topic_to_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "_LATE", 0.1)
     registry = with_echo()
-    async with half_deaf(registry, tmp_path) as agent, asyncio.timeout(BOUND):
+    async with half_deaf(registry, tmp_path, timeout=3600) as agent, asyncio.timeout(BOUND):
         (view,) = await agent.topic(TOPIC)
         assert [protocol.uri for protocol in view.protocols] == [uri_of()]
 
@@ -321,7 +326,7 @@ async def test_a_registry_that_hangs_leaves_a_topic_to_the_others(tmp_path: Path
 async def test_a_uri_at_a_registry_that_hangs_holds_no_other_and_its_turn_comes_back(tmp_path: Path) -> None:
     registry = with_echo()
     hanging = uri_of().replace(NAME.origin, "hanging.example")
-    async with half_deaf(registry, tmp_path) as agent, asyncio.timeout(BOUND):
+    async with half_deaf(registry, tmp_path, timeout=1.0) as agent, asyncio.timeout(BOUND):
         first = asyncio.create_task(agent.fetch(hanging))
         await asyncio.sleep(0)
         assert (await agent.fetch(uri_of())).uri == uri_of()

@@ -95,6 +95,7 @@ class Turns:
         if self._interval <= 0:
             return
         key, asker = self._key(name), _asker.get()
+        assert url not in key.waiting, "its first request would never come up"
         if not key.waiting and self._lacking(key) <= self._burst - 1:
             self._spend(name, key, asker)
             return
