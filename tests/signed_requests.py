@@ -23,12 +23,14 @@ URL = f"{AUDIENCE}/anp/v1/sessions?topic=a%20b"
 @dataclass
 class Listener:
     """Verifies for `AUDIENCE`. `documents`: what the senders' hosts serve, by DID; `now`: Unix seconds; `fetched`: which DIDs
-    were asked for."""
+    were asked for; `legacy`: whether it accepts the older form; `required`: whether it refuses requests that prove nothing."""
 
     folder: Path
     documents: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     now: float = NOW
     fetched: list[str] = field(default_factory=list)
+    legacy: bool = False
+    required: bool = True
     boot: str = "11111111-2222-3333-4444-555555555555"
 
     def __post_init__(self) -> None:
@@ -38,7 +40,14 @@ class Listener:
         """A new process: nothing is remembered but what is on disk. It was up for a while before the first request."""
         self.nonces = NonceMemory(self.folder / "nonces", clock=lambda: self.now, boot=self.boot)
         resolver = DidResolver(self._fetch, clock=lambda: self.now)
-        self.verifier = RequestVerifier(resolver, self.nonces, audiences=(AUDIENCE,), clock=lambda: self.now)
+        self.verifier = RequestVerifier(
+            resolver,
+            self.nonces,
+            audiences=(AUDIENCE,),
+            legacy=self.legacy,
+            required=self.required,
+            clock=lambda: self.now,
+        )
 
     def restart(self) -> None:
         """The process ends, and another one starts."""

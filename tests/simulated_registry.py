@@ -23,6 +23,7 @@ from signers import ORIGIN, Signer, domain_signer, identity_body, key_signer, si
 from simulated_sigstore import Authority, serving
 
 from treaty_client.attestation import Binding, attest, identity_token
+from treaty_client.network.exchange import BoundedClient
 from treaty_client.network.hosts import Network
 from treaty_client.registries.trust import RegistryName, TrustedRegistries
 from treaty_client.verification.bundle import Bundle, BundledLeaf
@@ -416,8 +417,9 @@ class SimulatedNetwork(Network):
         object.__setattr__(self, "registry", registry)
         object.__setattr__(self, "down", down)
 
-    def client(self, *, timeout: float = 30) -> httpx.AsyncClient:
-        return httpx.AsyncClient(transport=httpx.MockTransport(self._answer), timeout=timeout)
+    def client(self, *, timeout: float | None = None) -> BoundedClient:
+        local = httpx.AsyncHTTPTransport(verify=False)  # the registry's signing authority is a real server of the test
+        return BoundedClient(transport=httpx.MockTransport(self._answer), mounts={"http://127.0.0.1": local})
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
         registry = self.registry

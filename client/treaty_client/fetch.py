@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -52,6 +52,8 @@ Progress = Callable[[Step, str], None]
 """Told of each step once it holds, with a sentence for a person."""
 
 _ATTEMPTS = 8
+_LATE = 5.0
+"""Seconds that a registry may answer later than another one: one that hangs must not hold those that answer."""
 
 
 def _silent(step: Step, said: str) -> None:
@@ -81,7 +83,7 @@ class Fetcher:
         self._clock = clock
         self._http = self._network.client()
         self._verified: dict[str, VerifiedProtocol] = {}
-        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # peers name the URIs: kept while in use
 
     async def __aenter__(self) -> Fetcher:
         return self
@@ -112,7 +114,7 @@ class Fetcher:
         registry does not answer; then nothing has changed.
         """
         uri, expected = await self._resolve(name)
-        async with self._turns[str(uri)]:
+        async with self._turns.setdefault(str(uri), asyncio.Lock()):
             known = None if fresh or accept_change else self._known(uri)
             if known is not None and expected in (None, known.hash):
                 progress(Step.STATUS, f"verified {known.age(self._now())} s ago, which the policy allows")
@@ -176,19 +178,23 @@ class Fetcher:
         return Candidates(tuple(uri for uri, _ in found), frozenset(uri for uri, is_consensus in found if is_consensus))
 
     async def topic(self, topic: str) -> list[TopicView]:
-        """What each registry of the policy proves of a topic; those that do not know it, or do not answer, are left out.
+        """What each registry of the policy proves of a topic. Those that do not know it, or do not answer, are left out; so are
+        those that have not answered `_LATE` seconds after another one did.
 
         Raises `VerificationFailed`, and `NotFound` or `Unavailable` when that leaves none.
         """
+        asked = [registry for origin, registry in self.registries.all().items() if self.policy.admits_registry(origin)]
+        tasks = {asyncio.create_task(self._topic_at(registry, topic)): None for registry in asked}
+        await _first_and_prompt(tasks)
         views: list[TopicView] = []
         failure: TreatyError | None = None
-        for origin, registry in self.registries.all().items():
-            if not self.policy.admits_registry(origin):
-                continue
+        for task in tasks:
             try:
-                views.append(await self._topic_at(registry, topic))
+                views.append(task.result())
             except (NotFound, Unavailable) as error:
                 failure = error
+            except asyncio.CancelledError:
+                continue
         if not views:
             raise failure or NotFound("registry.none", "There is no registry to ask.", fix="Trust one: treaty trust add URL#KEY")
         return views
@@ -216,9 +222,9 @@ class Fetcher:
             return uri, None
         expected = _hash_in(name)
         found: dict[str, ProtocolUri] = {}
-        for origin in self.registries.all():
-            if self.policy.admits_registry(origin):
-                found |= await self._matches(origin, name)
+        asked = [origin for origin in self.registries.all() if self.policy.admits_registry(origin)]
+        for matches in await asyncio.gather(*(self._matches(origin, name) for origin in asked)):
+            found |= matches
         if len(found) == 1:
             return next(iter(found.values())), expected
         if uri is not None:
@@ -361,6 +367,23 @@ class Fetcher:
 
     def _now(self) -> int:
         return int(self._clock())
+
+
+async def _first_and_prompt(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Wait until a task has succeeded, and `_LATE` seconds for the others; until all have failed where none does. Tasks that are
+    not over then, or when the caller is cancelled, are cancelled."""
+    waiting, bound = set(tasks), None
+    try:
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, timeout=bound, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                break
+            if None in [task.exception() for task in done]:
+                bound = _LATE
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
 
 
 @contextmanager

@@ -8,6 +8,9 @@ An election elects document bytes, never somebody's code: handlers run only when
     report = false                            # tell the log, with the peer, that a negotiation happened: public for ever
     report_delay = 3600                       # seconds within which a report is submitted, at a random time
     publish = false                           # publish what this agent negotiated, in its own namespace
+    accept_didwba = false                     # take requests with the older DIDWba header, which whoever gets hold of it can
+                                              # put on any other request to this host
+    send_didwba = false                       # send that header, instead of RFC 9421 signatures, to every peer over HTTP
     encryption = "off"                        # end-to-end: "preferred" takes plain peers too, "required" does not
     isolation = "bubblewrap"                  # or "none": the publishers above run unconfined, as you
 
@@ -65,6 +68,8 @@ class Policy:
     report: bool = False
     report_delay: int = DEFAULT_REPORT_DELAY
     publish: bool = False
+    accept_didwba: bool = False
+    send_didwba: bool = False
     encryption: Encryption = "off"
     isolation: Isolation = "bubblewrap"
     max_age: int = DEFAULT_MAX_AGE
@@ -117,6 +122,8 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     report: bool = False
     report_delay: int = DEFAULT_REPORT_DELAY
     publish: bool = False
+    accept_didwba: bool = False
+    send_didwba: bool = False
     encryption: Encryption = "off"
     isolation: Isolation = "bubblewrap"
     max_age: int = DEFAULT_MAX_AGE

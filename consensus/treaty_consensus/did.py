@@ -6,8 +6,9 @@
     did:wba:example.com%3A8443:a       https://example.com:8443/a/did.json
     did:web:…                          reads like did:wba (the same host, the same document)
 
-Hosts are lower-case A-labels; path segments are `[A-Za-z0-9._-]+`. A DID URL here is a DID, `#` and a fragment, and names a key.
-Ed25519 keys are read as Multikey (`z` + base58btc(0xed 0x01 ‖ 32 bytes)) and as JWK (RFC 8037), and written as Multikey.
+Hosts are domain names of lower-case A-labels, and no IP address in any spelling; path segments are `[A-Za-z0-9._-]+`. A DID
+URL here is a DID, `#` and a fragment, and names a key. Ed25519 keys are read as Multikey (`z` + base58btc(0xed 0x01 ‖ 32
+bytes)) and as JWK (RFC 8037), and written as Multikey.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _SEGMENT = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _FRAGMENT = re.compile(r"[A-Za-z0-9._~:-]{1,128}")
-_IPV4 = re.compile(r"[0-9.]+")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _ED25519 = b"\xed\x01"
 
@@ -62,11 +63,11 @@ class Did:
         return f"https://{authority}/{'/'.join(self.path or ('.well-known',))}/did.json"
 
     def principal(self, registrable: Callable[[str], str | None]) -> str | None:
-        """The registrable domain that stands behind this DID, or None: did:key, IP literals and single-label hosts have none.
+        """The registrable domain that stands behind this DID, or None: did:key and single-label hosts have none.
 
         `registrable` maps a host to its registrable domain under the pinned Public Suffix List (ICANN section only).
         """
-        if self.host is None or _IPV4.fullmatch(self.host) or "." not in self.host:
+        if self.host is None or "." not in self.host:
             return None
         return registrable(self.host)
 
@@ -190,8 +191,9 @@ def listed_keys(document: Mapping[str, Any], did: Did, relationship: str) -> dic
 
 def _authority(text: str) -> tuple[str, int | None]:
     host, _, port = text.partition("%3A")
-    if not is_host(host):
-        raise Malformed("did.host", f"A host is lower-case A-labels, not {host[:80]!r}.")
+    if not is_host(host) or _NUMBER.fullmatch(host.rpartition(".")[2]):
+        # What ends in a number is an IPv4 address to a URL parser and to `inet_aton`: 127.1, 2130706433, 0x7f.1, 0177.0.0.1.
+        raise Malformed("did.host", f"The host of a DID is a domain name of lower-case A-labels, not {host[:80]!r}.")
     if port or text.endswith("%3A"):
         if not re.fullmatch(r"[1-9][0-9]{0,4}", port) or int(port) > 65535:
             raise Malformed("did.port", f"Not a port: {port[:10]!r}.")

@@ -32,7 +32,7 @@ from types import TracebackType
 
 import structlog
 
-from .networks import host_network
+from treaty_client.network.addresses import host_network
 
 Peer = tuple[str, int]
 """The address and port of the other end."""

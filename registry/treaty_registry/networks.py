@@ -1,7 +1,4 @@
-"""The addresses that requests come from: which of them are one party, and which are proxies that name the real one.
-
-One host of an IPv6 network has a /64 of addresses at will, a site usually a /48; in IPv4 that is one address, and a /24.
-"""
+"""The reverse proxies in front of a registry, and the addresses that they say requests come from."""
 
 from __future__ import annotations
 
@@ -17,25 +14,6 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 MAX_HOPS = 32
 """Proxies named in one `X-Forwarded-For`; more are not read."""
-
-
-@lru_cache(maxsize=16_384)
-def host_network(address: str) -> str:
-    """The network that one host has at will: an IPv4 address, an IPv6 /64. Raises ValueError when it is no IP address."""
-    return _network(address, 32, 64)
-
-
-@lru_cache(maxsize=16_384)
-def site_network(address: str) -> str:
-    """The network of one site: an IPv4 /24, an IPv6 /48. Raises ValueError when it is no IP address."""
-    return _network(address, 24, 48)
-
-
-def _network(text: str, ipv4: int, ipv6: int) -> str:
-    address = ipaddress.ip_address(text.partition("%")[0])
-    if isinstance(address, ipaddress.IPv6Address):
-        address = address.ipv4_mapped or address
-    return str(ipaddress.ip_network((address, ipv4 if address.version == 4 else ipv6), strict=False))
 
 
 @dataclass(frozen=True)

@@ -156,6 +156,7 @@ class Registry:
         self._admission = Admission(
             origin=self.origin,
             operator=operator.did,
+            queue=self._line,
             quota=Quota(settings.quotas, time.monotonic, self._standings.of, lambda: self._line.capacity),
             electors=self._electors,
             identities=self._identities,

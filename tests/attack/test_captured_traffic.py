@@ -1,4 +1,4 @@
-"""Two whole agents under the E2EE profile: whoever records everything between them can read nothing that they say."""
+"""What somebody can do who records traffic between agents: read it, or put a header of it on a request of their own."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from meetings import LAPTOP, TOPIC, Party, Tap, buyer, shop
 from secure_peers import resolve
 
+from treaty_client.authentication.signer import RequestSigner
 from treaty_client.identity import Identity
+from treaty_client.policy import Policy
 from treaty_client.session.operations import OperationError
 from treaty_client.session.session import Session
 from treaty_client.transport import memory
 from treaty_client.transport.connection import Connection
+from treaty_client.transport.http import MEDIA_TYPE, SESSIONS, encode_messages
 from treaty_client.transport.secure import SecureConnection
 from treaty_consensus.errors import TreatyError
 
@@ -135,3 +139,59 @@ async def test_a_session_whose_traffic_is_changed_ends_and_says_nothing_wrong(tm
         tap.inner.send = change  # type: ignore[method-assign]
         with pytest.raises(TreatyError):
             await session.call("getProductInfo", productId="P12345")
+
+
+async def posted(port: int, headers: dict[str, str]) -> httpx.Response:
+    """The answer to a request of the recorder's own, with captured headers, that would open a session."""
+    async with httpx.AsyncClient() as recorder:
+        url = f"http://127.0.0.1:{port}{SESSIONS}?key={'k' * 43}"
+        return await recorder.post(url, content=encode_messages(["{}"]), headers={**headers, "Content-Type": MEDIA_TYPE})
+
+
+@pytest.mark.parametrize("policy, opens", [(Policy(), False), (Policy(accept_didwba=True), True)])
+async def test_a_captured_didwba_header_opens_a_session_only_where_it_was_asked_for(
+    tmp_path: Path, policy: Policy, opens: bool
+) -> None:
+    visitor = Identity.create()
+    seller = shop(tmp_path, policy=policy)
+    async with seller.agent, seller.agent.listen("127.0.0.1", 0) as port:
+        captured = RequestSigner(visitor, legacy=True).headers("GET", f"http://127.0.0.1:{port}/other")
+        answer = await posted(port, captured)
+    if opens:
+        assert answer.status_code == 201
+        return
+    assert answer.status_code == 401 and "Location" not in answer.headers
+    assert answer.json()["code"] == "authentication.legacy"
+    assert "RFC 9421" in answer.json()["fix"]
+    assert seller.events == [], "no session began"
+
+
+async def test_a_captured_signature_opens_no_session_even_where_the_older_form_is_accepted(tmp_path: Path) -> None:
+    visitor = Identity.create()
+    seller = shop(tmp_path, policy=Policy(accept_didwba=True))
+    async with seller.agent, seller.agent.listen("127.0.0.1", 0) as port:
+        captured = RequestSigner(visitor).headers("GET", f"http://127.0.0.1:{port}/other")
+        answer = await posted(port, captured)
+    assert (answer.status_code, answer.json()["code"]) == (401, "authentication.signature")
+    assert seller.events == []
+
+
+@pytest.mark.parametrize("policy, older", [(Policy(), False), (Policy(send_didwba=True), True)])
+async def test_an_agent_sends_the_header_only_where_it_was_asked_for(tmp_path: Path, policy: Policy, older: bool) -> None:
+    heads: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with buyer(tmp_path, policy=policy).agent as customer:
+        with pytest.raises(TreatyError):
+            async with customer.connect(f"http://127.0.0.1:{port}", topic=TOPIC):
+                raise AssertionError
+    server.close()
+    assert {b"Authorization: DIDWba " in head for head in heads} == {older}
+    assert {b"Signature-Input: " in head for head in heads} == {not older}

@@ -20,7 +20,7 @@ BOTH_FORMS = pytest.mark.parametrize("legacy", [False, True])
 
 @pytest.fixture
 def listener(tmp_path: Path) -> Iterator[Listener]:
-    made = Listener(tmp_path, now=NOW - 2 * LIFETIME)
+    made = Listener(tmp_path, now=NOW - 2 * LIFETIME, legacy=True)
     made.now = NOW
     made.knows(ALICE)
     yield made

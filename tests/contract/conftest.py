@@ -10,16 +10,17 @@ import pytest
 from registries import Web
 from signers import ORIGIN, Signer, domain_signer
 
+from treaty_client.network.exchange import BoundedClient
 from treaty_registry.app import create_app
 from treaty_registry.keys import Operator, load_operator
 from treaty_registry.registry import Registry
 
 
 @pytest.fixture
-async def api(registry: Registry) -> AsyncIterator[httpx.AsyncClient]:
+async def api(registry: Registry) -> AsyncIterator[BoundedClient]:
     """The registry over HTTP, without a socket."""
     transport = httpx.ASGITransport(create_app(registry))  # type: ignore[arg-type]  # the two spell ASGI's types differently
-    async with httpx.AsyncClient(transport=transport, base_url=f"https://{ORIGIN}") as client:
+    async with BoundedClient(transport=transport, base_url=f"https://{ORIGIN}") as client:
         yield client
 
 

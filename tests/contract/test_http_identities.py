@@ -18,6 +18,7 @@ from signers import NOW, ORIGIN, Signer
 
 from treaty_client.cli import main
 from treaty_client.identity import Identity
+from treaty_client.network.exchange import BoundedClient
 from treaty_client.network.hosts import Network
 from treaty_client.registries import replies
 from treaty_client.registries.api import RegistryClient
@@ -47,7 +48,7 @@ class Agent:
 
 
 @pytest.fixture
-def agent(api: httpx.AsyncClient, registry: Registry, alice: Signer, tmp_path: Path) -> Agent:
+def agent(api: BoundedClient, registry: Registry, alice: Signer, tmp_path: Path) -> Agent:
     trusted = TrustedRegistries(tmp_path / "home")
     trusted.add(RegistryName(f"https://{ORIGIN}", registry.log_key))
     client = RegistryClient(f"https://{ORIGIN}", Network(), client=api)

@@ -43,8 +43,8 @@ def encoded(body: bytes) -> str:
 
 @pytest.fixture
 def listener(tmp_path: Path) -> Iterator[Listener]:
-    """One that reads the time that the SDK reads; it started a while ago."""
-    made = Listener(tmp_path, now=time.time() - 30)
+    """One that reads the time that the SDK reads, and accepts the older form; it started a while ago."""
+    made = Listener(tmp_path, now=time.time() - 30, legacy=True)
     made.now = time.time()
     yield made
     made.nonces.close()

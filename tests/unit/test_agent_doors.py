@@ -31,7 +31,7 @@ from treaty_client.policy import Encryption, Policy
 from treaty_client.transport import memory
 from treaty_client.transport.connection import Connection
 from treaty_client.transport.http import MEDIA_TYPE, SESSIONS
-from treaty_consensus.errors import Malformed, Refused, TreatyError
+from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 
 ID = "anp:protocol:product-info:1.1"
 
@@ -365,10 +365,10 @@ async def test_what_a_stranger_describes_is_not_looked_for_on_this_machine(
         async with open_shop(tmp_path / address[:2], tls=tls, public=[address]) as (_, port):
             network = Network({"shop.example": Address("127.0.0.1", port)}, tmp_path / "ca.pem")
             async with buyer(tmp_path / address[:2], network=network).agent as customer:
-                with pytest.raises(Refused) as refusal:
+                with pytest.raises(Unavailable) as refusal:
                     async with customer.connect(discover="https://shop.example/ad.json"):
                         raise AssertionError
-        assert refusal.value.code == "egress.address"
+        assert refusal.value.code == "egress.unreachable"
     inside.close()
     assert knocks == []
 

@@ -35,7 +35,7 @@ KEY = f'keyid="{ALICE.key_id}"'
 @pytest.fixture
 def listener(tmp_path: Path) -> Iterator[Listener]:
     """Has been up since before `NOW`, and knows the senders."""
-    made = Listener(tmp_path, now=NOW - 2 * LIFETIME)
+    made = Listener(tmp_path, now=NOW - 2 * LIFETIME, legacy=True)
     made.now = NOW
     for identity in (ALICE, BOUND):
         made.knows(identity)
@@ -114,12 +114,23 @@ def test_only_absolute_web_urls_are_signed_for(url: str) -> None:
 async def test_a_request_without_proof(listener: Listener) -> None:
     for headers in ({}, {"Authorization": "Bearer x"}):
         assert await code(listener, headers) == "authentication.missing"
-    listener.verifier._required = False
-    assert await listener.verify({}) == ""
-    assert await code(listener, {"Signature": "x"}) == "authentication.malformed"
-    listener.verifier._legacy = False
-    older = RequestSigner(ALICE, legacy=True, clock=lambda: NOW).headers("POST", URL)
-    assert await code(listener, older) == "authentication.missing"
+
+
+@pytest.mark.parametrize("required", [True, False])
+async def test_the_older_form_is_refused_unless_asked_for(tmp_path: Path, required: bool) -> None:
+    listener = Listener(tmp_path, required=required)
+    listener.knows(ALICE)
+    header = RequestSigner(ALICE, legacy=True, clock=lambda: NOW).headers("POST", URL)["Authorization"]
+    for spelling in (header, header.replace("DIDWba", "didwba"), header.replace("DIDWba", "DIDWBA"), "DIDWba "):
+        with pytest.raises(Unauthorized) as refusal:
+            await listener.verify({"Authorization": spelling})
+        assert refusal.value.code == "authentication.legacy"
+        assert "RFC 9421" in refusal.value.fix and "accept_didwba" in refusal.value.fix
+    assert listener.fetched == [], "nobody was asked for a document"
+    if not required:
+        assert await listener.verify({}) == ""
+        assert await code(listener, {"Signature": "x"}) == "authentication.malformed"
+    listener.nonces.close()
 
 
 async def test_another_request_than_was_signed(listener: Listener) -> None:

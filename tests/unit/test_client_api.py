@@ -10,6 +10,7 @@ import httpx
 import pytest
 from simulated_registry import ALICE, BASE_URL, TOPIC, SimulatedNetwork, blob_of, uri_of, with_echo
 
+from treaty_client.network.exchange import BoundedClient
 from treaty_client.network.hosts import Network
 from treaty_client.registries.api import MAX_BATCH, RegistryClient
 from treaty_consensus import kinds
@@ -21,7 +22,7 @@ ECHO = parse_protocol_uri(uri_of())
 
 
 def client_of(answer: Callable[[httpx.Request], httpx.Response]) -> RegistryClient:
-    http = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+    http = BoundedClient(transport=httpx.MockTransport(answer))
     return RegistryClient(BASE_URL, Network(), client=http)
 
 

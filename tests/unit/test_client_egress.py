@@ -16,8 +16,10 @@ import pytest
 from loopback import Loopback, answering, response
 
 from treaty_client.network import egress
-from treaty_client.network.egress import HOST_INTERVAL, MAX_BODY, EgressGuard, is_public
+from treaty_client.network.addresses import is_public
+from treaty_client.network.egress import HOST_BURST, HOST_INTERVAL, MAX_BODY, SITE_BURST, SITE_INTERVAL, EgressGuard
 from treaty_client.network.hosts import Address, Network
+from treaty_client.network.turns import asking_for
 from treaty_consensus.errors import NotFound, Refused, TooLarge, TreatyError, Unavailable
 
 URL = "https://alice.example/.well-known/did.json"
@@ -50,7 +52,15 @@ class World:
         return httpx.MockTransport(answer)
 
     def guard(self, network: Network | None = None) -> EgressGuard:
-        return EgressGuard(network or Network(), lookup=self.lookup, clock=lambda: self.now, transport=self.transport)
+        return EgressGuard(
+            network or Network(), lookup=self.lookup, clock=lambda: self.now, sleep=self.sleep, transport=self.transport
+        )
+
+    async def sleep(self, seconds: float) -> None:
+        """Time passes at once, when nothing else is to be done."""
+        for _ in range(20):
+            await asyncio.sleep(0)
+        self.now += seconds
 
 
 async def refusal(guard: EgressGuard, url: str = URL) -> TreatyError:
@@ -69,8 +79,7 @@ async def test_the_address_that_was_checked_is_the_one_that_is_used() -> None:
     guard = EgressGuard(Network(), lookup=rebinding, clock=lambda: world.now, transport=world.transport)
     assert await guard.get(URL) == b"{}"
     assert world.connected == [Address("93.184.216.34", 443)]
-    world.now += HOST_INTERVAL
-    assert (await refusal(guard)).code == "egress.address"
+    assert (await refusal(guard)).code == "egress.unreachable"
     assert len(world.connected) == 1
 
 
@@ -85,7 +94,7 @@ NOT_PUBLIC = """
 async def test_an_address_that_is_not_public_is_not_fetched(address: str) -> None:
     world = World(names={"alice.example": [address]})
     assert not is_public(address)
-    assert (await refusal(world.guard())).code == "egress.address"
+    assert (await refusal(world.guard())).code == "egress.unreachable"
     assert world.connected == []
 
 
@@ -111,18 +120,22 @@ async def test_a_url_that_is_not_plain_https_is_not_fetched(url: str) -> None:
 
 async def test_an_ip_address_as_host_is_checked_like_any_other() -> None:
     world = World(names={"127.0.0.1": ["127.0.0.1"]})
-    assert (await refusal(world.guard(), "https://127.0.0.1/did.json")).code == "egress.address"
+    assert (await refusal(world.guard(), "https://127.0.0.1/did.json")).code == "egress.unreachable"
 
 
 @pytest.mark.parametrize(
     "reply, family, code",
     [
-        (httpx.Response(302, headers={"Location": "https://127.0.0.1/"}), Refused, "egress.redirect"),
-        (httpx.Response(301), Refused, "egress.redirect"),
-        (httpx.Response(404), NotFound, "egress.not-found"),
-        (httpx.Response(410), NotFound, "egress.not-found"),
-        (httpx.Response(204), Unavailable, "egress.status"),
-        (httpx.Response(500), Unavailable, "egress.status"),
+        (
+            httpx.Response(302, headers={"Location": "https://127.0.0.1/"}, stream=httpx.ByteStream(b"")),
+            Refused,
+            "egress.redirect",
+        ),
+        (httpx.Response(301, stream=httpx.ByteStream(b"")), Refused, "egress.redirect"),
+        (httpx.Response(404, stream=httpx.ByteStream(b"")), NotFound, "egress.not-found"),
+        (httpx.Response(410, stream=httpx.ByteStream(b"")), NotFound, "egress.not-found"),
+        (httpx.Response(204, stream=httpx.ByteStream(b"")), Unavailable, "egress.status"),
+        (httpx.Response(500, stream=httpx.ByteStream(b"")), Unavailable, "egress.status"),
         (httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=httpx.ByteStream(b"")), Refused, "egress.encoding"),
         (httpx.Response(200, stream=httpx.ByteStream(b"x" * (MAX_BODY + 1))), TooLarge, "egress.too-large"),
     ],
@@ -142,14 +155,22 @@ async def test_a_body_of_just_the_cap_is_taken() -> None:
     assert len(await World(answer=answer).guard().get(URL)) == MAX_BODY
 
 
-async def test_a_host_that_never_finishes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(egress, "DEADLINE", 0.05)
-
+async def test_a_host_that_never_finishes_is_given_up() -> None:
     async def answer(request: httpx.Request) -> httpx.Response:
         await asyncio.sleep(3600)
         raise AssertionError
 
-    assert (await refusal(World(answer=answer).guard())).code == "egress.deadline"
+    world = World(answer=answer)
+    guard = EgressGuard(Network(), lookup=world.lookup, transport=world.transport, deadline=0.05)
+    assert (await refusal(guard)).code == "egress.deadline"
+
+
+async def test_a_stranger_does_not_learn_whether_an_internal_name_exists() -> None:
+    world = World(names={"inside.example": ["10.0.0.1"]})
+    inside = await refusal(world.guard(), "https://inside.example/did.json")
+    nobody = await refusal(world.guard(), "https://nobody.example/did.json")
+    told = [(type(error), error.code, str(error).replace("inside", "nobody")) for error in (inside, nobody)]
+    assert told[0] == told[1] and "public" in str(nobody)
 
 
 async def test_a_name_that_does_not_exist_and_a_host_that_does_not_answer_are_unavailable() -> None:
@@ -190,25 +211,62 @@ async def test_a_failure_is_remembered_for_a_minute() -> None:
     assert await guard.get(URL) == b"{}"
 
 
-async def test_a_host_is_asked_once_in_ten_seconds() -> None:
+async def served_at(world: World, urls: list[str], asker: str = "198.51.100.7") -> list[float]:
+    """When each URL was answered, all of them asked for at once."""
+    guard = world.guard()
+
+    async def served(url: str) -> float:
+        await guard.get(url)
+        return world.now
+
+    with asking_for(asker):
+        return await asyncio.gather(*map(served, urls))
+
+
+async def test_a_host_is_asked_so_many_times_at_once_and_then_once_a_second() -> None:
+    times = await served_at(World(), [f"https://alice.example/users/{number}/did.json" for number in range(HOST_BURST + 5)])
+    assert times == [1000.0] * HOST_BURST + [1000.0 + HOST_INTERVAL * number for number in range(1, 6)]
+
+
+async def test_a_port_a_spelling_or_another_method_is_no_other_host() -> None:
+    world = World()
+    urls = [
+        f"https://{host}/{number}" for number in range(10) for host in ("alice.example", "ALICE.example", "alice.example:443")
+    ]
+    assert max(await served_at(world, urls)) == 1000.0, "three spellings of ten URLs"
+    assert len(world.connected) == 10
+
+
+async def test_many_names_of_one_address_share_its_turns() -> None:
+    for address in ("203.0.114.7", "2606:2800:220:1::{}"):
+        names = {f"n{number}.example": [address.format(number)] for number in range(SITE_BURST + 20)}
+        times = await served_at(World(names=names), [f"https://{name}/did.json" for name in names])
+        assert sum(at == 1000.0 for at in times) == SITE_BURST
+        assert max(times) == pytest.approx(1000.0 + 20 * SITE_INTERVAL)
+
+
+async def test_that_it_was_not_their_turn_is_not_remembered_of_a_url() -> None:
     world = World()
     guard = world.guard()
-    await guard.get(URL)
-    world.now += HOST_INTERVAL - 1
-    error = await refusal(guard, "https://alice.example/users/bob/did.json")
-    assert (type(error), error.code) == (Unavailable, "egress.host-interval")
-    assert len(world.connected) == 1
-    world.now += 1
-    assert await guard.get("https://alice.example/users/bob/did.json") == b"{}", "the refusal itself is not remembered"
+    urls = [f"https://alice.example/{number}" for number in range(HOST_BURST + 100)]
+    outcomes = await asyncio.gather(*map(guard.get, urls), return_exceptions=True)
+    refused = [url for url, outcome in zip(urls, outcomes, strict=True) if isinstance(outcome, TreatyError)]
+    assert {outcome.code for outcome in outcomes if isinstance(outcome, TreatyError)} == {"egress.host-interval"}
+    assert 0 < len(refused) < 100
+    world.now += 60
+    assert await guard.get(refused[0]) == b"{}"
 
 
-async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failures_are_remembered_of_a_bounded_number_of_urls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(egress, "_REMEMBERED", 3)
-    guard = World(names={}).guard()
-    for number in range(10):
+    world = World(names={})
+    guard = world.guard()
+    for number in range(4):
         await refusal(guard, f"https://host-{number}.example/")
-    assert len(guard._failures) == len(guard._asked) == 3
-    assert not guard._flights
+    await refusal(guard, "https://host-3.example/")
+    assert len(world.asked) == 4, "the newest are"
+    await refusal(guard, "https://host-0.example/")
+    assert len(world.asked) == 5, "the oldest is not"
 
 
 async def test_a_failure_that_is_remembered_holds_nothing_of_what_was_read() -> None:
@@ -271,9 +329,9 @@ async def test_a_slow_body_is_cut_off_over_real_tls(tmp_path: Path) -> None:
 @pytest.mark.parametrize("url", ["ws://stranger.example:8080/a", "http://stranger.example/a", "https://stranger.example:9"])
 async def test_where_a_stranger_says_that_an_agent_is_has_to_be_public(url: str) -> None:
     world = World(names={"stranger.example": ["127.0.0.1", "169.254.169.254", "10.0.0.1", "::1"]})
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(Unavailable) as refusal:
         await egress.strangers_network(Network(), url, lookup=world.lookup)
-    assert refusal.value.code == "egress.address"
+    assert refusal.value.code == "egress.unreachable"
     world.names["stranger.example"].append("93.184.216.34")
     reached = (await egress.strangers_network(Network(), url, lookup=world.lookup)).endpoint(url)
     assert (reached.host, reached.port) == ("93.184.216.34", Network().endpoint(url).port)

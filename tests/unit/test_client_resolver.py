@@ -86,7 +86,7 @@ async def test_a_port_that_is_allowed_is_the_one_that_is_asked(tmp_path: Path) -
 
     def transport(address: Address) -> httpx.AsyncBaseTransport:
         asked.append(address)
-        return httpx.MockTransport(lambda request: httpx.Response(404))
+        return httpx.MockTransport(lambda request: httpx.Response(404, stream=httpx.ByteStream(b"")))
 
     guard = EgressGuard(Network(), lookup=lookup, transport=transport, other_ports=True, interval=0)
     for text in ("did:wba:alice.example%3A8443:shop", "did:web:alice.example"):

@@ -15,6 +15,7 @@ from registries import TOPIC, Web, ballot, contents, log, publication, publish
 from signers import NOW, ORIGIN, Signer, domain_signer
 from witnesses import WITNESSES
 
+from treaty_client.network.exchange import BoundedClient
 from treaty_client.network.hosts import Network
 from treaty_consensus import kinds, statement
 from treaty_consensus.audit import Replay
@@ -174,8 +175,8 @@ class Witnessing(Network):
             lambda request: httpx.Response(200, stream=httpx.ByteStream(cosigner.add_checkpoint(request.content)))
         )
 
-    def client(self, *, timeout: float = 30) -> httpx.AsyncClient:
-        return httpx.AsyncClient(transport=self._transport, timeout=timeout)
+    def client(self, *, timeout: float | None = None) -> BoundedClient:
+        return BoundedClient(transport=self._transport)
 
 
 async def test_where_witnesses_are_wanted_nothing_is_decided_without_them(registry: Registry, web: Web, tmp_path: Path) -> None:

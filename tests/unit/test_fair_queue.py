@@ -158,6 +158,27 @@ async def test_there_is_room_at_once_for_the_next_network_to_come() -> None:
     await work.finish_all([*flood, honest])
 
 
+async def test_a_leaf_that_waits_for_another_host_takes_no_room() -> None:
+    work, answered = Work(), asyncio.Event()
+
+    async def learn(source: str) -> None:
+        async with work.queue.turn(source, 1):
+            with work.queue.aside(source):
+                await answered.wait()
+
+    slow = [asyncio.create_task(learn(f"192.0.{number}.1")) for number in range(4 * LEAST)]
+    await settle()
+    honest = asyncio.create_task(work.submit(HONEST, 1))
+    await settle()
+    assert work.order == [(HONEST, 1)]
+    answered.set()
+    await asyncio.gather(*slow)
+    await work.finish_all([honest])
+    last = asyncio.create_task(work.submit(OTHER, 2 * LEAST))
+    await work.finish_all([last])
+    assert work.order[1] == (OTHER, 24), "all room is there again"
+
+
 async def test_a_fixed_width() -> None:
     work = Work()
     work.queue = FairQueue(lambda: work.now, capacity=100, width=2)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from virtual_time import run
 
 from treaty_client.meta.frame import MAX_FRAME
+from treaty_client.network.exchange import BoundedClient
 from treaty_client.transport import application, http, http_server
 from treaty_client.transport.application import Application, Document
 from treaty_client.transport.backoff import Backoff
@@ -485,7 +486,7 @@ async def test_documents_are_served_and_nothing_else() -> None:
 async def test_below_another_path_a_session_is_found_there() -> None:
     case = Case()
     transport = httpx.ASGITransport(case.application, root_path="/agents/a")
-    client = httpx.AsyncClient(transport=transport, base_url=BASE)
+    client = BoundedClient(transport=transport, base_url=BASE)
     connection = HttpConnection(f"{BASE}/agents/a", client, None, Backoff(), http.RESUME)
     sending = asyncio.create_task(connection.send("hello"))
     await asyncio.sleep(0.1)
@@ -535,8 +536,8 @@ class Flaky(httpx.AsyncBaseTransport):
 @asynccontextmanager
 async def through(case: Case, plan: list[int], sign: http.Sign | None = None) -> AsyncIterator[tuple[HttpConnection, Flaky]]:
     flaky = Flaky(httpx.ASGITransport(case.application), plan)
-    opening = Backoff(attempts=len(plan) + 2, chance=lambda: 0.5)
-    connection = HttpConnection(BASE, httpx.AsyncClient(transport=flaky), sign, opening, opening)
+    opening = Backoff(attempts=len(plan) + 2, within=3600, chance=lambda: 0.5)
+    connection = HttpConnection(BASE, BoundedClient(transport=flaky), sign, opening, opening)
     try:
         yield connection, flaky
     finally:
@@ -654,7 +655,7 @@ async def test_a_destination_that_takes_nothing_is_neither_hurried_nor_listened_
             return httpx.Response(201, headers={**headers, "Location": f"{SESSIONS}/x"}, stream=httpx.ByteStream(b""))
         return httpx.Response(200, headers=headers, stream=httpx.ByteStream(encoded([bytes(100)] * 4)))
 
-    connection = HttpConnection(BASE, httpx.AsyncClient(transport=httpx.MockTransport(greedy)), None, Backoff(), http.RESUME)
+    connection = HttpConnection(BASE, BoundedClient(transport=httpx.MockTransport(greedy)), None, Backoff(), http.RESUME)
     await connection.send("hello")
     await connection.send(b"\x40more")
     await asyncio.sleep(10)

@@ -18,6 +18,7 @@ from structlog.testing import capture_logs
 from witnesses import NOW, witness_key
 
 from treaty_client.fetch import Fetcher
+from treaty_client.network.exchange import BoundedClient
 from treaty_client.network.hosts import Network
 from treaty_client.policy import Policy
 from treaty_client.registries.trust import RegistryName, TrustedRegistries
@@ -52,8 +53,8 @@ class WitnessNetwork(Network):
 
     hosts: dict[str, Any] = field(default_factory=dict)
 
-    def client(self, *, timeout: float = 30) -> httpx.AsyncClient:
-        return httpx.AsyncClient(transport=httpx.MockTransport(self._answer), timeout=timeout)
+    def client(self, *, timeout: float | None = None) -> BoundedClient:
+        return BoundedClient(transport=httpx.MockTransport(self._answer))
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
         host = self.hosts.get(request.url.host)

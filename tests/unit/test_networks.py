@@ -1,26 +1,13 @@
-"""Where requests come from: which addresses are one party, and which headers are believed."""
+"""Where requests come from: which headers are believed."""
 
 from __future__ import annotations
 
 import pytest
 
 from treaty_consensus.errors import Malformed
-from treaty_registry.networks import MAX_HOPS, TrustedProxies, host_network, site_network
+from treaty_registry.networks import MAX_HOPS, TrustedProxies
 
 PROXIES = TrustedProxies.parse(["10.0.0.0/8", "192.0.2.7", "fd00::/8"])
-
-
-@pytest.mark.parametrize(
-    ("address", "host", "site"),
-    [
-        ("192.0.2.1", "192.0.2.1/32", "192.0.2.0/24"),
-        ("::ffff:192.0.2.1", "192.0.2.1/32", "192.0.2.0/24"),
-        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64", "2001:db8:1::/48"),
-        ("fe80::1%eth0", "fe80::/64", "fe80::/48"),
-    ],
-)
-def test_who_is_one_party(address: str, host: str, site: str) -> None:
-    assert (host_network(address), site_network(address)) == (host, site)
 
 
 @pytest.mark.parametrize(

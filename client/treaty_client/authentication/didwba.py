@@ -68,6 +68,11 @@ def sign(key_id: str, nonce: str, created: int, host: str, signature: Callable[[
     )
 
 
+def is_used(authorization: str) -> bool:
+    """Whether the value of an Authorization header is of this form: its scheme, which has no case (RFC 9110 §11.1)."""
+    return authorization[: len(SCHEME)].lower() == SCHEME.lower()
+
+
 def parse(header: str) -> tuple[Credential, bytes]:
     """A header's credential and signature. Raises `Unauthorized` (`authentication.malformed`)."""
     if len(header) > MAX_HEADER or not _HEADER.fullmatch(header):

@@ -18,7 +18,8 @@ class RequestSigner:
     """Signs each request anew, for one use within five minutes. Safe for concurrent use."""
 
     def __init__(self, identity: Identity, *, legacy: bool = False, clock: Callable[[], float] = time.time) -> None:
-        """`legacy`: in the older form, for peers that know no other; it says nothing of the request. `clock`: Unix seconds."""
+        """`legacy`: by the older `DIDWba` header, for peers that know no other; it says nothing of the request. `clock`: Unix
+        seconds."""
         self._identity = identity
         self._legacy = legacy
         self._clock = clock

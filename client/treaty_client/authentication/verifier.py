@@ -1,9 +1,9 @@
 """Judging requests: which DID sent this one.
 
-A request in either form is accepted when, in this order: its sender's DID has a document that counts now, which lists the key for
-authentication; the signature verifies for this listener's own URL, whatever the Host header says; it covers the request
-(`message_signature`); it was created at most `LIFETIME` seconds ago and at most `FUTURE` seconds ahead, and has not expired; and
-it was not accepted before (`nonces`).
+A request in a form that is read here is accepted when, in this order: its sender's DID has a document that counts now, which
+lists the key for authentication; the signature verifies for this listener's own URL, whatever the Host header says; it covers
+the request (`message_signature`); it was created at most `LIFETIME` seconds ago and at most `FUTURE` seconds ahead, and has
+not expired; and it was not accepted before (`nonces`).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class RequestVerifier:
         nonces: NonceMemory,
         *,
         audiences: tuple[str, ...] = (),
-        legacy: bool = True,
+        legacy: bool = False,
         required: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`legacy`: whether the older form is accepted. `required`: whether a request that proves nothing is refused. `clock`:
-        Unix seconds."""
+        """`legacy`: whether the older `DIDWba` header is accepted, which covers nothing of the request. `required`: whether a
+        request that proves nothing is refused. `clock`: Unix seconds."""
         self.audiences = audiences
         self._resolver = resolver
         self._nonces = nonces
@@ -60,9 +60,15 @@ class RequestVerifier:
         authorization = headers.get("authorization", "")
         if "signature" in headers or "signature-input" in headers:
             parameters = await self._message_signature(method, target_uri, headers, body)
-        elif authorization.startswith(didwba.SCHEME) and self._legacy:
+        elif didwba.is_used(authorization):
+            if not self._legacy:
+                raise Unauthorized(
+                    "authentication.legacy",
+                    "This listener does not accept the DIDWba header: it says nothing of the request that it comes with.",
+                    fix="Sign the request by RFC 9421, or have the listener's owner set accept_didwba in its policy.",
+                )
             parameters = await self._didwba(authorization)
-        elif not self._required and not authorization.startswith(didwba.SCHEME):
+        elif not self._required:
             return ""
         else:
             raise Unauthorized("authentication.missing", "This request is not signed.", fix="Sign it, by RFC 9421, as a DID.")

@@ -37,6 +37,7 @@ from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, U
 from treaty_consensus.printable import printable
 from treaty_handler import encode_json
 
+from ..network.exchange import BoundedClient
 from ..network.hosts import Network
 from .budget import PER_DAY, Budget
 from .port import Prompt
@@ -113,13 +114,13 @@ class OpenAIModel:
         """
         self._url = _endpoint(base_url, secret=bool(api_key))
         self._name = model
-        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **_authorization(api_key)}
+        self._headers = {"Content-Type": "application/json", **_authorization(api_key)}
         self._secret = api_key
         self._network = network or Network()
         self._budget = budget or Budget(PER_DAY, period=_DAY)
         self._timeout, self._attempts, self._tries, self._sleep = timeout, attempts, tries, sleep
         self._structured = True
-        self._client: httpx.AsyncClient | None = None
+        self._client: BoundedClient | None = None
 
     @classmethod
     def from_environment(
@@ -193,15 +194,13 @@ class OpenAIModel:
     async def _exchange(self, body: bytes) -> _Reply:
         if self._client is None:
             self._client = self._network.client(timeout=self._timeout)
-        async with self._client.stream("POST", self._url, content=body, headers=self._headers) as response:
-            if response.headers.get("content-encoding", "identity") != "identity":
-                raise Unavailable("model.unavailable", f"{self._url} sent an encoded body that was not asked for.")
-            data = bytearray()
-            async for chunk in response.aiter_raw():
-                data += chunk
-                if len(data) > MAX_RESPONSE:
-                    raise TooLarge("model.response", f"{self._name} answered with more than {MAX_RESPONSE} bytes.")
-            return _Reply(response.status_code, response.headers.get("retry-after", ""), bytes(data))
+        request = self._client.build_request("POST", self._url, content=body, headers=self._headers)
+        reply = await self._client.exchange(request, limit=MAX_RESPONSE)
+        if reply.headers.get("content-encoding", "identity") != "identity":
+            raise Unavailable("model.unavailable", f"{self._url} sent an encoded body that was not asked for.")
+        if not reply.whole:
+            raise TooLarge("model.response", f"{self._name} answered with more than {MAX_RESPONSE} bytes.")
+        return _Reply(reply.status, reply.headers.get("retry-after", ""), reply.body)
 
     async def _pause(self, reply: _Reply | None, default: float, budgets: Sequence[Budget]) -> None:
         asked = _seconds(reply.retry_after) if reply is not None else None

@@ -1,22 +1,31 @@
 """The egress guard: fetching a URL that a stranger named.
 
-Whoever sends a statement makes us fetch the document of its DID, so the URL is hostile. The guard fetches `https` on port 443
-only (unless told to take other ports), follows no redirect, takes at most 64 KiB, unencoded, within 3 seconds from DNS to the
-last byte, and connects to the very address it checked: a public unicast one, as of the one DNS answer it asked for. Concurrent
-requests for a URL are one fetch; a failure is remembered for 60 seconds; a host is asked at most once in 10 seconds, unless
-whoever makes the guard bounds its requests in another way. Hosts that the operator names with `--resolve` are reached there and
-are exempt from the rule on addresses, not from the others.
+Whoever sends a statement makes us fetch the document of its DID, so the URL is hostile. The guard
+
+- fetches `https` on port 443 only (unless told to take other ports), follows no redirect, and takes at most 64 KiB, unencoded;
+- looks the name up once, and connects to the very address that it checked: a public one (`addresses`);
+- takes at most 3 seconds for looking up, and from connecting to the last byte, together;
+- makes one fetch of concurrent requests for a URL, and remembers a failure for 60 seconds;
+- asks a host 10 times at once and then once a second, whichever documents of it are wanted, and a site (an IPv4 address, a /64)
+  32 times and then 10 times a second, whichever names lead there. Requests wait for that in a fair queue (`turns`).
+
+The numbers: one request of at most 64 KiB a second is less than one visitor's browser costs a web server, and honest newcomers at
+one host are fewer. Many honest hosts share an address of a hosting company, so a site gets more. Without its bound, a thousand
+names that lead to one victim would each have a turn of their own.
+
+Hosts that the operator names with `--resolve` are reached there. They are exempt from the rules on addresses and sites, and from
+no others. A stranger is not told whether a name exists that leads to no public address: that is one error, and the log has more.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import math
+import logging
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -27,15 +36,19 @@ import httpx
 from treaty_consensus.did import is_host
 from treaty_consensus.errors import NotFound, Refused, TooLarge, TreatyError, Unavailable
 
+from .addresses import host_network, is_public
+from .exchange import BoundedClient, Reply
 from .hosts import Address, Network, PinnedTransport
+from .turns import Turns
 
 MAX_BODY = 64 * 1024
 DEADLINE = 3.0
 FAILURE_LIFETIME = 60.0
-HOST_INTERVAL = 10.0
+HOST_INTERVAL, HOST_BURST = 1.0, 10
+SITE_INTERVAL, SITE_BURST = 0.1, 32
 _REMEMBERED = 10_000
 
-_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+_log = logging.getLogger(__name__)
 
 _Value = TypeVar("_Value")
 Lookup = Callable[[str], Awaitable[list[str]]]
@@ -62,22 +75,8 @@ def without_frames(error: TreatyError) -> TreatyError:
     return type(error)(error.code, error.message, fix=error.fix)
 
 
-def is_public(text: str) -> bool:
-    """Whether an IP address is one that strangers may send us to: globally reachable unicast, and no way round to an IPv4 one."""
-    address = ipaddress.ip_address(text)
-    if isinstance(address, ipaddress.IPv6Address):
-        tunnelled = address.sixtofour or address.teredo
-        return address in _GLOBAL_UNICAST and address.is_global and not tunnelled
-    return address.is_global and not address.is_multicast and not address.is_reserved
-
-
 class EgressGuard:
-    """Keeps its memory in the process; safe for concurrent use on one event loop.
-
-    `lookup` and `clock` (seconds, monotonic) are the system's unless given; `transport` makes what connects to a checked address.
-    `interval`: seconds between two requests to a host. `other_ports`: whether a URL may name a port; a registry says no, or
-    strangers would say what it connects to.
-    """
+    """Keeps its memory in the process; safe for concurrent use on one event loop."""
 
     def __init__(
         self,
@@ -85,29 +84,41 @@ class EgressGuard:
         *,
         lookup: Lookup = system_lookup,
         clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         transport: Callable[[Address], httpx.AsyncBaseTransport] | None = None,
+        deadline: float = DEADLINE,
         interval: float = HOST_INTERVAL,
         other_ports: bool = False,
     ) -> None:
+        """`lookup`, `clock` (seconds, monotonic) and `sleep` are the system's unless given; `transport` makes what connects to a
+        checked address. `deadline`: seconds for a look-up and the exchange. `interval`: seconds between two requests to a host;
+        0 where requests are bounded in another way. `other_ports`: whether a URL may name a port; a registry says no, or
+        strangers would say what it connects to."""
         self._network = network
         self._lookup = lookup
         self._clock = clock
         self._transport = transport or (lambda address: PinnedTransport(address, network.tls))
         self._flights: dict[str, asyncio.Task[bytes]] = {}
         self._failures: dict[str, tuple[float, TreatyError]] = {}
-        self._asked: dict[str, float] = {}
-        self._interval = interval
+        self._deadline = deadline
+        self._hosts = Turns(interval=interval, burst=HOST_BURST, clock=clock, sleep=sleep)
+        self._sites = Turns(interval=SITE_INTERVAL if interval else 0, burst=SITE_BURST, clock=clock, sleep=sleep)
         self._other_ports = other_ports
 
     async def get(self, url: str) -> bytes:
-        """The body at `url`. Raises `Refused`, `TooLarge`, `NotFound` or `Unavailable` (`egress.*`)."""
+        """The body at `url`, for whom `turns.asking_for` says. Raises `Refused`, `TooLarge`, `NotFound` or `Unavailable`
+        (`egress.*`)."""
+        parsed = self._checked(url)
+        url = str(parsed)  # one spelling
         until, failure = self._failures.get(url, (0.0, None))
         if failure is not None and self._clock() < until:
             raise without_frames(failure)
         flight = self._flights.get(url)
         if flight is None:
-            flight = self._flights[url] = asyncio.create_task(self._remembering(url))
+            flight = self._flights[url] = asyncio.create_task(self._fly(parsed))
             flight.add_done_callback(lambda done: self._landed(url, done))
+        else:
+            self._hosts.join(parsed.host, url)
         return await asyncio.shield(flight)  # one impatient caller must not end it for the others
 
     def _landed(self, url: str, flight: asyncio.Task[bytes]) -> None:
@@ -115,46 +126,49 @@ class EgressGuard:
         if not flight.cancelled():
             flight.exception()  # everyone who waited may be gone; then nobody else looks at it
 
-    async def _remembering(self, url: str) -> bytes:
-        parsed = self._checked(url)
-        host = parsed.host
-        wait = self._asked.get(host, -math.inf) + self._interval - self._clock()
-        if wait > 0:
-            raise Unavailable(
-                "egress.host-interval",
-                f"{host} was asked a moment ago; each host is asked once in {self._interval:.0f} seconds.",
-                fix=f"Try again in {wait:.0f} seconds.",
-            )
-        _remember(self._asked, host, self._clock())
+    async def _fly(self, url: httpx.URL) -> bytes:
+        """Raises as `get`. That it was not this request's turn is not remembered, unlike other failures."""
+        host = url.host
+        await self._hosts.take(host, str(url))
+        begun = self._clock()
+        named = self._network.resolve.get(host)
+        with self._remembering(url):
+            async with asyncio.timeout(self._deadline):
+                address = named or await _public_address(host, url.port or 443, self._lookup)
+        left = self._deadline - (self._clock() - begun)
+        if named is None:
+            await self._sites.take(host_network(address.ip), str(url))
+        with self._remembering(url):
+            async with asyncio.timeout(left):
+                return await self._fetch(url, address)
+
+    @contextmanager
+    def _remembering(self, url: httpx.URL) -> Iterator[None]:
+        """Whatever fails inside fails as a `TreatyError`, and is remembered."""
+        failure: TreatyError
         try:
-            async with asyncio.timeout(DEADLINE):
-                return await self._fetch(parsed)
+            yield
+            return
         except TimeoutError as error:
-            failure: TreatyError = Unavailable("egress.deadline", f"{host} did not answer within {DEADLINE:.0f} seconds.")
+            failure = Unavailable("egress.deadline", f"{url.host} did not answer within {self._deadline:g} seconds.")
             failure.__cause__ = error
         except (httpx.HTTPError, OSError) as error:
-            failure = _unreachable(host, error)
+            failure = _unreachable(url.host, type(error).__name__)
             failure.__cause__ = error
         except TreatyError as error:
             failure = error
-        _remember(self._failures, url, (self._clock() + FAILURE_LIFETIME, without_frames(failure)))
+        _remember(self._failures, str(url), (self._clock() + FAILURE_LIFETIME, without_frames(failure)))
         raise failure
 
-    async def _fetch(self, url: httpx.URL) -> bytes:
+    async def _fetch(self, url: httpx.URL, address: Address) -> bytes:
         host = url.host
-        address = self._network.resolve.get(host) or await _public_address(host, url.port or 443, self._lookup)
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-        async with (
-            httpx.AsyncClient(transport=self._transport(address), timeout=DEADLINE, trust_env=False) as client,
-            client.stream("GET", url, headers=headers) as response,
-        ):
-            _check_head(response, host)
-            body = bytearray()
-            async for chunk in response.aiter_raw():
-                body += chunk
-                if len(body) > MAX_BODY:
-                    raise TooLarge("egress.too-large", f"{host} sent more than {MAX_BODY} bytes.")
-            return bytes(body)
+        async with BoundedClient(transport=self._transport(address), trust_env=False) as client:
+            request = client.build_request("GET", url, headers={"Accept": "application/json"})
+            reply = await client.exchange(request, limit=MAX_BODY)
+        _check_head(reply, url)
+        if not reply.whole:
+            raise TooLarge("egress.too-large", f"{host} sent more than {MAX_BODY} bytes.")
+        return reply.body
 
     def _checked(self, url: str) -> httpx.URL:
         try:
@@ -172,7 +186,7 @@ async def strangers_network(network: Network, url: str, *, lookup: Lookup | None
     """A network that reaches the host of a URL which a stranger named at a public address alone: the one that was checked is the
     one that is used. Hosts that the operator names are reached there, as ever.
 
-    Raises `Refused` (`egress.address`), `Unavailable` (`egress.deadline`, `egress.unreachable`) and `Malformed` (`network.url`).
+    Raises `Unavailable` (`egress.deadline`, `egress.unreachable`) and `Malformed` (`network.url`).
     """
     host, port = urlsplit(url).hostname or "", network.endpoint(url).port
     if host in network.resolve:
@@ -182,35 +196,42 @@ async def strangers_network(network: Network, url: str, *, lookup: Lookup | None
             address = await _public_address(host, port, lookup or system_lookup)
     except TimeoutError as error:
         raise Unavailable("egress.deadline", f"The address of {host} was not known within {DEADLINE:.0f} seconds.") from error
-    except OSError as error:
-        raise _unreachable(host, error) from error
     return replace(network, resolve={**network.resolve, host: address})
 
 
-def _unreachable(host: str, error: Exception) -> Unavailable:
-    why = "no name server knows it" if isinstance(error, socket.gaierror) else type(error).__name__
-    return Unavailable("egress.unreachable", f"{host} could not be reached: {why}.", fix="See whether the name is right.")
-
-
-async def _public_address(host: str, port: int, lookup: Lookup) -> Address:
-    for ip in await lookup(host):
-        if is_public(ip):
-            return Address(ip, port)
-    raise Refused(
-        "egress.address",
-        f"{host} has no public address.",
-        fix=f"To reach a host of your own network, name it: --resolve {host}=IP:PORT.",
+def _unreachable(host: str, why: str) -> Unavailable:
+    """One error, whichever way a host is out of reach: strangers must not learn by it which internal names exist."""
+    _log.info("%s could not be reached: %s", host, why)
+    return Unavailable(
+        "egress.unreachable",
+        f"{host} could not be reached at a public address.",
+        fix=f"See whether the name is right. To reach a host of your own network, name it: --resolve {host}=IP:PORT.",
     )
 
 
-def _check_head(response: httpx.Response, host: str) -> None:
-    if response.status_code in (404, 410):
-        raise NotFound("egress.not-found", f"{response.url} is not there.")
-    if response.is_redirect:
+async def _public_address(host: str, port: int, lookup: Lookup) -> Address:
+    """Raises `Unavailable` (`egress.unreachable`)."""
+    try:
+        found = await lookup(host)
+    except TimeoutError:
+        raise
+    except OSError as error:
+        raise _unreachable(host, f"no name server knows it ({type(error).__name__})") from error
+    for ip in found:
+        if is_public(ip):
+            return Address(ip, port)
+    raise _unreachable(host, f"no public address among {found}")
+
+
+def _check_head(reply: Reply, url: httpx.URL) -> None:
+    host = url.host
+    if reply.status in (404, 410):
+        raise NotFound("egress.not-found", f"{url} is not there.")
+    if 300 <= reply.status <= 399:
         raise Refused("egress.redirect", f"{host} redirects, which is not followed.", fix="Serve the document at its own URL.")
-    if response.status_code != 200:
-        raise Unavailable("egress.status", f"{host} answered with status {response.status_code}.")
-    if response.headers.get("content-encoding", "identity") != "identity":
+    if reply.status != 200:
+        raise Unavailable("egress.status", f"{host} answered with status {reply.status}.")
+    if reply.headers.get("content-encoding", "identity") != "identity":
         raise Refused("egress.encoding", f"{host} sent an encoded body that was not asked for.")
 
 

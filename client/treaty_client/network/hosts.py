@@ -23,6 +23,8 @@ from treaty_consensus.canonical import parse_decimal
 from treaty_consensus.did import is_host
 from treaty_consensus.errors import Malformed, NotFound, TreatyError
 
+from .exchange import LEAST_RATE, TIMEOUT, BoundedClient
+
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=60)
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
@@ -47,10 +49,15 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True)
 class Network:
-    """Immutable; the clients it makes are the caller's to close."""
+    """Immutable; the clients it makes are the caller's to close.
+
+    `timeout`: seconds for an HTTP exchange as a whole. `least_rate`: bytes a second at which a body may take longer (`exchange`).
+    """
 
     resolve: Mapping[str, Address] = field(default_factory=dict)
     ca: Path | None = None
+    timeout: float = TIMEOUT
+    least_rate: float = LEAST_RATE
 
     @classmethod
     def parse(cls, resolve: Iterable[str] = (), ca: Path | None = None) -> Network:
@@ -70,12 +77,13 @@ class Network:
                 raise Malformed("network.ca", f"{self.ca} holds no certificate in PEM.") from error
         return context
 
-    def client(self, *, timeout: float = 30) -> httpx.AsyncClient:
-        """A client that follows no redirects; `timeout` seconds for each connect, read and write."""
+    def client(self, *, timeout: float | None = None) -> BoundedClient:
+        """A client that follows no redirects. `timeout`: seconds for each exchange as a whole, unless the network's own."""
         mounts: dict[str, httpx.AsyncBaseTransport | None] = {f"all://{host}": None for host in _LOOPBACK}
         for host, address in self.resolve.items():
             mounts[f"all://{host}"] = PinnedTransport(address, self.tls)
-        return httpx.AsyncClient(verify=self.tls, mounts=mounts, limits=_LIMITS, timeout=timeout)
+        seconds = self.timeout if timeout is None else timeout
+        return BoundedClient(timeout=seconds, least_rate=self.least_rate, verify=self.tls, mounts=mounts, limits=_LIMITS)
 
     def endpoint(self, url: str) -> Endpoint:
         """Where a WebSocket (or HTTP) URL leads. Raises `Malformed` (`network.url`)."""

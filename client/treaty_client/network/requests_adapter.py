@@ -1,26 +1,38 @@
-"""`requests` sessions that reach hosts as a `Network` does, for a library that brings this HTTP client with it (sigstore)."""
+"""`requests` sessions whose exchanges are those of a `Network`, for a library that brings this HTTP client with it (sigstore).
+
+What such a session sends goes out by a `BoundedClient`: the same addresses and authorities, the same deadline as a whole, no
+redirects, and at most `MAX_ANSWER` bytes of an answer.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import io
+import ssl
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
-from requests import PreparedRequest, Session
+import httpx
+from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
-from urllib3.connectionpool import HTTPConnectionPool
+from requests.exceptions import ConnectionError, SSLError
+from urllib3 import HTTPHeaderDict, HTTPResponse
 
+from treaty_consensus.errors import TooLarge
+
+from .exchange import Reply
 from .hosts import Network
+
+MAX_ANSWER = 1024 * 1024
+"""Bytes; the largest answer is a log entry with its proof, of some KiB."""
 
 
 def session_setup(network: Network) -> Callable[[Session], None]:
-    """What makes a session connect by `resolve` and verify by `ca`; nothing of it is needed, or done, without either."""
+    """Make a session send through a network. Sending blocks, and is for threads without an event loop."""
 
     def setup(session: Session) -> None:
-        if network.resolve or network.ca:
-            adapter = _NetworkAdapter(network)
-            session.mount("https://", adapter)
-            session.mount("http://", adapter)
+        session.mount("https://", _NetworkAdapter(network))
+        session.mount("http://", _NetworkAdapter(network))
 
     return setup
 
@@ -30,10 +42,35 @@ class _NetworkAdapter(HTTPAdapter):
         self._network = network
         super().__init__()
 
-    def get_connection_with_tls_context(self, request: PreparedRequest, *arguments: Any, **options: Any) -> HTTPConnectionPool:
-        host, port, tls, server_name = self._network.endpoint(str(request.url))
-        verified = {"ssl_context": tls, "server_hostname": server_name, "assert_hostname": server_name} if tls else {}
-        return self.poolmanager.connection_from_host(host, port, "https" if tls else "http", pool_kwargs=verified)
+    def send(self, request: PreparedRequest, *arguments: Any, **options: Any) -> Response:
+        """Raises `Unavailable`, `Malformed` (`network.*`), `TooLarge` (`network.too-large`), and what `requests` raises for a
+        host that cannot be reached. The options of `requests`, its timeout among them, are not looked at."""
+        try:
+            reply = asyncio.run(self._exchange(request))
+        except httpx.HTTPError as error:
+            kind = SSLError if _is_of_tls(error) else ConnectionError
+            raise kind(f"{type(error).__name__}: {error}", request=request) from error
+        if not reply.whole:
+            raise TooLarge("network.too-large", f"{request.url} answered with more than {MAX_ANSWER} bytes.")
+        headers = HTTPHeaderDict(reply.headers.multi_items())
+        raw = HTTPResponse(io.BytesIO(reply.body), headers, reply.status, preload_content=False, decode_content=False)
+        return self.build_response(request, raw)
 
-    def add_headers(self, request: PreparedRequest, **options: Any) -> None:
-        request.headers["Host"] = urlsplit(str(request.url)).netloc  # the connection only knows the address
+    async def _exchange(self, request: PreparedRequest) -> Reply:
+        if not isinstance(request.body, bytes | str | type(None)):
+            raise TypeError("What is sent is bytes or text.")
+        headers = httpx.Headers([(name, _text(value)) for name, value in request.headers.items()])
+        headers["Accept-Encoding"] = "identity"  # `requests` would have it compressed
+        async with self._network.client() as client:
+            asked = client.build_request(str(request.method), str(request.url), content=request.body, headers=headers)
+            return await client.exchange(asked, limit=MAX_ANSWER)
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("latin-1")
+
+
+def _is_of_tls(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    return error is not None

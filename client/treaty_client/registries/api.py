@@ -24,6 +24,7 @@ from treaty_consensus.log.tiles import MAX_ENTRY_BYTES, TILE_WIDTH, Bundle, Tile
 from treaty_consensus.protocol import ProtocolUri
 from treaty_consensus.statement import MAX_LEAF, Statement
 
+from ..network.exchange import BoundedClient
 from ..network.hosts import Network
 from ..verification.bundle import MAX_BUNDLE
 from .replies import LogInfo, Match, NextBallot, Page, Reply, Speakers, Standing, Testimony, Vouches
@@ -70,11 +71,12 @@ _R = TypeVar("_R", bound=Reply)
 class RegistryClient:
     """One long-lived HTTP client for one registry; safe for concurrent use on one event loop. Close it, or use `async with`.
 
-    Every method raises `Unavailable` (`registry.*`) when the registry cannot be reached or fails, `Malformed` or `TooLarge`
-    when its answer is not one, and otherwise what its problem says.
+    Every method raises `Unavailable` when the registry cannot be reached or fails (`registry.*`) or has not answered in full at
+    the deadline of the exchange (`network.deadline`), `Malformed` or `TooLarge` when its answer is not one, and otherwise what
+    its problem says.
     """
 
-    def __init__(self, base_url: str, network: Network, *, client: httpx.AsyncClient | None = None) -> None:
+    def __init__(self, base_url: str, network: Network, *, client: BoundedClient | None = None) -> None:
         """`client`: one to share, which stays its owner's to close. Raises `Malformed` on a URL that is no registry's."""
         self.base_url = parse_base_url(base_url)
         self._lent = client is not None
@@ -232,29 +234,22 @@ class RegistryClient:
         headers: Mapping[str, str] | None = None,
     ) -> bytes:
         """The body of a successful answer, at most `limit` bytes of it."""
-        headers = {"Accept-Encoding": "identity", **(headers or {})}
-        body = bytearray()
         try:
-            async with self._client.stream(
-                method, self.base_url + path, params=params, content=content, headers=headers
-            ) as response:
-                if response.headers.get("content-encoding", "identity") != "identity":
-                    raise _bad_answer("it is encoded, which was not asked for")
-                async for chunk in response.aiter_raw():
-                    body += chunk
-                    if len(body) > max(limit, _MAX_PROBLEM):
-                        break
+            request = self._client.build_request(method, self.base_url + path, params=params, content=content, headers=headers)
+            reply = await self._client.exchange(request, limit=max(limit, _MAX_PROBLEM))
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise Unavailable(
                 "registry.unreachable",
                 f"The registry at {self.base_url} could not be reached: {type(error).__name__}.",
                 fix="Check its URL and your connection, then try again.",
             ) from error
-        if not response.is_success:
-            raise _refusal(response.status_code, _parse_problem(bytes(body)))
-        if len(body) > limit:
+        if reply.headers.get("content-encoding", "identity") != "identity":
+            raise _bad_answer("it is encoded, which was not asked for")
+        if not 200 <= reply.status <= 299:
+            raise _refusal(reply.status, _parse_problem(reply.body))
+        if len(reply.body) > limit or not reply.whole:
             raise TooLarge("registry.answer", f"The registry's answer has more than the {limit} bytes it may have.")
-        return bytes(body)
+        return reply.body
 
 
 def _since(since: int | None) -> dict[str, str] | None:

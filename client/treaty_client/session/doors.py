@@ -31,6 +31,7 @@ from ..flow.names import DidKeys
 from ..flow.ports import FlowSettings, Surroundings
 from ..network.egress import strangers_network
 from ..network.hosts import Network
+from ..network.turns import asking_for
 from ..transport import listener, reconnect
 from ..transport.application import Application, Document
 from ..transport.connection import Connection
@@ -48,7 +49,7 @@ class Doors:
     def __init__(self, household: Household, network: Network, flow: FlowSettings) -> None:
         """Opens nothing."""
         self._household, self._network = household, network
-        self._signer = RequestSigner(household.identity)
+        self._signer = RequestSigner(household.identity, legacy=household.policy.send_didwba)
         self._open = ExitStack()
         ports, identity = household.ports, household.identity
         hosts = HandlerHosts(identity.did, household.home, ports.runtime, household.served)
@@ -82,6 +83,10 @@ class Doors:
 
     async def enter(self, connection: Connection) -> None:
         """Serve one connection, whatever its transport, until it is over."""
+        with asking_for(connection.address.rpartition(":")[0]):  # it names DIDs, whose documents are fetched
+            await self._enter(connection)
+
+    async def _enter(self, connection: Connection) -> None:
         policy = self._household.policy
         if policy.encryption != "required" and len(self.flow.registry) > 0:
             try:
@@ -147,7 +152,7 @@ class Doors:
             path = self._household.home / "nonces" / quote(name, safe="") if name else Path(temporary, "nonces")
             memory = NonceMemory(path)
             try:
-                yield RequestVerifier(self._household.ports.resolver, memory)
+                yield RequestVerifier(self._household.ports.resolver, memory, legacy=self._household.policy.accept_didwba)
             finally:
                 memory.close()
 

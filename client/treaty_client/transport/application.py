@@ -29,6 +29,7 @@ from treaty_consensus.errors import (
     Unavailable,
 )
 
+from ..network.turns import asking_for
 from .asgi import Receive, Scope, Send
 from .connection import Connection
 from .http import MAX_BODY, MEDIA_TYPE, SESSIONS
@@ -230,7 +231,8 @@ class Application:
             raise Malformed("connection.request", "The target of a request is ASCII.") from error
         uri = f"{scope['scheme']}://{headers.get('host', '')}{target}{'?' if query else ''}{query}"
         try:
-            return await self._authenticate(scope["method"], uri, headers, body)
+            with asking_for((scope.get("client") or (None, 0))[0]):  # it may make us fetch a document
+                return await self._authenticate(scope["method"], uri, headers, body)
         except (Unavailable, Unauthorized):
             raise
         except TreatyError as error:

@@ -47,9 +47,10 @@ from urllib.parse import urlencode, urljoin
 import httpx
 
 from treaty_consensus.canonical import parse_decimal, parse_json
-from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
+from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unavailable
 
 from ..meta.frame import MAX_FRAME
+from ..network.exchange import BoundedClient, Reply
 from ..network.hosts import Network
 from .backoff import Backoff
 from .connection import Connection, ConnectionFailed, ConnectionLost
@@ -153,13 +154,13 @@ def connect(
             "connection.url", f"An agent's address begins with http:// or https:// and ends in a path, not {url[:80]!r}."
         )
     network.endpoint(url)
-    return HttpConnection(url.rstrip("/"), network.client(timeout=CONNECT_TIMEOUT), sign, backoff or Backoff(), resume)
+    return HttpConnection(url.rstrip("/"), network.client(timeout=ANSWER_TIMEOUT), sign, backoff or Backoff(), resume)
 
 
 class HttpConnection:
     """See `Connection` for the contract."""
 
-    def __init__(self, base: str, client: httpx.AsyncClient, sign: Sign | None, opening: Backoff, resume: Backoff) -> None:
+    def __init__(self, base: str, client: BoundedClient, sign: Sign | None, opening: Backoff, resume: Backoff) -> None:
         """`client` is closed with the connection."""
         self._base, self._client, self._sign, self._opening, self._resume = base, client, sign, opening, resume
         self._location = ""
@@ -279,35 +280,35 @@ class HttpConnection:
 
     async def _ask(self, method: str, url: str, body: bytes, backoff: Backoff) -> Answer:
         """Ask until there is an answer. Raises what `_attempt` does."""
-        failures = 0
+        failures, until = 0, None
         while True:
             try:
-                return await self._attempt(method, url, body)
+                async with asyncio.timeout_at(until):
+                    return await self._attempt(method, url, body)
+            except TimeoutError as error:
+                raise ConnectionFailed(self._base, again=False) from error
             except ConnectionFailed as error:
                 failures += 1
+                until = until or backoff.until()
                 if not error.again or not await backoff.pause(failures):
                     raise
 
     async def _attempt(self, method: str, url: str, body: bytes) -> Answer:
         """One request. Raises `ConnectionLost` (the session is over), `ConnectionFailed`, `Refused` (`connection.refused`)."""
-        headers = {"Content-Type": MEDIA_TYPE, "Accept-Encoding": "identity"}
-        request = self._client.build_request(method, url, content=body, headers=headers, timeout=_TIMEOUT)
+        request = self._client.build_request(method, url, content=body, headers={"Content-Type": MEDIA_TYPE}, timeout=_TIMEOUT)
         if self._sign is not None:
             request.headers.update(self._sign(method, str(request.url), body))
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT):
-                response = await self._client.send(request, stream=True)
-                try:
-                    return self._read(response, await _body(response))
-                finally:
-                    await response.aclose()
-        except (httpx.HTTPError, httpx.StreamError, TimeoutError) as error:
-            raise ConnectionFailed(self._base, again=not _is_untrusted(error)) from error
+            try:
+                reply = await self._client.exchange(request, limit=MAX_BODY)
+            except (httpx.HTTPError, Unavailable) as error:
+                raise ConnectionFailed(self._base, again=not _is_untrusted(error)) from error
+            return self._read(reply)
         except (Malformed, TooLarge) as error:
             raise ConnectionFailed(self._base, again=False) from error
 
-    def _read(self, response: httpx.Response, body: bytes) -> Answer:
-        status = response.status_code
+    def _read(self, reply: Reply) -> Answer:
+        status, body = reply.status, reply.body
         if status in _AGAIN:
             raise ConnectionFailed(self._base, again=True)
         if status == 410:
@@ -317,10 +318,12 @@ class HttpConnection:
         if status not in (200, 201):
             said = _problem(body, "code", _CODE) or f"HTTP status {status}"
             raise Refused("connection.refused", f"The agent at {self._base[:120]} refuses to speak: {said}.")
-        if response.headers.get("Content-Type") != MEDIA_TYPE:
+        if not reply.whole:
+            raise TooLarge("connection.too-large", f"A body has at most {MAX_BODY} bytes.")
+        if reply.headers.get("Content-Type") != MEDIA_TYPE:
             raise Malformed("connection.messages", "The answer is not a row of messages.")
-        sequence, taken = (parse_decimal(response.headers.get(name, ""), limit=MAX_NUMBER) for name in (SEQUENCE, ACKNOWLEDGE))
-        return Answer(response.headers.get("Location", ""), sequence, taken, decode_messages(body))
+        sequence, taken = (parse_decimal(reply.headers.get(name, ""), limit=MAX_NUMBER) for name in (SEQUENCE, ACKNOWLEDGE))
+        return Answer(reply.headers.get("Location", ""), sequence, taken, decode_messages(body))
 
     async def _end(self, reason: str) -> None:
         async with self._changed:
@@ -343,16 +346,8 @@ class HttpConnection:
         await self._client.aclose()
 
 
-_TIMEOUT = httpx.Timeout(CONNECT_TIMEOUT, read=ANSWER_TIMEOUT)
-
-
-async def _body(response: httpx.Response) -> bytes:
-    body = bytearray()
-    async for piece in response.aiter_raw():
-        body += piece
-        if len(body) > MAX_BODY:
-            raise TooLarge("connection.too-large", f"A body has at most {MAX_BODY} bytes.")
-    return bytes(body)
+_TIMEOUT = httpx.Timeout(None, connect=CONNECT_TIMEOUT)
+"""Of httpx: the exchange as a whole has `ANSWER_TIMEOUT`."""
 
 
 def _problem(body: bytes, name: str, form: re.Pattern[str]) -> str:

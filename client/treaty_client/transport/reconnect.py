@@ -1,7 +1,8 @@
 """Connecting, and connecting again: what of a lost network a source does not notice.
 
 - While a connection is being opened, whatever may pass (nobody listens, the network fails, the agent is busy) is tried again, a
-  bounded number of times, with exponential backoff and jitter (`Backoff`). A wrong certificate, a redirect or a refusal is not.
+  bounded number of times and for a bounded time, with exponential backoff and jitter (`Backoff`). A wrong certificate, a redirect
+  or a refusal is not.
 - A WebSocket that is lost before the other side has said anything is opened again, and what was said is said again: until the
   destinationHello has come, that is the sourceHello and early data, which are idempotent by declaration. It is not when the other
   side gave a reason, when more than 1 MiB was said, or when the attempts are used up.
@@ -134,10 +135,18 @@ class ReconnectingConnection:
             self._connection = connection
 
     async def _connected(self) -> Connection:
+        until: float | None = None
+        failure: ConnectionFailed | None = None
         while True:
             try:
-                return await self._connect()
+                async with asyncio.timeout_at(until):
+                    return await self._connect()
+            except TimeoutError:
+                assert failure is not None, "only another attempt has a deadline"
+                raise failure from None
             except ConnectionFailed as error:
+                failure = error
+                until = until or self._backoff.until()
                 self._failures += 1
                 if not error.again or not await self._backoff.pause(self._failures):
                     raise

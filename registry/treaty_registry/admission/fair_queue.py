@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
+from treaty_client.network.addresses import site_network
 from treaty_consensus.errors import Unavailable
-
-from ..networks import site_network
 
 LATENCY = 0.25
 QUANTUM = 16
@@ -80,6 +79,21 @@ class FairQueue:
             self._measure(granted)
             self._serve()
 
+    @contextmanager
+    def aside(self, source: str | None) -> Iterator[None]:
+        """Let others work while one leaf of a turn waits for something else: another host, or its turn at another queue. It goes
+        on without a further wait. Without a `source` it was no turn."""
+        if source is None:
+            yield
+            return
+        network = site_network(source)
+        self._leave(network, 1)
+        self._serve()
+        try:
+            yield
+        finally:
+            self._working[network] += 1
+
     async def _enter(self, network: str, wanted: int, begun: bool) -> int:
         if not begun:
             self._check_patience(network, wanted)
@@ -111,9 +125,9 @@ class FairQueue:
         """Grant turns while there is room for more work."""
         room = self._width or max(LEAST, int(self.capacity * LATENCY))
         share = max(1, room * 3 // 4)
-        while free := room - self._working.total():
+        while (free := room - self._working.total()) > 0:
             network = next((network for network in self._lines if self._working[network] < share), None)
-            if network is None or free < 0:
+            if network is None:
                 break
             line = self._lines[network]
             turn = line.popleft()

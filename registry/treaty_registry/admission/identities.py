@@ -72,12 +72,14 @@ class Identities:
     async def learn(self, did: Did) -> dict[str, bytes]:
         """Fetch the document of `did`, log it if it is news, and return the keys that speak for it now.
 
-        Callers at the same time share one fetch. Raises `Unauthorized` when there is no usable document, `Unavailable` when its
-        host or this log does not answer.
+        Callers at the same time log it once. Each of them asks for the document itself, so that it comes in the turn of any of
+        them (`network.turns`); `resolve` makes one fetch of it. Raises `Unauthorized` when there is no usable document,
+        `Unavailable` when its host or this log does not answer.
         """
+        document = await self._fetch(did)
         task = self._learning.get(did.text)
         if task is None:
-            task = self._learning[did.text] = asyncio.create_task(self._learn(did))
+            task = self._learning[did.text] = asyncio.create_task(self._learn(did, document))
             task.add_done_callback(lambda done: self._learned(did, done))
         return await asyncio.shield(task)  # one impatient caller must not end it for the others
 
@@ -114,8 +116,7 @@ class Identities:
             message = f"{did.text} has no usable document: {error.message}"
             raise Unauthorized("identity.unresolved", message, fix=error.fix) from error
 
-    async def _learn(self, did: Did) -> dict[str, bytes]:
-        document = await self._fetch(did)
+    async def _learn(self, did: Did, document: DidDocument) -> dict[str, bytes]:
         key = identity_key(did.text)
         before = await self._load(key)
         if before is None or before.document != hex_digest(document.data):

@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
+from treaty_client.network.addresses import site_network
 from treaty_consensus.did import Did
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.errors import Unavailable
 
-from ..networks import site_network
 from ..settings import Quotas, Rate
 
 MAX_BUCKETS = 100_000

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from treaty_client.network.turns import asking_for
 from treaty_consensus import canonical, statement
 from treaty_consensus.admit import check_operator
 from treaty_consensus.did import Did
@@ -31,6 +32,7 @@ from ..log.gossip import Gossip
 from .content_checker import ContentChecker
 from .contents import check_digests
 from .electors import Electors
+from .fair_queue import FairQueue
 from .identities import Identities
 from .quota import Quota
 from .uploads import Uploads
@@ -58,6 +60,7 @@ class Admission:
         *,
         origin: str,
         operator: str,
+        queue: FairQueue,
         quota: Quota,
         electors: Electors,
         identities: Identities,
@@ -66,9 +69,10 @@ class Admission:
         checker: ContentChecker,
         verifier: Verifier,
     ) -> None:
-        """`origin`: the log's. `operator`: its DID."""
+        """`origin`: the log's. `operator`: its DID. `queue`: where the leaves that are examined have their turns."""
         self._origin = origin
         self._operator = operator
+        self._queue = queue
         self._quota = quota
         self._electors = electors
         self._identities = identities
@@ -92,9 +96,10 @@ class Admission:
             parsed = await asyncio.to_thread(_parse_all, leaves)
         else:
             parsed = _parse_all(leaves)
-        if len(parsed) == 1:  # the common case needs no further task
-            return [await self._examine(parsed[0], source, reserved)]
-        return await asyncio.gather(*(self._examine(item, source, reserved) for item in parsed))
+        with asking_for(source):
+            if len(parsed) == 1:  # the common case needs no further task
+                return [await self._examine(parsed[0], source, reserved)]
+            return await asyncio.gather(*(self._examine(item, source, reserved) for item in parsed))
 
     async def take_upload(self, sha256: str, leaf: bytes, data: bytes, source: str | None) -> bool:
         """Hold an upload that the signed statement `leaf` names. False when it was held already.
@@ -110,7 +115,8 @@ class Admission:
         if blob.size != len(data):
             raise Refused("blob.size", f"The statement says {blob.size} bytes, {len(data)} came.")
         self._quota.take_upload(source, len(data))
-        await self._authenticate(signed, source)
+        with asking_for(source):
+            await self._authenticate(signed, source)
         self._checker.prepare()  # it starts while the rest of the blobs arrive
         if await asyncio.to_thread(canonical.hex_digest, data) != sha256:
             raise Malformed("blob.digest", f"The SHA-256 of these bytes is not {sha256}.")
@@ -120,7 +126,8 @@ class Admission:
         """See `Identities.testimony`; it counts as a statement of the IP address `source`."""
         if not self._quota.take_from(source):
             self._quota.take_reserved(did.text)
-        return await self._identities.testimony(did, key_id)
+        with asking_for(source):
+            return await self._identities.testimony(did, key_id)
 
     async def _examine(self, parsed: Statement | TreatyError, source: str | None, reserved: bool) -> Examined:
         if isinstance(parsed, TreatyError):
@@ -139,7 +146,8 @@ class Admission:
         await self._gossip.check(signed.body)
         match signed.body:
             case Publish() | Handler() as body:
-                await self._checker.check(body, partial(self._uploads.present, blobs_of(body)), source or _OWN)
+                with self._queue.aside(source):  # the checker has a queue of its own
+                    await self._checker.check(body, partial(self._uploads.present, blobs_of(body)), source or _OWN)
                 return verified or await self._verify_after_learning(signed, source)
             case body:
                 # What only the operator says may name 128 MiB. None of it is read before the operator's signature has verified.
@@ -164,7 +172,8 @@ class Admission:
         for did, key_id in zip(signed.authors, signed.by, strict=True):
             known = await self._identities.keys(did)
             if key_id not in known and did.method != "key":
-                known = await self._identities.learn(did)
+                with self._queue.aside(source):  # a host may take seconds to answer
+                    known = await self._identities.learn(did)
             if key_id not in known:
                 raise Unauthorized("statement.unknown-key", f"{key_id} is not a key of its DID as this log knows it.")
             keys |= known

@@ -1,0 +1,210 @@
+"""Whose turn it is to ask a host, in simulated time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from virtual_time import run
+
+from treaty_client.network import turns
+from treaty_client.network.turns import MAX_WAITING, Turns, asking_for
+from treaty_consensus.errors import Unavailable
+
+MALLORY, ALICE = "198.51.100.7", "192.0.2.1"
+
+
+@dataclass
+class Queue:
+    """Asks for turns; `served`: URL → when it came up; `refused`: URLs that did not."""
+
+    turns: Turns
+    served: dict[str, float] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def ask(self, url: str, asker: str, host: str = "shared.example") -> None:
+        with asking_for(asker):
+            self.tasks.append(asyncio.create_task(self._ask(url, host)))
+
+    async def _ask(self, url: str, host: str) -> None:
+        try:
+            await self.turns.take(host, url)
+            self.served[url] = asyncio.get_running_loop().time()
+        except Unavailable as error:
+            assert error.code == "egress.host-interval" and host in error.message
+            self.refused.append(url)
+
+    async def over(self) -> None:
+        await asyncio.gather(*self.tasks)
+
+
+def queue(*, burst: int = 4, patience: float = 1000.0) -> Queue:
+    clock = asyncio.get_running_loop().time
+    return Queue(Turns(interval=1.0, burst=burst, patience=patience, clock=clock))
+
+
+def simulated(test: Coroutine[Any, Any, None]) -> None:
+    run(test)
+
+
+def test_no_window_of_time_has_more_than_the_burst_and_one_a_second() -> None:
+    async def main() -> None:
+        asked = queue()
+        for number in range(40):
+            asked.ask(f"u{number}", MALLORY if number % 2 else ALICE)
+            await asyncio.sleep(0.3 * (number % 3))
+        await asked.over()
+        times = sorted(asked.served.values())
+        assert len(times) == 40
+        for first in range(40):
+            for last in range(first, 40):
+                assert last - first + 1 <= 4 + (times[last] - times[first]) + 1e-6
+
+    simulated(main())
+
+
+def test_one_who_asks_for_much_keeps_nobody_out() -> None:
+    async def main() -> None:
+        asked = queue()
+        for number in range(500):
+            asked.ask(f"mallory{number}", MALLORY)
+        await asyncio.sleep(0.5)
+        began = asyncio.get_running_loop().time()
+        asked.ask("alice", ALICE)
+        asked.ask("alice, another", ALICE)
+        await asked.over()
+        assert asked.served["alice"] - began <= 2 and asked.served["alice, another"] - began <= 4
+        assert len(asked.served) <= 4 + MAX_WAITING + 2
+        assert all(url.startswith("mallory") for url in asked.refused)
+
+    simulated(main())
+
+
+def test_a_network_of_addresses_is_one_asker() -> None:
+    async def main() -> None:
+        asked = queue()
+        for number in range(250):
+            asked.ask(f"mallory{number}", f"198.51.100.{number}")
+            asked.ask(f"mallory{number}, IPv6", f"2001:db8:5:{number:x}::1")
+        await asyncio.sleep(0.5)
+        began = asyncio.get_running_loop().time()
+        asked.ask("alice", ALICE)
+        await asked.over()
+        assert asked.served["alice"] - began <= 3
+
+    simulated(main())
+
+
+def test_a_crowd_waits_in_order_of_when_each_was_served_last() -> None:
+    async def main() -> None:
+        asked = queue(burst=1)
+        for number in range(30):
+            asked.ask(f"mallory{number}", MALLORY)
+        await asyncio.sleep(0.5)
+        began = asyncio.get_running_loop().time()
+        crowd = [f"10.1.{number}.1" for number in range(20)]
+        for address in crowd:
+            asked.ask(address, address)
+        await asked.over()
+        assert [asked.served[address] - began for address in crowd] == pytest.approx(
+            [0.5 + number for number in range(20)], abs=0.3
+        )
+        assert asked.refused == []
+
+    simulated(main())
+
+
+def test_a_url_comes_up_in_the_turn_of_anybody_who_wants_it() -> None:
+    async def main() -> None:
+        asked = queue()
+        for number in range(50):
+            asked.ask(f"mallory{number}", MALLORY)
+        asked.ask("alice", MALLORY)  # at the end of a long queue, so that it comes late
+        await asyncio.sleep(0.5)
+        with asking_for(ALICE):
+            asked.turns.join("shared.example", "alice")
+            asked.turns.join("shared.example", "what nobody waits for")
+            asked.turns.join("other.example", "alice")
+        began = asyncio.get_running_loop().time()
+        await asked.over()
+        assert asked.served["alice"] - began <= 1
+
+    simulated(main())
+
+
+def test_nobody_waits_longer_than_patience() -> None:
+    async def main() -> None:
+        asked = queue(burst=1, patience=5.0)
+        for number in range(20):
+            asked.ask(f"u{number}", MALLORY)
+        await asked.over()
+        assert max(asked.served.values()) - min(asked.served.values()) <= 6
+        assert 5 <= len(asked.served) <= 7 and len(asked.refused) == 20 - len(asked.served)
+        asked.tasks.clear()
+        asked.ask("later", ALICE)
+        await asked.over()
+        assert "later" in asked.served
+
+    simulated(main())
+
+
+def test_who_has_gone_takes_no_turn() -> None:
+    async def main() -> None:
+        asked = queue(burst=1)
+        for number in range(10):
+            asked.ask(f"u{number}", MALLORY)
+        await asyncio.sleep(0.5)
+        began = asyncio.get_running_loop().time()
+        for task in asked.tasks[1:]:
+            task.cancel()
+        await asyncio.gather(*asked.tasks, return_exceptions=True)
+        asked.tasks.clear()
+        asked.ask("alice", ALICE)
+        await asked.over()
+        assert asked.served["alice"] - began <= 1.5
+
+    simulated(main())
+
+
+def test_hosts_do_not_wait_for_each_other_and_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        monkeypatch.setattr(turns, "MAX_KEYS", 5)
+        asked = queue(burst=2)
+        for number in range(7):
+            asked.ask(f"u{number}", MALLORY, host=f"host{number}.example")
+        await asked.over()
+        assert max(asked.served.values()) - min(asked.served.values()) < 0.5 and len(asked.served) == 5
+        assert asked.refused == ["u5", "u6"], "more hosts at once than are remembered: none is asked more often for it"
+        await asyncio.sleep(2.0)
+        asked.ask("u7", MALLORY, host="host7.example")
+        await asked.over()
+        assert "u7" in asked.served
+
+    simulated(main())
+
+
+def test_without_an_interval_nobody_waits() -> None:
+    async def main() -> None:
+        unbounded = Turns(interval=0, burst=1)
+        for _ in range(100):
+            await unbounded.take("shared.example", "u")
+
+    simulated(main())
+
+
+@pytest.mark.parametrize("address", [None, "", "?", "memory", "not an address"])
+def test_who_comes_from_no_ip_address_is_one_asker(address: str | None) -> None:
+    async def main() -> None:
+        asked = queue(burst=1)
+        for number in range(5):
+            asked.ask(f"u{number}", "")
+        with asking_for(address):
+            asked.tasks.append(asyncio.create_task(asked._ask("one more", "shared.example")))
+        await asked.over()
+        assert max(asked.served, key=lambda url: asked.served[url]) == "one more"
+
+    simulated(main())
