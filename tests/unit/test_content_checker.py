@@ -296,6 +296,7 @@ async def test_a_line_is_bounded_and_those_who_leave_it_are_forgotten() -> None:
     await asyncio.wait_for(line.take("last"), 5)
     crowd = [asyncio.create_task(line.take(f"source {number}")) for number in range(turns.MAX_WAITING)]
     await asyncio.sleep(0)
+    assert not any(task.done() for task in crowd), "those who left are not counted"
     with pytest.raises(Unavailable):
         await line.take("one more")
     for task in crowd:
