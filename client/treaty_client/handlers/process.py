@@ -100,13 +100,13 @@ class WorkerProcess:
         self._pipe.send(frame)
         try:
             async with asyncio.timeout(seconds):
-                reply = framing.decode_payload(await due)
+                reply = framing.decode_reply(await due)
         except TimeoutError as error:
             late = Unavailable("sandbox.timeout", f"The handler took longer than {seconds:g} s and was ended.")
             self.kill(late)
             raise late from error
         except ValueError as error:
-            offence = Refused("handler.reply", "The handler's reply is no frame.")
+            offence = Refused("handler.reply", "The handler's reply is no frame, or has too many values.")
             self.kill(offence)
             raise offence from error
         except BaseException:

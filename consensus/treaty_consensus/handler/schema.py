@@ -7,16 +7,17 @@ from the schema alone. A schema is refused (`handler.schema`) when it
 2. uses a keyword that renames or redirects (`$id`, `$anchor`, `$dynamicRef`, …), or whose cost grows with the power of its depth
    (`unevaluatedProperties`, `unevaluatedItems`), or a `format` that is itself a pattern (`regex`);
 3. has more than 1,000 nodes when its references are written out;
-4. has a pattern whose weight is more than 1,000. The weight is the number of atoms with all counted repetitions written out:
+4. has a pattern of more than 2,048 characters, or whose weight is more than 1,000. The weight is the number of atoms with all counted repetitions written out:
    `[a-f]{64}` weighs 64, and `([a-f]{8}-){4}` weighs 40. `.`, a negated or non-ASCII class and `\\s \\S \\W \\D` weigh 10 each,
-   `\\p{…}` weighs 400. A length is bounded by `maxLength`, which costs nothing, and not by a repetition;
+   `\\p{…}` weighs 400. A length is bounded by `maxLength`, which costs nothing, and not by a repetition. A pattern of
+   `patternProperties` weighs at most 100;
 5. checks one value by work of more than 1,000, as `Work` counts it, or is nested deeper than 128 levels with its references
    written out.
 
 The schemas of one manifest have together at most 20,000 nodes, and patterns that weigh at most 10,000.
 
     >>> work_of({"type": "array", "items": {"type": "string", "pattern": "^[a-z]+$"}})
-    Work(checks=51, text=0, names=0, total=52)
+    Work(checks=52, text=0, names=0, total=54)
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from ..errors import Refused
 MAX_NODES = 1_000
 MAX_DEPTH = 32
 MAX_PATTERN_WEIGHT = 1_000
+MAX_NAME_PATTERN_WEIGHT = 100
+MAX_PATTERN = 2_048
 MAX_WORK = 1_000
 MAX_NESTING = 128
 MAX_ALL_NODES = 20_000
@@ -54,7 +57,8 @@ _EACH_CHILD = frozenset({"items", "contains", "additionalProperties", "propertyN
 # How much longer these keywords take than the comparison of a number, by measurement; a unit is some 20 ns.
 _PATTERN, _MULTIPLE_OF, _UNIQUE_ITEMS = 50, 100, 25
 # The same for each 64 bytes of text.
-_LENGTH, _FORMAT = 1, 16
+_LENGTH, _FORMAT, _HOST_NAME = 1, 32, 256
+_HOST_NAMES = frozenset({"hostname", "idn-hostname", "email", "idn-email"})
 
 _WIDE, _UNICODE_CLASS = 10, 400
 _COUNT = re.compile(r"\{([0-9]{0,6})(,([0-9]{0,6}))?\}")
@@ -134,12 +138,13 @@ def work_of(schema: Mapping[str, Any]) -> Work:
     )
 
 
-def pattern_weight(pattern: str) -> int:
+def pattern_weight(pattern: str, limit: int = MAX_PATTERN_WEIGHT) -> int:
     """How many atoms a pattern has with its counted repetitions written out, wide classes counted several times.
 
-    Raises `Refused` (`handler.schema`) for what no host takes: beyond the weight, or with other groups than `(…)`, `(?:…)` and
-    `(?<name>…)`.
+    Raises `Refused` (`handler.schema`) for a pattern beyond the limit, or with other groups than `(…)`, `(?:…)`, `(?<name>…)`.
     """
+    if len(pattern) > MAX_PATTERN:
+        raise _refused(f"A pattern has at most {MAX_PATTERN} characters.")
     sums, last, position = [0], [0], 0  # of each open group: the weight so far, and of the atom that a count would repeat
     while position < len(pattern):
         length, weight = 1, 1
@@ -165,7 +170,7 @@ def pattern_weight(pattern: str) -> int:
             sums[-1] += last[-1] * max(times - 1, 0)
             last[-1] *= max(times, 1)
             position = match.end()
-            _check_weight(pattern, sums[-1])
+            _check_weight(pattern, sums[-1], limit)
             continue
         elif character in "*+?|^$":
             weight = 0 if character in "*+?" else 1
@@ -174,14 +179,14 @@ def pattern_weight(pattern: str) -> int:
         sums[-1] += weight
         last[-1] = weight or last[-1]
         position += length
-        _check_weight(pattern, sums[-1])
-    return _check_weight(pattern, sum(sums))
+        _check_weight(pattern, sums[-1], limit)
+    return _check_weight(pattern, sum(sums), limit)
 
 
-def _check_weight(pattern: str, weight: int) -> int:
-    if weight > MAX_PATTERN_WEIGHT:
+def _check_weight(pattern: str, weight: int, limit: int) -> int:
+    if weight > limit:
         raise _refused(
-            f"The pattern {ascii(pattern)[:80]} weighs more than {MAX_PATTERN_WEIGHT}.",
+            f"The pattern {ascii(pattern)[:80]} weighs more than {limit}.",
             fix="Bound the length by maxLength instead of a counted repetition.",
         )
     return weight
@@ -333,7 +338,7 @@ def _applied(keyword: str, value: object, references: _References, nesting: int)
     if keyword == "patternProperties":
         named = value.items() if isinstance(value, dict) else ()
         # A name is matched here, and once more for `additionalProperties`.
-        own = _Level(names=2 * sum(pattern_weight(pattern) for pattern, _ in named))
+        own = _Level(names=2 * sum(pattern_weight(pattern, MAX_NAME_PATTERN_WEIGHT) for pattern, _ in named))
         return [own, *reduce(_add, (_levels(part, references, nesting) for _, part in named), [])]
     return [_own(keyword, value)]
 
@@ -349,7 +354,7 @@ def _own(keyword: str, value: object) -> _Level:
         case "uniqueItems":
             return _Level(checks=1, unique=1)
         case "format":
-            return _Level(checks=1, text=_FORMAT)
+            return _Level(checks=1, text=_HOST_NAME if value in _HOST_NAMES else _FORMAT)
         case "minLength" | "maxLength":
             return _Level(checks=1, text=_LENGTH)
         case _:
