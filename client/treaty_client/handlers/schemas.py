@@ -46,8 +46,8 @@ for each keyword."""
 _METERED = 128 * 1024
 _REGEX_BASE, _REGEX_BYTES = 8 * 1024, 256  # what a compiled pattern may take, at all and for each unit of its weight
 _DFA_BYTES = 1024 * 1024
-# Enough digits for the quotient of the largest by the smallest number that JSON can carry.
-_EXACT = Context(prec=700, traps=[DivisionByZero, InvalidOperation])
+# Enough digits for the quotient of the largest number by the smallest divisor.
+_EXACT = Context(prec=400, traps=[DivisionByZero, InvalidOperation])
 
 
 class Size(NamedTuple):
@@ -193,14 +193,15 @@ def _keywords(meter: _Meter, compiled: Mapping[str, _Pattern]) -> dict[str, type
 
     class Pattern:
         def __init__(self, parent: object, value: str, path: object) -> None:
-            self._pattern, self._text = compiled[value], value
+            self._pattern = compiled[value]
+            self._wrong = f"It does not match {ascii(value)[:200]}"  # once, for many texts may be wrong
 
         def validate(self, instance: object) -> None:
             if type(instance) is not str:
                 return
             size = len(instance) if instance.isascii() else len(instance.encode())
             if not meter.admits(self._pattern.weight, size) or not self._pattern.matches(instance):
-                raise ValueError(f"{ascii(instance)[:100]} does not match {ascii(self._text)[:100]}")
+                raise ValueError(self._wrong)
 
     return {"pattern": Pattern, "uniqueItems": _UniqueItems, "multipleOf": _MultipleOf}
 
@@ -219,6 +220,7 @@ class _MultipleOf:
     def __init__(self, parent: object, value: Any, path: object) -> None:
         self._divisor = value
         self._exact = Decimal(repr(value))
+        self._wrong = f"It is not a multiple of {value!r}"
 
     def validate(self, instance: object) -> None:
         if type(instance) is int and type(self._divisor) is int:
@@ -228,7 +230,7 @@ class _MultipleOf:
         else:
             return
         if remainder != 0:
-            raise ValueError(f"{instance!r} is not a multiple of {self._divisor!r}")
+            raise ValueError(self._wrong)
 
 
 def _encoded(item: object) -> bytes:
