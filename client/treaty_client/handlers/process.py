@@ -22,6 +22,7 @@ import msgspec
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unavailable
 from treaty_consensus.printable import printable
 
+from ..abandonable import abandonable
 from .sandbox import Isolation, Limits, command, unavailable
 from .worker import framing
 
@@ -185,7 +186,7 @@ class _Pipe(asyncio.Protocol):
         if self.offence is not None:
             raise self.offence
         assert self._due is None, "one request at a time"
-        self._due = asyncio.get_running_loop().create_future()
+        self._due = abandonable()
         return self._due
 
     def send(self, frame: bytes) -> None:
