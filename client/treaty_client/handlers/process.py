@@ -51,12 +51,13 @@ class WorkerProcess:
 
         Raises `Unavailable` (`sandbox.unavailable`); then nothing is left running.
         """
+        line = await asyncio.to_thread(command, isolation, limits)  # the first time, this copies the interpreter
         ours, theirs = socket.socketpair()
         with theirs:
             try:
                 # In the loop's own thread: --die-with-parent ends a worker when the thread that started it ends.
                 process = subprocess.Popen(  # noqa: S603, ASYNC220
-                    command(isolation, limits),
+                    line,
                     stdin=theirs.fileno(),
                     stdout=subprocess.PIPE if isolation == "bubblewrap" else subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
