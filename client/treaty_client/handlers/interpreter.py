@@ -13,9 +13,10 @@ interpreter has its own prefix or the home folder compiled in, these bytes are o
 
 Snapshots lie in CACHE/treaty/interpreters/DIGEST, CACHE being $XDG_CACHE_HOME or ~/.cache. The digest is of what they are made
 from, as far as it tells one from another: a new interpreter, upgraded system libraries or another version of Treaty make a new
-snapshot. `contents.json` holds the SHA-256 of each file, and the first use in each process verifies them all: a snapshot that
-was cut short by a crash, or changed, is made anew. A folder that others may write is not used. Without a folder that can be
-written, a process makes a snapshot of its own and removes it at its end.
+snapshot. `contents.json` says of each file its inode, size, mode and times, that of the last change of the inode included, which
+no program can set. The first use in each process compares them all: a snapshot that was cut short by a crash, or changed by
+anything since, is made anew. A folder that others may write is not used. Without a folder that can be written, a process makes a
+snapshot of its own and removes it at its end.
 """
 
 from __future__ import annotations
@@ -89,32 +90,34 @@ def snapshot() -> Path:
     if _known and _known[0].is_dir():
         return _known[0]
     try:
-        _known[:] = [_usable() or _make(_temporary(), "own")]
-    except (OSError, subprocess.SubprocessError, SyntaxError, ValueError) as error:
+        _known[:] = [_cached() or _make(_temporary(), "own")]
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
         said = printable(str(error), 300)
         raise Unavailable("sandbox.unavailable", f"The interpreter cannot be copied for the sandbox: {said}.") from error
     return _known[0]
 
 
-def _usable() -> Path | None:
-    """The snapshot in the cache, made if need be; None where there is no cache that only this user can write."""
-    digest = _digest()
+def snapshot_in(folder: Path) -> Path | None:
+    """The root of the snapshot in this folder, made if need be; None where others may write the folder. Raises `OSError`."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    status = folder.stat()
+    if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return None
+    made = folder / _digest()
+    if made.is_dir():
+        if _is_whole(made):
+            return made / "root"
+        broken = Path(tempfile.mkdtemp(prefix=".broken-", dir=folder))
+        made.rename(broken / made.name)
+        shutil.rmtree(broken, ignore_errors=True)
+    root = _make(folder, made.name)
+    _remove_oldest(folder, made)
+    return root
+
+
+def _cached() -> Path | None:
     with contextlib.suppress(OSError, RuntimeError):  # no home, a full disk, no permission
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "treaty" / "interpreters"
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        status = folder.stat()
-        if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            return None
-        made = folder / digest
-        if made.is_dir():
-            if _is_whole(made):
-                return made / "root"
-            broken = Path(tempfile.mkdtemp(prefix=".broken-", dir=folder))
-            made.rename(broken / digest)
-            shutil.rmtree(broken, ignore_errors=True)
-        root = _make(folder, digest)
-        _remove_oldest(folder, root.parent)
-        return root
+        return snapshot_in(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "treaty" / "interpreters")
     return None
 
 
@@ -129,8 +132,7 @@ def _make(folder: Path, name: str) -> Path:
     work = Path(tempfile.mkdtemp(prefix=".making-", dir=folder))
     try:
         _fill(work / "root")
-        listed = {path.relative_to(work).as_posix(): _sha256(path) for path in _files(work)}
-        (work / _CONTENTS).write_text(json.dumps(listed))
+        (work / _CONTENTS).write_text(json.dumps(_listed(work)))
         work.chmod(0o755)  # uid 65534 reads it where root made it; the folder above is closed
         with contextlib.suppress(OSError):  # it is there already
             work.rename(folder / name)
@@ -260,22 +262,27 @@ def _status(path: Path) -> tuple[str, int, int]:
 
 def _is_whole(made: Path) -> bool:
     try:
-        listed = json.loads((made / _CONTENTS).read_bytes())
-        found = {path.relative_to(made).as_posix(): _sha256(path) for path in _files(made) if path.name != _CONTENTS}
+        return bool(json.loads((made / _CONTENTS).read_bytes()) == _listed(made))
     except (OSError, ValueError):
         return False
-    return bool(listed == found)
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """All files below; a link counts as a file that cannot be read."""
-    for place, _, names in os.walk(folder):
-        yield from (Path(place, name) for name in names)
+def _listed(folder: Path) -> dict[str, list[int]]:
+    """All files and folders below `root`, with what changes when one of them does."""
+    found, pending = dict[str, list[int]](), [str(folder / "root")]
+    while pending:
+        with os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                what = [status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+                found[entry.path.removeprefix(str(folder))] = what
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+    return found
 
 
 def _sha256(path: Path) -> str:
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _remove_oldest(folder: Path, kept: Path) -> None:
