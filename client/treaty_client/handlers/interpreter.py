@@ -93,7 +93,11 @@ def snapshot() -> Path:
         _known[:] = [_cached() or _make(_temporary(), "own")]
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         said = printable(str(error), 300)
-        raise Unavailable("sandbox.unavailable", f"The interpreter cannot be copied for the sandbox: {said}.") from error
+        raise Unavailable(
+            "sandbox.unavailable",
+            f"The interpreter cannot be copied for the sandbox: {said}.",
+            fix="Name a folder with 100 MiB of room that this user can write in XDG_CACHE_HOME.",
+        ) from error
     return _known[0]
 
 

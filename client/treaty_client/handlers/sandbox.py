@@ -78,13 +78,8 @@ def command(isolation: Isolation, limits: Limits) -> tuple[str, ...]:
     if isolation == "none":
         paths = (str(interpreter.package_folder(name).parent) for name in ("worker", "treaty_handler", "msgspec"))
         return (sys.executable, "-I", "-S", "-c", _BOOT, "none", str(limits.memory), str(limits.cpu), *paths)
-    return _sandboxed(limits, interpreter.snapshot())
-
-
-@functools.cache
-def _sandboxed(limits: Limits, root: Path) -> tuple[str, ...]:
+    bwrap, root = find_bubblewrap(), interpreter.snapshot()
     worker = (interpreter.executable(), "-I", "-S", "-c", _BOOT, "sandbox", str(limits.memory), str(limits.cpu), "/treaty")
-    bwrap = find_bubblewrap()
     if os.getuid() != 0:
         return (str(bwrap), "--info-fd", "1", "--ro-bind", str(root), "/", *_inner_options(), *worker)
     return (*_outer(bwrap, root), "/bubblewrap/bin/x/bwrap", "--ro-bind", _SHOWN, "/", *_inner_options(), *worker)

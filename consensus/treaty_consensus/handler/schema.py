@@ -334,14 +334,14 @@ def _applied(keyword: str, value: object, references: _References, nesting: int)
     if keyword in _EACH_CHILD:
         return [_Level(), *_levels(value, references, nesting)]
     if keyword in _SAME_VALUE_LISTS:
-        return reduce(_add, (_levels(part, references, nesting) for part in _parts(value)), [])
+        return reduce(_add, (_levels(part, references, nesting) for part in _parts(value)), _nothing())
     if keyword in _ONE_OF_THE_CHILDREN:
-        return [_Level(checks=1), *reduce(_merge, (_levels(part, references, nesting) for part in _parts(value)), [])]
+        return [_Level(checks=1), *reduce(_merge, (_levels(part, references, nesting) for part in _parts(value)), _nothing())]
     if keyword == "patternProperties":
         named = value.items() if isinstance(value, dict) else ()
         # A name is matched here, and once more for `additionalProperties`.
         own = _Level(names=2 * sum(pattern_weight(pattern, MAX_NAME_PATTERN_WEIGHT) for pattern, _ in named))
-        return [own, *reduce(_add, (_levels(part, references, nesting) for _, part in named), [])]
+        return [own, *reduce(_add, (_levels(part, references, nesting) for _, part in named), _nothing())]
     return [_own(keyword, value)]
 
 
@@ -364,6 +364,10 @@ def _own(keyword: str, value: object) -> _Level:
         case _:
             nodes = sum(1 for _ in _walk(value))
             return _Level(checks=nodes, text=1 + nodes // 4 if keyword in ("const", "enum") else 0)
+
+
+def _nothing() -> _Levels:
+    return []
 
 
 def _parts(value: object) -> Iterable[object]:
