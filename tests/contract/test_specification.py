@@ -140,7 +140,7 @@ CAPS = {
         *(schema.MAX_NODES, schema.MAX_ALL_NODES, schema.MAX_DEPTH, schema.MAX_NESTING, schema.MAX_WORK),
         *(schema.MAX_PATTERN, schema.MAX_PATTERN_WEIGHT, schema.MAX_NAME_PATTERN_WEIGHT, schema.MAX_ALL_PATTERNS),
         *(values.MAX_VALUES, values.MAX_DEPTH, schemas.MAX_CHECKS, schemas.MAX_MATCH, framing.MAX_REPLY_VALUES),
-        *(validation.MAX_EFFECTS, *validation.MAX_EACH.values()),
+        *(validation.MAX_EFFECTS, validation.MAX_NOTES),
         *(kinds.MAX_BUNDLE, attestation.MAX_STATEMENT, framing.MAX_FRAME, sandbox.Limits().reply),
     ],
     "identity-on-the-wire.md": [

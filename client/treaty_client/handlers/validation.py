@@ -39,8 +39,8 @@ from treaty_handler import (
 from .schemas import Schemas
 
 MAX_EFFECTS = 4_096
-MAX_EACH = {Audit: 64, Persist: 256}
-"""Effects of one event that cost the host more than most: a line of its log, a file that is written durably."""
+MAX_NOTES = 64
+"""`Audit` effects of one event: each is a line of the host's log."""
 MAX_MESSAGE = 1024 * 1024
 MAX_PENDING = 1_024
 MAX_TIMERS = 1_024
@@ -148,9 +148,8 @@ class SessionRules:
         """Judge the effects of an event; returns them with texts made printable. Raises `Refused` (`handler.effect-…`)."""
         if len(effects) > MAX_EFFECTS:
             raise _refused("many", f"asked for {len(effects)} effects at once; {MAX_EFFECTS} is the most")
-        for kind, most in MAX_EACH.items():
-            if sum(1 for effect in effects if type(effect) is kind) > most:
-                raise _refused("many", f"asked for more than {most} effects {kind.__name__} at once")
+        if sum(1 for effect in effects if type(effect) is Audit) > MAX_NOTES:
+            raise _refused("many", f"wrote more than {MAX_NOTES} notes at once")
         admitted = []
         for effect in effects:
             if self.ended:
