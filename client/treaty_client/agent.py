@@ -22,12 +22,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TypeVar
 
 from treaty_consensus.errors import Malformed, Refused, TreatyError
@@ -59,6 +59,7 @@ from .session.household import AgentEvent, Household, Ports, Service
 from .session.negotiated import NegotiatedProtocols
 from .session.opening import Wish
 from .session.operations import Function
+from .session.provision import provide
 from .session.publishing import RegistryPublisher
 from .session.runtime import SandboxRuntime
 from .session.session import Session
@@ -157,6 +158,11 @@ class Agent:
         await self._doors.aclose()
         await self._household.close()
 
+    @property
+    def unserved(self) -> Mapping[str, TreatyError]:
+        """The provided protocols that are not served now, by URI, and what is wrong with each."""
+        return MappingProxyType(self._household.unserved)
+
     # What this agent can do
 
     def provides(self, uri: str, *, role: str = "") -> Callable[[_F], _F]:
@@ -219,8 +225,9 @@ class Agent:
         the documents of `discovery`, with a `name` and a `description` for people. HTTP requests have to be signed for one of
         them.
 
-        Raises `Unavailable` when the address is taken, and whatever keeps a provided protocol from running: an agent that cannot
-        speak what it says it speaks does not open its door. On exit sessions are ended.
+        A provided protocol that cannot be verified or loaded is not served: it is in `unserved`, logged as an error, told to
+        `on_event`, and tried again later. Raises `Unavailable` when the address is taken, and what is wrong with the first
+        protocol when none of those provided can be served. On exit sessions are ended.
         """
         await self.prepare()
         async with self._doors.listen(host, port, tls=tls, public=public, name=name, description=description) as bound:
@@ -240,11 +247,7 @@ class Agent:
                 "This agent provides no protocol, and neither negotiates nor converses.",
                 fix="Register functions: @agent.provides(URI).",
             )
-        fetched = await asyncio.gather(*map(household.ports.protocols.fetch, household.services))
-        for service, protocol in zip(household.services.values(), fetched, strict=True):
-            household.role(protocol, calling=False)
-            await household.ports.runtime.rehearse(protocol.package, local=self.did)
-            service.protocol = protocol
+        await provide(household)
         await asyncio.to_thread(household.negotiated.load)
         await household.ports.runtime.warm()
         if household.policy.report:

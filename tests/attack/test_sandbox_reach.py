@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
 import hmac
 import os
+import re
 import socket
 import sys
 import zlib
@@ -34,14 +36,61 @@ async def test_no_network() -> None:
 
 async def test_the_view_holds_nothing_else() -> None:
     async with probe() as inside:
-        assert set(await inside.run("import os; value = os.listdir('/')")) <= {"python", "treaty", "usr", "lib", "lib64"}
+        roots = await inside.run("import os; value = sorted(os.listdir('/'))")
+        assert set(roots) <= {"python", "treaty", "lib", "lib64"}, roots
+        assert len(roots) == 3, roots  # of the last two that one where the interpreter looks for its loader
         assert await inside.run("import os; value = sorted(os.listdir('/treaty'))") == ["msgspec", "treaty_handler", "worker"]
-        packages = (
-            "import glob; value = glob.glob('/python/*/python3*/*-packages/*') + glob.glob('/usr/lib/python3/*-packages/*')"
-        )
-        assert await inside.run(packages) == []
-        for path in ("/etc", "/home", "/root", "/proc", "/dev", "/sys", "/tmp", "/var", "/run", "/work", "/opt", "/bin"):
+        for path in ("/etc", "/home", "/root", "/proc", "/dev", "/sys", "/tmp", "/var", "/run", "/work", "/opt", "/bin", "/usr"):
             assert await inside.attempt(f"import os; os.listdir({path!r})") == "FileNotFoundError", path
+
+
+async def test_every_file_that_is_visible_is_one_of_the_interpreters_own() -> None:
+    walk = "import os; value = [f'{place}/{name}' for place, _, names in os.walk('/') for name in names]"
+    own = re.compile(
+        r"/(lib|lib64)/ld-[a-z0-9._-]+"
+        r"|/python/bin/python3\.[0-9]+"
+        r"|/python/lib/lib[A-Za-z0-9+._-]+\.so[0-9.]*"
+        r"|/python/lib(64)?/python3\.[0-9]+/([A-Za-z0-9_]+/)*[A-Za-z0-9_]+\.pyc"
+        r"|/python/lib(64)?/python3\.[0-9]+/lib-dynload/[A-Za-z0-9_.-]+\.so"
+        r"|/treaty/(worker|treaty_handler|msgspec)/([A-Za-z0-9_]+\.pyc|_core\.[a-z0-9_.-]+\.so)"
+    )
+    async with probe() as inside:
+        files = await inside.run(walk)
+    assert len(files) > 400
+    assert [path for path in files if not own.fullmatch(path)] == []
+    names = {path.rpartition("/")[2] for path in files}
+    assert not {name for name in names if name.startswith(("_sysconfigdata", "sitecustomize"))}
+    libraries = [path for path in files if path.startswith("/python/lib/lib")]
+    assert len(libraries) < 20, libraries  # what the worker has mapped, and not what the host has installed
+
+
+async def test_no_file_gives_away_a_path_or_the_login_name_of_the_host() -> None:
+    private = {str(HOME), str(HOME.resolve()), str(HERE.parents[2]), str(Path.cwd()), sys.base_prefix, sys.prefix}
+    if getpass.getuser() != "root":  # a word like any other
+        private.add(getpass.getuser())
+    private -= {"/", "/usr", "/usr/local"}
+    search = (
+        "import os\nvalue = []\n"
+        "for place, _, names in os.walk('/'):\n"
+        "    for name in names:\n"
+        "        with open(f'{place}/{name}', 'rb') as stream: data = stream.read()\n"
+        f"        value += [(f'{{place}}/{{name}}', word) for word in {sorted(private)!r} if word.encode() in data]"
+    )
+    names = (
+        "import sys, types\nvalue = set()\n"
+        "for module in list(sys.modules.values()):\n"
+        "    value.add(str(getattr(module, '__file__', '')))\n"
+        "    for item in list(getattr(module, '__dict__', {}).values()):\n"
+        "        if isinstance(item, types.FunctionType): value.add(item.__code__.co_filename)\n"
+        "value = sorted(name for name in value if name.startswith('/'))"
+    )
+    async with probe() as inside:
+        assert await inside.run(search) == []
+        found = await inside.run(names)
+        assert found
+        assert [name for name in found if not name.startswith(("/python/", "/treaty/", "/handler/"))] == []
+        told = await inside.run("import sys; value = str([sys.prefix, sys.base_prefix, sys.exec_prefix, sys.path, sys.argv])")
+        assert [word for word in private if word in told] == []
 
 
 async def test_neither_home_nor_repository_nor_installed_packages(tmp_path: Path) -> None:
@@ -71,22 +120,22 @@ async def test_the_standard_library_is_there_as_far_as_it_computes() -> None:
 
 async def test_nothing_is_writable() -> None:
     async with probe() as inside:
-        for folder in ("/", "/python", "/python/lib", "/treaty", "/treaty/worker", "/usr", "/usr/lib"):
+        for folder in ("/", "/python", "/python/lib", "/treaty", "/treaty/worker"):
             path = f"{folder}/x"
             assert await inside.attempt(f"open({path!r}, 'w')") in ("PermissionError", "OSError"), folder
             assert await inside.attempt(f"import os; os.mkdir({path!r})") in ("PermissionError", "OSError"), folder
         writing = {
-            "os.open('/treaty/worker/main.py', os.O_RDWR)",
-            "os.open('/treaty/worker/main.py', os.O_WRONLY)",
+            "os.open('/treaty/worker/main.pyc', os.O_RDWR)",
+            "os.open('/treaty/worker/main.pyc', os.O_WRONLY)",
             "os.open('/', os.O_TMPFILE | os.O_RDWR)",
-            "os.open('/treaty/worker/main.py', os.O_RDONLY | os.O_TRUNC)",
+            "os.open('/treaty/worker/main.pyc', os.O_RDONLY | os.O_TRUNC)",
             "os.memfd_create('x')",
-            "os.unlink('/treaty/worker/main.py')",
+            "os.unlink('/treaty/worker/main.pyc')",
             "os.rename('/treaty', '/x')",
             "os.symlink('/', '/x')",
             "os.chmod('/treaty', 0o777)",
-            "os.truncate('/treaty/worker/main.py', 0)",
-            "os.chdir('/usr')",
+            "os.truncate('/treaty/worker/main.pyc', 0)",
+            "os.chdir('/treaty')",
         }
         for code in writing:
             assert await inside.attempt(f"import os; {code}") in ("PermissionError", "OSError"), code
@@ -132,7 +181,7 @@ async def test_no_process_and_no_signal() -> None:
             "os.fork()",
             "os.forkpty()",
             "os.posix_spawn('/python/bin/python3', ['python3'], {})",
-            "os.execv('/usr/lib/x', ['x'])",
+            "os.execv('/python/bin/python3', ['x'])",
             "os.system('true') == 0 or exec('raise PermissionError')",
             "os.kill(1, 9)",
             "os.killpg(0, 9)",

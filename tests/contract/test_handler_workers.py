@@ -292,7 +292,6 @@ async def test_a_sandbox_that_cannot_be_had_is_told_with_its_fix(monkeypatch: py
     from treaty_client.handlers import sandbox
 
     sandbox.find_bubblewrap.cache_clear()
-    sandbox.command.cache_clear()
     monkeypatch.setattr(sandbox, "_version", lambda _: (0, 6))
     try:
         async with SandboxPool(size=1) as pool:
@@ -304,7 +303,6 @@ async def test_a_sandbox_that_cannot_be_had_is_told_with_its_fix(monkeypatch: py
     finally:
         monkeypatch.undo()
         sandbox.find_bubblewrap.cache_clear()
-        sandbox.command.cache_clear()
 
 
 async def test_what_bubblewrap_says_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:

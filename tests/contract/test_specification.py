@@ -20,7 +20,7 @@ from treaty_client.discovery import reading
 from treaty_client.flow import history as flow_history
 from treaty_client.flow import messages as flow_messages
 from treaty_client.flow import processor as flow_processor
-from treaty_client.handlers import sandbox, validation
+from treaty_client.handlers import sandbox, schemas, validation
 from treaty_client.handlers.worker import framing
 from treaty_client.meta import frame, hello, messages
 from treaty_client.meta.limits import Limits, Timeouts
@@ -40,9 +40,10 @@ from treaty_client.verification.steps import Step
 from treaty_consensus import canonical, did, errors, kinds, protocol, sigstore_token, statement
 from treaty_consensus.did import did_key, did_key_id
 from treaty_consensus.errors import TreatyError
-from treaty_consensus.handler import archive, dist_info, manifest, paths, wheel
+from treaty_consensus.handler import archive, dist_info, manifest, paths, schema, wheel
 from treaty_consensus.log import equivocation, note, proof, witness
 from treaty_consensus.log.merkle import leaf_hash
+from treaty_handler import values
 from treaty_registry.admission import fair_queue, quota, uploads
 from treaty_registry.admission.content_process import ContentLimits
 from treaty_registry.catalogue import queries, search, standing
@@ -140,7 +141,10 @@ CAPS = {
     "handler-packages.md": [
         *(archive.MAX_ARCHIVE, archive.MAX_CONTENT, archive.MAX_FILES, paths.MAX_NAME, wheel.MAX_FILENAME),
         *(dist_info.MAX_METADATA, dist_info.MAX_WHEEL_FILE, dist_info.MAX_ENTRY_POINTS, dist_info.MAX_RECORD),
-        *(manifest.MAX_MANIFEST, manifest.MAX_OPERATIONS, manifest.MAX_ROLES, manifest.MAX_SCHEMA_NODES, manifest.MAX_TEXT),
+        *(manifest.MAX_MANIFEST, manifest.MAX_OPERATIONS, manifest.MAX_ROLES, manifest.MAX_TEXT),
+        *(schema.MAX_NODES, schema.MAX_ALL_NODES, schema.MAX_DEPTH, schema.MAX_NESTING, schema.MAX_WORK),
+        *(schema.MAX_PATTERN, schema.MAX_PATTERN_WEIGHT, schema.MAX_NAME_PATTERN_WEIGHT, schema.MAX_ALL_PATTERNS),
+        *(values.MAX_VALUES, values.MAX_DEPTH, schemas.MAX_CHECKS, schemas.MAX_MATCH, framing.MAX_REPLY_VALUES),
         *(kinds.MAX_BUNDLE, attestation.MAX_STATEMENT, framing.MAX_FRAME, sandbox.Limits().reply),
     ],
     "identity-on-the-wire.md": [

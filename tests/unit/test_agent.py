@@ -339,8 +339,8 @@ def test_a_role_that_the_protocol_does_not_have_is_refused(tmp_path: Path) -> No
     assert customer.runtime.opened == []
 
 
-def test_a_provided_protocol_that_cannot_be_fetched_keeps_the_door_shut(tmp_path: Path) -> None:
-    seller = shop(tmp_path)
+def test_the_only_provided_protocol_keeps_the_door_shut_where_it_cannot_be_fetched(tmp_path: Path) -> None:
+    seller = shop(tmp_path, URI_2)
     del seller.protocols.published[URI_2]
     assert isinstance(_error(seller.agent.prepare), NotFound)
 

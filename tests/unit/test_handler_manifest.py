@@ -11,7 +11,8 @@ from handler_packages import URI
 
 from treaty_consensus.errors import TooLarge, TreatyError
 from treaty_consensus.handler import parse_manifest
-from treaty_consensus.handler.manifest import MAX_MANIFEST, MAX_SCHEMA_NODES
+from treaty_consensus.handler.manifest import MAX_MANIFEST
+from treaty_consensus.handler.schema import MAX_NODES
 
 GOOD: dict[str, Any] = {
     "interface": 1,
@@ -172,7 +173,7 @@ def test_the_cap() -> None:
         {"properties": {"a": {"$dynamicAnchor": "a"}}},
         {"$id": "https://example.com/"},
         {"$schema": "http://json-schema.org/draft-07/schema#"},
-        {"enum": list(range(MAX_SCHEMA_NODES))},
+        {"enum": list(range(MAX_NODES))},
     ],
 )
 def test_schemas_that_cost_too_much_or_need_more_than_themselves(schema: object) -> None:

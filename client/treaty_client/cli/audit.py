@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Table
 from rich.text import Text
 
-from treaty_consensus.canonical import parse_json
+from treaty_consensus.canonical import loads
 from treaty_consensus.errors import NotFound
 from treaty_consensus.kinds import MAX_TRANSCRIPT, Decision
 
@@ -98,7 +98,7 @@ def _value(report: AuditReport, wishes: Wishes) -> dict[str, object]:
     if wishes.anchors is not None:
         value |= {"anchors": list(wishes.anchors), "known": list(report.known), "parts": _first_parting(report)}
     if report.newest is not None:
-        value["transcript"] = parse_json(report.newest.transcript, limit=MAX_TRANSCRIPT)
+        value["transcript"] = loads(report.newest.transcript, limit=MAX_TRANSCRIPT)
     return value
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unauthorized, Unavailable
 
+from ..abandonable import abandonable
 from ..session.hosting import Step
 from ..session.ports import SpokenProtocol
 from ..transport.connection import Connection, ConnectionLost
@@ -56,7 +57,7 @@ class FlowDriver:
     ) -> None:
         """Sends nothing."""
         self.engine, self.sessions = engine, dict[str, FlowSession]()
-        self.agreed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.agreed: asyncio.Future[None] = abandonable()
         self._connection, self._processor, self._surroundings = connection, processor, surroundings
         self._connected = True
         self._closed = asyncio.Event()
@@ -383,7 +384,6 @@ class FlowDriver:
             self.agreed.set_result(None)
         elif self.engine.is_final:
             self.agreed.set_exception(self.engine.error or Unavailable("session.closed", "The session is over."))
-            self.agreed.exception()  # nobody need be waiting
 
     def _request(self, parameters: Mapping[str, Any]) -> HostRequest:
         return HostRequest(self.engine.peer, isinstance(self.engine, Initiator), parameters)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_handler import Return
 
+from ..abandonable import abandonable
 from ..session.hosting import HandlerHost, Step
 from ..session.operations import OperationError
 from ..session.ports import SpokenProtocol
@@ -149,7 +150,7 @@ class FlowSession:
             raise self._error
         number = str(next(self._numbers))
         loop = asyncio.get_running_loop()
-        call = _Call(operation, arguments, loop.create_future(), loop.create_future())
+        call = _Call(operation, arguments, abandonable(), abandonable())
         self._calls[number] = call
         began = loop.time()
         try:
@@ -178,7 +179,7 @@ class FlowSession:
             raise self._error
         if self.changing is not None:
             raise Refused("flow.changing", "This session is being changed already.", fix="Wait for the outcome.")
-        self.changing = asyncio.get_running_loop().create_future()
+        self.changing = abandonable()
         self._link.change(self, parameters, protocol)
         await self.changing
 
@@ -224,7 +225,6 @@ class FlowSession:
                 waiting.set_result(None)
             else:
                 waiting.set_exception(error)
-                waiting.exception()  # nobody need be waiting
 
     async def received(self, data: bytes) -> None:
         """Bytes of the peer."""
@@ -255,7 +255,6 @@ class FlowSession:
         for call in self._calls.values():
             if not call.answer.done():
                 call.answer.set_exception(self._error)
-                call.answer.exception()
         if self.attached is not None:
             if lost and self.attached.host.is_open:
                 with suppress(TreatyError):

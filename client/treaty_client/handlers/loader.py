@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import OrderedDict
 from collections.abc import Sequence
 from types import TracebackType
 
@@ -30,6 +31,8 @@ from .session import Worker
 from .validation import Operations
 from .worker import framing
 
+MAX_COMPILED = 64
+"""Packages whose compiled schemas are kept; those used longest ago are compiled anew."""
 _REFILL_SECONDS = 0.05
 
 
@@ -43,6 +46,7 @@ class SandboxPool:
         self._limits = limits or Limits()
         self._ready: list[asyncio.Task[WorkerProcess]] = []
         self._workers: set[Worker] = set()
+        self._compiled: OrderedDict[str, Operations] = OrderedDict()
         self._closed = False
 
     async def __aenter__(self) -> SandboxPool:
@@ -66,7 +70,7 @@ class SandboxPool:
 
         Raises `Unavailable` (`sandbox.…`) or `Refused` (`handler.…`); then nothing of it is left running.
         """
-        operations = Operations(package.manifest)
+        operations = self._operations(package)
         cached = code_cache.get(package.digest) if code_cache is not None else None
         if code_cache is not None and cached is not None:
             try:
@@ -89,6 +93,14 @@ class SandboxPool:
                 await outcome.close()
         for worker in list(self._workers):
             await worker.close()
+
+    def _operations(self, package: HandlerPackage) -> Operations:
+        """The package's operations; compiling foreign schemas takes some time, so it is not done anew for each session."""
+        operations = self._compiled.pop(package.digest, None) or Operations(package.manifest)
+        self._compiled[package.digest] = operations
+        if len(self._compiled) > MAX_COMPILED:
+            self._compiled.popitem(last=False)
+        return operations
 
     async def _import(
         self,

@@ -22,6 +22,7 @@ import msgspec
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unavailable
 from treaty_consensus.printable import printable
 
+from ..abandonable import abandonable
 from .sandbox import Isolation, Limits, command, unavailable
 from .worker import framing
 
@@ -50,12 +51,13 @@ class WorkerProcess:
 
         Raises `Unavailable` (`sandbox.unavailable`); then nothing is left running.
         """
+        line = await asyncio.to_thread(command, isolation, limits)  # the first time, this copies the interpreter
         ours, theirs = socket.socketpair()
         with theirs:
             try:
                 # In the loop's own thread: --die-with-parent ends a worker when the thread that started it ends.
                 process = subprocess.Popen(  # noqa: S603, ASYNC220
-                    command(isolation, limits),
+                    line,
                     stdin=theirs.fileno(),
                     stdout=subprocess.PIPE if isolation == "bubblewrap" else subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
@@ -100,13 +102,13 @@ class WorkerProcess:
         self._pipe.send(frame)
         try:
             async with asyncio.timeout(seconds):
-                reply = framing.decode_payload(await due)
+                reply = framing.decode_reply(await due)
         except TimeoutError as error:
             late = Unavailable("sandbox.timeout", f"The handler took longer than {seconds:g} s and was ended.")
             self.kill(late)
             raise late from error
         except ValueError as error:
-            offence = Refused("handler.reply", "The handler's reply is no frame.")
+            offence = Refused("handler.reply", "The handler's reply is no frame, or has too many values.")
             self.kill(offence)
             raise offence from error
         except BaseException:
@@ -185,7 +187,7 @@ class _Pipe(asyncio.Protocol):
         if self.offence is not None:
             raise self.offence
         assert self._due is None, "one request at a time"
-        self._due = asyncio.get_running_loop().create_future()
+        self._due = abandonable()
         return self._due
 
     def send(self, frame: bytes) -> None:

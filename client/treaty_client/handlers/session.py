@@ -18,7 +18,8 @@ from treaty_handler import Effect, Event, Value
 
 from .process import WorkerProcess
 from .sandbox import Limits
-from .validation import MAX_SNAPSHOT, Operations, SessionRules, check_value
+from .schemas import measure
+from .validation import MAX_SNAPSHOT, Operations, SessionRules
 from .worker import framing
 
 _T = TypeVar("_T")
@@ -75,7 +76,7 @@ class Worker:
             )
         own = {"local": self.local, "peer": self.peers[0], "seed": seed or secrets.token_hex(16)}
         full = {**(parameters or {}), **own}
-        check_value(full, "session.parameters", "The parameters")
+        measure(full, "session.parameters", "The parameters")
         rules = SessionRules(known, self._operations, self.peers)
         async with self._turn:
             number = await self._open(role, full, b"")
@@ -83,7 +84,7 @@ class Worker:
 
     async def encode(self, message: Value) -> bytes:
         """The wire form of a message. Raises `Malformed` (`handler.rejected`) and what `Session.handle` raises."""
-        check_value(message, "handler.rejected", "The message")
+        measure(message, "handler.rejected", "The message")
         async with self._turn:
             return await self._ask("bytes", bytes, "encode", message)
 
@@ -91,12 +92,12 @@ class Worker:
         """The message in these bytes, a JSON value. Raises as `encode` does."""
         async with self._turn:
             message = await self._ask("value", object, "decode", data)
-        check_value(message, "handler.rejected", "The decoded message")
+        measure(message, "handler.rejected", "The decoded message")
         return message
 
     async def validate(self, message: Value, sender: str) -> list[str]:
         """What is wrong with a message that the role `sender` sent, a printable sentence each. Raises as `encode` does."""
-        check_value(message, "handler.rejected", "The message")
+        measure(message, "handler.rejected", "The message")
         async with self._turn:
             issues = await self._ask("issues", list[str], "validate", message, sender)
         return [printable(issue, _MAX_ISSUE_TEXT) for issue in issues[:_MAX_ISSUES]]

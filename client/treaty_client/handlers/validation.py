@@ -9,12 +9,8 @@ may happen, and the worker has to be killed, because the handler believes that t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from math import isfinite
-from typing import NoReturn
-
-import jsonschema_rs
 
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
 from treaty_consensus.handler import Manifest, Operation, Role
@@ -39,9 +35,12 @@ from treaty_handler import (
     Timer,
     Value,
 )
-from treaty_handler.values import MAX_DEPTH, MAX_INTEGER, MAX_VALUES
+
+from .schemas import Schemas
 
 MAX_EFFECTS = 4_096
+MAX_NOTES = 64
+"""`Audit` effects of one event: each is a line of the host's log."""
 MAX_MESSAGE = 1024 * 1024
 MAX_PENDING = 1_024
 MAX_TIMERS = 1_024
@@ -54,7 +53,6 @@ MAX_FAILURE_TEXT = 500
 MAX_AUDIT_TEXT = 1_000
 
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,64}")
-_REGEX_SIZE = 1024 * 1024
 
 
 class Operations:
@@ -64,17 +62,18 @@ class Operations:
     """
 
     def __init__(self, manifest: Manifest) -> None:
-        self._arguments = {name: _compile(name, item.arguments) for name, item in manifest.operations.items()}
-        self._results = {name: _compile(name, item.result) for name, item in manifest.operations.items()}
+        schemas = Schemas()
+        self._arguments = {name: schemas.compile(item.arguments, name) for name, item in manifest.operations.items()}
+        self._results = {name: schemas.compile(item.result, name) for name, item in manifest.operations.items()}
 
     def check_arguments(self, operation: Operation, value: Value) -> None:
         """Raises `Malformed` (`operation.arguments`)."""
-        _check(self._arguments[operation.name], value, "operation.arguments", f"The arguments of {operation.name}")
+        self._arguments[operation.name].check(value, "operation.arguments", f"The arguments of {operation.name}")
 
     def check_answer(self, operation: Operation, value: Value, error: Failure | None) -> None:
         """A value by the schema, or an error whose code the manifest allows. Raises `Malformed` (`operation.result`)."""
         if error is None:
-            _check(self._results[operation.name], value, "operation.result", f"The result of {operation.name}")
+            self._results[operation.name].check(value, "operation.result", f"The result of {operation.name}")
             return
         if value is not None:
             raise Malformed("operation.result", f"{operation.name} answered with a value and an error at once.")
@@ -149,6 +148,8 @@ class SessionRules:
         """Judge the effects of an event; returns them with texts made printable. Raises `Refused` (`handler.effect-…`)."""
         if len(effects) > MAX_EFFECTS:
             raise _refused("many", f"asked for {len(effects)} effects at once; {MAX_EFFECTS} is the most")
+        if sum(1 for effect in effects if type(effect) is Audit) > MAX_NOTES:
+            raise _refused("many", f"wrote more than {MAX_NOTES} notes at once")
         admitted = []
         for effect in effects:
             if self.ended:
@@ -244,70 +245,5 @@ class SessionRules:
             raise Refused("session.peer", f"{printable(peer, 80)} is not in this session.")
 
 
-def check_value(value: Value, code: str, what: str) -> None:
-    """Whether this is a JSON value within the caps of `treaty_handler.Value`. Raises `Malformed` with this code."""
-    budget = MAX_VALUES
-    level: list[object] = [value]
-    for _ in range(MAX_DEPTH):
-        deeper: list[object] = []
-        budget -= len(level)
-        if budget < 0:
-            raise Malformed(code, f"{what} have more than {MAX_VALUES} values.")
-        for item in level:
-            if type(item) is dict:
-                if not all(type(name) is str for name in item):
-                    raise Malformed(code, f"{what} have a name that is no text.")
-                deeper.extend(item.values())
-            elif type(item) is list:
-                deeper.extend(item)
-            elif not _is_scalar(item):
-                raise Malformed(code, f"{what} have a {type(item).__name__} that JSON cannot carry.")
-        if not deeper:
-            return
-        level = deeper
-    raise Malformed(code, f"{what} are nested deeper than {MAX_DEPTH} levels.")
-
-
-def _is_scalar(item: object) -> bool:
-    if type(item) is int:
-        return -MAX_INTEGER <= item <= MAX_INTEGER
-    if type(item) is float:
-        return isfinite(item)
-    if type(item) is str:
-        return item.isascii() or not _SURROGATE.search(item)
-    return item is None or type(item) is bool
-
-
-def _compile(operation: str, schema: Mapping[str, object]) -> jsonschema_rs.Draft202012Validator:
-    try:
-        return jsonschema_rs.Draft202012Validator(
-            dict(schema),
-            validate_formats=True,
-            retriever=_no_retrieval,
-            # The engine without backtracking: a pattern and a text from strangers must not stop the host.
-            pattern_options=jsonschema_rs.RegexOptions(size_limit=_REGEX_SIZE, dfa_size_limit=_REGEX_SIZE),
-        )
-    except (ValueError, jsonschema_rs.ReferencingError) as error:
-        reason = printable(str(error).split("\n", 1)[0], 300)
-        raise Refused("handler.schema", f"A schema of {operation} is not valid: {reason}.") from error
-
-
-def _check(validator: jsonschema_rs.Draft202012Validator, value: Value, code: str, what: str) -> None:
-    check_value(value, code, what)
-    try:
-        validator.validate(value)
-    except (ValueError, jsonschema_rs.ValidationError) as error:
-        reason = getattr(error, "message", str(error))
-        place = "".join(f".{step}" for step in getattr(error, "instance_path", []))
-        raise Malformed(code, f"{what} break the schema at {printable(f'${place}', 100)}: {printable(reason, 300)}.") from error
-
-
-def _no_retrieval(uri: str, /) -> NoReturn:
-    raise ValueError("schemas are not fetched")
-
-
 def _refused(rule: str, what: str) -> Refused:
     return Refused(f"handler.effect-{rule}", f"The handler {what}.")
-
-
-_SURROGATE = re.compile("[\ud800-\udfff]")

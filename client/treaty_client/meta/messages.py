@@ -1,4 +1,5 @@
-"""Meta messages: the payload of PT=00 frames, one JSON object (RFC 8259) of at most 1 MiB, told apart by `action`.
+"""Meta messages: the payload of PT=00 frames, one JSON object (RFC 8259) of at most 1 MiB and 1,024
+values, told apart by `action`.
 
     {"action": "protocolNegotiation", "sequenceId": 0, "candidateProtocols": TEXT, "modificationSummary": TEXT,
      "status": "negotiating"}                                 or "accepted", "rejected"
@@ -45,6 +46,8 @@ from treaty_consensus.statement import MAX_PAYLOAD
 from . import frame
 
 MAX_MESSAGE = frame.MAX_PAYLOAD
+MAX_VALUES = 1_024
+"""Values of a message, those included whose names are ignored."""
 MAX_SUMMARY = 16 * 1024
 MAX_QUESTION = 64 * 1024
 MAX_SEQUENCE = 2**31 - 1
@@ -194,7 +197,7 @@ def encode(message: MetaMessage) -> bytes:
 def parse(payload: bytes) -> MetaMessage:
     """Parse the payload of a PT=00 frame. Raises `TooLarge` (`meta.too-large`, `document.too-large`, `canonical.too-large`),
     `Malformed` (`meta.message`, `document.*`, `canonical.*`) or `Refused` (`meta.unknown-action`)."""
-    value = canonical.parse_json(payload, limit=MAX_MESSAGE, what="meta message")
+    value = canonical.parse_json(payload, limit=MAX_MESSAGE, what="meta message", values=MAX_VALUES)
     try:
         action = msgspec.convert(value, _Action).action
         parser = _PARSERS.get(action)

@@ -15,6 +15,10 @@ from treaty_handler import Value, decode_json, derive_id, encode_json
 from .test_cases import Message
 
 MAX_IDS = 1_024
+MAX_COMPARED = 128 * 1024
+"""Bytes of a message that is compared; the test cases have at most half as many together."""
+MAX_TEXTS = 128
+"""Ids that are met in one session; each costs a search in every text that is filled."""
 _LENGTH = len(derive_id("", 0))
 
 
@@ -27,6 +31,8 @@ class Ids:
 
     def matches(self, expected: Message, data: bytes) -> bool:
         """Whether `data` is the expected message but for ids; then what stands for them is remembered."""
+        if len(data) > MAX_COMPARED:
+            return False
         if expected.notation == "json":
             try:
                 return self.same(expected.content, decode_json(data))
@@ -56,6 +62,8 @@ class Ids:
         found = {actual[start : start + _LENGTH] for start in range(len(actual) - _LENGTH + 1)} & self._drawn
         if not found:
             return expected == actual
+        if len(found) > MAX_TEXTS:
+            return False
         pieces = re.split(f"({'|'.join(sorted(found))})", actual)
         learnt: dict[str, str] = {}
         position = 0
@@ -68,7 +76,7 @@ class Ids:
                 if text is None:
                     return False
                 position += len(text)
-        if position != len(expected):
+        if position != len(expected) or len(self._texts | learnt) > MAX_TEXTS:
             return False
         self._texts |= learnt
         return True

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 
+from ..abandonable import abandonable
 from ..meta.messages import ReportCosignature, ReportProposed, ReportRefused
 
 
@@ -25,7 +26,7 @@ class CosignatureExchange:
 
     async def propose(self, proposal: ReportProposed) -> ReportCosignature:
         """Propose, and wait for the answer. Raises `Unavailable` (`report.no-answer`), or what ended the session."""
-        self._proposed = asyncio.get_running_loop().create_future()
+        self._proposed = abandonable()
         self._send(proposal)
         try:
             async with asyncio.timeout(self._seconds):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Return
 
+from ..abandonable import abandonable
 from ..meta.hello import FIX_ERROR_NEGOTIATION
 from ..meta.machine import State
 from .hosting import HandlerHost
@@ -36,7 +37,7 @@ class _Call:
     number: str
     operation: str
     arguments: dict[str, Any]
-    answer: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    answer: asyncio.Future[Any] = field(default_factory=abandonable)
     had_room: bool = False
     issued: asyncio.Event = field(default_factory=asyncio.Event)
     given_to: HandlerHost | None = None
@@ -96,7 +97,6 @@ class Calls:
         for call in self._open.values():
             if not call.answer.done():
                 _settle(call, error)
-                call.answer.exception()  # nobody need be waiting
             call.issued.set()
 
     async def _issue(self, call: _Call) -> None:

@@ -23,6 +23,7 @@ from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_consensus.printable import printable
 from treaty_handler import Return
 
+from ..abandonable import abandonable
 from ..meta.actions import (
     Action,
     Answered,
@@ -80,7 +81,7 @@ class SessionDriver:
         self.machine, self.side = machine, side
         self.timeline: list[SessionEvent] = []
         self.messages_received = 0
-        self.running: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.running: asyncio.Future[None] = abandonable()
         self._first, self._early = first, early
         self._steps: asyncio.Queue[Step] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -359,7 +360,6 @@ class SessionDriver:
         self.conversation.end()
         if not self.running.done():
             self.running.set_exception(self.error)
-            self.running.exception()  # nobody need be waiting
         for task in self._tasks:
             task.cancel()
         self.tell("end")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -30,9 +31,13 @@ from .operations import Functions, choose_role
 from .ports import ProtocolPublisher, ProtocolSource, Runtime, SpokenProtocol
 from .timing import SessionTimeouts
 
+_log = logging.getLogger(__name__)
+
 
 class AgentEvent(NamedTuple):
-    """A session's event, for a narrator. `side`: `source` or `destination`, this agent's; `peer`, `protocol`: "" until known."""
+    """A session's event, for a narrator. `side`: `source` or `destination`, this agent's; `peer`, `protocol`: "" until known.
+
+    Before there are sessions: `unserved`, a provided protocol that failed, and `served`, when it did not fail again."""
 
     side: str
     peer: str
@@ -66,9 +71,10 @@ class Service:
 
 @dataclass
 class Household:
-    """`registry`: the origin where negotiated protocols are published and reported. `services`: by protocol URI. `offers`: the
-    functions for protocols yet to be negotiated. `transcripts`: where sessions are recorded, or None. `openings`: what a person
-    wants to be proposed next, by address and what is wished for there."""
+    """`registry`: the origin where negotiated protocols are published and reported. `services`: by protocol URI. `unserved`:
+    what is wrong with those provided that are not served. `offers`: the functions for protocols yet to be negotiated.
+    `transcripts`: where sessions are recorded, or None. `openings`: what a person wants to be proposed next, by address and what
+    is wished for there."""
 
     identity: Identity
     registry: str
@@ -87,6 +93,7 @@ class Household:
     transcripts: Path | None = None
     answerer: Answerer | None = None
     services: dict[str, Service] = field(default_factory=dict)
+    unserved: dict[str, TreatyError] = field(default_factory=dict)
     offers: Offers = field(default_factory=Offers)
     openings: dict[tuple[str, str], str] = field(default_factory=dict)
     pager: Pager = field(default_factory=Pager)
@@ -99,6 +106,15 @@ class Household:
         task = asyncio.create_task(chore)
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
+
+    def tell(self, event: AgentEvent) -> None:
+        """Tell the observer, whose faults are not the agent's."""
+        if self.on_event is None:
+            return
+        try:
+            self.on_event(event)
+        except Exception:
+            _log.exception("The observer of an agent raised")
 
     async def close(self) -> None:
         """End what sessions share. Reports that wait for their time are left to the next process."""

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.printable import printable
 
+from ..abandonable import abandonable
+
 if TYPE_CHECKING:
     from .driver import SessionDriver
 
@@ -35,7 +37,7 @@ class Requests:
         driver = self._driver
         driver.check_open()
         message_id = secrets.token_urlsafe(12)  # 16 characters
-        answer = self._questions[message_id] = asyncio.get_running_loop().create_future()
+        answer = self._questions[message_id] = abandonable()
         try:
             await driver.do(driver.machine.ask(message_id, text, driver.now()))
             return str(await answer)
@@ -64,7 +66,7 @@ class Requests:
         if not actions:
             raise Refused("session.no-code", "There is nothing yet that the other side could mend.")
         self.complaints += 1
-        self._complaint = asyncio.get_running_loop().create_future()
+        self._complaint = abandonable()
         await driver.do(actions)
 
     def repaired(self) -> None:
@@ -90,4 +92,3 @@ class Requests:
         if self._complaint is not None:
             complaint, self._complaint = self._complaint, None
             complaint.set_exception(error)
-            complaint.exception()  # nobody need be waiting

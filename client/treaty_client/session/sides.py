@@ -68,14 +68,9 @@ class _Side:
         return await self._household.reporter.cosign(facts, proposal)
 
     def observe(self, driver: SessionDriver, event: SessionEvent) -> None:
-        if self._household.on_event is None:
-            return
         peer = driver.machine.peer.source_did if driver.machine.peer else ""
         uri = driver.code.protocol.uri if driver.code.protocol else ""
-        try:
-            self._household.on_event(AgentEvent(self._name, peer, uri, *event))
-        except Exception:  # a narrator's fault is not the session's
-            _log.exception("The observer of a session raised")
+        self._household.tell(AgentEvent(self._name, peer, uri, *event))
 
     def _open_negotiator(self, negotiators: Negotiators, peer: str, requirement: Requirement | None) -> Negotiator:
         own, offers, documents = self._household.identity.did, self._household.offers, self._household.ports.protocols.document

@@ -15,6 +15,7 @@ from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.handler import Operation
 from treaty_handler import Failure, Result, Return, Value, encode_json
 
+from ..abandonable import abandonable
 from ..negotiation.test_cases import Outcome, Success, TestCase, describe
 from .hosting import HandlerHost, Step
 
@@ -90,7 +91,7 @@ class Trial:
                 waiting.set_exception(error or Refused("session.closed", "The handler under test ended the session."))
 
     async def _outcome(self, number: str, case: TestCase) -> Outcome:
-        self._outcomes[number] = asyncio.get_running_loop().create_future()
+        self._outcomes[number] = abandonable()
         self.post(partial(self._call, number, case))
         outcome = await self._outcomes[number]
         return outcome.error if outcome.error is not None else Success(outcome.value)

@@ -20,15 +20,14 @@ every effect of a handler, and every call to it, without running a line of its c
 this role calls on its local application (effect `Invoke`, event `Result`). All names shown are required and no others are
 allowed.
 
-Schemas are foreign and compiled by the host, so what they can cost is bounded here: references go to `#/$defs/NAME` only and
-never in a circle, each schema counts at most 1,000 nodes when references are written out, and no keyword loads anything.
+Schemas are foreign and compiled by the host: `schema` says which are refused because of their cost.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -36,14 +35,14 @@ from typing import Any
 from ..canonical import parse_decimal, parse_digest
 from ..errors import Malformed, Refused, TooLarge, TreatyError
 from ..protocol import parse_protocol_uri
+from .schema import check_schema, check_together
 
 INTERFACE = 1
 MANIFEST_NAME = "manifest.json"
 MAX_MANIFEST = 128 * 1024
 MAX_OPERATIONS = 64
 MAX_ROLES = 16
-MAX_SCHEMA_NODES = 1_000
-MAX_SCHEMA_DEPTH = 32
+MAX_DEPTH = 32
 MAX_TEXT = 2_048
 MAX_ERROR_CODE = 999_999_999
 MAX_TIMEOUT = 86_400
@@ -53,9 +52,6 @@ COMMON_ERRORS = frozenset({500, 502, 503, 504})
 
 _OPERATION = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _ROLE = re.compile(r"[a-z][a-z0-9-]{0,31}")
-_REFERENCE = re.compile(r"#/\$defs/([A-Za-z0-9_.-]+)")
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_NO_REFERENCES = ("$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor", "$anchor", "$id", "$vocabulary")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +109,7 @@ def parse_manifest(data: bytes) -> Manifest:
         name: _operation(name, item)
         for name, item in _named(fields["operations"], "operations", _OPERATION, MAX_OPERATIONS).items()
     }
+    check_together(schema for operation in operations.values() for schema in (operation.arguments, operation.result))
     roles = {name: _role(name, item, operations) for name, item in _named(fields["roles"], "roles", _ROLE, MAX_ROLES).items()}
     for role in roles.values():
         if role.peer not in roles:
@@ -141,10 +138,10 @@ def _operation(name: str, value: object) -> Operation:
             errors[parse_decimal(code, limit=MAX_ERROR_CODE)] = _text(meaning, f"{where}.errors.{code}")
         except Malformed as error:
             raise _malformed(f"{where}.errors maps codes, written in plain digits, to sentences") from error
-    arguments = _schema(fields["arguments"], f"{where}.arguments")
+    arguments = check_schema(fields["arguments"], f"{where}.arguments")
     if arguments.get("type") != "object":
         raise _malformed(f'{where}.arguments says no "type": "object"')
-    result = _schema(fields["result"], f"{where}.result")
+    result = check_schema(fields["result"], f"{where}.result")
     return Operation(name, arguments, result, MappingProxyType(errors), idempotent, timeout)
 
 
@@ -161,73 +158,6 @@ def _role(name: str, value: object, operations: Mapping[str, Operation]) -> Role
             raise _malformed(f"{where}.{key} names an operation twice, or one that the manifest lacks")
         listed.append(MappingProxyType(chosen))
     return Role(name, _text(fields["peer"], f"{where}.peer"), *listed)
-
-
-def _schema(value: object, where: str) -> Mapping[str, Any]:
-    """Check that a schema's cost is bounded and that it needs nothing but itself."""
-    if not isinstance(value, dict):
-        raise Refused("handler.schema", f"{where} is no JSON Schema object.")
-    definitions = value.get("$defs", {})
-    if not isinstance(definitions, dict):
-        raise Refused("handler.schema", f"{where}.$defs is no object.")
-    sizes: dict[str, int] = {}
-    for name in definitions:
-        _definition_size(name, definitions, sizes, (), where)
-    _size(value, definitions, sizes, (), where)
-    return MappingProxyType(value)
-
-
-def _definition_size(
-    name: str, definitions: Mapping[str, object], sizes: dict[str, int], path: tuple[str, ...], where: str
-) -> int:
-    """Nodes of one definition with its references written out; each is counted once, so this is linear in the schema."""
-    if len(path) >= MAX_SCHEMA_DEPTH:
-        raise Refused("handler.schema", f"{where} has a chain of more than {MAX_SCHEMA_DEPTH} references.")
-    if name in path:
-        raise Refused("handler.schema", f"{where} refers to itself through {name}.", fix="Bound the nesting by writing it out.")
-    if name not in definitions:
-        raise Refused("handler.schema", f"{where} refers to {name}, which its $defs lack.")
-    if name not in sizes:
-        sizes[name] = _size(definitions[name], definitions, sizes, (*path, name), where)
-    return sizes[name]
-
-
-def _size(value: object, definitions: Mapping[str, object], sizes: dict[str, int], path: tuple[str, ...], where: str) -> int:
-    total = 0
-    for node in _nodes(value):
-        total += 1 + (_referred_size(node, definitions, sizes, path, where) if isinstance(node, dict) else 0)
-        if total > MAX_SCHEMA_NODES:
-            raise Refused("handler.schema", f"{where} has more than {MAX_SCHEMA_NODES} nodes with its references written out.")
-    return total
-
-
-def _referred_size(
-    node: Mapping[str, object], definitions: Mapping[str, object], sizes: dict[str, int], path: tuple[str, ...], where: str
-) -> int:
-    """Nodes of what a node of a schema refers to; 0 when it refers to nothing."""
-    for keyword in _NO_REFERENCES:
-        if keyword in node:
-            raise Refused("handler.schema", f"{where} uses {keyword}, which handler schemas do not.")
-    if node.get("$schema", _DIALECT) != _DIALECT:
-        raise Refused("handler.schema", f"{where} is not written in {_DIALECT}.")
-    reference = node.get("$ref")
-    if reference is None:
-        return 0
-    match = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
-    if match is None:
-        raise Refused("handler.schema", f"{where} has a $ref that is not of the form #/$defs/NAME.")
-    return _definition_size(match[1], definitions, sizes, path, where)
-
-
-def _nodes(value: object) -> Iterator[object]:
-    pending = [value]
-    while pending:
-        node = pending.pop()
-        yield node
-        if isinstance(node, dict):
-            pending.extend(node.values())
-        elif isinstance(node, list):
-            pending.extend(node)
 
 
 def _parse_json(data: bytes) -> Any:
@@ -254,14 +184,14 @@ def _parse_json(data: bytes) -> Any:
 
 def _check_depth(value: object) -> None:
     level = [value]
-    for _ in range(MAX_SCHEMA_DEPTH):
+    for _ in range(MAX_DEPTH):
         level = [
             child
             for node in level
             for child in (node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
         ]
     if level:
-        raise _malformed(f"it is nested deeper than {MAX_SCHEMA_DEPTH} levels")
+        raise _malformed(f"it is nested deeper than {MAX_DEPTH} levels")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -27,8 +27,8 @@ bytes), `rejected` (the handler's own `ValueError` for a message it cannot encod
 the wrong type), `unmovable` (its snapshot raised, or is longer than `limit`; the session stands as it did).
 
 The worker trusts the host. The host trusts nothing: a handler can write to the socket itself, so a reply is decoded under a
-cap, strictly by type, and a frame nobody asked for ends the worker. Both ends decode the fields of an event or effect by its
-dataclass.
+cap of bytes and one of values (65,536, names of maps included), strictly by type, and a frame nobody asked for ends the
+worker. Both ends decode the fields of an event or effect by its dataclass.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ from treaty_handler import (
 )
 
 MAX_FRAME = 16 * 1024 * 1024
+MAX_REPLY_VALUES = 65_536
+"""How many values the host makes objects of in one reply: those of the largest JSON value and of the most effects, and more."""
 HEADER = 4
 
 EVENTS: dict[str, type[Event]] = {
@@ -106,6 +108,12 @@ def decode_payload(payload: bytes) -> Message:
         raise ValueError("not a frame") from error
 
 
+def decode_reply(payload: bytes) -> Message:
+    """Split a payload that a handler may have written. Raises `ValueError` as `decode_payload`, and beyond the cap of values."""
+    _check_count(payload)
+    return decode_payload(payload)
+
+
 def decode_any(field: msgspec.Raw) -> Any:
     """A field by its own types. Raises `ValueError`."""
     try:
@@ -135,3 +143,32 @@ def decode_effects(fields: Sequence[msgspec.Raw]) -> list[Effect]:
         return [_EFFECT_DECODERS[tag].decode(item) for tag, item in _pairs.decode(fields[0])]
     except (msgspec.DecodeError, RecursionError, LookupError) as error:
         raise ValueError("not a list of effects") from error
+
+
+# Bytes that follow the first byte of a value and are no value themselves: fixed ones by first byte, and for texts, bytes and
+# extensions the width of their length and what follows it besides.
+_FIXED = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
+_FIXED |= {0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17, 0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
+_SIZED = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1)}
+_SIZED |= {0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0)}
+
+
+def _check_count(payload: bytes) -> None:
+    """Count the values of a payload by their first bytes, without making objects of them. Raises `ValueError`."""
+    end = len(payload)
+    if end <= MAX_REPLY_VALUES:  # each value has a byte at least
+        return
+    position = count = 0
+    while position < end:
+        count += 1
+        if count > MAX_REPLY_VALUES:
+            raise ValueError(f"a reply has at most {MAX_REPLY_VALUES} values")
+        first = payload[position]
+        position += 1
+        if 0xA0 <= first <= 0xBF:
+            position += first & 0x1F
+        elif first in _FIXED:
+            position += _FIXED[first]
+        elif first in _SIZED:
+            width, more = _SIZED[first]
+            position += width + more + int.from_bytes(payload[position : position + width], "big")

@@ -162,11 +162,16 @@ def _describe(error: BaseException) -> str:
     return (text[:_MAX_TEXT] + place).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _harden(mode: str, memory: int, cpu: int) -> None:
-    """Limits, system calls, descriptors. Raises `OSError` or `ValueError`, told on stderr, if one of the doors stays open."""
+def map_native_code() -> None:
+    """Map the standard library's native code, as far as this version of Python has it."""
     for name in _NATIVE:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+
+
+def _harden(mode: str, memory: int, cpu: int) -> None:
+    """Limits, system calls, descriptors. Raises `OSError` or `ValueError`, told on stderr, if one of the doors stays open."""
+    map_native_code()
     limits = [
         (resource.RLIMIT_CPU, cpu),
         (resource.RLIMIT_CORE, 0),

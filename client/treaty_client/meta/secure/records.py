@@ -35,6 +35,8 @@ from .sealing import Sealed, iv_of, seal, unseal
 
 MAX_PART = 640 * 1024
 MAX_RECORD = MAX_FRAME
+MAX_VALUES = 1_024
+"""Values of a record, those included whose names are ignored."""
 MAX_RECORDS = 2**18
 """Records under one key: together less than the 2^34.5 blocks up to which AES-GCM is safe (as RFC 8446 §5.5 reckons)."""
 MAX_REASON = 120
@@ -138,7 +140,7 @@ class Opener:
         Raises `TooLarge`, `Malformed` (`secure.record`, `canonical.*`), `Unauthorized` (`secure.order`, `secure.replayed`,
         `secure.tampered`), `Unavailable` (`secure.expired`).
         """
-        value = canonical.parse_json(text.encode("utf-8", "surrogatepass"), limit=MAX_RECORD, what="record")
+        value = canonical.parse_json(text.encode("utf-8", "surrogatepass"), limit=MAX_RECORD, what="record", values=MAX_VALUES)
         try:
             record = msgspec.convert(value, _Record)
         except msgspec.ValidationError as error:

@@ -1,0 +1,22 @@
+"""Futures whose failure may go unread."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+
+def abandonable() -> asyncio.Future[Any]:
+    """Make a future for the running loop. When it fails after its waiter was cancelled or gave up, nothing is logged.
+
+    A plain future would be reported as "Future exception was never retrieved", on the error stream and at the whim of whoever
+    made it fail, such as a handler that dies.
+    """
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    future.add_done_callback(_read)
+    return future
+
+
+def _read(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()

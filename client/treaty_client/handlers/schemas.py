@@ -1,0 +1,284 @@
+"""Checking values by the schemas of a manifest, in bounded time whatever the schema and the value are.
+
+Validation runs in the host's process and cannot be interrupted, so its time is bounded beforehand:
+
+    a value          at most 20,000 values, 4 MiB of text, 32 levels (`measure`)
+    a schema         `treaty_consensus.handler.schema` says how much work each value, text and name means
+    both together    work times size is at most `MAX_CHECKS`; a value beyond is refused without being looked at
+    a pattern        is matched text by text: its weight times the text's bytes is at most `MAX_MATCH`, and after
+                     `PATTERN_SECONDS` of processor time the whole value is refused
+
+`pattern`, `uniqueItems` and `multipleOf` have implementations of their own here. The library's match a pattern with all texts
+in one go, compare lists pair by pair where their hashes collide (`[[],[]]` and `[[[]]]` do), and divide fractions of a thousand
+bits.
+
+The worst case that all this admits is some 0.1 s; `tests/attack/test_costly_schemas.py` looks for it and prints it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from decimal import Context, Decimal, DivisionByZero, InvalidOperation
+from math import isfinite
+from typing import Any, NamedTuple, NoReturn
+
+import jsonschema_rs
+import msgspec
+
+from treaty_consensus.errors import Malformed, Refused
+from treaty_consensus.handler.schema import pattern_weight, patterns, work_of
+from treaty_consensus.printable import printable
+from treaty_handler import Value
+from treaty_handler.values import MAX_DEPTH, MAX_INTEGER, MAX_VALUES
+
+MAX_TEXT = 4 * 1024 * 1024
+"""Bytes of all texts and names of one value."""
+MAX_CHECKS = 2_000_000
+"""Keywords times values, of some 20 ns each; for texts, keywords times 64 bytes."""
+MAX_MATCH = 512 * 1024
+"""Weight of a pattern times bytes of a text: the longest single match, some 20 ms."""
+PATTERN_SECONDS = 0.03
+MAX_EXPLAINED = 50_000
+"""The same measure as `MAX_CHECKS`, up to which it is said where a value breaks its schema: an explanation quotes the value once
+for each keyword."""
+
+_METERED = 128 * 1024
+_REGEX_BASE, _REGEX_BYTES = 8 * 1024, 256  # what a compiled pattern may take, at all and for each unit of its weight
+_DFA_BYTES = 1024 * 1024
+# Enough digits for the quotient of the largest number by the smallest divisor.
+_EXACT = Context(prec=400, traps=[DivisionByZero, InvalidOperation])
+
+
+class Size(NamedTuple):
+    """How large a value is: its values, and the bytes of its texts and of its names."""
+
+    values: int
+    text: int
+    names: int
+
+
+def measure(value: Value, code: str, what: str) -> Size:
+    """The size of a JSON value within the caps of `treaty_handler.Value`. Raises `Malformed` with this code."""
+    count, text, names = 1, 0, 0
+    level: list[object] = [value]
+    for _ in range(MAX_DEPTH):
+        deeper: list[object] = []
+        for item in level:
+            if type(item) is dict:
+                count += len(item)
+                _check_count(count, code, what)  # before anything is done for each of them
+                names += sum(_bytes(name, code, what) for name in item)
+                deeper.extend(item.values())
+            elif type(item) is list:
+                count += len(item)
+                _check_count(count, code, what)
+                deeper.extend(item)
+            elif type(item) is str:
+                text += _bytes(item, code, what)
+            elif not _is_scalar(item):
+                raise Malformed(code, f"{what} have a {type(item).__name__} that JSON cannot carry.")
+        if text + names > MAX_TEXT:
+            raise Malformed(code, f"{what} have more than {MAX_TEXT} bytes of text.")
+        if not deeper:
+            return Size(count, text, names)
+        level = deeper
+    raise Malformed(code, f"{what} are nested deeper than {MAX_DEPTH} levels.")
+
+
+class Schemas:
+    """Compiles the schemas of one manifest. They share their patterns."""
+
+    def __init__(self) -> None:
+        self._meter = _Meter()
+        self._patterns: dict[str, _Pattern] = {}
+
+    def compile(self, schema: Mapping[str, object], operation: str) -> CompiledSchema:
+        """Compile an accepted schema of an operation. Raises `Refused` (`handler.schema`) where it is no valid one."""
+        try:
+            for pattern in patterns(dict(schema)):
+                if pattern not in self._patterns:
+                    self._patterns[pattern] = _Pattern(pattern)
+            validator = jsonschema_rs.Draft202012Validator(
+                dict(schema),
+                validate_formats=True,
+                retriever=_no_retrieval,
+                pattern_options=_regex_options(max((item.weight for item in self._patterns.values()), default=0)),
+                keywords=_keywords(self._meter, self._patterns),
+            )
+        except (ValueError, jsonschema_rs.ReferencingError) as error:
+            reason = printable(str(error).split("\n", 1)[0], 300)
+            raise Refused("handler.schema", f"A schema of {operation} is not valid: {reason}.") from error
+        return CompiledSchema(schema, validator, self._meter)
+
+
+class CompiledSchema:
+    """One schema, to check values by. Made by `Schemas`; for one thread."""
+
+    def __init__(self, schema: Mapping[str, object], validator: jsonschema_rs.Draft202012Validator, meter: _Meter) -> None:
+        self._work = work_of(schema)
+        self._validator, self._meter = validator, meter
+
+    def check(self, value: Value, code: str, what: str) -> None:
+        """Check a value. Raises `Malformed` with this code; the message begins with `what`."""
+        size = measure(value, code, what)
+        work, text = self._work, (size.text + size.names) // 64
+        spent = max(work.checks * size.values, work.text * text, work.names * size.names)
+        if spent > MAX_CHECKS:
+            raise Malformed(
+                code,
+                f"{what} are too large for their schema: {size.values} values and {size.text} bytes of text.",
+                fix="Send less at once, or have the protocol's author apply fewer keywords to each value.",
+            )
+        self._meter.begin()
+        valid = self._validator.is_valid(value)
+        if self._meter.refusal:
+            raise Malformed(code, f"{what} {self._meter.refusal}.")
+        if not valid:
+            raise Malformed(code, f"{what} break the schema{self._explain(value, size)}.")
+
+    def _explain(self, value: Value, size: Size) -> str:
+        """Where and why a value is not valid, as far as that is cheap to say."""
+        if self._work.total * (size.values + size.text // 64) > MAX_EXPLAINED:
+            return "; they are too large to say where"
+        self._meter.begin()
+        try:
+            self._validator.validate(value)
+        except (ValueError, jsonschema_rs.ValidationError) as error:
+            place = "".join(f".{step}" for step in getattr(error, "instance_path", []))
+            return f" at {printable(f'${place}', 100)}: {printable(getattr(error, 'message', str(error))[:600], 300)}"
+        return ""
+
+
+class _Meter:
+    """The processor time that the patterns of one check have taken."""
+
+    def __init__(self) -> None:
+        self.refusal = ""
+        self._spent, self._started = 0, 0.0
+
+    def begin(self) -> None:
+        """Begin a check."""
+        self.refusal = ""
+        self._spent, self._started = 0, time.thread_time()
+
+    def admits(self, weight: int, size: int) -> bool:
+        """Whether a text of this size may be matched. Once it is not, nothing is until the next check."""
+        if self.refusal:
+            return False
+        if weight * size > MAX_MATCH:
+            self.refusal = f"have a text of {size} bytes, which is too long for its pattern"
+            return False
+        self._spent += weight * size
+        if self._spent > _METERED:  # the clock costs as much as a short match
+            self._spent = 0
+            if time.thread_time() - self._started > PATTERN_SECONDS:
+                self.refusal = "take too long to match with their patterns"
+        return not self.refusal
+
+
+class _Pattern:
+    """One pattern, compiled by the engine without backtracking."""
+
+    def __init__(self, pattern: str) -> None:
+        self.weight = pattern_weight(pattern)
+        self._validator = jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=_regex_options(self.weight))
+
+    def matches(self, text: str) -> bool:
+        return self._validator.is_valid(text)
+
+
+def _keywords(meter: _Meter, compiled: Mapping[str, _Pattern]) -> dict[str, type]:
+    """The keywords that are implemented here. Each raises `ValueError` for a value that breaks it."""
+
+    class Pattern:
+        def __init__(self, parent: object, value: str, path: object) -> None:
+            self._pattern = compiled[value]
+            self._wrong = f"It does not match {ascii(value)[:200]}"  # once, for many texts may be wrong
+
+        def validate(self, instance: object) -> None:
+            if type(instance) is not str:
+                return
+            size = len(instance) if instance.isascii() else len(instance.encode())
+            if not meter.admits(self._pattern.weight, size) or not self._pattern.matches(instance):
+                raise ValueError(self._wrong)
+
+    return {"pattern": Pattern, "uniqueItems": _UniqueItems, "multipleOf": _MultipleOf}
+
+
+class _UniqueItems:
+    def __init__(self, parent: object, value: object, path: object) -> None:
+        self._wanted = value is True
+
+    def validate(self, instance: object) -> None:
+        # Encoded texts as keys: Python's hash of numbers and of what is made of them can be made to collide, that of texts not.
+        if self._wanted and type(instance) is list and len(set(map(_encoded, instance))) != len(instance):
+            raise ValueError("An item occurs twice.")
+
+
+class _MultipleOf:
+    def __init__(self, parent: object, value: Any, path: object) -> None:
+        self._divisor = value
+        self._exact = Decimal(repr(value))
+        self._wrong = f"It is not a multiple of {value!r}"
+
+    def validate(self, instance: object) -> None:
+        if type(instance) is int and type(self._divisor) is int:
+            remainder: object = instance % self._divisor
+        elif type(instance) in (int, float):
+            remainder = _EXACT.remainder(Decimal(repr(instance)), self._exact)
+        else:
+            return
+        if remainder != 0:
+            raise ValueError(self._wrong)
+
+
+def _encoded(item: object) -> bytes:
+    """One text for equal JSON values, such as 1 and 1.0, and another for others."""
+    encoded = msgspec.json.encode(item, order="deterministic")
+    if type(item) in (str, int) or not (b"." in encoded or b"e" in encoded):
+        return encoded  # nothing in it is written as a fraction
+    return msgspec.json.encode(_normal(item), order="deterministic")
+
+
+def _normal(item: object) -> object:
+    """The value with each integer written as one."""
+    if type(item) is float and item.is_integer() and abs(item) <= MAX_INTEGER:
+        return int(item)
+    if type(item) is dict:
+        return {name: _normal(child) for name, child in item.items()}
+    return [_normal(child) for child in item] if type(item) is list else item
+
+
+def _regex_options(weight: int) -> jsonschema_rs.RegexOptions:
+    """The engine without backtracking, with room for a pattern of this weight and no more: what weighs less than it takes is
+    refused when it is compiled."""
+    return jsonschema_rs.RegexOptions(size_limit=_REGEX_BASE + _REGEX_BYTES * weight, dfa_size_limit=_DFA_BYTES)
+
+
+def _check_count(count: int, code: str, what: str) -> None:
+    if count > MAX_VALUES:
+        raise Malformed(code, f"{what} have more than {MAX_VALUES} values.")
+
+
+def _bytes(text: object, code: str, what: str) -> int:
+    if type(text) is not str:
+        raise Malformed(code, f"{what} have a name that is no text.")
+    if text.isascii():
+        return len(text)
+    try:
+        return len(text.encode("utf-8"))
+    except UnicodeEncodeError as error:
+        raise Malformed(code, f"{what} have a text with a lone surrogate.") from error
+
+
+def _is_scalar(item: object) -> bool:
+    if type(item) is int:
+        return -MAX_INTEGER <= item <= MAX_INTEGER
+    if type(item) is float:
+        return isfinite(item)
+    return item is None or type(item) is bool
+
+
+def _no_retrieval(uri: str, /) -> NoReturn:
+    raise ValueError("schemas are not fetched")
