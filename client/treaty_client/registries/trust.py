@@ -27,6 +27,7 @@ from treaty_consensus.log.note import MAX_NOTE_BYTES, KeyType, VerifierKey
 from treaty_consensus.protocol import is_origin
 
 from .. import durable
+from .memory import SeenLeaves
 
 MAX_FILE = 16 * 1024 * 1024
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -109,6 +110,8 @@ class TrustedRegistries:
         self._lock = home / "registries.lock"
         self.evidence = home / "evidence"
         """Where proofs against them go (`forks`)."""
+        self.memory = SeenLeaves(home)
+        """What they have proved."""
 
     def all(self) -> Mapping[str, TrustedRegistry]:
         """By origin. Raises `Malformed` when the file is not what it should be."""
@@ -143,6 +146,7 @@ class TrustedRegistries:
         """No longer trust a registry; what was seen of its log is forgotten. Raises `Untrusted` when it is not trusted."""
         with durable.exclusive(self._lock):
             self.get(origin)
+            self.memory.forget(origin)  # first: after a crash in between, the registry is still trusted, as at a first contact
             self._write({known: entry for known, entry in self._read().items() if known != origin})
 
     def advance(self, origin: str, expected: bytes | None, note: bytes) -> bool:
