@@ -180,7 +180,7 @@ CAPS = {
     ],
     "home.md": [
         identity.MAX_FILE,
-        *(memory.MAX_LEAVES, memory.MAX_BYTES),
+        *(memory.MAX_LEAVES, memory.MAX_BYTES, memory.MAX_KEPT - 1),
         agreements.MAX_AGREEMENTS,
         store.MAX_FOLDERS,
         validation.MAX_STORED,

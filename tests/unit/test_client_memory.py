@@ -128,6 +128,28 @@ def test_what_was_learned_first_falls_out_first_but_for_what_is_to_be_kept(tmp_p
     assert left[0] == 10 and left[1:] == list(range(left[1], 110)) and 20 <= len(left) <= 40
 
 
+def test_what_is_kept_is_bounded_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A protocol that is run may get handlers without end; its publication and what came last stay."""
+    monkeypatch.setattr("treaty_client.registries.memory.MAX_KEPT", 8)
+    memory, subject = SeenLeaves(tmp_path, max_leaves=16), f"protocol/{URI}"
+    learn(memory, publish(5))
+    for index in range(10, 60):
+        wheel = kinds.Blob(f"{index:064}", 1)
+        learn(memory, leaf(index, kinds.Handler(URI, "0" * 64, "x.whl", wheel, "x:y", BLOB)), keep=lambda: {subject})
+    indexes = [found.index for found in memory.about(ORIGIN, {subject})]
+    assert indexes[0] == 5 and indexes[-8:] == list(range(52, 60)) and len(indexes) <= 17
+
+
+def test_a_reader_does_not_wait_for_a_process_that_writes(tmp_path: Path) -> None:
+    memory = SeenLeaves(tmp_path)
+    learn(memory, publish(5))
+
+    def check(seen: list[SeenLeaf]) -> None:
+        assert memory.about(ORIGIN, {f"protocol/{URI}"}) == [publish(5)] and memory.version()
+
+    assert memory.learn(ORIGIN, [leaf(7, kinds.Status(URI, "active"))], (), check=check)
+
+
 def test_bytes_are_bounded_too_and_one_registry_costs_another_nothing(tmp_path: Path) -> None:
     memory = SeenLeaves(tmp_path, max_bytes=64 * 1024)
     memory.learn("other.example", [publish(5)], (), check=accept, keep=set)

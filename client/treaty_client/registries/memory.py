@@ -9,12 +9,13 @@ An SQLite database, 0600, of what `verification.completeness` compares later ans
 A statement with a `place` is deleted when a newer one of that place is learned; all others stand for ever. What a registry can
 make an agent remember is bounded: MAX_LEAVES leaves and MAX_BYTES bytes for each origin. Beyond that the subjects which were
 learned first are forgotten, down to three quarters; about them the agent knows as much as at a first contact. Subjects that the
-caller names (those of treaty.lock and of the policy) are never forgotten, so nothing that a registry adds can make an agent
-forget what it runs. They are as large as the bundles that carry them: at most 16 MiB each.
+caller names (those of treaty.lock and of the policy) are not forgotten, so nothing that a registry adds can make an agent forget
+what it runs; of each the first leaf and the newest ones stay, at most MAX_KEPT, which is as many as a bundle holds.
 
-Safe among threads, and among processes on one machine: one process writes at a time, readers never wait. A transaction that
-learns something is on the disk when `learn` returns; a crash before leaves the database as it was. SQLite keeps the files
-seen.db-wal and seen.db-shm beside it while it is in use, and repairs the database from them after a crash.
+Safe among threads, and among processes on one machine. One process writes at a time; readers, which have a connection of their
+own, never wait for it. A transaction that learns something is on the disk when `learn` returns; a crash before leaves the
+database as it was. SQLite keeps the files seen.db-wal and seen.db-shm beside it while it is in use, and repairs the database
+from them after a crash.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from ..verification.leaves import SeenLeaf, place_of, subjects_of
 
 MAX_LEAVES = 8192
 MAX_BYTES = 16 * 1024 * 1024
+MAX_KEPT = 1024
 _FORMAT = 1
 _PATIENCE = 10.0
 """Seconds to wait for another process that writes; a transaction here takes milliseconds."""
@@ -74,6 +76,12 @@ select s.subject, count(*), sum(length(l.leaf) + length(l.proof)) from subjects 
 where s.origin = ? group by s.subject order by max(s.learned) desc
 """
 
+_OLD = """
+delete from subjects where origin = ? and subject = ? and idx in (
+  select idx from subjects where origin = ? and subject = ? order by idx desc limit -1 offset ?
+) and idx > (select min(idx) from subjects s where s.origin = subjects.origin and s.subject = subjects.subject)
+"""
+
 
 class SeenLeaves:
     """The database of one home. It is opened when it is first needed, and made when something is first learned."""
@@ -81,18 +89,18 @@ class SeenLeaves:
     def __init__(self, home: Path, *, max_leaves: int = MAX_LEAVES, max_bytes: int = MAX_BYTES) -> None:
         self._path = home / "seen.db"
         self._max_leaves, self._max_bytes = max_leaves, max_bytes
-        self._database: sqlite3.Connection | None = None
-        self._lock = threading.RLock()  # one connection, which threads take in turn
-        self._changes = 0
+        self._reader, self._writer = _Connection(self._path), _Connection(self._path)
+        self._closed = 0
 
     def version(self) -> tuple[int, int]:
-        """A value that is another one once anything was learned or forgotten, by whatever process. Some microseconds."""
-        with self._using(create=False) as database:
-            return self._changes, database.execute("pragma data_version").fetchone()[0] if database is not None else 0
+        """A value that is another one once anything was learned or forgotten, by any process. Takes some microseconds."""
+        with self._reader.using(create=False) as database:
+            # Of another connection's changes, which the writer's are too. It is the connection's own: a new one starts anew.
+            return self._closed, database.execute("pragma data_version").fetchone()[0] if database is not None else 0
 
     def about(self, origin: str, subjects: Collection[str]) -> list[SeenLeaf]:
         """What was seen of a log under these names, in the log's order. Raises `Malformed` (`memory.file`) or `Unavailable`."""
-        with self._using(create=False) as database:
+        with self._reader.using(create=False) as database:
             return _about(database, origin, subjects) if database else []
 
     def learn(
@@ -106,7 +114,7 @@ class SeenLeaves:
         subjects are never forgotten; it is called where there is too much. Without it nothing is forgotten until a caller gives
         one. Raises as `about`.
         """
-        with self._using(create=True) as database:
+        with self._writer.using(create=True) as database:
             assert database is not None
             check(_about(database, origin, subjects))
             if not _new(database, origin, leaves):
@@ -119,12 +127,11 @@ class SeenLeaves:
                 if keep is not None:
                     self._make_room(database, origin, keep)
                 _sweep(database, origin)
-            self._changes += 1
             return True
 
     def forget(self, origin: str, subject: str | None = None) -> int:
         """Forget what was seen of a log, or only under one name; how many leaves."""
-        with self._using(create=False) as database:
+        with self._writer.using(create=False) as database:
             if database is None:
                 return 0
             with _transaction(database):
@@ -132,17 +139,13 @@ class SeenLeaves:
                     database.execute("delete from subjects where origin = ?", (origin,))
                 else:
                     database.execute("delete from subjects where origin = ? and subject = ?", (origin, subject))
-                forgotten = _sweep(database, origin)
-            self._changes += 1
-            return forgotten
+                return _sweep(database, origin)
 
     def close(self) -> None:
         """Close the database; it is opened again when it is needed."""
-        with self._lock:
-            if self._database is not None:
-                self._database.close()
-                self._database = None
-                self._changes += 1  # what others do meanwhile goes unnoticed
+        self._reader.close()
+        self._writer.close()
+        self._closed += 1
 
     def _make_room(self, database: sqlite3.Connection, origin: str, keep: Callable[[], Collection[str]]) -> None:
         number, size = database.execute(_SIZES, (origin,)).fetchone()
@@ -152,12 +155,22 @@ class SeenLeaves:
         kept = frozenset(keep())
         for subject, members, length in database.execute(_NEWEST_FIRST, (origin,)).fetchall():
             number, size = number + members, size + length
-            # Down to three quarters, so that it is done seldom.
-            if (4 * number > 3 * self._max_leaves or 4 * size > 3 * self._max_bytes) and subject not in kept:
+            if subject in kept:
+                database.execute(_OLD, (origin, subject, origin, subject, MAX_KEPT - 1))
+            elif 4 * number > 3 * self._max_leaves or 4 * size > 3 * self._max_bytes:  # three quarters: it is done seldom
                 database.execute("delete from subjects where origin = ? and subject = ?", (origin, subject))
 
+
+class _Connection:
+    """A connection to the database, which threads take in turn; opened when it is first needed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lock = path, threading.Lock()
+        self._database: sqlite3.Connection | None = None
+
     @contextmanager
-    def _using(self, *, create: bool) -> Iterator[sqlite3.Connection | None]:
+    def using(self, *, create: bool) -> Iterator[sqlite3.Connection | None]:
+        """The connection; None where there is no database and none is to be made. What SQLite raises becomes a `TreatyError`."""
         with self._lock:
             try:
                 if self._database is None and (create or self._path.exists()):
@@ -165,11 +178,19 @@ class SeenLeaves:
                 yield self._database
             except sqlite3.OperationalError as error:
                 raise Unavailable(
-                    "memory.unavailable", f"What was seen of registries cannot be read or written: {error}.",
+                    "memory.unavailable",
+                    f"What was seen of registries cannot be read or written: {error}.",
                     fix=f"See that no other process holds {self._path}, and that there is room on the disk.",
-                ) from error  # fmt: skip
+                ) from error
             except sqlite3.DatabaseError as error:
                 raise _damaged(self._path) from error
+
+    def close(self) -> None:
+        """Close it; it is opened again when it is needed."""
+        with self._lock:
+            if self._database is not None:
+                self._database.close()
+                self._database = None
 
 
 def _open(path: Path) -> sqlite3.Connection:
