@@ -40,11 +40,26 @@ async def test_another_decision_of_the_same_epoch_stops(decided: SimulatedRegist
     await stops(decided, tmp_path, "memory.decision")
 
 
-async def test_a_decision_that_passes_over_the_one_that_was_seen_stops(decided: SimulatedRegistry, tmp_path: Path) -> None:
-    """A later epoch, decided as if nothing had been decided before: `previous` is that of the decision which was seen."""
+@pytest.mark.parametrize("lie", ["same epoch", "after the one before", "after none", "on an older log"])
+async def test_a_decision_that_does_not_follow_the_one_that_was_seen_stops(
+    decided: SimulatedRegistry, tmp_path: Path, lie: str
+) -> None:
+    voted(decided)
     await seen(decided, tmp_path)
-    other_decision(decided, epoch=1)
+    newest = [made for _, made in decided.statements() if isinstance(made.body, kinds.Decision) and made.body.topic == TOPIC][-1]
+    assert isinstance(newest.body, kinds.Decision) and newest.body.previous is not None
+    honest = {"epoch": 2, "previous": newest.id, "input": kinds.Input(decided.size, decided.root().hex())}
+    changes = {
+        "same epoch": {"epoch": 1},
+        "after the one before": {"previous": newest.body.previous},
+        "after none": {"previous": None},
+        "on an older log": {"input": newest.body.input},
+    }
+    index = other_decision(decided, **honest | changes[lie])
     await topic_stops(decided, tmp_path, "memory.decision")
+    decided.left_out.add(index)
+    other_decision(decided, **honest | {"input": kinds.Input(decided.size, decided.root().hex())})
+    await seen(decided, tmp_path)
 
 
 async def test_an_older_decision_stops(decided: SimulatedRegistry, tmp_path: Path) -> None:

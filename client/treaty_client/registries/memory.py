@@ -30,6 +30,7 @@ from pathlib import Path
 from treaty_consensus.errors import Malformed, Unavailable
 from treaty_consensus.log.merkle import HASH_SIZE
 
+from .. import durable
 from ..verification.leaves import SeenLeaf, place_of, subjects_of
 
 MAX_LEAVES = 8192
@@ -194,21 +195,26 @@ class _Connection:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # what an agent looked at is its owner's business
-    database = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
-    try:
-        database.execute("pragma synchronous = full")
-        database.execute("pragma foreign_keys = on")
-        format = database.execute("pragma user_version").fetchone()[0]
-        if format not in (0, _FORMAT):
-            raise _damaged(path)
-        if format == 0:
-            database.executescript(_SCHEMA)
-    except BaseException:
-        database.close()
-        raise
-    return database
+    # One process at a time: two that set up a new database refuse each other. And the file is never opened and closed beside
+    # SQLite: that would release the locks of its other connections in this process.
+    with durable.exclusive(path.with_name(f"{path.name}.lock")):
+        if not path.exists():
+            os.close(
+                os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            )  # what an agent looked at is its owner's business
+        database = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+        try:
+            database.execute("pragma synchronous = full")
+            database.execute("pragma foreign_keys = on")
+            format = database.execute("pragma user_version").fetchone()[0]
+            if format not in (0, _FORMAT):
+                raise _damaged(path)
+            if format == 0:
+                database.executescript(_SCHEMA)
+        except BaseException:
+            database.close()
+            raise
+        return database
 
 
 @contextmanager

@@ -86,7 +86,7 @@ class VerifiedProtocol:
     election: str | None
     warnings: tuple[str, ...]
     handler_index: int
-    evidence: Evidence = field(repr=False)
+    evidence: Evidence = field(repr=False, compare=False)
     bundle: bytes = field(repr=False)
     wheel: bytes = field(repr=False)
     attestation: bytes = field(repr=False)
