@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fetching import fetcher, known_in
@@ -48,17 +49,17 @@ async def test_a_decision_that_does_not_follow_the_one_that_was_seen_stops(
     await seen(decided, tmp_path)
     newest = [made for _, made in decided.statements() if isinstance(made.body, kinds.Decision) and made.body.topic == TOPIC][-1]
     assert isinstance(newest.body, kinds.Decision) and newest.body.previous is not None
-    honest = {"epoch": 2, "previous": newest.id, "input": kinds.Input(decided.size, decided.root().hex())}
-    changes = {
+    honest: dict[str, Any] = {"epoch": 2, "previous": newest.id, "input": kinds.Input(decided.size, decided.root().hex())}
+    changes: dict[str, dict[str, Any]] = {
         "same epoch": {"epoch": 1},
         "after the one before": {"previous": newest.body.previous},
         "after none": {"previous": None},
         "on an older log": {"input": newest.body.input},
     }
-    index = other_decision(decided, **honest | changes[lie])
+    index = other_decision(decided, TOPIC, **(honest | changes[lie]))
     await topic_stops(decided, tmp_path, "memory.decision")
     decided.left_out.add(index)
-    other_decision(decided, **honest | {"input": kinds.Input(decided.size, decided.root().hex())})
+    other_decision(decided, TOPIC, **honest | {"input": kinds.Input(decided.size, decided.root().hex())})
     await seen(decided, tmp_path)
 
 
