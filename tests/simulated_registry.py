@@ -71,7 +71,8 @@ def blob_of(data: bytes) -> kinds.Blob:
 @dataclass
 class SimulatedRegistry:
     """`now`: Unix seconds, for everything the registry signs; a real time, for the stock Sigstore client has a clock of its own.
-    `requests`: what was asked of it, as `METHOD PATH`. `services`: where its Sigstore services are said to be."""
+    `requests`: what was asked of it, as `METHOD PATH`. `services`: where its Sigstore services are said to be. `left_out`: leaves
+    that its bundles do not hold, as if they were not in the log."""
 
     keys: AuthorityKeys
     now: int
@@ -84,6 +85,7 @@ class SimulatedRegistry:
     served: int | None = None
     cosigned: int | None = None
     services: str = BASE_URL
+    left_out: set[int] = field(default_factory=set)
     tamper: Callable[[str, bytes], bytes] = lambda path, body: body
     _nodes: dict[merkle.Node, bytes] = field(default_factory=dict)
     _frontier: merkle.Frontier = field(default_factory=merkle.Frontier)
@@ -232,9 +234,13 @@ class SimulatedRegistry:
                 found.append((index, statement.parse(leaf)))
         return found
 
+    def shown(self) -> list[tuple[int, Statement]]:
+        """The statements that bundles are made from."""
+        return [(index, made) for index, made in self.statements() if index not in self.left_out]
+
     def document_of(self, uri: str) -> kinds.Blob:
         """The document that is published under a URI."""
-        for _, made in self.statements():
+        for _, made in self.shown():
             if isinstance(made.body, kinds.Publish) and made.body.uri == uri:
                 return made.body.document
         raise NotFound("protocol.unknown", f"{uri} is not published here.")
@@ -244,15 +250,16 @@ class SimulatedRegistry:
         self.document_of(uri)
         kept = [
             (index, made)
-            for index, made in self.statements()
+            for index, made in self.shown()
             if isinstance(made.body, kinds.Publish | kinds.Handler | kinds.Status) and made.body.uri == uri
         ]
-        return self._bundle({"uri": uri}, kept, TOPIC, since)
+        topic = next(made.body.topic for _, made in kept if isinstance(made.body, kinds.Publish))
+        return self._bundle({"uri": uri}, kept, topic, since)
 
     def topic_bundle(self, topic: str, since: int | None = None) -> bytes:
         """The bundle of a topic."""
         about = kinds.Publish | kinds.Handler | kinds.Status
-        listed = [(index, made, made.body) for index, made in self.statements() if isinstance(made.body, about)]
+        listed = [(index, made, made.body) for index, made in self.shown() if isinstance(made.body, about)]
         uris = {body.uri for _, _, body in listed if isinstance(body, kinds.Publish) and body.topic == topic}
         kept = [(index, made) for index, made, body in listed if body.uri in uris]
         if not kept:
@@ -293,11 +300,12 @@ class SimulatedRegistry:
             self._nodes[merkle.Node(level, index >> level)] = completed
 
     def _bundle(self, name: dict[str, str], kept: list[tuple[int, Statement]], topic: str, since: int | None) -> bytes:
-        statements = self.statements()
+        statements = self.shown()
         dids = {did.text for _, made in kept for did in made.authors}
         grants = [made for _, made in statements if isinstance(made.body, kinds.Grant) and made.body.to in dids]
         dids |= {made.author.text for made in grants}
-        indexes = {0, 1} | {index for index, _ in kept}
+        parameters = [index for index, made in statements if isinstance(made.body, kinds.Parameters)]
+        indexes = {0, 1, *parameters[-1:]} | {index for index, _ in kept}
         for index, made in statements:
             body = made.body
             if (isinstance(body, kinds.Identity) and body.did in dids) or made in grants:

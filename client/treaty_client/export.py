@@ -13,14 +13,16 @@ import dataclasses
 from pathlib import Path
 
 from treaty_consensus.errors import NotFound, Untrusted
-from treaty_consensus.kinds import MAX_WHEEL
+from treaty_consensus.kinds import MAX_WHEEL, Status
 from treaty_consensus.protocol import parse_protocol_uri
 
 from . import durable
 from .policy import Policy
-from .registries.trust import TrustedRegistries
+from .registries.trust import TrustedRegistries, TrustedRegistry
 from .verification.bundle import MAX_BUNDLE, parse_bundle
-from .verification.protocol import VerifiedProtocol, read_bundle, verify_bundle, verify_handler
+from .verification.completeness import Answer, left_out
+from .verification.contradiction import check_seen, said
+from .verification.protocol import VerifiedProtocol, judge, read_bundle, verify_bundle, verify_handler
 from .verification.steps import Step, taking
 
 DOCUMENT = "document.md"
@@ -46,8 +48,9 @@ def export(verified: VerifiedProtocol, folder: Path) -> list[Path]:
 def verify_directory(folder: Path, registries: TrustedRegistries, policy: Policy) -> VerifiedProtocol:
     """Steps 1 to 9 on what `export` wrote, without a network.
 
-    What no folder can show is whether anything happened since: ask the result for its `age`. Raises `VerificationFailed`, and
-    `NotFound` when a file is missing.
+    What no folder can show is whether anything happened since: ask the result for its `age`. What was seen of the registry since
+    is compared, without a network too: a folder that contradicts it, or that was taken back since, is refused; what is merely
+    newer is a warning. Raises `VerificationFailed`, and `NotFound` when a file is missing.
     """
     data = _read(folder / BUNDLE, MAX_BUNDLE)
     with taking(Step.RESOLVE):
@@ -63,7 +66,24 @@ def verify_directory(folder: Path, registries: TrustedRegistries, policy: Policy
     with taking(Step.ATTESTATION):
         _same(folder / f"{verified.package.filename}.sigstore.json", verified.attestation)
         _same(folder / TRUSTED_ROOT, verified.trusted_root)
-    return verified
+    return dataclasses.replace(verified, warnings=(*verified.warnings, *_newer(registries, registry, verified)))
+
+
+def _newer(registries: TrustedRegistries, registry: TrustedRegistry, verified: VerifiedProtocol) -> list[str]:
+    """Compare with what was seen of the registry; what is newer than the folder, as sentences. Raises `VerificationFailed`."""
+    answer = Answer(verified.evidence, uri=verified.uri)
+    with taking(Step.LOCK):
+        seen = registries.memory.about(registry.name.origin, answer.subjects)
+        check_seen(answer, (), [leaf for leaf in seen if leaf.index < answer.size], registry.name.key)
+    newer = left_out(answer, seen)
+    for leaf in newer:
+        body, author = leaf.statement.body, leaf.statement.author.text
+        if not isinstance(body, Status) or body.uri != verified.uri:
+            continue
+        if body.wheel is None or (body.wheel, author) == (verified.package.digest, verified.publisher):
+            with taking(Step.STATUS):
+                judge(body, body.uri)
+    return [f"Since then, at leaf {leaf.index}, {said(leaf.statement)}." for leaf in newer]
 
 
 def _same(path: Path, proved: bytes) -> None:

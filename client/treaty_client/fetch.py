@@ -2,8 +2,9 @@
 
 Cold, a fetch is two requests: the bundle and the wheel. Warm, with the wheel in the store, it is the bundle alone; and while the
 checkpoint that proved a protocol is younger than the policy's `max_age`, nothing is asked at all: the stored bytes are verified
-again (once a process, then remembered). Nothing is kept before the tenth step, which keeps everything: blobs first, treaty.lock
-last.
+again (once a process, then remembered), and compared with whatever was seen of the registry since. Nothing is kept to run before
+the tenth step, which keeps everything: blobs first, treaty.lock last. The leaves that an answer proved are remembered as soon as
+they are proved (`answers`).
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Collection
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -20,38 +21,38 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from treaty_consensus.canonical import parse_digest
-from treaty_consensus.did import parse_did
-from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, TooLarge, TreatyError, Unavailable, Untrusted
-from treaty_consensus.kinds import Blob
-from treaty_consensus.log.checkpoint import SignedCheckpoint
+from treaty_consensus.did import decode_multikey, parse_did
+from treaty_consensus.errors import NotFound, Refused, TreatyError, Unavailable, Untrusted
+from treaty_consensus.kinds import Blob, Handler, Identity
 from treaty_consensus.log.witness import Quorum
-from treaty_consensus.protocol import ProtocolUri, is_verified_alias, parse_protocol_uri
+from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 
+from .answers import Answers, answering
+from .network.egress import EgressGuard
 from .network.hosts import Network
+from .network.resolver import DidResolver, fetch_did_document
 from .policy import Policy
 from .registries.api import RegistryClient
 from .registries.head import LogHead
-from .registries.trust import TrustedRegistries, TrustedRegistry
-from .store import LockedProtocol, LockedVersion, Lockfile, Signer, Store, check_unchanged, line_of
-from .verification.bundle import Bundle
-from .verification.evidence import missing_proof
+from .registries.trust import TrustedRegistries
+from .resolution import check_claim, resolve
+from .store import LockedIdentity, LockedProtocol, LockedVersion, Lockfile, Signer, Store, check_unchanged, line_of
+from .verification.evidence import Evidence
 from .verification.protocol import (
     ProvenProtocol,
     VerifiedProtocol,
-    check_registry,
+    choose_handler,
+    prove_document,
     read_bundle,
     verify_bundle,
-    verify_document,
     verify_handler,
 )
-from .verification.steps import Step, VerificationFailed, taking
-from .verification.topic import TopicView, verify_topic
+from .verification.steps import Step, taking
+from .verification.topic import TopicView, view_topic
 
 Progress = Callable[[Step, str], None]
 """Told of each step once it holds, with a sentence for a person."""
 
-_ATTEMPTS = 8
 _LATE = 5.0
 """Seconds that a registry may answer later than another one: one that hangs must not hold those that answer."""
 
@@ -74,15 +75,26 @@ class Fetcher:
     """
 
     def __init__(
-        self, home: Path, policy: Policy, network: Network | None = None, *, clock: Callable[[], float] = time.time
+        self,
+        home: Path,
+        policy: Policy,
+        network: Network | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+        resolver: DidResolver | None = None,
     ) -> None:
+        """`resolver`: for the documents of publishers, where the policy asks for them; by default over `network`."""
         self.policy = policy
         self.registries = TrustedRegistries(home)
         self._store, self._lockfile = Store(home), Lockfile(home)
         self._network = network or Network()
         self._clock = clock
         self._http = self._network.client()
+        self._given_resolver = resolver
+        self._answers = Answers(self.registries, self._lockfile, policy, self.client, self._now)
         self._verified: dict[str, VerifiedProtocol] = {}
+        self._compared: dict[str, tuple[VerifiedProtocol, tuple[int, int]]] = {}
+        """By URI: what was compared with the memory last, and with which version of the memory."""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # peers name the URIs: kept while in use
 
     async def __aenter__(self) -> Fetcher:
@@ -92,8 +104,9 @@ class Fetcher:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the HTTP client."""
+        """Close the HTTP client and the memory of what registries proved."""
         await self._http.aclose()
+        self.registries.memory.close()
 
     def client(self, origin: str) -> RegistryClient:
         """The HTTP API of a trusted registry, over this fetcher's client. Raises `Untrusted`."""
@@ -110,31 +123,30 @@ class Fetcher:
 
         `name`: a protocol URI, or whatever the policy's registries resolve to exactly one verified protocol: `sha256:HEX`, the
         canonical URI of a standard. `fresh`: ask the registry even if what is here is young enough. `accept_change`: ask it,
-        and let step 10 replace a changed publisher, tenure or signer. Raises `VerificationFailed`, and `Unavailable` when the
-        registry does not answer; then nothing has changed.
+        and let step 10 replace a changed publisher, tenure or signer, or go back to an older handler; never does it accept what
+        contradicts the log. Raises `VerificationFailed`, and `Unavailable` when the registry does not answer; then nothing has
+        changed but what is known of the log.
         """
-        uri, expected = await self._resolve(name)
+        uri, expected = await resolve(name, self.registries, self.policy, self.client)
         async with self._turns.setdefault(str(uri), asyncio.Lock()):
             known = None if fresh or accept_change else self._known(uri)
             if known is not None and expected in (None, known.hash):
                 progress(Step.STATUS, f"verified {known.age(self._now())} s ago, which the policy allows")
                 return known
-            for _ in range(_ATTEMPTS):
-                registry = self._trusted(uri.origin)
-                verified = await self._verify(uri, name, registry, expected, progress)
-                if await asyncio.to_thread(self._keep, uri, registry, verified, accept_change):
-                    progress(Step.LOCK, f"kept, and {verified.publisher} recorded in treaty.lock")
-                    self._verified[str(uri)] = verified
-                    return verified
-        raise _busy(uri.origin)
+            verified = await self._verify(uri, name, expected, progress)
+            await asyncio.to_thread(self._keep, uri, verified, accept_change)
+            progress(Step.LOCK, f"kept, and {verified.publisher} recorded in treaty.lock")
+            self._verified[verified.uri] = verified
+            return verified
 
     def cached(self, document_hash: str) -> VerifiedProtocol | None:
-        """A protocol with that hash, if it was fetched before and what proves it is younger than the policy's `max_age`.
+        """A protocol with that hash, if it was fetched before, what proves it is younger than the policy's `max_age`, and nothing
+        that was seen of the registry since contradicts it.
 
         No request is made. What comes from disk is verified anew; damage, or a policy that no longer admits it, gives None.
         """
-        for verified in self._verified.values():
-            if verified.hash == document_hash and self._is_fresh(verified):
+        for verified in list(self._verified.values()):
+            if verified.hash == document_hash and self._is_fresh(verified) and self._still_holds(verified):
                 return verified
         try:
             locked_lines = self._lockfile.read()
@@ -150,26 +162,14 @@ class Fetcher:
 
     async def document(self, uri: str) -> bytes:
         """What is published under a protocol URI, to read and not to run: whose handlers the policy admits does not matter, and
-        nothing but the log's newest checkpoint is kept. Raises as `fetch`."""
+        nothing is kept but what is known of the log. Raises as `fetch`."""
         with taking(Step.RESOLVE):
             parsed = parse_protocol_uri(uri)
         known = self._known(parsed)
         if known is not None:
             return known.document
-        for _ in range(_ATTEMPTS):
-            registry = self._trusted(parsed.origin)
-            check_registry(registry, self.policy)
-            with _answering(Step.RESOLVE):
-                data = await self.client(parsed.origin).bundle(parsed, since=_size(registry))
-            bundle = read_bundle(data, uri)
-            bridge = await self._bridge(bundle, registry)
-            async with self._documenting(parsed.origin):
-                document, checkpoint = await asyncio.to_thread(
-                    verify_document, bundle, parsed, registry, self.policy, now=self._now(), bridge=bridge
-                )
-            if self._advance(registry, checkpoint):
-                return document
-        raise _busy(parsed.origin)
+        answer = await self._answers.protocol(parsed)
+        return prove_document(answer.bundle, parsed, answer.evidence)
 
     async def candidates(self, topic: str) -> Candidates:
         """A topic's protocols at all registries of the policy. Raises as `topic`."""
@@ -183,8 +183,8 @@ class Fetcher:
 
         Raises `VerificationFailed`, and `NotFound` or `Unavailable` when that leaves none.
         """
-        asked = [registry for origin, registry in self.registries.all().items() if self.policy.admits_registry(origin)]
-        tasks = {asyncio.create_task(self._topic_at(registry, topic)): None for registry in asked}
+        asked = [origin for origin in self.registries.all() if self.policy.admits_registry(origin)]
+        tasks = [asyncio.create_task(self._topic_at(origin, topic)) for origin in asked]
         await _first_and_prompt(tasks)
         views: list[TopicView] = []
         failure: TreatyError | None = None
@@ -199,116 +199,85 @@ class Fetcher:
             raise failure or NotFound("registry.none", "There is no registry to ask.", fix="Trust one: treaty trust add URL#KEY")
         return views
 
-    async def _topic_at(self, registry: TrustedRegistry, topic: str) -> TopicView:
-        origin = registry.name.origin
-        for _ in range(_ATTEMPTS):
-            registry = self._trusted(origin)
-            data = await self.client(origin).topic_bundle(topic, since=_size(registry))
-            bundle = read_bundle(data, topic)
-            bridge = await self._bridge(bundle, registry)
-            async with self._documenting(origin):
-                view = verify_topic(bundle, topic, registry, self.policy, now=self._now(), bridge=bridge)
-            if self._advance(registry, view.evidence.checkpoint):
-                return view
-        raise _busy(origin)
+    async def _topic_at(self, origin: str, topic: str) -> TopicView:
+        answer = await self._answers.topic(origin, topic)
+        with taking(Step.STATEMENTS):
+            return view_topic(answer.bundle, topic, answer.evidence)
 
-    async def _resolve(self, name: str) -> tuple[ProtocolUri, str | None]:
-        """Step 1 for a name: the URI it means, and the document's hash if the name is one."""
-        try:
-            uri = parse_protocol_uri(name)
-        except TreatyError:
-            uri = None
-        if uri is not None and uri.origin in self.registries.all():
-            return uri, None
-        expected = _hash_in(name)
-        found: dict[str, ProtocolUri] = {}
-        asked = [origin for origin in self.registries.all() if self.policy.admits_registry(origin)]
-        for matches in await asyncio.gather(*(self._matches(origin, name) for origin in asked)):
-            found |= matches
-        if len(found) == 1:
-            return next(iter(found.values())), expected
-        if uri is not None:
-            with taking(Step.RESOLVE):
-                self.registries.get(uri.origin)  # says what to do about a registry that is not trusted
-        if found:
-            raise VerificationFailed(
-                Step.RESOLVE, "resolve.ambiguous", f"{name} may be {', '.join(found)}.", "Name the one you mean by its URI."
-            )
-        raise VerificationFailed(
-            Step.RESOLVE, "resolve.unknown", f"No registry of the policy has a protocol that is known to be {name[:200]}.",
-            "Search for it: treaty search WORDS",
-        )  # fmt: skip
-
-    async def _matches(self, origin: str, name: str) -> dict[str, ProtocolUri]:
-        """The protocols of its own that a registry says are verified to be `name`."""
-        with _answering(Step.RESOLVE):
-            matches = await self.client(origin).resolve(name)
-        with taking(Step.RESOLVE):
-            found = {match.uri: parse_protocol_uri(match.uri) for match in matches if match.verified}
-        return {text: uri for text, uri in found.items() if uri.origin == origin}
-
-    async def _verify(
-        self, uri: ProtocolUri, name: str, registry: TrustedRegistry, expected: str | None, progress: Progress
-    ) -> VerifiedProtocol:
-        """Steps 1 to 9."""
-        check_registry(registry, self.policy)
-        client = self.client(uri.origin)
-        with _answering(Step.RESOLVE):
-            data = await client.bundle(uri, since=_size(registry))
-        bundle = read_bundle(data, str(uri))
-        bridge = await self._bridge(bundle, registry)
-        async with self._documenting(uri.origin):
-            proven = await asyncio.to_thread(
-                verify_bundle, bundle, uri, registry, self.policy, now=self._now(), expected_hash=expected, bridge=bridge
-            )
+    async def _verify(self, uri: ProtocolUri, name: str, expected: str | None, progress: Progress) -> VerifiedProtocol:
+        """Steps 1 to 9, and the part of step 10 that concerns the log."""
+        answer = await self._answers.protocol(uri)
+        proven = await asyncio.to_thread(choose_handler, answer.bundle, uri, answer.evidence, self.policy, expected_hash=expected)
         if expected is None and name != str(uri):
-            _check_claim(name, proven)
+            check_claim(name, proven)
+        if self.policy.resolve_publishers:
+            await self._check_own_host(proven.handler.publisher, answer.evidence)
         _narrate(proven, self.policy.witnesses, progress)
-        wheel = await self._wheel(client, proven.handler.body.wheel)
-        verified = await asyncio.to_thread(verify_handler, proven, wheel, self.policy, bundle=data)
+        wheel = await self._wheel(self.client(uri.origin), proven.handler.body.wheel)
+        verified = await asyncio.to_thread(verify_handler, proven, wheel, self.policy, bundle=answer.data)
         progress(Step.WHEEL, f"{verified.package.filename}, {len(wheel)} bytes, keeps the rules")
         progress(Step.ATTESTATION, f"signed by {verified.signer.identity}, for this URI, hash and entry point")
         progress(Step.STATUS, " ".join(verified.warnings) or "neither yanked, revoked nor withdrawn")
         return verified
 
-    @asynccontextmanager
-    async def _documenting(self, origin: str) -> AsyncIterator[None]:
-        """A fork that is found inside is documented (`LogHead.documented`)."""
-        try:
-            yield
-        except VerificationFailed as error:
-            raise await self.head(origin).documented(error) from error.__cause__
+    async def _check_own_host(self, publisher: str, evidence: Evidence) -> None:
+        """Compare the keys that the log has for a DID with the document at the DID's own host; a did:key has neither.
+
+        Raises `VerificationFailed` (step 4, `publisher.other-keys`), and what the resolver raises.
+        """
+        identities = evidence.identities(publisher)
+        if not identities:
+            return
+        document = await self._resolver.resolve(parse_did(publisher))
+        identity = identities[-1].statement.body
+        assert isinstance(identity, Identity)
+        foreign = [key.id for key in identity.keys if document.keys.get(key.id) != decode_multikey(key.multikey)]
+        if foreign:
+            with taking(Step.STATEMENTS):
+                raise Untrusted(
+                    "publisher.other-keys",
+                    f"The log says that {', '.join(foreign)} speaks for {publisher}; the document at its own host does not.",
+                    fix="If the publisher has just changed its keys, try again once they are logged. Else do not use it.",
+                )
+
+    @cached_property
+    def _resolver(self) -> DidResolver:
+        return self._given_resolver or DidResolver(partial(fetch_did_document, guard=EgressGuard(self._network)))
 
     async def _wheel(self, client: RegistryClient, blob: Blob) -> bytes:
         kept = self._store.get(blob.sha256)
         if kept is not None:
             return kept
-        with _answering(Step.WHEEL):
+        with answering(Step.WHEEL):
             return await client.blob(blob)
 
-    async def _bridge(self, bundle: Bundle, registry: TrustedRegistry) -> list[bytes] | None:
-        sizes = missing_proof(bundle, registry)
-        if sizes is None:
-            return None
-        assert registry.seen is not None
-        try:
-            return await self.head(registry.name.origin).consistency(*sizes)
-        except Untrusted as error:
-            raise VerificationFailed(
-                Step.CHECKPOINT, error.code, error.message, error.fix, evidence=(registry.seen, bundle.checkpoint)
-            ) from error
-
     def _known(self, uri: ProtocolUri) -> VerifiedProtocol | None:
-        """A fetch that is still fresh: from memory, or from the store after steps 1 to 9 and a look at the lock."""
+        """A fetch that is still fresh, and that nothing seen since contradicts: from memory, or from the store after steps 1 to 9
+        and the lock."""
         verified = self._verified.get(str(uri))
-        if verified is None or not self._is_fresh(verified):
+        if verified is None or not self._is_fresh(verified) or not self._still_holds(verified):
             try:
                 verified = self._load(uri)
-            except TreatyError:  # stale, or no longer admitted: what is wrong is for the long way to say
+            except TreatyError:  # stale, or no longer admitted: a fetch that asks the registry will say which
                 verified = None
-        if verified is not None:
-            self._verified[str(uri)] = verified
+            if verified is None or not self._still_holds(verified):
+                return None
+        self._verified[verified.uri] = verified
         return verified
+
+    def _still_holds(self, verified: VerifiedProtocol) -> bool:
+        """Whether nothing contradicts it that was seen or locked since; nothing is read where nothing was learned since the last
+        time."""
+        try:
+            version = self.registries.memory.version()
+            compared, with_version = self._compared.get(verified.uri, (None, None))
+            if compared is not verified or with_version != version:
+                self._answers.check_again(parse_protocol_uri(verified.uri), verified.evidence)
+                self._compared[verified.uri] = (verified, version)
+        except TreatyError:  # a fetch that asks the registry will say what is wrong
+            self._verified.pop(verified.uri, None)
+            return False
+        return True
 
     def _load(self, uri: ProtocolUri) -> VerifiedProtocol | None:
         locked = self._lockfile.read().get(line_of(uri))
@@ -317,7 +286,8 @@ class Fetcher:
         if data is None:
             return None
         # The stored checkpoint was consistent with what had been seen when it was stored; it stays as young as it is.
-        registry = dataclasses.replace(self._trusted(uri.origin), seen=None)
+        with taking(Step.RESOLVE):
+            registry = dataclasses.replace(self.registries.get(uri.origin), seen=None)
         proven = verify_bundle(read_bundle(data, str(uri)), uri, registry, self.policy, now=self._now())
         wheel = self._store.get(proven.handler.body.wheel.sha256)
         if wheel is None:
@@ -326,16 +296,20 @@ class Fetcher:
         check_unchanged(locked, _locked(verified), line_of(uri))
         return verified
 
-    def _keep(self, uri: ProtocolUri, registry: TrustedRegistry, verified: VerifiedProtocol, accept_change: bool) -> bool:
-        """Step 10. False when another process has seen another checkpoint meanwhile, with which this one was not compared."""
+    def _keep(self, uri: ProtocolUri, verified: VerifiedProtocol, accept_change: bool) -> None:
+        """The last part of step 10."""
         line, found = line_of(uri), _locked(verified)
         with taking(Step.LOCK), self._lockfile.changing() as entries:
             locked = entries.get(line)
+            version = locked.versions.get(uri.version) if locked is not None else None
             if not accept_change:
                 check_unchanged(locked, found, line)
-            if not self._advance(registry, verified.checkpoint):
-                return False
-            same = locked is not None and msgspec.structs.replace(locked, versions={}) == found
+                self._check_not_older(uri, verified, version)
+            same = locked is not None and (locked.publisher, locked.tenure, locked.signer) == (
+                found.publisher,
+                found.tenure,
+                found.signer,
+            )
             versions = dict(locked.versions) if locked is not None and same else {}
             replaced = versions.get(uri.version)
             self._store.put(verified.wheel)
@@ -345,22 +319,30 @@ class Fetcher:
                 entry_point=str(verified.package.entry_point),
                 filename=verified.package.filename,
                 wheel=verified.package.digest,
+                published=verified.evidence.published(verified.uri).index,
+                handler=verified.handler_index,
             )
-            entries[line] = LockedProtocol(found.publisher, found.tenure, found.signer, versions)
+            entries[line] = msgspec.structs.replace(found, versions=versions)
         if replaced is not None and replaced.bundle != versions[uri.version].bundle:
             self._store.discard(replaced.bundle)
-        return True
 
-    def _advance(self, registry: TrustedRegistry, checkpoint: SignedCheckpoint) -> bool:
-        """Remember a checkpoint that was proved consistent with `registry.seen`, if it is larger."""
-        newest = registry.newest
-        if newest is None or checkpoint.checkpoint.size > newest.checkpoint.size:
-            newest = checkpoint
-        return self.registries.advance(registry.name.origin, registry.seen, newest.note)
+    def _check_not_older(self, uri: ProtocolUri, verified: VerifiedProtocol, version: LockedVersion | None) -> None:
+        """A handler that was seen, by the same publisher and newer than the chosen one, is among those that were chosen from.
 
-    def _trusted(self, origin: str) -> TrustedRegistry:
-        with taking(Step.RESOLVE):
-            return self.registries.get(origin)
+        Where a full list has no room for it this is no lie of the registry, but still a way back to an older handler.
+        """
+        known = {version.handler} if version is not None and version.handler is not None else set()
+        for leaf in self.registries.memory.about(uri.origin, {f"protocol/{uri}"}):
+            if isinstance(leaf.statement.body, Handler) and leaf.statement.author.text == verified.publisher:
+                known.add(leaf.index)
+        newer = {index for index in known if index > verified.handler_index}
+        left = newer - {logged.index for logged in verified.evidence.statements}
+        if left:
+            raise Refused(
+                "lock.older-handler",
+                f"The handler of leaf {max(left)} is newer than that of leaf {verified.handler_index}, and was not shown.",
+                fix="If you mean to go back, fetch it again with --accept-change.",
+            )
 
     def _is_fresh(self, verified: VerifiedProtocol) -> bool:
         return verified.age(self._now()) <= self.policy.max_age
@@ -386,46 +368,15 @@ async def _first_and_prompt(tasks: Collection[asyncio.Task[Any]]) -> None:
         await asyncio.gather(*waiting, return_exceptions=True)
 
 
-@contextmanager
-def _answering(step: Step) -> Iterator[None]:
-    """A registry that says no, or sends too much, fails the step; bytes that were withdrawn fail step 9."""
-    try:
-        yield
-    except Gone as error:
-        raise VerificationFailed(Step.STATUS, error.code, error.message, error.fix) from error
-    except (NotFound, Malformed, TooLarge) as error:
-        raise VerificationFailed(step, error.code, error.message, error.fix) from error
-
-
-def _busy(origin: str) -> Conflict:
-    return Conflict("registry.busy", f"Other processes keep changing what is known of {origin}.", fix="Try again.")
-
-
-def _hash_in(name: str) -> str | None:
-    try:
-        return parse_digest(name.removeprefix("sha256:"))
-    except Malformed:
-        return None
-
-
-def _check_claim(name: str, proven: ProvenProtocol) -> None:
-    """A foreign URI is a protocol's name when its publisher says so and the URI's host is the publisher's domain."""
-    if name not in proven.publish.aliases or not is_verified_alias(name, parse_did(proven.author)):
-        raise VerificationFailed(
-            Step.RESOLVE,
-            "resolve.claim",
-            f"{proven.author}, who publishes {proven.uri}, cannot say that it is {name[:200]}.",
-            "Use the protocol's own URI if you trust its publisher.",
-        )
-
-
 def _locked(verified: VerifiedProtocol) -> LockedProtocol:
-    return LockedProtocol(verified.publisher, verified.tenure, Signer(verified.signer.identity, verified.signer.issuer))
-
-
-def _size(registry: TrustedRegistry) -> int | None:
-    with taking(Step.CHECKPOINT):
-        return registry.newest.checkpoint.size if registry.newest else None
+    identities, pinned = verified.evidence.identities(verified.publisher), None
+    if identities:
+        newest = identities[-1]
+        assert isinstance(newest.statement.body, Identity)
+        keys = tuple(key.multikey for key in newest.statement.body.keys)
+        pinned = LockedIdentity(newest.index, keys, newest.statement.id)
+    signer = Signer(verified.signer.identity, verified.signer.issuer)
+    return LockedProtocol(verified.publisher, verified.tenure, signer, identity=pinned)
 
 
 def _narrate(proven: ProvenProtocol, witnesses: Quorum | None, progress: Progress) -> None:

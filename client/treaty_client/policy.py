@@ -5,6 +5,7 @@ An election elects document bytes, never somebody's code: handlers run only when
     publishers = ["did:wba:example.com"]      # whose handlers may run, in order of preference
     registries = ["registry.example"]         # origins; absent: every registry that is trusted
     max_age = 3600                            # seconds that a checkpoint may be old
+    resolve_publishers = false                # also compare a publisher's keys with the DID document at its own host
     report = false                            # tell the log, with the peer, that a negotiation happened: public for ever
     report_delay = 3600                       # seconds within which a report is submitted, at a random time
     publish = false                           # publish what this agent negotiated, in its own namespace
@@ -58,7 +59,9 @@ class Policy:
     """Immutable; any sequence may be given for a tuple. Raises `Malformed` (`policy.*`, `did.*`) on impossible values.
 
     `signers`: (identity, issuer) pairs. `registries`: None for all that are trusted. `tenures`: the one tenure accepted of a DID.
-    `witnesses`: who must have cosigned the checkpoint of whatever is used, of every registry; None for nobody.
+    `resolve_publishers`: before a handler is kept, the keys that the log has for its publisher, unless that is a did:key, are
+    compared with the DID document at its own host. `witnesses`: who must have cosigned the checkpoint of whatever is used, of
+    every registry; None for nobody.
     """
 
     publishers: Sequence[str] = ()
@@ -73,6 +76,7 @@ class Policy:
     encryption: Encryption = "off"
     isolation: Isolation = "bubblewrap"
     max_age: int = DEFAULT_MAX_AGE
+    resolve_publishers: bool = False
     witnesses: Quorum | None = None
 
     def __post_init__(self) -> None:
@@ -127,6 +131,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     encryption: Encryption = "off"
     isolation: Isolation = "bubblewrap"
     max_age: int = DEFAULT_MAX_AGE
+    resolve_publishers: bool = False
     witnesses: _Witnesses | None = None
 
 

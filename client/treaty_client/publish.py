@@ -26,6 +26,7 @@ from treaty_consensus.handler import read_wheel
 from treaty_consensus.kinds import Blob, Body, Handler, Publish
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 
+from .answers import hold
 from .attestation import Binding, Trust, attest, identity_token, verify_attestation
 from .handlers.loader import SandboxPool
 from .handlers.vectors import LOCAL, PEER, run_vectors
@@ -40,6 +41,7 @@ from .registries.trust import TrustedRegistries
 from .verification.bundle import Bundle
 from .verification.evidence import Evidence, examine
 from .verification.protocol import read_bundle, trusted_root_of
+from .verification.steps import Step, taking
 
 What = Literal["built", "tried", "published", "found-published", "attested", "attached", "found-attached"]
 
@@ -134,7 +136,10 @@ class Publisher:
         bundle = read_bundle(await self._client.bundle(uri), str(uri))
         await self._head.observe(bundle.checkpoint)
         registry = replace(self._registries.get(self._origin), seen=None)  # `observe` has proved the consistency
-        return bundle, examine(bundle, registry, now=self._now(), max_age=DEFAULT_MAX_AGE)
+        evidence = examine(bundle, registry, now=self._now(), max_age=DEFAULT_MAX_AGE)
+        with taking(Step.LOCK):
+            await asyncio.to_thread(hold, self._registries, registry, bundle, evidence)
+        return bundle, evidence
 
     async def _attest(self, binding: Binding, filename: str, trusted_root: bytes) -> bytes:
         config = await self._client.trust_config()

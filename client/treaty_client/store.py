@@ -8,29 +8,37 @@ so damage costs a download and is never run. treaty.lock is JSON, kept in HOME a
     {"lock": 1, "protocols": {
        "https://HOST/protocols/NAMESPACE/NAME": {
          "publisher": DID, "signer": {"identity": TEXT, "issuer": URL}, "tenure": NUMBER,
-         "versions": {VERSION: {"bundle": HEX, "document": HEX, "entry_point": TEXT, "filename": TEXT, "wheel": HEX}}}}}
+         "identity"?: {"index": NUMBER, "keys": [MULTIKEY, …], "statement": HEX},
+         "versions": {VERSION: {"bundle": HEX, "document": HEX, "entry_point": TEXT, "filename": TEXT, "handler"?: NUMBER,
+                                "published"?: NUMBER, "wheel": HEX}}}}}
 
 `publisher`, `tenure` and `signer` say whose code was accepted for a protocol, all its versions: it is step 10 of the verification
-that they are still the same. Both are safe among threads and processes: blobs appear whole, and the lock is changed by one
-process at a time, under HOME/treaty.lock.lock.
+that they are still the same. `identity` is the publisher's newest identity at that time, absent for a did:key; `published` and
+`handler` are the leaves of the publish and handler statements. With these a machine that never spoke with the registry refuses
+another history of publisher and version. A lock written before they existed lacks them, and gains them at the next fetch. What
+else was seen of a registry stays on the machine (`registries.memory`).
+
+Both are safe among threads and processes: blobs appear whole, and the lock is changed by one process at a time, under
+HOME/treaty.lock.lock.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
 from treaty_consensus import canonical
-from treaty_consensus.errors import Malformed, Untrusted
-from treaty_consensus.kinds import Digest
+from treaty_consensus.errors import Malformed, Unavailable, Untrusted
+from treaty_consensus.kinds import Count, Digest, Publish
 from treaty_consensus.protocol import ProtocolUri
 
 from . import durable
+from .verification.evidence import Evidence
 
 MAX_LOCK = 16 * 1024 * 1024
 
@@ -80,23 +88,35 @@ class Signer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     issuer: str
 
 
-class LockedVersion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One version as it was verified last. `bundle`: the proofs; `document`: the protocol hash."""
+class LockedVersion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One version as it was verified last. `bundle`: the proofs; `document`: the protocol hash; `published`, `handler`: the
+    leaves that name document and wheel, None in an old lock."""
 
     bundle: Digest
     document: Digest
     entry_point: str
     filename: str
     wheel: Digest
+    published: Count | None = None
+    handler: Count | None = None
 
 
-class LockedProtocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose handlers were accepted for a protocol."""
+class LockedIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An identity statement: its leaf, its keys in order, its id."""
+
+    index: Count
+    keys: tuple[str, ...]
+    statement: Digest
+
+
+class LockedProtocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Whose handlers were accepted for a protocol. `identity`: None for a did:key, and in an old lock."""
 
     publisher: str
     tenure: int
     signer: Signer
     versions: dict[str, LockedVersion] = {}
+    identity: LockedIdentity | None = None
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -159,3 +179,49 @@ def check_unchanged(locked: LockedProtocol | None, found: LockedProtocol, line: 
                 f"The handlers of {line} came from the {what} {before}, this one comes from {now}.",
                 fix="If that is meant to be so, fetch it again with --accept-change.",
             )
+
+
+def check_pins(entries: Mapping[str, LockedProtocol], origin: str, evidence: Evidence) -> None:
+    """Check the history that a lock pins for a registry: identities of the publishers, and what was published as each version.
+
+    Raises `Untrusted` (`lock.identity`, `lock.document`) when the log now says something else, and `Unavailable` (`lock.behind`)
+    when the answer is of an older log than the lock.
+    """
+    for line, locked in entries.items():
+        if not line.startswith(f"https://{origin}/"):
+            continue
+        _check_identity(locked, evidence)
+        for logged in evidence.statements:
+            body = logged.statement.body
+            if isinstance(body, Publish) and body.uri.startswith(f"{line}/"):
+                _check_version(locked.versions.get(body.uri.removeprefix(f"{line}/")), body, logged.index)
+
+
+def _check_identity(locked: LockedProtocol, evidence: Evidence) -> None:
+    pinned, size = locked.identity, evidence.checkpoint.checkpoint.size
+    known = [(logged.index, logged.statement.id) for logged in evidence.identities(locked.publisher)]
+    if pinned is None or not known or (pinned.index, pinned.statement) in known:
+        return
+    if pinned.index >= size:
+        raise Unavailable(
+            "lock.behind",
+            f"The lock knows an identity of {locked.publisher} at leaf {pinned.index}; the answer is of a log of {size} leaves.",
+            fix="Try again. If it stays so, this server of the registry lags behind, or somebody keeps news from you.",
+        )
+    raise Untrusted(
+        "lock.identity",
+        f"The lock says that leaf {pinned.index} is the identity {pinned.statement} of {locked.publisher}; the "
+        "registry tells another history of its keys.",
+        fix="Do not use it: no rotation of keys changes this. Ask the publisher for its keys; the lock has those of then.",
+    )
+
+
+def _check_version(version: LockedVersion | None, found: Publish, index: int) -> None:
+    if version is None or (version.document == found.document.sha256 and version.published in (None, index)):
+        return
+    raise Untrusted(
+        "lock.document",
+        f"The lock holds {found.uri} with the document {version.document}; the registry says that it was published with "
+        f"{found.document.sha256}, as leaf {index}.",
+        fix="Do not use it: a version is published once. Only if the lock is wrong, remove the version from it.",
+    )

@@ -31,11 +31,12 @@ from treaty_client.negotiation import package, questions, test_cases
 from treaty_client.network import egress, resolver
 from treaty_client.policy import load_policy
 from treaty_client.registries import anchors as anchor_files
+from treaty_client.registries import memory
 from treaty_client.session import agreements, store
 from treaty_client.session.passivation import Passivation
 from treaty_client.transport import application, http_server, listener, outbox, websocket
 from treaty_client.transport import http as transport_http
-from treaty_client.verification import bundle, evidence
+from treaty_client.verification import bundle, contradiction, evidence
 from treaty_client.verification.steps import Step
 from treaty_consensus import canonical, did, errors, kinds, protocol, sigstore_token, statement
 from treaty_consensus.did import did_key, did_key_id
@@ -61,7 +62,7 @@ DOCS = ROOT / "docs" / "specification"
 SOURCES = ("consensus", "client", "registry")
 
 CODE = re.compile(r"[a-z][a-z0-9-]*\.[a-z][a-z0-9-]*")
-NO_CODE = re.compile(r".*\.(com|example|handlers|json|key|lock|md|pem|pid|sha256|start|toml)")  # files, hosts and groups
+NO_CODE = re.compile(r".*\.(com|db|example|handlers|json|key|lock|md|pem|pid|sha256|start|toml)")  # files, hosts and groups
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 WORD = re.compile(r"[a-z][a-z0-9-]*")
 
@@ -75,7 +76,7 @@ OWNERS = {
         *("treaty_registry/witness/*.py", "log/witnesses.py", "cli/equivocation.py"),
     ],
     "handler-packages.md": ["handler/*.py", "attestation.py"],
-    "bundles.md": ["verification/*.py", "fetch.py"],
+    "bundles.md": ["verification/*.py", "fetch.py", "treaty_client/answers.py", "treaty_client/resolution.py"],
     "hello-profile.md": [
         *(f"meta/{name}.py" for name in ("frame", "hello", "handshake", "messages", "documents", "machine", "reception", "core")),
         *(f"meta/{name}.py" for name in ("deadlines", "negotiation", "generation", "testing", "repair", "questions")),
@@ -97,6 +98,7 @@ OWNERS = {
     ],
     "home.md": [
         *("treaty_client/identity.py", "registries/trust.py", "policy.py", "store.py", "reports/ledger.py", "export.py"),
+        *("registries/memory.py", "cli/memory.py"),
         *("settings.py", "fence.py", "treaty_registry/keys.py", "leader.py", "log/tables.py", "sigstore_authority/keys.py"),
         *("storage/postgres.py", "storage/embedded.py"),
     ],
@@ -176,7 +178,7 @@ CAPS = {
     ],
     "bundles.md": [
         *(bundle.MAX_BUNDLE, bundle.MAX_LEAVES, bundle.MAX_BLOBS, bundle.MAX_CONSISTENCY, evidence.CLOCK_SKEW),
-        *(queries.MAX_HANDLERS, MAX_TOPIC_PROTOCOLS),
+        *(queries.MAX_HANDLERS, MAX_TOPIC_PROTOCOLS, contradiction.MAX_CONTRADICTION),
     ],
     "http.md": [
         *(fast_path.MAX_PATH, fast_path.MAX_QUERY, fast_path.MAX_HEADER_BYTES, requests.BODY_SECONDS, uploads.MAX_WAITING),
@@ -191,6 +193,7 @@ CAPS = {
     ],
     "home.md": [
         identity.MAX_FILE,
+        *(memory.MAX_LEAVES, memory.MAX_BYTES, memory.MAX_KEPT - 1),
         agreements.MAX_AGREEMENTS,
         store.MAX_FOLDERS,
         validation.MAX_STORED,

@@ -98,7 +98,21 @@ def test_a_project_that_is_none_is_refused_before_anything_is_sent(home: list[st
 
 @pytest.mark.parametrize(
     "command",
-    ["identity new", "trust add", "publish", "search", "fetch", "verify", "vote", "vouch", "vouches", "topic", "audit"],
+    [
+        "identity new",
+        "trust add",
+        "trust explain",
+        "trust forget",
+        "publish",
+        "search",
+        "fetch",
+        "verify",
+        "vote",
+        "vouch",
+        "vouches",
+        "topic",
+        "audit",
+    ],
 )
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     main([*command.split(), "--help"])

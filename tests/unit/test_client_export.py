@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 from fetching import fetcher
-from simulated_registry import ALICE, BOB, NAME, flipped, uri_of, with_echo
+from simulated_registry import ALICE, BOB, NAME, TOPIC, flipped, uri_of, with_echo
 
 from treaty_client.export import BUNDLE, DOCUMENT, TRUSTED_ROOT, export, verify_directory
 from treaty_client.policy import Policy
 from treaty_client.registries.trust import TrustedRegistries
 from treaty_client.verification.protocol import VerifiedProtocol
 from treaty_client.verification.steps import VerificationFailed
+from treaty_consensus import kinds
 from treaty_consensus.errors import NotFound
 
 POLICY = Policy([ALICE.did])
@@ -72,3 +73,34 @@ async def test_the_policy_and_the_trusted_key_count_offline_too(tmp_path: Path) 
     with pytest.raises(VerificationFailed) as failure:
         verify_directory(tmp_path / "out", registries, POLICY)
     assert (failure.value.step, failure.value.code) == (1, "registry.not-trusted")
+
+
+async def test_what_was_seen_since_counts_offline_too(tmp_path: Path) -> None:
+    registry = with_echo()
+    async with fetcher(registry, tmp_path / "home") as agent:
+        verified = await agent.fetch(uri_of())
+        export(verified, tmp_path / "out")
+        registry.add(kinds.Status(uri_of(), "deprecated"), ALICE)
+        await agent.topic(TOPIC)
+        registries = TrustedRegistries(tmp_path / "home")
+        again = verify_directory(tmp_path / "out", registries, POLICY)
+        assert again.warnings == (f"Since then, at leaf {registry.size - 1}, {ALICE.did} says that {uri_of()} is deprecated.",)
+        registry.add(kinds.Status(uri_of(), "revoked"), ALICE)
+        await agent.topic(TOPIC)
+    with pytest.raises(VerificationFailed) as failure:
+        verify_directory(tmp_path / "out", registries, POLICY)
+    assert (failure.value.step, failure.value.code) == (9, "status.revoked")
+
+
+async def test_a_folder_that_leaves_out_what_was_seen_is_refused(tmp_path: Path) -> None:
+    registry = with_echo()
+    registry.attach(release="2")
+    async with fetcher(registry, tmp_path / "home") as agent:
+        await agent.fetch(uri_of())
+    (newest,) = [i for i, made in registry.statements() if isinstance(made.body, kinds.Handler)][1:]
+    registry.left_out = {newest}
+    async with fetcher(registry, tmp_path / "other") as agent:
+        export(await agent.fetch(uri_of()), tmp_path / "out")
+    with pytest.raises(VerificationFailed) as failure:
+        verify_directory(tmp_path / "out", TrustedRegistries(tmp_path / "home"), POLICY)
+    assert (failure.value.step, failure.value.code) == (10, "memory.handler")

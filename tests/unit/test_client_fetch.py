@@ -7,10 +7,9 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fetching import fetcher, kept_in, refused_at
+from fetching import fetcher, kept_in, known_in, refused_at
 from simulated_registry import ALICE, BOB, NAME, TOPIC, SimulatedRegistry, match_of, uri_of, with_echo
 
 from treaty_client.fetch import Fetcher
@@ -125,13 +124,13 @@ async def test_what_another_process_saw_meanwhile_is_compared_too(tmp_path: Path
     registry = with_echo()
     fork = registry.rewritten(5, registry.leaves[4])
     async with fetcher(registry, tmp_path) as agent:
-        honest_wheel = agent._wheel
 
-        async def meanwhile(*arguments: Any) -> bytes:
-            agent.registries.advance(NAME.origin, None, fork.checkpoint())
-            return await honest_wheel(*arguments)
+        def meanwhile(path: str, body: bytes) -> bytes:
+            if path.endswith(".bundle"):
+                agent.registries.advance(NAME.origin, None, fork.checkpoint())
+            return body
 
-        agent._wheel = meanwhile  # type: ignore[method-assign,assignment]
+        registry.tamper = meanwhile
         with pytest.raises(VerificationFailed) as failure:
             await agent.fetch(uri_of())
     assert (failure.value.step, failure.value.code) == (2, "log.consistency")
@@ -270,11 +269,11 @@ async def test_a_topic_of_a_forked_log_is_refused(tmp_path: Path) -> None:
     async with fetcher(registry, tmp_path) as agent:
         await agent.candidates(TOPIC)
     fork = registry.rewritten(5, registry.leaves[4])
-    before = kept_in(tmp_path)
+    before = kept_in(tmp_path), known_in(tmp_path)
     async with fetcher(fork, tmp_path) as agent:
         with pytest.raises(VerificationFailed) as failure:
             await agent.candidates(TOPIC)
-    assert failure.value.step == 2 and kept_in(tmp_path) == before
+    assert failure.value.step == 2 and (kept_in(tmp_path), known_in(tmp_path)) == before
 
 
 async def test_a_damaged_lock_stops_rather_than_forgets(tmp_path: Path) -> None:
@@ -326,6 +325,7 @@ async def test_a_document_is_proved_before_it_is_read(tmp_path: Path) -> None:
             with pytest.raises(VerificationFailed) as failure:
                 await agent.document(uri)
             assert failure.value.step == step
+        assert known_in(tmp_path) == ({NAME.origin: ""}, [])
         registry.tamper = other_document(registry)
         with pytest.raises(VerificationFailed) as failure:
             await agent.document(uri_of())

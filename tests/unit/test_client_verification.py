@@ -16,9 +16,9 @@ from treaty_client.registries.trust import TrustedRegistry
 from treaty_client.verification import steps
 from treaty_client.verification.bundle import BundledLeaf, parse_bundle
 from treaty_client.verification.evidence import Evidence, examine, missing_proof
-from treaty_client.verification.protocol import ProvenProtocol, read_bundle, verify_bundle, verify_handler
+from treaty_client.verification.protocol import ProvenProtocol, prove, read_bundle, verify_bundle, verify_handler
 from treaty_client.verification.steps import Step, VerificationFailed, taking
-from treaty_client.verification.topic import TopicView, verify_topic
+from treaty_client.verification.topic import TopicView, view_topic
 from treaty_consensus import kinds
 from treaty_consensus.errors import Refused
 from treaty_consensus.log import merkle
@@ -315,7 +315,7 @@ def test_a_topic_lists_the_consensus_first_and_nothing_that_was_taken_back() -> 
 
 def topic_of(registry: SimulatedRegistry) -> TopicView:
     bundle = read_bundle(registry.topic_bundle(TOPIC), TOPIC)
-    return verify_topic(bundle, TOPIC, TRUSTED, POLICY, now=registry.now)
+    return view_topic(bundle, TOPIC, prove(bundle, TRUSTED, POLICY, now=registry.now))
 
 
 def test_a_handler_that_was_taken_back_does_not_take_its_protocol_with_it() -> None:

@@ -1,4 +1,4 @@
-"""`treaty trust`: whose log this agent believes, and whose handlers it runs."""
+"""`treaty trust`: whose log this agent believes, and what that log has proved to it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from ..registries.trust import RegistryName, parse_base_url, parse_registry_name
 from .context import Options, run
 
 app = App(name="trust", help="Which registries this agent trusts, and by which key.")
+# By name, as in the package: what reads proofs imports more than what names a registry.
+app.command("treaty_client.cli.memory:explain", name="explain", help="Show what registries have proved of a subject.")
+app.command("treaty_client.cli.memory:forget", name="forget", help="Forget what registries have proved of a subject.")
 
 
 @app.command

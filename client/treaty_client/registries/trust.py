@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
@@ -27,6 +28,9 @@ from treaty_consensus.log.note import MAX_NOTE_BYTES, KeyType, VerifierKey
 from treaty_consensus.protocol import is_origin
 
 from .. import durable
+
+if TYPE_CHECKING:
+    from .memory import SeenLeaves
 
 MAX_FILE = 16 * 1024 * 1024
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -109,6 +113,14 @@ class TrustedRegistries:
         self._lock = home / "registries.lock"
         self.evidence = home / "evidence"
         """Where proofs against them go (`forks`)."""
+        self._home = home
+
+    @cached_property
+    def memory(self) -> SeenLeaves:
+        """What they have proved."""
+        from .memory import SeenLeaves  # with SQLite, whose import takes milliseconds that most commands need not spend
+
+        return SeenLeaves(self._home)
 
     def all(self) -> Mapping[str, TrustedRegistry]:
         """By origin. Raises `Malformed` when the file is not what it should be."""
@@ -143,6 +155,7 @@ class TrustedRegistries:
         """No longer trust a registry; what was seen of its log is forgotten. Raises `Untrusted` when it is not trusted."""
         with durable.exclusive(self._lock):
             self.get(origin)
+            self.memory.forget(origin)  # first: after a crash in between, the registry is still trusted, as at a first contact
             self._write({known: entry for known, entry in self._read().items() if known != origin})
 
     def advance(self, origin: str, expected: bytes | None, note: bytes) -> bool:

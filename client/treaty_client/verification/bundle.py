@@ -39,6 +39,10 @@ MEDIA_TYPE = "application/vnd.treaty.bundle.v1+json"
 MAX_BUNDLE = 16 * 1024 * 1024
 MAX_LEAVES = 1024
 MAX_BLOBS = 256
+MAX_HANDLERS = 64
+"""Handlers of a protocol in its bundle."""
+MAX_TOPIC_PROTOCOLS = 64
+"""Protocols of a topic in its bundle, without those that others are based on."""
 MAX_CONSISTENCY = 2 * MAX_PROOF_HASHES
 
 _Hashes = Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_CONSISTENCY)]

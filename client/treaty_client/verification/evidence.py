@@ -4,9 +4,9 @@ The checkpoint is opened with the pinned key. The log's leaf 0, proved to be in 
 so how old the checkpoint is. Then every leaf is proved to be in it, and the leaves are replayed in their order through `admit`,
 the function that let them into the log, starting from no facts at all: what holds afterwards holds on signatures alone.
 
-Two things a few leaves cannot show. That they are all there is: a registry could leave out a later identity or status; a fresh
-checkpoint bounds for how long it gets away with it. And that a decision is right: it is taken on the operator's word, as if the
-log stood where the decision says; whoever audits the log recomputes it.
+Two things a few leaves cannot show. That they are all there is: at a first contact a registry could leave out a later identity
+or status; afterwards its answers are compared with what it proved before (`completeness`). And that a decision is right: it is
+taken on the operator's word, as if the log stood where the decision says; whoever audits the log recomputes it.
 """
 
 from __future__ import annotations
@@ -58,6 +58,11 @@ class Evidence:
         """The newest decision in a topic, None when there is none."""
         bodies = [logged.statement.body for logged in self.statements]
         return next((body for body in reversed(bodies) if isinstance(body, Decision) and body.topic == topic), None)
+
+    def identities(self, did: str) -> list[Logged]:
+        """The identities of a DID, in the log's order."""
+        bodies = [(logged, logged.statement.body) for logged in self.statements]
+        return [logged for logged, body in bodies if isinstance(body, Identity) and body.did == did]
 
     def published(self, uri: str) -> Logged:
         """The statement that publishes `uri`. Raises `NotFound` (`bundle.no-publish`)."""

@@ -1,8 +1,8 @@
 """The verification of a protocol and its handler: steps 1 to 9 of `steps`, over bytes. Step 10, and all I/O, are `fetch`'s.
 
-`verify_bundle` takes steps 1 to 6, with what a registry answered; it ends by choosing a handler. `verify_handler` takes steps 7
-to 9, with the wheel. `verify_document` is for whoever runs nothing. All are functions of their arguments: the same bytes verify
-again, offline, from the store or from a folder.
+`prove` takes steps 1 to 4, with the answer of a registry. `choose_handler` takes steps 5 and 6, `verify_handler` 7 to 9, with the
+wheel; `prove_document` is for a caller that runs nothing. All are functions of their arguments: the same bytes verify again,
+offline, from the store or from a folder, which is what `verify_bundle` is for.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class VerifiedProtocol:
 
     `hash`: of `document`. `author`: the DID that published the document; `publisher`, in `tenure`: the DID whose handler
     `package` is; `signer`: who attested it. `election`: the document's state in its topic's newest decision, None without one.
-    `warnings`: sentences for a person. `bundle`, `wheel`, `attestation`, `trusted_root`: the bytes that prove it all, to keep.
+    `handler_index`: the leaf of its handler statement. `warnings`: sentences for a person. `bundle`, `wheel`, `attestation`,
+    `trusted_root`: the bytes that prove it all, to keep.
     """
 
     uri: str
@@ -83,11 +84,17 @@ class VerifiedProtocol:
     signer: SigningIdentity
     election: str | None
     warnings: tuple[str, ...]
-    checkpoint: SignedCheckpoint = field(repr=False)
+    handler_index: int
+    evidence: Evidence = field(repr=False, compare=False)
     bundle: bytes = field(repr=False)
     wheel: bytes = field(repr=False)
     attestation: bytes = field(repr=False)
     trusted_root: bytes = field(repr=False)
+
+    @property
+    def checkpoint(self) -> SignedCheckpoint:
+        """The checkpoint that all this was proved with."""
+        return self.evidence.checkpoint
 
     def age(self, now: int) -> int:
         """Seconds since the log's clock cosigned the checkpoint that all this was proved with."""
@@ -115,22 +122,23 @@ def check_registry(registry: TrustedRegistry, policy: Policy) -> None:
             )
 
 
-def verify_bundle(
-    bundle: Bundle,
-    uri: ProtocolUri,
-    registry: TrustedRegistry,
-    policy: Policy,
-    *,
-    now: int | None,
-    expected_hash: str | None = None,
-    bridge: Sequence[bytes] | None = None,
-) -> ProvenProtocol:
-    """Steps 1 to 6, on what `read_bundle` returned. CPU-bound, some milliseconds.
+def prove(
+    bundle: Bundle, registry: TrustedRegistry, policy: Policy, *, now: int | None, bridge: Sequence[bytes] | None = None
+) -> Evidence:
+    """Steps 1 to 4, on what `read_bundle` returned, of a protocol or a topic. CPU-bound, some milliseconds.
 
-    `now`: Unix seconds, None to accept a checkpoint of any age (offline). `expected_hash`: the document's, when that is what was
-    asked for. `bridge`: see `evidence.examine`. Raises `VerificationFailed`.
+    `now`: Unix seconds, None to accept a checkpoint of any age (offline). `bridge`: see `evidence.examine`. Raises
+    `VerificationFailed`.
     """
-    evidence, published, document = _prove_document(bundle, uri, registry, policy, now=now, bridge=bridge)
+    check_registry(registry, policy)
+    return examine(bundle, registry, now=now, max_age=policy.max_age, witnesses=policy.witnesses, bridge=bridge)
+
+
+def choose_handler(
+    bundle: Bundle, uri: ProtocolUri, evidence: Evidence, policy: Policy, *, expected_hash: str | None = None
+) -> ProvenProtocol:
+    """Steps 5 and 6. `expected_hash`: the document's, when that is what was asked for. Raises `VerificationFailed`."""
+    published, document = _read_document(bundle, uri, evidence)
     publish = published.body
     assert isinstance(publish, Publish)
     with taking(Step.DOCUMENT):
@@ -147,41 +155,30 @@ def verify_bundle(
     )
 
 
-def verify_document(
-    bundle: Bundle,
-    uri: ProtocolUri,
-    registry: TrustedRegistry,
-    policy: Policy,
-    *,
-    now: int | None,
-    bridge: Sequence[bytes] | None = None,
-) -> tuple[bytes, SignedCheckpoint]:
-    """Steps 1 to 5 and the protocol's part of step 9, for whoever wants to read and runs nothing: the document, and the
-    checkpoint that proves it. Arguments and errors are those of `verify_bundle`."""
-    evidence, _, document = _prove_document(bundle, uri, registry, policy, now=now, bridge=bridge)
+def verify_bundle(
+    bundle: Bundle, uri: ProtocolUri, registry: TrustedRegistry, policy: Policy, *, now: int | None
+) -> ProvenProtocol:
+    """Steps 1 to 6 at once, for bytes that were kept. Arguments and errors are those of `prove` and `choose_handler`."""
+    return choose_handler(bundle, uri, prove(bundle, registry, policy, now=now), policy)
+
+
+def prove_document(bundle: Bundle, uri: ProtocolUri, evidence: Evidence) -> bytes:
+    """Step 5 and the protocol's part of step 9: the document, for a caller that reads it and runs nothing. Raises
+    `VerificationFailed`."""
+    _, document = _read_document(bundle, uri, evidence)
     with taking(Step.STATUS):
-        _judge(_newest_status(evidence, uri), str(uri))
-    return document, evidence.checkpoint
+        judge(_newest_status(evidence, uri), str(uri))
+    return document
 
 
-def _prove_document(
-    bundle: Bundle,
-    uri: ProtocolUri,
-    registry: TrustedRegistry,
-    policy: Policy,
-    *,
-    now: int | None,
-    bridge: Sequence[bytes] | None,
-) -> tuple[Evidence, Statement, bytes]:
-    check_registry(registry, policy)
-    evidence = examine(bundle, registry, now=now, max_age=policy.max_age, witnesses=policy.witnesses, bridge=bridge)
+def _read_document(bundle: Bundle, uri: ProtocolUri, evidence: Evidence) -> tuple[Statement, bytes]:
     with taking(Step.STATEMENTS):
         published = evidence.published(str(uri)).statement
         assert isinstance(published.body, Publish)
     with taking(Step.DOCUMENT):
         document = _blob(bundle, published.body.document, "document")
         check_document(document)
-    return evidence, published, document
+    return published, document
 
 
 def verify_handler(proven: ProvenProtocol, wheel: bytes, policy: Policy, *, bundle: bytes) -> VerifiedProtocol:
@@ -209,7 +206,7 @@ def verify_handler(proven: ProvenProtocol, wheel: bytes, policy: Policy, *, bund
             trust.append(Trust.public_good([SigningIdentity(*signer) for signer in policy.signers]))
         attested = verify_attestation(attestation, binding, publisher=offered.publisher, trust=trust)
     with taking(Step.STATUS):
-        warnings = (*_judge(proven.status, str(proven.uri)), *_judge(offered.status, f"The handler {body.filename}"))
+        warnings = (*judge(proven.status, str(proven.uri)), *judge(offered.status, f"The handler {body.filename}"))
     return VerifiedProtocol(
         uri=str(proven.uri),
         hash=proven.publish.document.sha256,
@@ -223,7 +220,8 @@ def verify_handler(proven: ProvenProtocol, wheel: bytes, policy: Policy, *, bund
         signer=attested.signer,
         election=_election(proven.evidence, proven.publish),
         warnings=warnings,
-        checkpoint=proven.evidence.checkpoint,
+        handler_index=offered.index,
+        evidence=proven.evidence,
         bundle=bundle,
         wheel=wheel,
         attestation=attestation,
@@ -322,7 +320,8 @@ def _check_bytes(data: bytes, blob: Blob, what: str) -> None:
         )
 
 
-def _judge(status: Status | None, what: str) -> tuple[str, ...]:
+def judge(status: Status | None, what: str) -> tuple[str, ...]:
+    """The warnings that follow from the newest status. Raises `Refused` (`status.yanked`, `status.revoked`)."""
     if status is None or status.state == "active":
         return ()
     successor = f" Its successor is {status.successor}." if status.successor else ""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Untrusted
 from treaty_consensus.kinds import Decision, Publish, Status
 
-from ..policy import Policy
-from ..registries.trust import TrustedRegistry
 from .bundle import Bundle
-from .evidence import Evidence, examine
-from .protocol import check_registry
+from .evidence import Evidence
 
 _ORDER = ("consensus", "provisional", "candidate", "published", "dormant", "superseded")
 
@@ -41,21 +37,11 @@ class TopicView:
     evidence: Evidence
 
 
-def verify_topic(
-    bundle: Bundle,
-    topic: str,
-    registry: TrustedRegistry,
-    policy: Policy,
-    *,
-    now: int | None,
-    bridge: Sequence[bytes] | None = None,
-) -> TopicView:
-    """Steps 1 to 4 for a topic's bundle, as `read_bundle` returned it. Arguments and what is raised: as `verify_bundle`.
+def view_topic(bundle: Bundle, topic: str, evidence: Evidence) -> TopicView:
+    """What a topic's bundle says, after `protocol.prove`. Raises `Untrusted` (`decision.transcript`).
 
     Left out are repealed documents, and protocols that their publishers took back.
     """
-    check_registry(registry, policy)
-    evidence = examine(bundle, registry, now=now, max_age=policy.max_age, witnesses=policy.witnesses, bridge=bridge)
     decision = evidence.decision(topic)
     states = dict(decision.states) if decision else {}
     negative = _taken_back(evidence)

@@ -11,14 +11,17 @@
 Fed to `admit` in their order, the leaves admit. They are the genesis, the parameters, and what each other one was judged by:
 
 - the protocol's `publish`, those of the documents it is based on, its newest status; its handlers (`Record.handlers`) and the
-  newest status of each. For a topic: the publishes and statuses of the protocols that its newest decision names, and its newest
-  ones, together at most 64;
+  newest status of each. For a topic: the publishes and statuses of the protocols that its newest decision names, the oldest
+  first, and its newest ones, together at most 64;
 - every identity of each DID that signed one of them, and the grant by which a publisher uses a namespace it does not own;
 - for a publisher whose domain changed hands, the operator's statement that had set the log's clock when it published or
   attached, with the identities of the DID that one is about.
 
 The topic's newest `decision` is there for its outcome. It follows from the whole log, not from a few leaves, so a reader takes it
 on the operator's word, and the log's time from it; the same holds for a decision that had set the clock.
+
+A client holds later bundles to earlier ones (`treaty_client.verification.completeness`): what is left out of a list has to follow
+from the bundle itself.
 
 Blobs: of a protocol its document, its card and the Sigstore bundles of its handlers; the trusted root that the genesis pins; the
 transcript of the decision.
@@ -33,9 +36,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from treaty_consensus import statement
 from treaty_consensus.canonical import b64encode, hex_digest
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Gone, NotFound
+from treaty_consensus.kinds import Decision
 from treaty_consensus.protocol import parse_protocol_uri
 
 from ..catalogue.queries import fetch_handlers
@@ -75,10 +80,14 @@ select distinct c.index, i.did from unnest($1::bigint[]) as judged (index)
 cross join lateral (select index from clock where index < judged.index order by index desc limit 1) c
 left join identities i on i.index = c.index
 """
+_DECIDED = """
+select l.leaf from decisions d join leaves l on l.index = d.index
+where d.topic = $1 and d.index < $2 order by d.index desc limit 1
+"""
 _TOPIC = """
 select uri from (
-  (select p.uri, 0 as "group", p.index as place from elections e join protocols p using (topic, document)
-   where e.topic = $1 and p.index < $2 order by p.index limit $3)
+  (select uri, 0 as "group", index as place from protocols
+   where topic = $1 and index < $2 and document = any($4) order by index limit $3)
   union all
   (select uri, 1, -index from protocols where topic = $1 and index < $2 order by index desc limit $3)
 ) chosen order by "group", place
@@ -121,7 +130,8 @@ async def topic_bundle(registry: Registry, head: Head, topic: str, since: int | 
     check_topic(topic)
     plan = _Plan(head.size)
     async with registry.pool.acquire() as connection:
-        rows = await connection.fetch(_TOPIC, topic, head.size, MAX_TOPIC_PROTOCOLS)
+        named = await _named(connection, topic, head.size)
+        rows = await connection.fetch(_TOPIC, topic, head.size, MAX_TOPIC_PROTOCOLS, named)
         uris = list(dict.fromkeys(row["uri"] for row in rows))[:MAX_TOPIC_PROTOCOLS]
         if not uris:
             raise NotFound("topic.unknown", f"Nothing is published in the topic {topic} here.", fix="See /topics.")
@@ -129,6 +139,15 @@ async def topic_bundle(registry: Registry, head: Head, topic: str, since: int | 
         await _add_statuses(connection, plan, uris, [])
         await _add_foundation(connection, plan, topic)
     return await _assemble(registry, head, plan, since, topic=topic)
+
+
+async def _named(connection: AnyConnection, topic: str, size: int) -> list[bytes]:
+    """The documents that the newest decision at that size names. From its leaf, so that a reader of the bundle finds the same:
+    the tables may be of a later epoch, and keep what was elected in earlier ones."""
+    leaf = await connection.fetchval(_DECIDED, topic, size)
+    body = statement.parse(leaf).body if leaf is not None else None
+    states = body.states if isinstance(body, Decision) else ()
+    return [bytes.fromhex(document) for document, state in states if state != "published"]
 
 
 async def _add_publishes(connection: AnyConnection, plan: _Plan, uris: list[str], handlers: list[Row]) -> None:

@@ -1,0 +1,286 @@
+"""The leaves that registries have proved to this agent: HOME/seen.db
+
+An SQLite database, 0600, of what `verification.completeness` compares later answers with:
+
+    leaves        origin, idx, leaf, proof, place, checkpoint      one row a leaf; `proof`: hashes of 32 bytes, joined
+    checkpoints   id, note                                         the signed checkpoints that the proofs lead to
+    subjects      origin, subject, idx, learned                    under which names a leaf is remembered, and its turn
+
+A statement with a `place` is deleted when a newer one of that place is learned; all others stand for ever. What a registry can
+make an agent remember is bounded: MAX_LEAVES leaves and MAX_BYTES bytes for each origin. Beyond that the subjects which were
+learned first are forgotten, down to three quarters; about them the agent knows as much as at a first contact. Subjects that the
+caller names (those of treaty.lock and of the policy) are not forgotten, so nothing that a registry adds can make an agent forget
+what it runs; of each the first leaf and the newest ones stay, at most MAX_KEPT, which is as many as a bundle holds.
+
+Safe among threads, and among processes on one machine. One process writes at a time; readers, which have a connection of their
+own, never wait for it. A transaction that learns something is on the disk when `learn` returns; a crash before leaves the
+database as it was. SQLite keeps the files seen.db-wal and seen.db-shm beside it while it is in use, and repairs the database
+from them after a crash.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from treaty_consensus.errors import Malformed, Unavailable
+from treaty_consensus.log.merkle import HASH_SIZE
+
+from .. import durable
+from ..verification.leaves import SeenLeaf, place_of, subjects_of
+
+MAX_LEAVES = 8192
+MAX_BYTES = 16 * 1024 * 1024
+MAX_KEPT = 1024
+_FORMAT = 1
+_PATIENCE = 10.0
+"""Seconds to wait for another process that writes; a transaction here takes milliseconds."""
+_BATCH = 500
+"""Names in one query; SQLite has a limit."""
+_SCHEMA = f"""
+pragma journal_mode = wal;
+begin immediate;
+create table if not exists checkpoints (id integer primary key, note blob not null unique);
+create table if not exists leaves (
+  origin text not null, idx integer not null, leaf blob not null, proof blob not null, place text,
+  checkpoint integer not null references checkpoints, primary key (origin, idx)
+);
+create index if not exists places on leaves (origin, place) where place is not null;
+create index if not exists proved on leaves (checkpoint);
+create table if not exists subjects (
+  origin text not null, subject text not null, idx integer not null, learned integer not null,
+  primary key (origin, subject, idx), foreign key (origin, idx) references leaves on delete cascade
+) without rowid;
+create index if not exists members on subjects (origin, idx);
+pragma user_version = {_FORMAT};
+commit;
+"""
+_ABOUT = """
+select l.idx, l.leaf, l.proof, c.note
+from subjects s join leaves l using (origin, idx) join checkpoints c on c.id = l.checkpoint
+where s.origin = ? and s.subject in ({})
+"""
+_AMONG = "select idx from leaves where origin = ? and idx in ({})"
+_NEWER = "select 1 from leaves where origin = ? and place = ? and idx > ?"
+_TURN = "select coalesce(max(learned), 0) + 1 from subjects where origin = ?"
+_FORGOTTEN = """
+delete from leaves where origin = ?
+and not exists (select 1 from subjects where subjects.origin = leaves.origin and subjects.idx = leaves.idx)
+"""
+_SIZES = "select count(*), coalesce(sum(length(leaf) + length(proof)), 0) from leaves where origin = ?"
+_NEWEST_FIRST = """
+select s.subject, count(*), sum(length(l.leaf) + length(l.proof)) from subjects s join leaves l using (origin, idx)
+where s.origin = ? group by s.subject order by max(s.learned) desc
+"""
+
+_OLD = """
+delete from subjects where origin = ? and subject = ? and idx in (
+  select idx from subjects where origin = ? and subject = ? order by idx desc limit -1 offset ?
+) and idx > (select min(idx) from subjects s where s.origin = subjects.origin and s.subject = subjects.subject)
+"""
+
+
+class SeenLeaves:
+    """The database of one home. It is opened when it is first needed, and made when something is first learned."""
+
+    def __init__(self, home: Path, *, max_leaves: int = MAX_LEAVES, max_bytes: int = MAX_BYTES) -> None:
+        self._path = home / "seen.db"
+        self._max_leaves, self._max_bytes = max_leaves, max_bytes
+        self._reader, self._writer = _Connection(self._path), _Connection(self._path)
+        self._closed = 0
+
+    def version(self) -> tuple[int, int]:
+        """A value that is another one once anything was learned or forgotten, by any process. Takes some microseconds."""
+        with self._reader.using(create=False) as database:
+            # Of another connection's changes, which the writer's are too. It is the connection's own: a new one starts anew.
+            return self._closed, database.execute("pragma data_version").fetchone()[0] if database is not None else 0
+
+    def about(self, origin: str, subjects: Collection[str]) -> list[SeenLeaf]:
+        """What was seen of a log under these names, in the log's order. Raises `Malformed` (`memory.file`) or `Unavailable`."""
+        with self._reader.using(create=False) as database:
+            return _about(database, origin, subjects) if database else []
+
+    def learn(
+        self, origin: str, leaves: Sequence[SeenLeaf], subjects: Collection[str], *,
+        check: Callable[[list[SeenLeaf]], None], keep: Callable[[], Collection[str]] | None = None,
+    ) -> bool:  # fmt: skip
+        """Check an answer by what was seen under its `subjects`, then remember its leaves; whether any of them was new.
+
+        `check` is told what was seen and raises what it refuses; then nothing is remembered. Where something is new it is called
+        again while no other process can write, for one may have learned meanwhile what contradicts the answer. `keep`: says which
+        subjects are never forgotten; it is called where there is too much. Without it nothing is forgotten until a caller gives
+        one. Raises as `about`.
+        """
+        with self._writer.using(create=True) as database:
+            assert database is not None
+            check(_about(database, origin, subjects))
+            if not _new(database, origin, leaves):
+                return False
+            with _transaction(database):
+                check(_about(database, origin, subjects))
+                (turn,) = database.execute(_TURN, (origin,)).fetchone()
+                for leaf in _new(database, origin, leaves):
+                    _insert(database, origin, leaf, turn)
+                if keep is not None:
+                    self._make_room(database, origin, keep)
+                _sweep(database, origin)
+            return True
+
+    def forget(self, origin: str, subject: str | None = None) -> int:
+        """Forget what was seen of a log, or only under one name; how many leaves."""
+        with self._writer.using(create=False) as database:
+            if database is None:
+                return 0
+            with _transaction(database):
+                if subject is None:
+                    database.execute("delete from subjects where origin = ?", (origin,))
+                else:
+                    database.execute("delete from subjects where origin = ? and subject = ?", (origin, subject))
+                return _sweep(database, origin)
+
+    def close(self) -> None:
+        """Close the database; it is opened again when it is needed."""
+        self._reader.close()
+        self._writer.close()
+        self._closed += 1
+
+    def _make_room(self, database: sqlite3.Connection, origin: str, keep: Callable[[], Collection[str]]) -> None:
+        number, size = database.execute(_SIZES, (origin,)).fetchone()
+        if number <= self._max_leaves and size <= self._max_bytes:
+            return
+        number = size = 0
+        kept = frozenset(keep())
+        for subject, members, length in database.execute(_NEWEST_FIRST, (origin,)).fetchall():
+            number, size = number + members, size + length
+            if subject in kept:
+                database.execute(_OLD, (origin, subject, origin, subject, MAX_KEPT - 1))
+            elif 4 * number > 3 * self._max_leaves or 4 * size > 3 * self._max_bytes:  # three quarters: it is done seldom
+                database.execute("delete from subjects where origin = ? and subject = ?", (origin, subject))
+
+
+class _Connection:
+    """A connection to the database, which threads take in turn; opened when it is first needed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lock = path, threading.Lock()
+        self._database: sqlite3.Connection | None = None
+
+    @contextmanager
+    def using(self, *, create: bool) -> Iterator[sqlite3.Connection | None]:
+        """The connection; None where there is no database and none is to be made. What SQLite raises becomes a `TreatyError`."""
+        with self._lock:
+            try:
+                if self._database is None and (create or self._path.exists()):
+                    self._database = _open(self._path)
+                yield self._database
+            except sqlite3.OperationalError as error:
+                raise Unavailable(
+                    "memory.unavailable",
+                    f"What was seen of registries cannot be read or written: {error}.",
+                    fix=f"See that no other process holds {self._path}, and that there is room on the disk.",
+                ) from error
+            except sqlite3.DatabaseError as error:
+                raise _damaged(self._path) from error
+
+    def close(self) -> None:
+        """Close it; it is opened again when it is needed."""
+        with self._lock:
+            if self._database is not None:
+                self._database.close()
+                self._database = None
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    # One process at a time: two that set up a new database refuse each other. And the file is never opened and closed beside
+    # SQLite: that would release the locks of its other connections in this process.
+    with durable.exclusive(path.with_name(f"{path.name}.lock")):
+        if not path.exists():
+            os.close(
+                os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            )  # what an agent looked at is its owner's business
+        database = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+        try:
+            database.execute("pragma synchronous = full")
+            database.execute("pragma foreign_keys = on")
+            format = database.execute("pragma user_version").fetchone()[0]
+            if format not in (0, _FORMAT):
+                raise _damaged(path)
+            if format == 0:
+                database.executescript(_SCHEMA)
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+
+@contextmanager
+def _transaction(database: sqlite3.Connection) -> Iterator[None]:
+    database.execute("begin immediate")
+    try:
+        yield
+        database.execute("commit")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("rollback")
+        raise
+
+
+def _about(database: sqlite3.Connection, origin: str, subjects: Collection[str]) -> list[SeenLeaf]:
+    names, found = sorted(subjects), {}
+    for start in range(0, len(names), _BATCH):
+        batch = names[start : start + _BATCH]
+        for index, leaf, proof, note in database.execute(_ABOUT.format(_marks(batch)), (origin, *batch)):
+            hashes = tuple(proof[at : at + HASH_SIZE] for at in range(0, len(proof), HASH_SIZE))
+            found[index] = SeenLeaf(index, leaf, hashes, note)
+    return [found[index] for index in sorted(found)]
+
+
+def _new(database: sqlite3.Connection, origin: str, leaves: Iterable[SeenLeaf]) -> list[SeenLeaf]:
+    """Those leaves that are to be remembered and are not; in the place of a newer one an older one is not."""
+    known: set[int] = set()
+    indexes = [leaf.index for leaf in leaves]
+    for start in range(0, len(indexes), _BATCH):
+        batch = indexes[start : start + _BATCH]
+        known |= {index for (index,) in database.execute(_AMONG.format(_marks(batch)), (origin, *batch))}
+    return [leaf for leaf in leaves if leaf.index not in known and _counts(database, origin, leaf)]
+
+
+def _counts(database: sqlite3.Connection, origin: str, leaf: SeenLeaf) -> bool:
+    place = place_of(leaf.statement)
+    is_old = place is not None and database.execute(_NEWER, (origin, place, leaf.index)).fetchone() is not None
+    return bool(subjects_of(leaf.statement)) and not is_old
+
+
+def _insert(database: sqlite3.Connection, origin: str, leaf: SeenLeaf, turn: int) -> None:
+    place = place_of(leaf.statement)
+    if place is not None:
+        database.execute("delete from leaves where origin = ? and place = ? and idx < ?", (origin, place, leaf.index))
+    database.execute("insert or ignore into checkpoints (note) values (?)", (leaf.checkpoint,))
+    (checkpoint,) = database.execute("select id from checkpoints where note = ?", (leaf.checkpoint,)).fetchone()
+    row = (origin, leaf.index, leaf.leaf, b"".join(leaf.proof), place, checkpoint)
+    database.execute("insert into leaves (origin, idx, leaf, proof, place, checkpoint) values (?, ?, ?, ?, ?, ?)", row)
+    rows = [(origin, subject, leaf.index, turn) for subject in subjects_of(leaf.statement)]
+    database.executemany("insert into subjects (origin, subject, idx, learned) values (?, ?, ?, ?)", rows)
+
+
+def _sweep(database: sqlite3.Connection, origin: str) -> int:
+    """Delete the leaves that are remembered under no name, and the checkpoints of none."""
+    number = database.execute(_FORGOTTEN, (origin,)).rowcount
+    database.execute("delete from checkpoints where not exists (select 1 from leaves where checkpoint = id)")
+    return number
+
+
+def _marks(values: Sequence[object]) -> str:
+    return ",".join("?" * len(values))
+
+
+def _damaged(path: Path) -> Malformed:
+    return Malformed(
+        "memory.file",
+        f"{path} is not a memory of what registries have proved, or was written by another version of Treaty.",
+        fix="Restore it, or remove it and the two files beside it; then a registry may contradict what it proved before.",
+    )

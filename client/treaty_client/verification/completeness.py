@@ -1,0 +1,197 @@
+"""Which leaves an answer must hold, given the leaves that earlier answers proved: one function of both, `left_out`.
+
+The log only grows, and a bundle holds everything of certain kinds about its subject. So a leaf that was seen once is in every
+later bundle about the same subject, unless a newer leaf replaces it or a full list has no room for it. By kind:
+
+    identity      every bundle with a statement by that DID, or about it: for ever, and all of them
+    grant         every bundle in which the grantee publishes in that namespace: for ever
+    parameters    every bundle: until newer parameters
+    publish       every bundle with that URI: for ever. A topic's bundle: unless it is full
+    handler       the bundle of its protocol: unless it is full
+    status        the bundle of its protocol, and for a protocol's own status that of its topic: until a newer one by the same
+                  author about the same thing. That of a handler: as long as the handler is there
+    decision      every bundle of its topic, or of a protocol of its topic: until the decision of a later epoch
+
+A protocol's bundle is full with `MAX_HANDLERS` handlers: its author's own come first, the newest before the older; then those of
+others, the oldest before the newer. A topic's bundle is full with `MAX_TOPIC_PROTOCOLS` protocols of the topic: first those whose
+documents the newest decision names, the oldest before the newer; then the others, the newest before the older. From a full list
+a leaf is missing only if everything in the list comes before it in this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from treaty_consensus.kinds import Body, Decision, Handler, Identity, Publish, Status
+from treaty_consensus.protocol import parse_protocol_uri
+from treaty_consensus.statement import Statement
+
+from .bundle import MAX_HANDLERS, MAX_TOPIC_PROTOCOLS
+from .evidence import Evidence, Logged
+from .leaves import PARAMETERS, SeenLeaf, place_of
+
+_B = TypeVar("_B", bound=Body)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a registry proved about `uri` or `topic`, of which the other is "", by steps 1 to 4."""
+
+    evidence: Evidence
+    uri: str = ""
+    topic: str = ""
+
+    @property
+    def name(self) -> str:
+        """The URI or the topic."""
+        return self.uri or self.topic
+
+    @property
+    def size(self) -> int:
+        """The number of leaves of the log that the answer is of."""
+        return self.evidence.checkpoint.checkpoint.size
+
+    @cached_property
+    def by_index(self) -> dict[int, Statement]:
+        """The statements by their leaves."""
+        return {logged.index: logged.statement for logged in self.evidence.statements}
+
+    @cached_property
+    def publishes(self) -> dict[str, Logged]:
+        """The publish statements by URI: the protocol's, or those of the topic, and those of the documents they are based on."""
+        return {body.uri: logged for logged, body in self._of(Publish)}
+
+    @cached_property
+    def handlers(self) -> list[tuple[Logged, Handler]]:
+        """The handlers of the protocol; of a topic none count."""
+        return [(logged, body) for logged, body in self._of(Handler) if body.uri == self.uri]
+
+    @cached_property
+    def elects(self) -> str:
+        """The topic whose newest decision belongs into the answer: the topic itself, or the protocol's."""
+        published = self.publishes.get(self.uri)
+        return published.statement.body.topic if published and isinstance(published.statement.body, Publish) else self.topic
+
+    @cached_property
+    def decisions(self) -> dict[str, tuple[int, Decision]]:
+        """The newest decision of each topic, with its leaf. That of `elects` is the newest; others once set the log's clock."""
+        return {body.topic: (logged.index, body) for logged, body in self._of(Decision)}
+
+    @cached_property
+    def listed(self) -> dict[str, tuple[int, Publish]]:
+        """The protocols of the topic that it lists, by URI. A full list may come with protocols of the topic that others are
+        based on; those are not of the list."""
+        of_topic = {body.uri: (logged.index, body) for logged, body in self._of(Publish) if body.topic == self.topic}
+        if len(of_topic) <= MAX_TOPIC_PROTOCOLS:
+            return of_topic
+        bases = {body.base.uri for _, body in self._of(Publish) if body.base is not None}
+        return {uri: found for uri, found in of_topic.items() if uri not in bases}
+
+    @cached_property
+    def subjects(self) -> frozenset[str]:
+        """What it is about; everything that was seen under these names is to be compared with it."""
+        subjects = {PARAMETERS, *(f"topic/{topic}" for topic in (self.elects, *self.decisions))}
+        if self.uri:
+            subjects.add(f"protocol/{self.uri}")
+        for logged in self.evidence.statements:
+            body = logged.statement.body
+            dids = {did.text for did in logged.statement.authors} | ({body.did} if isinstance(body, Identity) else set())
+            subjects |= {f"identity/{did}" for did in dids if not did.startswith("did:key:")}
+            if isinstance(body, Publish):
+                subjects |= {f"protocol/{body.uri}", *_grant_of(body, logged.statement)}
+        return frozenset(subjects)
+
+    def replaces(self, seen: SeenLeaf) -> bool:
+        """Whether it has a newer statement in the place of that one."""
+        place = place_of(seen.statement)
+        statements = self.evidence.statements
+        return place is not None and any(new.index > seen.index and place_of(new.statement) == place for new in statements)
+
+    def _of(self, kind: type[_B]) -> list[tuple[Logged, _B]]:
+        found = [(logged, logged.statement.body) for logged in self.evidence.statements]
+        return [(logged, body) for logged, body in found if isinstance(body, kind)]
+
+
+def left_out(answer: Answer, seen: Iterable[SeenLeaf]) -> list[SeenLeaf]:
+    """Those of the leaves that were seen under the answer's `subjects` which it should hold, and does not, in the log's order."""
+    return [leaf for leaf in seen if not _holds(answer, leaf)]
+
+
+def excludes(one: Statement, other: Statement) -> bool:
+    """Whether no log of Treaty can hold both: two first or two second identities of a DID, two publications of one version, two
+    decisions of one epoch, or after the same decision, in one topic."""
+    a, b = one.body, other.body
+    if one.id == other.id:
+        return False
+    match a, b:
+        case Identity(), Identity():
+            return a.did == b.did and a.previous == b.previous
+        case Publish(), Publish():
+            return a.uri == b.uri
+        case Decision(), Decision():
+            return a.topic == b.topic and (a.epoch == b.epoch or a.previous == b.previous)
+    return False
+
+
+def _holds(answer: Answer, seen: SeenLeaf) -> bool:
+    there = answer.by_index.get(seen.index)
+    if there is not None and there.leaf != seen.leaf:
+        return False  # another log
+    made = there or seen.statement  # which need not be parsed where it is there
+    body = made.body
+    if isinstance(body, Decision):
+        return _is_decided(answer, seen.index, body)
+    if there is not None or answer.replaces(seen):
+        return True
+    match body:
+        case Publish():
+            if body.uri == answer.uri or body.uri in answer.publishes:
+                return False
+            return body.topic != answer.topic or _is_topic_full(answer, seen.index, body)
+        case Handler():
+            return body.uri != answer.uri or _are_handlers_full(answer, seen.index, made)
+        case Status() if body.wheel is not None:
+            attached = [(logged.statement.author, handler.wheel.sha256) for logged, handler in answer.handlers]
+            return body.uri != answer.uri or (made.author, body.wheel) not in attached
+        case Status():
+            return body.uri != answer.uri and body.uri not in answer.listed
+    return False
+
+
+def _is_decided(answer: Answer, index: int, seen: Decision) -> bool:
+    """Whether the answer's decision in that topic is the one that was seen, or follows it. Of a topic that the answer is not
+    about it may have an older one, or none."""
+    newest, decision = answer.decisions.get(seen.topic, (-1, None))
+    if decision is None or newest <= index:
+        return newest == index or seen.topic != answer.elects
+    follows = decision.previous is not None and decision.previous != seen.previous and decision.input.size > index
+    return follows and decision.epoch > seen.epoch
+
+
+def _is_topic_full(answer: Answer, index: int, seen: Publish) -> bool:
+    if len(answer.listed) < MAX_TOPIC_PROTOCOLS:
+        return False
+    _, decision = answer.decisions.get(answer.topic, (-1, None))
+    named = {document for document, state in decision.states if state != "published"} if decision is not None else set()
+    if seen.document.sha256 in named:
+        return all(at < index and publish.document.sha256 in named for at, publish in answer.listed.values())
+    return all(at > index for at, publish in answer.listed.values() if publish.document.sha256 not in named)
+
+
+def _are_handlers_full(answer: Answer, index: int, seen: Statement) -> bool:
+    if len(answer.handlers) < MAX_HANDLERS:
+        return False
+    author = answer.publishes[answer.uri].statement.author
+    if seen.author == author:
+        return all(logged.statement.author == author and logged.index > index for logged, _ in answer.handlers)
+    return all(logged.statement.author == author or logged.index < index for logged, _ in answer.handlers)
+
+
+def _grant_of(body: Publish, made: Statement) -> tuple[str, ...]:
+    """The grant that a publish statement rests on; the owner of a namespace needs none."""
+    namespace, author = parse_protocol_uri(body.uri).namespace, made.author
+    is_owner = author.port is None and author.namespace == namespace
+    return () if is_owner else (f"grant/{namespace}/{author.text}",)

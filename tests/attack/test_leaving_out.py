@@ -1,0 +1,266 @@
+"""A registry leaves leaves of a protocol or a DID out of its answers, or tells another story than before.
+
+Every answer here passes steps 1 to 9 for an agent that never met the registry. An agent that did stops.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from fetching import fetcher, refused_at
+from lying import (
+    LINE,
+    as_new_machine,
+    indexes,
+    leave_out,
+    retell,
+    rotate,
+    seen,
+    stops,
+    tell_another_first_identity,
+    topic_stops,
+)
+from simulated_registry import ALICE, BOB, OPERATOR, TOPIC, blob_of, uri_of, with_echo
+
+from treaty_client.store import Lockfile
+from treaty_client.verification import completeness
+from treaty_client.verification.contradiction import LeftOut
+from treaty_client.verification.steps import VerificationFailed
+from treaty_consensus import kinds
+from treaty_consensus.did import encode_multikey
+
+GUEST_URI = uri_of("3.0")
+
+
+async def test_at_a_first_contact_a_second_first_identity_is_taken_for_the_first(tmp_path: Path) -> None:
+    """What makes the tests below tests: the lie is a bundle that proves everything it has to."""
+    registry = with_echo()
+    retell(registry, tell_another_first_identity(registry), document=b"# Another\n")
+    async with fetcher(registry, tmp_path, tenures={ALICE.did: 1}) as agent:
+        assert (await agent.fetch(uri_of())).package.version == "9"
+
+
+# Identities
+
+
+@pytest.mark.parametrize("tenures", [{}, {ALICE.did: 1}])
+async def test_a_second_first_identity_of_a_publisher_stops(tmp_path: Path, tenures: dict[str, int]) -> None:
+    registry = with_echo()
+    await seen(registry, tmp_path)
+    retell(registry, tell_another_first_identity(registry))
+    failure = await stops(registry, tmp_path, "memory.identity", tenures=tenures)
+    assert isinstance(failure, LeftOut) and failure.contradiction is not None
+    assert failure.contradiction.verify(), "two first identities exclude each other"
+
+
+async def test_a_second_first_identity_is_known_again_in_another_protocol_and_in_the_topic(tmp_path: Path) -> None:
+    registry = with_echo()
+    await seen(registry, tmp_path)
+    forger = tell_another_first_identity(registry)
+    leave_out(registry, kinds.Publish)
+    leave_out(registry, kinds.Handler)
+    registry.publish("2.0", signer=forger)
+    registry.attach("2.0", signer=forger)
+    await stops(registry, tmp_path, "memory.identity", uri_of("2.0"))
+    await topic_stops(registry, tmp_path, "memory.identity")
+
+
+async def test_a_key_that_was_rotated_out_does_not_come_back(tmp_path: Path) -> None:
+    registry = with_echo()
+    rotate(registry)
+    await seen(registry, tmp_path)
+    leave_out(registry, kinds.Identity, -1)
+    registry.now += 60
+    await stops(registry, tmp_path, "memory.identity")
+
+
+async def test_a_lock_refuses_a_second_first_identity_on_a_machine_that_never_met_the_registry(tmp_path: Path) -> None:
+    registry = with_echo()
+    await seen(registry, tmp_path)
+    as_new_machine(tmp_path)
+    forger = tell_another_first_identity(registry)
+    retell(registry, forger, document=b"# Echo 1.0\n\nWhat is sent comes back.\n")
+    assert (await refused_at(10, registry, tmp_path)).code == "lock.identity"
+    registry.publish("2.0", signer=forger)
+    registry.attach("2.0", signer=forger)
+    assert (await refused_at(10, registry, tmp_path, uri_of("2.0"))).code == "lock.identity"
+    async with fetcher(registry, tmp_path) as agent:
+        with pytest.raises(VerificationFailed, match="another history of its keys"):
+            await agent.candidates(TOPIC)
+
+
+async def test_a_lock_of_before_gains_what_it_lacks(tmp_path: Path) -> None:
+    registry = with_echo()
+    await seen(registry, tmp_path)
+    whole = (tmp_path / "treaty.lock").read_text()
+    value = json.loads(whole)
+    del value["protocols"][LINE]["identity"]
+    for name in ("published", "handler"):
+        del value["protocols"][LINE]["versions"]["1.0"][name]
+    (tmp_path / "treaty.lock").write_text(json.dumps(value))
+    as_new_machine(tmp_path)
+    async with fetcher(registry, tmp_path) as agent:
+        await agent.fetch(uri_of())
+    assert {**json.loads(whole)["protocols"][LINE], "versions": None} == {
+        **json.loads((tmp_path / "treaty.lock").read_text())["protocols"][LINE],
+        "versions": None,
+    }
+    locked = Lockfile(tmp_path).read()[LINE]
+    assert locked.identity is not None and locked.identity.keys == (encode_multikey(ALICE.public_key),)
+    assert locked.versions["1.0"].published is not None and locked.versions["1.0"].handler is not None
+
+
+# Handlers, documents, statuses
+
+
+async def test_going_back_to_an_older_handler_stops(tmp_path: Path) -> None:
+    registry = with_echo()
+    registry.attach(release="2")
+    await seen(registry, tmp_path)
+    leave_out(registry, kinds.Handler, -1)
+    failure = await stops(registry, tmp_path, "memory.handler")
+    assert isinstance(failure, LeftOut) and failure.contradiction is not None
+    assert not failure.contradiction.verify(), "what was left out proves nothing to others"
+
+
+async def test_going_back_to_a_revoked_handler_stops(tmp_path: Path) -> None:
+    registry = with_echo()
+    first = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Handler))
+    registry.attach(release="2")
+    registry.add(kinds.Status(uri_of(), "revoked", wheel=first.wheel.sha256), ALICE)
+    await seen(registry, tmp_path)
+    leave_out(registry, kinds.Handler, -1)
+    leave_out(registry, kinds.Status)
+    await stops(registry, tmp_path, "memory.handler")
+    registry.left_out.clear()
+    leave_out(registry, kinds.Status)
+    await stops(registry, tmp_path, "memory.status")
+
+
+@pytest.mark.parametrize("state", ["revoked", "yanked"])
+@pytest.mark.parametrize("learned_by", ["fetch", "document", "topic"])
+async def test_what_was_refused_as_taken_back_stays_so(tmp_path: Path, state: str, learned_by: str) -> None:
+    registry = with_echo()
+    await seen(registry, tmp_path)
+    registry.add(kinds.Status(uri_of(), state), ALICE)  # type: ignore[arg-type]
+    registry.now += 7200
+    async with fetcher(registry, tmp_path) as agent:
+        if learned_by == "topic":
+            assert (await agent.candidates(TOPIC)).uris == ()
+        else:
+            with pytest.raises(VerificationFailed) as failure:
+                await getattr(agent, learned_by)(uri_of())
+            assert failure.value.code == f"status.{state}"
+    leave_out(registry, kinds.Status)
+    await stops(registry, tmp_path, "memory.status")
+    await topic_stops(registry, tmp_path, "memory.status")
+
+
+async def test_an_older_status_does_not_pass_for_the_newest(tmp_path: Path) -> None:
+    registry = with_echo()
+    registry.add(kinds.Status(uri_of(), "deprecated"), ALICE)
+    registry.add(kinds.Status(uri_of(), "revoked"), ALICE)
+    await refused_at(9, registry, tmp_path)
+    leave_out(registry, kinds.Status, -1)
+    await stops(registry, tmp_path, "memory.status")
+
+
+async def test_a_cached_handler_is_not_run_once_it_is_known_to_be_revoked(tmp_path: Path) -> None:
+    """Neither from memory nor from the disk, and whichever process came to know it; no request is made."""
+    registry = with_echo()
+    async with fetcher(registry, tmp_path) as agent, fetcher(registry, tmp_path) as other:
+        verified = await agent.fetch(uri_of())
+        assert agent.cached(verified.hash) is verified
+        registry.add(kinds.Status(uri_of(), "revoked"), ALICE)
+        assert agent.cached(verified.hash) is verified, "nothing of it is known here yet"
+        assert (await other.candidates(TOPIC)).uris == ()
+        registry.requests.clear()
+        assert (agent.cached(verified.hash), other.cached(verified.hash), registry.requests) == (None, None, [])
+        with pytest.raises(VerificationFailed) as failure:
+            await agent.fetch(uri_of())
+        assert (failure.value.step, failure.value.code) == (9, "status.revoked")
+
+
+async def test_a_version_does_not_change_its_document(tmp_path: Path) -> None:
+    registry = with_echo()
+    await seen(registry, tmp_path)
+    retell(registry, ALICE, document=b"# Another\n")
+    failure = await stops(registry, tmp_path, "memory.publish")
+    assert isinstance(failure, LeftOut) and failure.contradiction is not None and failure.contradiction.verify()
+    as_new_machine(tmp_path)
+    assert (await refused_at(10, registry, tmp_path)).code == "lock.document"
+    async with fetcher(registry, tmp_path) as agent:
+        for attempt in (agent.document(uri_of()), agent.fetch(uri_of(), accept_change=True), agent.candidates(TOPIC)):
+            with pytest.raises(VerificationFailed) as refused:
+                await attempt
+            assert refused.value.code == "lock.document"
+
+
+async def test_a_protocol_that_was_there_is_not_unknown(tmp_path: Path) -> None:
+    registry = with_echo()
+    await seen(registry, tmp_path)
+    leave_out(registry, kinds.Publish)
+    registry.now += 7200
+    assert (await refused_at(10, registry, tmp_path)).code == "memory.unknown"
+    await topic_stops(registry, tmp_path, "memory.unknown")
+
+
+async def test_a_grant_that_was_seen_is_the_one(tmp_path: Path) -> None:
+    registry = with_echo()
+    registry.add(kinds.Grant("alice.example", BOB.did), ALICE)
+    document, card = blob_of(b"# Guest\n"), registry.put(b'{"title":"Guest"}')
+    registry.put(b"# Guest\n")
+    registry.add(kinds.Publish(GUEST_URI, TOPIC, document, card, "negotiated"), BOB)
+    async with fetcher(registry, tmp_path) as agent:
+        await agent.candidates(TOPIC)
+    leave_out(registry, kinds.Grant)
+    leave_out(registry, kinds.Publish, -1)
+    for fact in (f"grant/alice.example/{BOB.did}", f"protocol/{GUEST_URI}"):
+        del registry.facts[fact]
+    registry.now += 1
+    registry.add(kinds.Grant("alice.example", BOB.did), ALICE)
+    registry.add(kinds.Publish(GUEST_URI, TOPIC, document, card, "negotiated"), BOB)
+    await topic_stops(registry, tmp_path, "memory.grant")
+
+
+async def test_parameters_that_were_announced_are_not_taken_back(tmp_path: Path) -> None:
+    registry = with_echo()
+    parameters = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Parameters))
+    registry.add(msgspec.structs.replace(parameters, horizon_epochs=parameters.horizon_epochs + 1), OPERATOR)
+    await seen(registry, tmp_path)
+    leave_out(registry, kinds.Parameters, -1)
+    await stops(registry, tmp_path, "memory.parameters")
+
+
+# Going back without a lie
+
+
+async def test_a_newer_handler_that_a_full_list_has_no_room_for_is_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """BOB's second handler falls out of ALICE's list as she attaches more; his first one is still in it."""
+    monkeypatch.setattr(completeness, "MAX_HANDLERS", 3)
+    registry = with_echo()
+    registry.attach(signer=BOB)
+    registry.attach(signer=BOB, release="2")
+    async with fetcher(registry, tmp_path, publishers=(BOB,)) as agent:
+        assert (await agent.fetch(uri_of())).package.version == "2"
+    registry.attach(release="3")
+    registry.left_out.add(indexes(registry, kinds.Handler, lambda made: made.author.text == BOB.did)[-1])
+    registry.now += 7200
+    failure = await refused_at(10, registry, tmp_path, publishers=(BOB,))
+    assert failure.code == "lock.older-handler" and "--accept-change" in failure.fix
+    async with fetcher(registry, tmp_path, publishers=(BOB,)) as agent:
+        assert (await agent.fetch(uri_of(), accept_change=True)).package.version == "1"
+
+
+async def test_a_lock_knows_the_newer_handler_on_another_machine(tmp_path: Path) -> None:
+    registry = with_echo()
+    registry.attach(release="2")
+    await seen(registry, tmp_path)
+    as_new_machine(tmp_path)
+    leave_out(registry, kinds.Handler, -1)
+    assert (await refused_at(10, registry, tmp_path)).code == "lock.older-handler"

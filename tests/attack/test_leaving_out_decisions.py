@@ -1,0 +1,116 @@
+"""A registry leaves a decision or a competitor out of its answers, or decides twice: an agent that saw the first stops."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fetching import fetcher, known_in
+from lying import (
+    indexes,
+    leave_out,
+    other_decision,
+    seen,
+    stops,
+    topic_stops,
+    voted,
+    with_leaf,
+)
+from simulated_registry import ALICE, BOB, TOPIC, SimulatedRegistry, uri_of, with_echo
+
+from treaty_client.verification.contradiction import LeftOut
+from treaty_client.verification.steps import VerificationFailed
+from treaty_consensus import kinds
+
+
+@pytest.fixture
+def decided() -> SimulatedRegistry:
+    """A log with one epoch closed in two topics, and a competitor."""
+    registry = with_echo()
+    registry.publish(signer=BOB)
+    voted(registry)
+    return registry
+
+
+async def test_another_decision_of_the_same_epoch_stops(decided: SimulatedRegistry, tmp_path: Path) -> None:
+    await seen(decided, tmp_path)
+    other_decision(decided)
+    failure = await topic_stops(decided, tmp_path, "memory.decision")
+    assert isinstance(failure, LeftOut) and failure.contradiction is not None and failure.contradiction.verify()
+    await stops(decided, tmp_path, "memory.decision")
+
+
+@pytest.mark.parametrize("lie", ["same epoch", "after the one before", "after none", "on an older log"])
+async def test_a_decision_that_does_not_follow_the_one_that_was_seen_stops(
+    decided: SimulatedRegistry, tmp_path: Path, lie: str
+) -> None:
+    voted(decided)
+    await seen(decided, tmp_path)
+    newest = [made for _, made in decided.statements() if isinstance(made.body, kinds.Decision) and made.body.topic == TOPIC][-1]
+    assert isinstance(newest.body, kinds.Decision) and newest.body.previous is not None
+    honest: dict[str, Any] = {"epoch": 2, "previous": newest.id, "input": kinds.Input(decided.size, decided.root().hex())}
+    changes: dict[str, dict[str, Any]] = {
+        "same epoch": {"epoch": 1},
+        "after the one before": {"previous": newest.body.previous},
+        "after none": {"previous": None},
+        "on an older log": {"input": newest.body.input},
+    }
+    index = other_decision(decided, TOPIC, **(honest | changes[lie]))
+    await topic_stops(decided, tmp_path, "memory.decision")
+    decided.left_out.add(index)
+    other_decision(decided, TOPIC, **honest | {"input": kinds.Input(decided.size, decided.root().hex())})
+    await seen(decided, tmp_path)
+
+
+async def test_an_older_decision_stops(decided: SimulatedRegistry, tmp_path: Path) -> None:
+    voted(decided)
+    await seen(decided, tmp_path)
+    for index in indexes(decided, kinds.Decision, lambda made: getattr(made.body, "epoch", 0) == 1):
+        decided.left_out.add(index)
+    await topic_stops(decided, tmp_path, "memory.decision")
+    await stops(decided, tmp_path, "memory.decision")
+
+
+@pytest.mark.parametrize("learned_by", ["protocol", "topic"])
+async def test_no_decision_where_there_was_one_stops(decided: SimulatedRegistry, tmp_path: Path, learned_by: str) -> None:
+    async with fetcher(decided, tmp_path) as agent:
+        await (agent.fetch(uri_of()) if learned_by == "protocol" else agent.topic(TOPIC))
+    leave_out(decided, kinds.Decision)
+    await topic_stops(decided, tmp_path, "memory.decision")
+    await stops(decided, tmp_path, "memory.decision")
+
+
+async def test_a_decision_is_not_replaced_by_way_of_an_answer_about_something_else(
+    decided: SimulatedRegistry, tmp_path: Path
+) -> None:
+    """A bundle may hold a decision of another topic, because it set the log's clock. It is no way to make an agent forget."""
+    body = kinds.Publish(uri_of("4.0"), "zzz", decided.put(b"# Zzz\n"), decided.put(b'{"title":"Zzz"}'), "negotiated")
+    decided.add(body, ALICE)
+    await seen(decided, tmp_path)
+    decided.left_out.add(other_decision(decided))
+    decided.tamper = with_leaf(decided, decided.size - 1)
+    before = known_in(tmp_path)
+    async with fetcher(decided, tmp_path) as agent:
+        with pytest.raises(VerificationFailed) as failure:
+            await agent.document(uri_of("4.0"))
+    assert (failure.value.step, failure.value.code) == (10, "memory.decision")
+    assert known_in(tmp_path) == before
+
+
+async def test_a_competitor_does_not_vanish_from_its_topic(tmp_path: Path) -> None:
+    registry = with_echo()
+    registry.publish(signer=BOB)
+    await seen(registry, tmp_path)
+    leave_out(registry, kinds.Publish, -1)
+    failure = await topic_stops(registry, tmp_path, "memory.topic")
+    assert uri_of(signer=BOB) in failure.message
+
+
+async def test_what_a_protocols_answer_showed_belongs_into_its_topic(tmp_path: Path) -> None:
+    registry = with_echo()
+    registry.publish(signer=BOB)
+    async with fetcher(registry, tmp_path) as agent:
+        await agent.document(uri_of(signer=BOB))
+    leave_out(registry, kinds.Publish, -1)
+    await topic_stops(registry, tmp_path, "memory.topic")

@@ -1,0 +1,167 @@
+"""What the registry puts into its bundles is what clients hold it to: an honest log may grow as it likes, and no client stops.
+
+The client's rule (`verification.completeness`) and the registry's queries are written twice, and meet here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import pytest
+from http_api import attach, publish, say
+from registries import TOPIC, Publication, Web, ballot, log, publication
+from signers import Signer
+
+from treaty_client.registries.memory import SeenLeaves
+from treaty_client.registries.trust import RegistryName, TrustedRegistry
+from treaty_client.verification import bundle as bundles
+from treaty_client.verification import completeness
+from treaty_client.verification.bundle import Bundle, parse_bundle
+from treaty_client.verification.completeness import Answer, left_out
+from treaty_client.verification.evidence import examine
+from treaty_client.verification.leaves import SeenLeaf
+from treaty_consensus import kinds
+from treaty_consensus.kinds import Decision, Handler, Publish
+from treaty_registry.catalogue import queries
+from treaty_registry.registry import Registry
+from treaty_registry.serving import bundles as serving
+
+PATH = "/protocols/alice.example/product-info/1.0.bundle"
+BY_TOPIC = f"/topics/{TOPIC}.bundle"
+
+
+class Reader:
+    """An agent that remembers all that it is shown, and says what a later answer lacks."""
+
+    def __init__(self, api: httpx.AsyncClient, registry: Registry, home: Path) -> None:
+        self._api, self._seen = api, SeenLeaves(home)
+        name = RegistryName(f"https://{registry.origin}", registry.log_key)
+        self._trusted, self.origin = TrustedRegistry(name, None), registry.origin
+
+    async def read(self, path: str) -> Bundle:
+        """Read a bundle, which lacks nothing, and remember it."""
+        bundle = parse_bundle((await self._api.get(path)).content)
+        evidence = examine(bundle, self._trusted, now=None, max_age=0)
+        answer = Answer(evidence, bundle.uri, bundle.topic)
+
+        def check(seen: list[SeenLeaf]) -> None:
+            assert [(leaf.index, leaf.statement.type) for leaf in left_out(answer, seen)] == []
+
+        leaves = [SeenLeaf(leaf.index, leaf.leaf, leaf.proof, bundle.checkpoint) for leaf in bundle.leaves]
+        self._seen.learn(self.origin, leaves, answer.subjects, check=check)
+        return bundle
+
+    async def lacks(self, path: str, *indexes: int) -> list[int]:
+        """What a bundle is found to lack when leaves are taken out of it."""
+        bundle = parse_bundle((await self._api.get(path)).content)
+        leaves = tuple(leaf for leaf in bundle.leaves if leaf.index not in indexes)
+        kept = Bundle(bundle.checkpoint, leaves, bundle.blobs, bundle.uri, bundle.topic)
+        answer = Answer(examine(kept, self._trusted, now=None, max_age=0), kept.uri, kept.topic)
+        return [leaf.index for leaf in left_out(answer, self._seen.about(self.origin, answer.subjects))]
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Lists that are full soon, on both sides."""
+    for module, name in (
+        (queries, "MAX_HANDLERS"),
+        (completeness, "MAX_HANDLERS"),
+        (serving, "MAX_TOPIC_PROTOCOLS"),
+        (completeness, "MAX_TOPIC_PROTOCOLS"),
+    ):
+        monkeypatch.setattr(module, name, 6)
+    return 6
+
+
+def of_kind(bundle: Bundle, kind: type[kinds.Body]) -> list[int]:
+    return [leaf.index for leaf in bundle.leaves if isinstance(SeenLeaf(leaf.index, leaf.leaf, (), b"").statement.body, kind)]
+
+
+def test_both_count_to_the_same_number() -> None:
+    assert (bundles.MAX_HANDLERS, bundles.MAX_TOPIC_PROTOCOLS) == (queries.MAX_HANDLERS, serving.MAX_TOPIC_PROTOCOLS)
+
+
+async def test_a_protocol_with_more_handlers_than_a_bundle_holds(
+    api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer, tmp_path: Path, few: int
+) -> None:
+    reader = Reader(api, registry, tmp_path)
+    made = publication(alice)
+    await publish(api, alice, made)
+    for release in range(3):
+        theirs = await attach(api, bob, made, f"9.{release}")
+        await reader.read(PATH)
+    assert isinstance(theirs.body, Handler)
+    await say(api, bob, kinds.Status(made.body.uri, "yanked", wheel=theirs.body.wheel.sha256))
+    for release in range(few + 2):
+        await attach(api, alice, made, str(release))
+        bundle = await reader.read(PATH)
+    handlers = of_kind(bundle, Handler)
+    assert len(handlers) == few
+    for index in handlers:
+        assert index in await reader.lacks(PATH, index)
+
+
+async def test_a_topic_with_more_protocols_than_a_bundle_holds(
+    api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer, tmp_path: Path, few: int
+) -> None:
+    reader = Reader(api, registry, tmp_path)
+    early = [publication(alice, f"early-{number}") for number in range(3)]
+    for made in early:
+        await publish(api, alice, made)
+    await publish(api, bob, publication(bob, "first"))
+    await say(api, alice, kinds.Status(early[1].body.uri, "deprecated"))
+    await reader.read(BY_TOPIC)
+    elected = early[0].body.document.sha256
+    for epoch in range(2):
+        for agent in (alice, bob):
+            await log(registry, ballot(registry, epoch, elected), agent)
+        await registry.decide()
+        for number in range(few):
+            await publish(api, bob, publication(bob, f"later-{epoch}-{number}"))
+            bundle = await reader.read(BY_TOPIC)
+    listed = of_kind(bundle, Publish)
+    assert len(listed) == few and len(of_kind(bundle, Decision)) == 1
+    for index in (*listed, *of_kind(bundle, Decision)):
+        assert index in await reader.lacks(BY_TOPIC, index)
+    await publish(api, alice, based_on(early[0], publication(alice, "change")))
+    await reader.read(BY_TOPIC)
+    await reader.read("/protocols/alice.example/change/1.0.bundle")
+
+
+async def test_everything_else_that_may_happen(
+    api: httpx.AsyncClient, registry: Registry, web: Web, alice: Signer, bob: Signer, tmp_path: Path
+) -> None:
+    reader = Reader(api, registry, tmp_path)
+    made = publication(alice)
+    await publish(api, alice, made)
+
+    async def both() -> None:
+        await reader.read(PATH)
+        await reader.read(BY_TOPIC)
+
+    await both()
+    await say(api, alice, kinds.Grant("alice.example", bob.did))
+    await say(api, alice, kinds.Grant("alice.example", alice.did))
+    await publish(api, bob, publication(alice, "guest"))
+    await both()
+    first = await attach(api, alice, made)
+    assert isinstance(first.body, Handler)
+    for state in ("deprecated", "yanked", "active"):
+        await say(api, alice, kinds.Status(made.body.uri, state))
+        await say(api, alice, kinds.Status(made.body.uri, state, wheel=first.body.wheel.sha256))
+        await both()
+    renamed = Signer(alice.did, f"{alice.did}#key-2", alice.private_key)  # the same key, so the same tenure
+    web.serve(renamed)
+    await attach(api, renamed, made, "2")
+    await both()
+    for seq in range(2):
+        await log(registry, ballot(registry, seq, made.body.document.sha256), renamed)
+        await registry.decide()
+        await both()
+
+
+def based_on(base: Publication, made: Publication) -> Publication:
+    pinned = kinds.Base(base.body.uri, base.body.document.sha256)
+    body = kinds.Publish(made.body.uri, made.body.topic, made.body.document, made.body.card, "negotiated", base=pinned)
+    return Publication(body, made.document, made.card)

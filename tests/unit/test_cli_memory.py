@@ -1,0 +1,90 @@
+"""`treaty trust explain` and `forget`: what registries proved, and where they contradict themselves, for people and machines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fetching import fetcher, known_in, refused_at
+from simulated_registry import ALICE, NAME, TOPIC, uri_of, with_echo
+
+from treaty_client.cli import main
+from treaty_consensus import kinds
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> Path:
+    """A home that a registry has told two documents for one version, and then left a handler out."""
+    registry = with_echo()
+    registry.attach(release="2")
+    async with fetcher(registry, tmp_path) as agent:
+        await agent.fetch(uri_of())
+        await agent.topic(TOPIC)
+    publishes, handlers = (
+        [index for index, made in registry.statements() if isinstance(made.body, kind)] for kind in (kinds.Publish, kinds.Handler)
+    )
+    registry.left_out = {handlers[-1]}
+    registry.now += 7200
+    await refused_at(10, registry, tmp_path)
+    registry.left_out = {*publishes, *handlers}
+    del registry.facts[f"protocol/{uri_of()}"]
+    registry.publish(document=b"# Another\n")
+    await refused_at(10, registry, tmp_path)
+    return tmp_path
+
+
+def said(capsys: pytest.CaptureFixture[str], home: Path, *arguments: str) -> dict[str, Any]:
+    main(["trust", *arguments, "--home", str(home), "--json"])
+    value: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return value
+
+
+def refused(capsys: pytest.CaptureFixture[str], home: Path, *arguments: str) -> str:
+    with pytest.raises(SystemExit) as end:
+        said(capsys, home, *arguments)
+    assert end.value.code == 1
+    return str(json.loads(capsys.readouterr().out)["error"]["code"])
+
+
+def test_what_was_proved_of_a_protocol_and_what_contradicts_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (found,) = said(capsys, home, "explain", uri_of())["registries"]
+    assert found["origin"] == NAME.origin
+    assert [leaf["type"] for leaf in found["leaves"]] == ["publish", "handler", "handler"]
+    assert all(leaf["proof"] and leaf["checkpoint"].startswith(NAME.origin) for leaf in found["leaves"])
+    by_code = {each["code"]: each for each in found["contradictions"]}
+    assert set(by_code) == {"memory.handler", "memory.publish"}
+    assert (by_code["memory.handler"]["excludes"], by_code["memory.publish"]["excludes"]) == (False, True)
+    (theirs,) = [leaf for leaf in by_code["memory.publish"]["shown"] if leaf["type"] == "publish"]
+    assert theirs["index"] not in [leaf["index"] for leaf in found["leaves"]]
+    assert all(Path(each["file"]).is_file() for each in by_code.values())
+    main(["trust", "explain", uri_of(), "--home", str(home)])
+    printed = capsys.readouterr().out
+    assert "proved what excludes itself" in printed and "left out what it had proved" in printed
+    assert f"{ALICE.did} publishes {uri_of()}" in printed
+
+
+def test_a_topic_and_a_did_are_explained_too(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (topic,) = said(capsys, home, "explain", TOPIC)["registries"]
+    assert [leaf["type"] for leaf in topic["leaves"]] == ["publish"]
+    (did,) = said(capsys, home, "explain", ALICE.did, "--registry", NAME.origin)["registries"]
+    assert [leaf["type"] for leaf in did["leaves"]] == ["identity"] and ALICE.did in did["leaves"][0]["said"]
+
+
+def test_a_file_that_proves_nothing_is_not_shown(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in (home / "evidence").iterdir():
+        path.write_bytes(path.read_bytes().replace(b'"index":', b'"index":1'))
+    (found,) = said(capsys, home, "explain", uri_of())["registries"]
+    assert found["contradictions"] == []
+
+
+def test_only_who_says_so_twice_forgets(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = known_in(home)
+    assert refused(capsys, home, "forget", uri_of()) == "memory.unconfirmed"
+    assert refused(capsys, home, "forget", "No Subject", "--yes") == "memory.subject"
+    assert refused(capsys, home, "explain", "did:wba:nobody.example") == "memory.nothing"
+    assert known_in(home) == before
+    assert said(capsys, home, "forget", uri_of(), "--yes")["forgotten"] == 2, "its publication belongs to the topic, too"
+    (found,) = said(capsys, home, "explain", uri_of())["registries"]
+    assert found["leaves"] == [] and len(found["contradictions"]) == 2

@@ -1,0 +1,222 @@
+"""The memory of what registries have proved: what it keeps, what falls out of it, and several processes at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from signers import ORIGIN, Signer, domain_signer, identity_body, key_signer, signed
+
+from treaty_client.registries.memory import SeenLeaves
+from treaty_client.verification.leaves import SeenLeaf
+from treaty_consensus import kinds
+from treaty_consensus.errors import Malformed, Untrusted
+
+ALICE, OPERATOR = domain_signer("alice.example"), key_signer("operator")
+URI = f"https://{ORIGIN}/protocols/alice.example/echo/1.0"
+BLOB = kinds.Blob("0" * 64, 1)
+
+
+def leaf(index: int, body: kinds.Body, signer: Signer = ALICE, note: bytes = b"a checkpoint") -> SeenLeaf:
+    return SeenLeaf(index, signed(body, signer, issued=index).leaf, (b"\1" * 32, b"\2" * 32), note)
+
+
+def publish(index: int, uri: str = URI, topic: str = "demo/echo") -> SeenLeaf:
+    return leaf(index, kinds.Publish(uri, topic, BLOB, BLOB, "negotiated"))
+
+
+def identity(index: int, name: str) -> SeenLeaf:
+    return leaf(index, identity_body(domain_signer(name)), OPERATOR)
+
+
+def accept(seen: list[SeenLeaf]) -> None:
+    """Every answer goes."""
+
+
+def learn(memory: SeenLeaves, *leaves: SeenLeaf, keep: Callable[[], set[str]] = set) -> bool:
+    return memory.learn(ORIGIN, leaves, (), check=accept, keep=keep)
+
+
+def test_what_was_learned_is_found_under_its_names_also_by_another_process(tmp_path: Path) -> None:
+    memory = SeenLeaves(tmp_path)
+    assert memory.about(ORIGIN, {f"protocol/{URI}"}) == [] and not list(tmp_path.iterdir()), "reading makes nothing"
+    leaves = [publish(5), leaf(7, kinds.Status(URI, "deprecated")), identity(3, "alice.example")]
+    assert learn(memory, *leaves) and not learn(memory, *leaves)
+    other = SeenLeaves(tmp_path)
+    assert other.about(ORIGIN, {f"protocol/{URI}"}) == leaves[:2]
+    assert other.about(ORIGIN, {"topic/demo/echo"}) == leaves[:1]
+    assert other.about(ORIGIN, {"identity/did:wba:alice.example", "parameters"}) == leaves[2:]
+    assert other.about("other.example", {f"protocol/{URI}"}) == []
+    assert stat.S_IMODE((tmp_path / "seen.db").stat().st_mode) == 0o600
+
+
+def test_a_newer_statement_takes_the_place_of_an_older_one_and_never_the_other_way(tmp_path: Path) -> None:
+    memory = SeenLeaves(tmp_path)
+    old, new = leaf(7, kinds.Status(URI, "revoked")), leaf(9, kinds.Status(URI, "active"), note=b"another checkpoint")
+    other_author = leaf(8, kinds.Status(URI, "yanked", wheel="1" * 64), domain_signer("bob.example"))
+    learn(memory, old, other_author)
+    learn(memory, new)
+    assert not learn(memory, old)
+    assert memory.about(ORIGIN, {f"protocol/{URI}"}) == [other_author, new]
+
+
+def test_a_checkpoint_goes_with_its_last_leaf(tmp_path: Path) -> None:
+    memory = SeenLeaves(tmp_path)
+    for index in range(5, 50):
+        learn(memory, leaf(index, kinds.Status(URI, "active"), note=b"checkpoint %d" % index))
+    with closing(sqlite3.connect(tmp_path / "seen.db")) as database:
+        assert database.execute("select count(*) from checkpoints").fetchone() == (1,)
+
+
+def test_what_the_check_refuses_is_not_learned(tmp_path: Path) -> None:
+    memory = SeenLeaves(tmp_path)
+    learn(memory, publish(5))
+    version = memory.version()
+
+    def refuse(seen: list[SeenLeaf]) -> None:
+        assert seen == [publish(5)]
+        raise Untrusted("memory.status", "No.")
+
+    with pytest.raises(Untrusted):
+        memory.learn(ORIGIN, [leaf(7, kinds.Status(URI, "active"))], {f"protocol/{URI}"}, check=refuse)
+    assert memory.about(ORIGIN, {f"protocol/{URI}"}) == [publish(5)] and memory.version() == version
+
+
+def test_what_another_process_learns_between_is_checked_too(tmp_path: Path) -> None:
+    memory, other = SeenLeaves(tmp_path), SeenLeaves(tmp_path)
+    told: list[int] = []
+
+    def check(seen: list[SeenLeaf]) -> None:
+        told.append(len(seen))
+        if len(told) == 1:
+            learn(other, leaf(9, kinds.Status(URI, "revoked")))
+
+    memory.learn(ORIGIN, [publish(5)], {f"protocol/{URI}"}, check=check)
+    assert told == [0, 1]
+
+
+def test_the_version_tells_that_anything_changed(tmp_path: Path) -> None:
+    memory, other = SeenLeaves(tmp_path), SeenLeaves(tmp_path)
+    versions = [memory.version()]
+    learn(other, publish(5))
+    versions.append(memory.version())
+    assert memory.version() == versions[-1]
+    learn(memory, identity(3, "alice.example"))
+    versions.append(memory.version())
+    other.forget(ORIGIN, f"protocol/{URI}")
+    versions.append(memory.version())
+    memory.close()
+    versions.append(memory.version())
+    assert len(set(versions)) == len(versions)
+
+
+def test_what_was_learned_first_falls_out_first_but_for_what_is_to_be_kept(tmp_path: Path) -> None:
+    memory = SeenLeaves(tmp_path, max_leaves=40)
+    for index in range(10, 110):
+        learn(memory, identity(index, f"d{index}.example"), keep=lambda: {"identity/did:wba:d10.example"})
+        (newest,) = memory.about(ORIGIN, {f"identity/did:wba:d{index}.example"})
+        assert newest.index == index
+    left = [i for i in range(10, 110) if memory.about(ORIGIN, {f"identity/did:wba:d{i}.example"})]
+    assert left[0] == 10 and left[1:] == list(range(left[1], 110)) and 20 <= len(left) <= 40
+
+
+def test_what_is_kept_is_bounded_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A protocol that is run may get handlers without end; its publication and what came last stay."""
+    monkeypatch.setattr("treaty_client.registries.memory.MAX_KEPT", 8)
+    memory, subject = SeenLeaves(tmp_path, max_leaves=16), f"protocol/{URI}"
+    learn(memory, publish(5))
+    for index in range(10, 60):
+        wheel = kinds.Blob(f"{index:064}", 1)
+        learn(memory, leaf(index, kinds.Handler(URI, "0" * 64, "x.whl", wheel, "x:y", BLOB)), keep=lambda: {subject})
+    indexes = [found.index for found in memory.about(ORIGIN, {subject})]
+    assert indexes[0] == 5 and indexes[-8:] == list(range(52, 60)) and len(indexes) <= 17
+
+
+def test_a_reader_does_not_wait_for_a_process_that_writes(tmp_path: Path) -> None:
+    memory = SeenLeaves(tmp_path)
+    learn(memory, publish(5))
+
+    def check(seen: list[SeenLeaf]) -> None:
+        assert memory.about(ORIGIN, {f"protocol/{URI}"}) == [publish(5)] and memory.version()
+
+    assert memory.learn(ORIGIN, [leaf(7, kinds.Status(URI, "active"))], (), check=check)
+
+
+def test_bytes_are_bounded_too_and_one_registry_costs_another_nothing(tmp_path: Path) -> None:
+    memory = SeenLeaves(tmp_path, max_bytes=64 * 1024)
+    memory.learn("other.example", [publish(5)], (), check=accept, keep=set)
+    for index in range(10, 300):
+        learn(memory, identity(index, f"d{index}.example"))
+    with closing(sqlite3.connect(tmp_path / "seen.db")) as database:
+        (size,) = database.execute("select sum(length(leaf) + length(proof)) from leaves where origin = ?", (ORIGIN,)).fetchone()
+    assert 16 * 1024 < size <= 64 * 1024
+    assert memory.about("other.example", {f"protocol/{URI}"}) == [publish(5)]
+
+
+def test_one_subject_can_be_forgotten(tmp_path: Path) -> None:
+    memory = SeenLeaves(tmp_path)
+    learn(memory, publish(5), leaf(7, kinds.Status(URI, "active")), identity(3, "alice.example"))
+    assert memory.forget(ORIGIN, f"protocol/{URI}") == 1, "the topic still needs the publish"
+    assert memory.about(ORIGIN, {f"protocol/{URI}"}) == []
+    assert memory.about(ORIGIN, {"topic/demo/echo"}) == [publish(5)]
+    assert memory.forget(ORIGIN) == 2 and memory.forget("other.example") == 0
+
+
+@pytest.mark.parametrize("data", [b"not a database" * 100, b"SQLite format 3\0" + b"\xff" * 4096])
+def test_a_damaged_file_is_said_to_be_so(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "seen.db").write_bytes(data)
+    memory = SeenLeaves(tmp_path)
+    for attempt in (lambda: memory.about(ORIGIN, {"parameters"}), memory.version, lambda: learn(memory, publish(5))):
+        with pytest.raises(Malformed) as failure:
+            attempt()
+        assert failure.value.code == "memory.file"
+    assert (tmp_path / "seen.db").read_bytes() == data
+
+
+def test_a_file_of_another_version_is_left_alone(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "seen.db")) as database:
+        database.execute("pragma user_version = 2")
+    with pytest.raises(Malformed, match="another version"):
+        SeenLeaves(tmp_path).about(ORIGIN, {"parameters"})
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from test_client_memory import SeenLeaves, identity, learn
+memory, first = SeenLeaves(Path({home!r})), int(sys.argv[1])
+for number in range(first, first + 40):
+    learn(memory, identity(number, f"d{{number}}.example"))
+    print(number, flush=True)
+"""
+
+
+def writer(home: Path, first: int) -> subprocess.Popen[str]:
+    folder = Path(__file__).parent
+    script = _WRITER.format(tests=str(folder), home=str(home))
+    path = os.pathsep.join([str(folder.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.Popen(
+        [sys.executable, "-c", script, str(first)], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
+    )
+
+
+def test_two_processes_learn_at_once_and_one_that_is_killed_loses_nothing_it_had_learned(tmp_path: Path) -> None:
+    one, other = writer(tmp_path, 100), writer(tmp_path, 200)
+    assert one.stdout is not None and other.stdout is not None
+    told = [int(one.stdout.readline()) for _ in range(10)]
+    one.send_signal(signal.SIGKILL)
+    told += [int(line) for line in one.stdout.read().split()]
+    told += [int(line) for line in other.stdout.read().split()]
+    assert (one.wait(), other.wait()) == (-signal.SIGKILL, 0)
+    memory = SeenLeaves(tmp_path)
+    assert all(memory.about(ORIGIN, {f"identity/did:wba:d{number}.example"}) for number in told) and len(told) >= 50
+    assert learn(memory, identity(300, "d300.example"))
