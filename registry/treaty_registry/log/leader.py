@@ -33,7 +33,7 @@ from .clock import LogClock, SignedTime
 from .entry import Entry
 from .fence import Fence, behind
 
-_PATIENCE = 8.0
+_PATIENCE = 5.0
 _PER_ENTRY = 0.01
 
 

@@ -88,7 +88,7 @@ async def open_pool(url: str) -> AsyncIterator[Pool]:
     """A pool of connections for reading. Prepared statements stay prepared. Raises `Unavailable`."""
     pool = Pool(
         url,
-        min_size=1,
+        min_size=0,  # otherwise it keeps trying to connect, and says so, for as long as PostgreSQL is away
         max_size=8,
         max_queries=50_000,
         max_inactive_connection_lifetime=300,
