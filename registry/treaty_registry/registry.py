@@ -217,6 +217,11 @@ class Registry:
         assert self._leader.head is not None, "open released one"
         return self._leader.head
 
+    @property
+    def failing_witnesses(self) -> Mapping[str, str]:
+        """The witnesses that do not cosign at the moment, by name, each with the code of the reason."""
+        return self._witnesses.failing
+
     async def check_ready(self) -> None:
         """Raises `Unavailable` with the reason when this process does not take writes now. Takes about a second at most."""
         await self._readiness.check()

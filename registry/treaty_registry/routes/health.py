@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import msgspec
 from litestar import Response, get
 from litestar.di import NamedDependency
@@ -11,10 +14,11 @@ from ..serving.views import Views
 from .documentation import answers
 
 
-class Health(msgspec.Struct, frozen=True):
-    """`live`, or `ready` to take writes."""
+class Health(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`live`, or `ready` to take writes. `witnesses`: those that do not cosign at the moment, with the code of the reason."""
 
     status: str
+    witnesses: Mapping[str, str] = {}
 
 
 @get("/health/live", summary="The process answers", responses=answers(Health, "Live."))
@@ -28,8 +32,8 @@ async def ready(views: NamedDependency[Views]) -> Response[Health]:
     """This process leads the log, its checkpoint is fresh, PostgreSQL answers, there is room on the disks and the clock is right.
     If not, the problem says which. Answered within about a second, whatever is out of order."""
     await views.registry.check_ready()
-    return _health("ready")
+    return _health("ready", views.registry.failing_witnesses)
 
 
-def _health(status: str) -> Response[Health]:
-    return Response(Health(status), media_type=JSON, headers={"Cache-Control": NO_STORE})
+def _health(status: str, witnesses: Mapping[str, str] = MappingProxyType({})) -> Response[Health]:
+    return Response(Health(status, dict(witnesses)), media_type=JSON, headers={"Cache-Control": NO_STORE})
