@@ -10,13 +10,16 @@ import asyncio
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import asyncpg
 import httpx
+import pytest
+import pytest_asyncio
 from registries import TOPIC
 from registry_process import Server, empty
 from signers import NOW, key_signer
@@ -25,6 +28,8 @@ from treaty_consensus import kinds
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.proof import Receipt
 from treaty_registry.storage.embedded import embedded_postgres
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROMPT = 20.0
 """Seconds that no answer may take. Without bounds of its own a request waits for as long as PostgreSQL stands still."""
@@ -79,6 +84,11 @@ class Client:
         self.acknowledged: list[tuple[bytes, bytes]] = []
         self._numbers = 0
 
+    @property
+    def log(self) -> str:
+        """What the server has logged so far."""
+        return (self.server.data.parent / f"{self.server.data.name}.log").read_text()
+
     async def vote(self) -> httpx.Response:
         self._numbers += 1
         seen = (await self.http.get("/checkpoint")).text
@@ -113,101 +123,104 @@ class Client:
             assert (await self.http.get(path, timeout=HEALTH)).status_code == 200
 
 
-@asynccontextmanager
-async def serving(data: Path) -> AsyncIterator[Client]:
-    async with empty(data / "registry") as server:
-        await server.start()
-        assert await server.ready()
-        client = Client(server)
-        try:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client() -> AsyncIterator[Client]:
+    """Of one registry for all: whatever happens to its PostgreSQL, it is as good as new afterwards."""
+    with tempfile.TemporaryDirectory(prefix="treaty-") as folder:
+        async with empty(Path(folder) / "registry") as server:
+            await server.start()
+            assert await server.ready()
+            client = Client(server)
             assert (await client.vote()).status_code == 201
             yield client
-        finally:
             await client.http.aclose()
 
 
-async def test_a_killed_server_is_started_again_and_again(data: Path) -> None:
-    async with serving(data) as client:
-        registry = client.server.data
-        for pids in (
-            lambda: processes(registry)[:1],
-            lambda: processes(registry),
-            lambda: reversed(processes(registry)),
-        ):
-            for pid in pids():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            assert (await client.ready()).status_code == 503
-            assert (await client.vote()).status_code in (503, 201)  # it may be back already
-            await client.recovered()
-        # A child that is suspended does not notice, and keeps another server from starting.
-        child = processes(registry)[-1]
-        os.kill(child, signal.SIGSTOP)
+async def test_a_killed_server_is_started_again_and_again(client: Client) -> None:
+    registry = client.server.data
+    for pids in (processes(registry)[:1], processes(registry), processes(registry)[::-1]):
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        assert (await client.vote()).status_code in (503, 201)  # it may be back already
+        await client.recovered()
+    # A child that is suspended does not notice, and keeps another server from starting.
+    child = processes(registry)[-1]
+    os.kill(child, signal.SIGSTOP)
+    os.kill(postmaster(registry), signal.SIGKILL)
+    await client.recovered()
+    assert child not in processes(registry)
+    # Killed as soon as it is there.
+    for _ in range(2):
+        before = postmaster(registry)
+        os.kill(before, signal.SIGKILL)
+        async with asyncio.timeout(30):
+            while postmaster(registry) in (0, before):  # noqa: ASYNC110 (another process)
+                await asyncio.sleep(0.002)
         os.kill(postmaster(registry), signal.SIGKILL)
-        await client.recovered()
-        assert child not in processes(registry)
-        # Killed as soon as it is there.
-        for _ in range(2):
-            before = postmaster(registry)
-            os.kill(before, signal.SIGKILL)
-            async with asyncio.timeout(30):
-                while postmaster(registry) in (0, before):  # noqa: ASYNC110 (another process)
-                    await asyncio.sleep(0.002)
-            os.kill(postmaster(registry), signal.SIGKILL)
-        await client.recovered()
-        assert await client.server.stop() == 0
-        assert not processes(registry)
+    await client.recovered()
 
 
-async def test_a_lock_file_that_names_a_stranger_keeps_no_server_from_starting(data: Path) -> None:
-    async with serving(data) as client:
-        path = client.server.data / "postgres" / "postmaster.pid"
+async def test_one_that_cannot_be_started_is_tried_again_until_it_can(client: Client) -> None:
+    folder = client.server.data / "postgres"
+    settings, right = folder / "postgresql.conf", (folder / "postgresql.conf").read_text()
+    settings.write_text(f"{right}\nnonsense = 1\n")
+    try:
         os.kill(postmaster(client.server.data), signal.SIGKILL)
-        lines = path.read_text().split("\n")
-        path.write_text("\n".join([str(os.getpid()), *lines[1:]]))
+        await client.unavailable()
+        async with asyncio.timeout(30):
+            while "does not start" not in client.log:  # noqa: ASYNC110 (another process)
+                await asyncio.sleep(0.05)
+        await client.unavailable()
+        # Nor does a lock file that names a process of somebody else keep it from starting.
+        lines = (folder / "postmaster.pid").read_text().split("\n")
+        (folder / "postmaster.pid").write_text("\n".join([str(os.getpid()), *lines[1:]]))
+    finally:
+        settings.write_text(right)
+    await client.recovered()
+    assert "was started again" in client.log
+
+
+async def test_connections_that_are_cut_are_made_again(client: Client) -> None:
+    for _ in range(3):
+        for pid in processes(client.server.data):
+            if "postgres postgres [local]" in title(pid):
+                os.kill(pid, signal.SIGTERM)  # as pg_terminate_backend does
         await client.recovered()
 
 
-async def test_connections_that_are_cut_are_made_again(data: Path) -> None:
-    async with serving(data) as client:
-        for _ in range(3):
-            for pid in processes(client.server.data):
-                if "postgres postgres [local]" in title(pid):
-                    os.kill(pid, signal.SIGTERM)  # as pg_terminate_backend does
-            await client.recovered()
+async def test_while_it_is_suspended_nothing_waits_for_long(client: Client) -> None:
+    await client.recovered()
+    with suspended(client.server.data):
+        began = time.monotonic()
+        assert (await client.ready()).status_code == 503
+        assert time.monotonic() - began < HEALTH
+        many = (client.http.get(f"/protocols?q={n}") for n in range(60))
+        answers = await asyncio.gather(*many, client.unavailable())
+        assert {answer.status_code for answer in answers if answer is not None} == {503}
+    await client.recovered()
 
 
-async def test_while_it_is_suspended_nothing_waits_for_long(data: Path) -> None:
-    async with serving(data) as client:
-        with suspended(client.server.data):
-            began = time.monotonic()
-            assert (await client.ready()).status_code == 503
-            assert time.monotonic() - began < HEALTH
-            await client.unavailable()
-            many = await asyncio.gather(*(client.http.get(f"/protocols?q={n}") for n in range(60)))
-            assert {answer.status_code for answer in many} == {503}
-            await client.unavailable()
-        await client.recovered()
-
-
-async def test_a_stop_waits_neither_for_a_suspended_server_nor_for_a_dead_one(data: Path) -> None:
-    async with serving(data) as client:
-        registry = client.server.data
-        with suspended(registry):
-            asking = [asyncio.create_task(client.vote()) for _ in range(3)]
-            await asyncio.sleep(0.2)
-            began = time.monotonic()
-            assert await client.server.stop() == 0
-            assert time.monotonic() - began < PROMPT
-            await asyncio.gather(*asking, return_exceptions=True)
-        await client.server.start()
-        assert await client.server.ready()
-        assert (await client.vote()).status_code == 201
-        os.kill(postmaster(registry), signal.SIGKILL)
+async def test_a_stop_waits_neither_for_a_suspended_server_nor_for_a_dead_one(client: Client) -> None:
+    registry = client.server.data
+    with suspended(registry):
+        asking = [asyncio.create_task(client.vote()) for _ in range(3)]
+        await asyncio.sleep(0.2)
         began = time.monotonic()
         assert await client.server.stop() == 0
         assert time.monotonic() - began < PROMPT
-        assert not processes(registry)
+        await asyncio.gather(*asking, return_exceptions=True)
+    await client.server.start()
+    assert await client.server.ready()
+    await client.recovered()
+    os.kill(postmaster(registry), signal.SIGKILL)
+    began = time.monotonic()
+    assert await client.server.stop() == 0
+    assert time.monotonic() - began < PROMPT
+    assert not processes(registry)
+    await client.server.start()
+    assert await client.server.ready()
+    await client.recovered()
 
 
 HOLD = """
@@ -249,19 +262,3 @@ async def test_of_several_that_use_it_one_starts_it_again(data: Path) -> None:
         await others[1].wait()
         assert processes(data), "this one still uses it"
     assert not processes(data)
-
-
-async def test_one_that_cannot_be_started_is_tried_again_until_it_can(data: Path) -> None:
-    async with serving(data) as client:
-        settings = client.server.data / "postgres" / "postgresql.conf"
-        right = settings.read_text()
-        settings.write_text(f"{right}\nnonsense = 1\n")
-        os.kill(postmaster(client.server.data), signal.SIGKILL)
-        try:
-            await asyncio.sleep(2)
-            await client.unavailable()
-        finally:
-            settings.write_text(right)
-        await client.recovered()
-        log = (client.server.data.parent / f"{client.server.data.name}.log").read_text()
-        assert "does not start" in log and "was started again" in log
