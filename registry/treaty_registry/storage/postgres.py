@@ -26,6 +26,10 @@ from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Refused, Unavailable, Untrusted
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+if TYPE_CHECKING:
+    _Pool = asyncpg.Pool[asyncpg.Record]
+else:
+    _Pool = asyncpg.Pool  # generic in its stubs alone
 AnyConnection: TypeAlias = "Connection | PoolConnectionProxy[asyncpg.Record]"
 """A connection of one's own, or one that a pool lends."""
 
@@ -63,11 +67,15 @@ _CLOSING = 3.0
 _SETTINGS = {"application_name": "treaty-registry", "jit": "off"}  # compiling costs more than any query here takes
 
 
-class Pool(asyncpg.Pool[asyncpg.Record] if TYPE_CHECKING else asyncpg.Pool):  # type: ignore[misc]  # generic in its stubs alone
+class Pool(_Pool):
     """Connections for reading, lent for a bounded time. Made by `open_pool`."""
 
     @asynccontextmanager
-    async def acquire(self, *, timeout: float = _WAIT) -> AsyncIterator[PoolConnectionProxy[asyncpg.Record]]:  # type: ignore[override]  # noqa: ASYNC109 (asyncpg's name)
+    async def acquire(  # type: ignore[override]  # a context manager alone; asyncpg's can be awaited as well
+        self,
+        *,
+        timeout: float = _WAIT,  # noqa: ASYNC109 (asyncpg's name)
+    ) -> AsyncIterator[PoolConnectionProxy[asyncpg.Record]]:
         """Lend a connection until the block ends, `_LENT` seconds at most; then what it is doing fails.
 
         Raises `Unavailable` (`registry.database`) when there is none within `timeout` seconds.
@@ -80,7 +88,8 @@ class Pool(asyncpg.Pool[asyncpg.Record] if TYPE_CHECKING else asyncpg.Pool):  # 
             with deadline(connection, _LENT):
                 yield connection
         finally:
-            await self.release(connection, timeout=_WAIT)
+            with suppress(TimeoutError):  # it could not be reset in time, and was dropped
+                await self.release(connection, timeout=_WAIT)
 
 
 @asynccontextmanager
