@@ -27,7 +27,7 @@ from treaty_client.network.hosts import Network
 from treaty_consensus.errors import NotFound, TreatyError, Unavailable
 from treaty_consensus.log.note import VerifierKey
 
-from .console import complain, show
+from .console import LogLines, complain, show
 from .listening import Listening
 from .log.fence import read_fence
 from .networks import TrustedProxies
@@ -297,6 +297,13 @@ def witness(
 
 
 @app.command
+def accept_clock(*, options: Options = Options()) -> None:
+    """Let the running registry sign again after its clock has leapt ahead. First make sure that the clock is right."""
+    now = run(ask(options.settings.control, "accept-clock"))
+    options.show({"now": now}, f"[green]✓[/] The registry takes it to be {escape(str(now))}.")
+
+
+@app.command
 def rebuild(*, options: Options = Options()) -> None:
     """Derive facts, tiles and catalogue from the log again, put right what differs, and say so."""
 
@@ -339,7 +346,7 @@ def log_to_stderr() -> None:
             structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: LogLines(),
         cache_logger_on_first_use=True,
     )
 
@@ -405,7 +412,7 @@ async def _rebuild_alone(settings: Settings) -> maintenance.Rebuilt:
     blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
     async with running_database(settings) as url, connect(url) as reader:
         await migrate_database(reader)
-        writer = await lead(url, patience=1, timeout=None)
+        writer = await lead(url, patience=1)
         try:
             return await maintenance.rebuild(writer, reader, blobs)
         finally:

@@ -6,6 +6,9 @@ The same manners as the agent's command line, without importing it and all that 
 from __future__ import annotations
 
 import json
+import os
+import sys
+from contextlib import suppress
 from typing import Any
 
 from rich.console import Console
@@ -34,3 +37,15 @@ def complain(error: TreatyError, *, as_json: bool) -> None:
     console.print(f"[bold red]✗[/] {escape(error.message)}  [dim]{escape(error.code)}[/]")
     if error.fix:
         console.print(f"  [bold]→[/] {escape(error.fix)}")
+
+
+class LogLines:
+    """Where the lines of a server's log go: standard error, unbuffered. A line that cannot be written is dropped: a full disk or
+    a closed pipe must not end the work that has something to say about it."""
+
+    def msg(self, line: str) -> None:
+        """Write one line."""
+        with suppress(OSError, ValueError):  # ValueError: standard error is closed
+            os.write(sys.stderr.fileno(), f"{line}\n".encode(errors="backslashreplace"))
+
+    debug = info = warning = error = critical = exception = msg

@@ -81,7 +81,8 @@ class Listening:
         with ConnectionGuard(self.port, limits):
             if await self._takes_connections(serving):
                 ready()
-            await serving
+            with suppress(TimeoutError):  # requests that took longer than `_LAST_REQUESTS` are given up
+                await serving
 
     async def _takes_connections(self, serving: asyncio.Task[None]) -> bool:
         """Wait until the server takes connections; False when it ended instead."""

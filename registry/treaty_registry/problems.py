@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
-import asyncpg
 import msgspec
 import structlog
 from litestar.exceptions import HTTPException, ValidationException
@@ -34,6 +33,8 @@ from treaty_consensus.errors import (
     Unavailable,
     Untrusted,
 )
+
+from .storage.postgres import database_silent, is_outage
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -61,7 +62,6 @@ _STATUSES: Mapping[int, tuple[str, str]] = {
     431: ("http.headers-too-large", "The headers of the request are larger than a registry reads."),
     500: ("http.internal", "The registry failed to answer; the fault is on its side and was recorded."),
 }
-_DATABASE_DOWN = (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.CannotConnectNowError, ConnectionError)
 _log = structlog.get_logger(__name__)
 
 
@@ -100,9 +100,9 @@ class Problem:
 
 def problem_of(error: Exception) -> Problem:
     """The problem that says what `error` may say to a stranger. Logs an error that nobody raised on purpose."""
-    if isinstance(error, _DATABASE_DOWN) and not isinstance(error, ValueError):  # which asyncpg raises for a wrong argument
+    if is_outage(error):
         _log.warning("database unavailable", error=repr(error))
-        error = Unavailable("registry.database", "The registry's database does not answer.", fix="Try again in a few seconds.")
+        error = database_silent()
     if isinstance(error, TreatyError):
         return _of_treaty(error)
     if isinstance(error, HTTPException) and error.status_code < 500:

@@ -14,7 +14,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TypeAlias
 
 import structlog
@@ -26,7 +26,7 @@ from treaty_consensus import canonical
 from treaty_consensus.did import Did, parse_did
 from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.election.principals import SuffixList
-from treaty_consensus.errors import NotFound, TreatyError, Unauthorized
+from treaty_consensus.errors import NotFound, TreatyError, Unauthorized, Unavailable
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.sigstore_leaf import parse_sigstore_leaf
 from treaty_consensus.statement import Verified
@@ -44,6 +44,7 @@ from .admission.uploads import Uploads
 from .admission.verifier import Verifier
 from .keys import Operator, Testimony, create_operator, load_operator
 from .log.checkpoints import RENEWAL, CheckpointSigner, Head
+from .log.clock import Clock, LogClock, ReadUptime, machine_clock, machine_uptime
 from .log.entry import Logged
 from .log.fence import Fence, create_fence
 from .log.gossip import Gossip
@@ -55,12 +56,14 @@ from .operator.decisions import Decided, Decisions
 from .operator.maintenance import Rebuilt, rebuild
 from .operator.parameters import Announced, Constitution, Draft, read_constitution, read_draft
 from .operator.schedule import Schedule, read_timetable
+from .readiness import Readiness
 from .settings import Settings
 from .sigstore_authority.keys import AuthorityKeys
 from .sigstore_authority.ports import LoggedLeaf
 from .storage.blobs import BlobStore
 from .storage.embedded import embedded_postgres
 from .storage.postgres import Pool, connect, lead, migrate, open_pool
+from .storage.space import DATABASE_ROOM, Room
 
 __all__ = ["Head", "Registry", "open_operator", "running_database"]
 
@@ -68,7 +71,6 @@ _PATIENCE = 10.0
 """Seconds to wait at a start for the lock of a predecessor that is just going."""
 _SWEEP = 600
 
-Clock: TypeAlias = Callable[[], datetime]
 Resolve: TypeAlias = Callable[[Did], Awaitable[DidDocument]]
 
 _log = structlog.get_logger(__name__)
@@ -114,7 +116,7 @@ class Registry:
         fence: Fence,
         pool: Pool,
         database: str,
-        clock: Clock,
+        clock: LogClock,
         resolve: Resolve | None,
     ) -> None:
         self.origin = operator.origin
@@ -126,7 +128,7 @@ class Registry:
         self.trusted_root = operator.trusted_root
         self.proxies = settings.proxies
         self.pool = pool
-        self.clock = clock
+        self.clock: Clock = clock.now
         self.blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
         self._database = database
         self._operator = operator
@@ -140,16 +142,20 @@ class Registry:
             operator=operator,
             resolve=resolve or _guarded(settings),
             submit=self._log_own,
-            clock=clock,
+            clock=self.clock,
         )
         self._leader = Leader(
             lead=lambda patience: lead(database, patience=patience),
             apply=projection.apply,
             fence=fence,
-            signer=CheckpointSigner(operator.log_key, operator.clock_key, clock),
+            signer=CheckpointSigner(operator.log_key, operator.clock_key),
+            clock=clock,
         )
+        rooms = [] if settings.database else [Room(settings.data / "postgres", "database", DATABASE_ROOM)]
+        self._readiness = Readiness(self._leader, clock, [*rooms, *filter(None, [self.blobs.room])], pool)
+        self.accept_clock = clock.accept
         self._witnesses = WitnessClient(settings.witnesses, _network(settings), self._leader, self._reader)
-        self._sequencer = Sequencer(self._leader, self.blobs, self._identities.committed, RENEWAL)
+        self._sequencer = Sequencer(self._leader, self.blobs, self._identities.committed, RENEWAL, self._readiness.permit_write)
         self._standings = Standings(pool)
         self._electors = Electors(pool, self._suffixes)
         self._line = FairQueue(time.monotonic)
@@ -172,19 +178,25 @@ class Registry:
             uploads=self._uploads,
             operator=operator,
             sequencer=self._sequencer,
-            clock=clock,
+            clock=self.clock,
             witnesses=self._witnesses,
         )
-        self._schedule = Schedule(lambda: read_timetable(pool), self.decide, clock)
+        self._schedule = Schedule(lambda: read_timetable(pool), self.decide, self.clock)
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, settings: Settings, *, clock: Clock = lambda: datetime.now(UTC), resolve: Resolve | None = None
+        cls,
+        settings: Settings,
+        *,
+        clock: Clock = machine_clock,
+        uptime: ReadUptime | None = None,
+        resolve: Resolve | None = None,
     ) -> AsyncIterator[Registry]:
         """Start the database if need be, migrate it, lead the log; for a new data directory, make keys and the first leaves.
 
-        `resolve` fetches the document of a DID, in place of the egress guard.
+        `clock` in place of the machine's; then `uptime`, what it is held against, is unknown unless it is given, too. `resolve`
+        fetches the document of a DID, in place of the egress guard.
 
         Raises `Unavailable`, `Refused`, `Conflict`, `NotFound` or `Untrusted`, each with what to do about it. Leaving the block
         waits for what has queued up.
@@ -198,7 +210,9 @@ class Registry:
             async with connect(database) as connection:
                 await migrate(connection)
             pool = await stack.enter_async_context(open_pool(database))
-            registry = cls(settings, operator, fence, pool, database, clock, resolve)
+            uptime = uptime or (machine_uptime if clock is machine_clock else lambda: None)
+            registry = cls(settings, operator, fence, pool, database, LogClock(clock, uptime, fence.signed), resolve)
+            stack.push_async_callback(registry._readiness.close)
             stack.callback(registry._verifier.close)
             stack.push_async_callback(registry._checker.close)
             stack.push_async_callback(registry._witnesses.close)
@@ -217,10 +231,22 @@ class Registry:
         assert self._leader.head is not None, "open released one"
         return self._leader.head
 
+    @property
+    def failing_witnesses(self) -> Mapping[str, str]:
+        """The witnesses that do not cosign at the moment, by name, each with the code of the reason."""
+        return self._witnesses.failing
+
+    async def check_ready(self) -> None:
+        """Raises `Unavailable` with the reason when this process does not take writes now. Takes about a second at most."""
+        await self._readiness.check()
+
     async def is_ready(self) -> bool:
-        """Whether this process leads the log, its checkpoint is fresh and PostgreSQL answers."""
-        age = self.clock().timestamp() - self.head.time
-        return self._leader.leads and age < 2 * RENEWAL and bool(await self.pool.fetchval("select true"))
+        """Whether this process takes writes now."""
+        try:
+            await self._readiness.check()
+        except Unavailable:
+            return False
+        return True
 
     def begin_stop(self) -> None:
         """Get ready to stop within seconds: refuse the contents that nobody has begun to check, however many wait."""
@@ -351,7 +377,7 @@ class Registry:
         Raises `Untrusted` when the leaves themselves are damaged or break a rule.
         """
         async with self._sequencer.pause():
-            writer = await lead(self._database, patience=_PATIENCE, timeout=None)
+            writer = await lead(self._database, patience=_PATIENCE)
             try:
                 return await rebuild(writer, self.pool, self.blobs)
             finally:

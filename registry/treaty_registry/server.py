@@ -31,7 +31,11 @@ def _commands(registry: Registry) -> dict[str, Command]:
     async def announce(draft: object) -> Announced:
         return await registry.announce(msgspec.convert(draft, Draft))
 
+    async def accept_clock() -> str:
+        return registry.accept_clock().isoformat()
+
     return {
+        "accept-clock": accept_clock,
         "decide": registry.decide,
         "rebuild": registry.rebuild,
         "parameters": registry.constitution,

@@ -110,7 +110,7 @@ LISTED_ELSEWHERE = {
     "handler-packages.md": {"protocol.uri"},  # a field of the manifest
     "bundles.md": {"decision.epoch", "note.size", "registry.none"},  # rules of the formats; there is no registry to ask
     "http.md": {"statement.other-log", "statement.unknown-key", "protocol.name"},  # rules of the formats
-    "home.md": {"log.not-leading", "log.superseded"},  # what a writer is told, in http.md
+    "home.md": {"log.not-leading", "log.superseded", "registry.database"},  # what a writer is told, in http.md
     "transports.md": {
         "frame.too-large",
         "http.request",

@@ -15,6 +15,7 @@ from treaty_consensus.log.merkle import verify_consistency
 from treaty_consensus.log.proof import Receipt
 from treaty_registry.log import tables as log_tables
 from treaty_registry.log.checkpoints import CheckpointSigner
+from treaty_registry.log.clock import SignedTime
 from treaty_registry.log.entry import Logged
 from treaty_registry.log.fence import Fence, read_fence
 from treaty_registry.storage.postgres import connect
@@ -37,8 +38,8 @@ def crash_now(*arguments: Any) -> Any:
 _advance = Fence.advance
 
 
-def crash_after_recording(fence: Fence, size: int, root: bytes) -> None:
-    _advance(fence, size, root)
+def crash_after_recording(fence: Fence, size: int, root: bytes, signed: SignedTime) -> None:
+    _advance(fence, size, root, signed)
     raise Crash
 
 

@@ -171,9 +171,9 @@ async def test_a_witness_of_another_history_is_left_out_and_cried_about(watched:
     assert sorted(cried) == [("critical", "w1.example"), ("critical", "w3.example")]
 
 
-def answering(status: int, body: bytes) -> Answer:
+def answering(status: int, body: bytes, kind: str = "text/plain") -> Answer:
     async def answer(request: httpx.Request) -> httpx.Response:
-        return httpx.Response(status, stream=httpx.ByteStream(body))
+        return httpx.Response(status, stream=httpx.ByteStream(body), headers={"Content-Type": kind})
 
     return answer
 
@@ -231,6 +231,93 @@ async def test_a_witness_that_does_not_answer_holds_nobody_up_for_long(watched: 
     with pytest.raises(Unavailable):
         await watched.client.cosign(watched.registry.head, parameters(3))
     assert asked.is_set()
+
+
+@pytest.mark.parametrize(
+    ("answer", "level", "code"),
+    [
+        (answering(409, b""), "critical", "witness.history"),
+        (answering(409, b"{}", "application/problem+json"), "critical", "witness.history"),
+        (answering(422, b""), "critical", "witness.history"),
+        (answering(409, b"0\n", "text/x.tlog.size"), "critical", "witness.history"),
+        (answering(409, b"5000\n", "text/x.tlog.size; charset=utf-8"), "critical", "witness.ahead"),
+        (answering(409, b"9223372036854775807\n", "text/x.tlog.size"), "critical", "witness.ahead"),
+        (answering(409, b"two\n", "text/x.tlog.size"), "warning", "witness.answer"),
+        (answering(409, b"", "text/x.tlog.size"), "warning", "witness.answer"),
+        (sizes_without_end(), "warning", "witness.refused"),
+        (answering(404, b""), "warning", "witness.refused"),
+        (answering(503, b""), "warning", "witness.refused"),
+        (answering(200, b"thanks\n"), "warning", "note.malformed"),
+        (answering(200, b""), "warning", "note.malformed"),
+        (answering(200, b"x" * 100_000), "warning", "witness.answer"),
+        (None, "warning", "witness.unreachable"),
+    ],
+)
+async def test_each_failure_is_logged_once_at_its_true_level(
+    watched: Watched, answer: Answer | None, level: str, code: str
+) -> None:
+    healthy = watched.hosts.pop("w1.example")
+    if answer is not None:
+        watched.hosts["w1.example"] = answer
+    with capture_logs() as logged:
+        for _ in range(3):
+            await watched.client.cosign(watched.registry.head, parameters(2))
+            with pytest.raises(Unavailable):
+                await watched.client.cosign(watched.registry.head, parameters(3))
+    assert [(entry["log_level"], entry["code"], entry["witness"]) for entry in logged] == [(level, code, "w1.example")]
+    assert level != "critical" or "compare" in logged[0]["error"], "it says what to do"
+    assert watched.client.failing == {"w1.example": code}
+    watched.hosts["w1.example"] = healthy
+    with capture_logs() as logged:
+        await cosigned(watched, quorum=3)
+    assert [entry["event"] for entry in logged] == ["witnessed again"]
+    assert watched.client.failing == {}
+
+
+async def test_a_later_head_of_our_own_is_no_alarm(watched: Watched) -> None:
+    old = watched.registry.head
+    await log(watched.registry, grant(WRITER, 7), WRITER)
+    await cosigned(watched, quorum=3)
+    with capture_logs() as logged, pytest.raises(Unavailable):
+        await watched.client.cosign(old, parameters(1))
+    assert not logged and not watched.client.failing
+    await cosigned(watched, quorum=3)
+
+
+async def test_a_witness_that_hangs_is_reported_and_holds_the_others_up_once(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_witnesses, "_PATIENCE", 0.5)
+    monkeypatch.setattr(log_witnesses, "_AGAIN", 0.05)
+    registry, asked, healthy = watched.registry, 0, watched.hosts["w3.example"]
+
+    async def never(request: httpx.Request) -> httpx.Response:
+        nonlocal asked
+        asked += 1
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    watched.hosts["w3.example"] = never
+    others = {"w1.example", "w2.example"}
+    with capture_logs() as logged:
+        async with running(watched):
+            await published(watched, others)
+            monkeypatch.setattr(log_witnesses, "_PATIENCE", 3600)  # from here on whoever waits for it waits in vain
+            for seq in range(3):
+                await log(registry, grant(WRITER, 100 + seq), WRITER)
+                await published(watched, others)
+    assert [(entry["code"], entry["log_level"]) for entry in logged if entry["event"] == "not witnessed"] == [
+        ("witness.silent", "warning")
+    ]
+    monkeypatch.setattr(log_witnesses, "_PATIENCE", 0.2)
+    async with running(watched):
+        await log(registry, grant(WRITER, 103), WRITER)
+        before = asked
+        async with asyncio.timeout(20):
+            while asked < before + 3:  # noqa: ASYNC110 (it is asked again and again, without another head)
+                await asyncio.sleep(0.01)
+        watched.hosts["w3.example"] = healthy
+        await published(watched, others | {"w3.example"})
+    assert watched.client.failing == {}
 
 
 @asynccontextmanager

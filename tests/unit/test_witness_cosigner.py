@@ -17,7 +17,7 @@ from treaty_consensus.errors import Conflict, Malformed, NotFound, TreatyError, 
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.equivocation import SUFFIX, Equivocation
 from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey
-from treaty_consensus.log.witness import SizeConflict, cosignature
+from treaty_consensus.log.witness import cosignature
 from treaty_registry.witness.cosigner import Cosigner
 from treaty_registry.witness.records import Store
 
@@ -70,7 +70,7 @@ def test_a_fork_is_refused_and_proved(tmp_path: Path) -> None:
     witness = cosigner(tmp_path)
     witness.add_checkpoint(HISTORY.request(0, 9).format())
     with capture_logs() as logged:
-        refused(witness, FORK.request(9, 9).format(), SizeConflict, tmp_path)
+        refused(witness, FORK.request(9, 9).format(), Conflict, tmp_path)
         refused(witness, FORK.request(9, 20).format(), Untrusted, tmp_path)
         refused(witness, FORK.request(9, 20).format(), Untrusted, tmp_path)
     assert [entry["log_level"] for entry in logged] == ["critical"] * 3

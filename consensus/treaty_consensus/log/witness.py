@@ -12,10 +12,14 @@ proved to extend it. So it never cosigns two histories of one log. POST PREFIX/a
     400   the body has another form, or SIZE is larger than the checkpoint's
     403   no signature by the key that the witness knows the log by
     404   no log of that origin is known
-    409   the size cosigned last, decimal and LF, as text/x.tlog.size             SIZE is another one, or two roots of one size
+    409   the size cosigned last, decimal and LF, as text/x.tlog.size             SIZE is another one
+    409   anything of another type                                                SIZE is right, and the root is another one
     422   the proof does not lead from there to this checkpoint
 
 They are checked in the order 400 (form), 404, 403, 400 (size), 409, 422.
+
+So it stands in v1.0.0. Its successor will answer another root of the same size by 422, which is the same to a log: the witness
+knows another history.
 """
 
 from __future__ import annotations
@@ -86,7 +90,7 @@ class AddCheckpoint:
 
 
 class SizeConflict(Conflict):
-    """The 409 of a witness. `size`: of the checkpoint that it cosigned last."""
+    """The 409 of a witness that is asked with another old size. `size`: of the checkpoint that it cosigned last."""
 
     def __init__(self, size: int, message: str) -> None:
         super().__init__("witness.size", message)
@@ -97,7 +101,8 @@ def judge(request: AddCheckpoint, logs: Mapping[str, VerifierKey], latest: Signe
     """The checkpoint to record and then to cosign, its note with no signature but the log's.
 
     `logs`: the keys that logs are known by, by origin. `latest`: what was cosigned last for the one of the request, None for
-    nothing. Raises `NotFound` (404), `Unauthorized` (403), `Malformed` (400), `SizeConflict` (409), or `Untrusted` (422).
+    nothing. Raises `NotFound` (404), `Unauthorized` (403), `Malformed` (400), `SizeConflict` or another `Conflict` (409), or
+    `Untrusted` (422).
     """
     key = logs.get(request.claimed.origin)
     if key is None:
@@ -110,7 +115,7 @@ def judge(request: AddCheckpoint, logs: Mapping[str, VerifierKey], latest: Signe
     if request.old != known.size:
         raise SizeConflict(known.size, f"The newest checkpoint cosigned here is of {known.size} leaves, not of {request.old}.")
     if head.size == known.size and head.root != known.root:
-        raise SizeConflict(known.size, f"Another checkpoint of {known.size} leaves was cosigned here.")
+        raise Conflict("witness.root", f"Another checkpoint of {known.size} leaves was cosigned here: the log has two histories.")
     verify_consistency(known.size, head.size, known.root, head.root, request.proof)
     return signed
 

@@ -34,6 +34,7 @@ class Submissions:
 
         Raises `Unavailable` when quotas or full queues refuse all of them.
         """
+        self._sequencer.check()  # before anything is asked of a database that stands still
         reserved = self._admission.charge(source, len(leaves))
         if source is None:
             return await self._log(leaves, None, reserved)
@@ -46,6 +47,7 @@ class Submissions:
 
     async def upload(self, sha256: str, leaf: bytes, data: bytes, source: str | None) -> bool:
         """As `Admission.take_upload`, in turn. Raises `Unavailable` too."""
+        self._sequencer.check()
         if source is None:
             return await self._admission.take_upload(sha256, leaf, data, None)
         async with self._queue.turn(source, 1):
@@ -54,6 +56,7 @@ class Submissions:
     @asynccontextmanager
     async def service(self, source: str | None) -> AsyncIterator[None]:
         """A turn for one request to the Sigstore services, which sign and add leaves too. Raises `Unavailable` (`quota.*`)."""
+        self._sequencer.check()
         if source is None:
             yield
             return

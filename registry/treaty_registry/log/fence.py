@@ -3,11 +3,13 @@
 The file has two slots of 512 bytes. A slot is
 
     SHA-256 of the rest of the slot, as 64 hexadecimal digits LF
-    the text of a checkpoint (C2SP tlog-checkpoint: origin LF size LF base64(root) LF)
+    the text of a checkpoint (C2SP tlog-checkpoint: origin LF size LF base64(root) LF), with one extension line at most: the time
+    that its newest cosignature may have (`clock`)
     NUL bytes, to the end of the slot
 
-The slot that is intact and has the larger size counts; a new record is written over the other one, in one synchronous write. So a
-torn write damages only the record that was being written, whose head was not signed yet.
+The slot that is intact and has the larger size counts, of two with one size the one with the later time; a new record is written
+over the other one, in one synchronous write. So a torn write damages only the record that was being written, whose head was not
+signed yet. Nothing grows: a full disk does not keep a record from being written.
 
 A head is recorded here after its commit and before its checkpoint is released. So a database whose head is behind the record is
 an old copy, and one whose tree does not begin with the recorded tree is another log's or a fork; neither is ever signed. A head
@@ -26,6 +28,8 @@ from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.merkle import EMPTY_ROOT
+
+from .clock import SignedTime
 
 _SLOT = 512
 _DIGEST = 64
@@ -77,16 +81,22 @@ class Fence:
                 "fence.held", f"Another process signs with {path}.", fix="Stop the other treaty-registry on this directory."
             ) from error
 
-    def advance(self, size: int, root: bytes) -> None:
-        """Record a head that extends the recorded one; the caller has made sure of that. Durable when it returns.
+    @property
+    def signed(self) -> SignedTime | None:
+        """The newest time that may have been signed; None for a log that has signed none, or whose record is of an older form."""
+        return _signed(self.record)
+
+    def advance(self, size: int, root: bytes, signed: SignedTime | None = None) -> None:
+        """Record a head that extends the recorded one, which the caller has made sure of, and when it is signed. Durable when it
+        returns.
 
         Raises `Untrusted("fence.behind")` when the head is smaller than the recorded one, or as large and different, and OSError.
         """
         with self._lock:
             if size < self.record.size or (size == self.record.size and root != self.record.root):
                 raise behind(self.record, size)
-            if size > self.record.size:
-                record = Checkpoint(self.record.origin, size, root)
+            record = Checkpoint(self.record.origin, size, root, (signed.format(),) if signed else self.record.extensions)
+            if record != self.record:
                 os.pwrite(self._descriptor, _slot(record), self._next * _SLOT)
                 self.record, self._next = record, 1 - self._next
 
@@ -120,11 +130,21 @@ def _of(record: Checkpoint, path: Path, origin: str) -> Checkpoint:
 def _newest(data: bytes, path: Path) -> tuple[int, Checkpoint]:
     """The number of the slot to write next, and the record that counts."""
     records = [_read(data[begin : begin + _SLOT]) for begin in (0, _SLOT)]
-    sizes = [record.size if record else -1 for record in records]
-    newest = records[sizes.index(max(sizes))]
-    if newest is None or len(data) != 2 * _SLOT or (sizes[0] == sizes[1] and records[0] != records[1]):
+    heads = {record.size: record.root for record in records if record}
+    ages = [(record.size, _time(record)) if record else (-1, 0) for record in records]
+    newest = records[ages.index(max(ages))]
+    if newest is None or len(data) != 2 * _SLOT or any(record and heads[record.size] != record.root for record in records):
         raise Untrusted("fence.unreadable", f"{path} is damaged.", fix="Bring back its newest copy.")
-    return sizes.index(min(sizes)), newest
+    return ages.index(min(ages)), newest
+
+
+def _signed(record: Checkpoint) -> SignedTime | None:
+    return SignedTime.parse(record.extensions[0]) if record.extensions else None
+
+
+def _time(record: Checkpoint) -> int:
+    signed = _signed(record)
+    return signed.time if signed else -1
 
 
 def _read(slot: bytes) -> Checkpoint | None:

@@ -7,6 +7,9 @@ leader records and signs.
 
 After any failure the leader knows nothing for sure. It drops the connection, and with it the lock, and leads again only by
 taking over from what the database and the fence say.
+
+No step waits without end: a connection that does not answer is cut off, and a disk that does not is given up on, after
+`_PATIENCE` seconds (and `_PER_ENTRY` for each entry: a whole epoch is one commit).
 """
 
 from __future__ import annotations
@@ -23,11 +26,15 @@ from treaty_consensus.kinds import Genesis
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.tiles import Tile, TreeEdge
 
-from ..storage.postgres import DATABASE_ERRORS, Connection
+from ..storage.postgres import DATABASE_ERRORS, Connection, deadline, is_outage
 from . import tables
 from .checkpoints import CheckpointSigner, Head
+from .clock import LogClock, SignedTime
 from .entry import Entry
 from .fence import Fence, behind
+
+_PATIENCE = 5.0
+_PER_ENTRY = 0.01
 
 
 class Leader:
@@ -40,6 +47,7 @@ class Leader:
         apply: Callable[[Connection, Sequence[Entry]], Awaitable[None]],
         fence: Fence,
         signer: CheckpointSigner,
+        clock: LogClock,
     ) -> None:
         """`lead(patience)`: a connection that holds the leader's lock, waiting for it at most so many seconds. `apply`: the
         projections, run in the transaction of each commit."""
@@ -47,11 +55,14 @@ class Leader:
         self._apply = apply
         self._fence = fence
         self._signer = signer
+        self._clock = clock
         self._connection: Connection | None = None
         self._thread = ThreadPoolExecutor(1, "leader")  # of its own: nothing else may keep a head from being signed
         self.head: Head | None = None
         self.released = asyncio.Event()
         """Set whenever a head is released; whoever waits for it clears it."""
+        self.fault: BaseException | None = None
+        """Why the last write failed, if that was the fault of a disk or of PostgreSQL as a whole, until one succeeds again."""
 
     @property
     def leads(self) -> bool:
@@ -68,18 +79,31 @@ class Leader:
     async def take_over(self, *, patience: float) -> None:
         """Begin to lead: get the lock, check the database against itself and against the fence, release a checkpoint.
 
-        Raises `Unavailable` (no database, another leader), or `Untrusted` when signing this database's head would be wrong.
+        A process that starts while its clock is wrong releases the head with the newest time that was signed before: so there is
+        something to read, and nothing is dated until the clock is right.
+
+        Raises `Unavailable` (no database, another leader, a wrong clock later on), or `Untrusted` when signing this database's
+        head would be wrong.
         """
+        try:
+            at = self._clock.stamp()
+        except Unavailable:
+            if self.head is not None or self._clock.newest is None:
+                raise
+            at = self._clock.newest
         self.resign()
         try:
             self._connection = await self._lead(patience)
-            edge = await self._verified_edge(self._connection)
-            await self._release(edge)
+            with deadline(self._connection, _PATIENCE):
+                edge = await self._verified_edge(self._connection)
+            await self._release(edge, at)
         except BaseException as error:
-            self.resign()
+            self._fail(error)
             if isinstance(error, DATABASE_ERRORS):
-                raise Unavailable("database.failed", "PostgreSQL failed while the log was being opened.") from error
+                raise Unavailable("database.failed", "PostgreSQL or a disk failed while the log was being opened.") from error
             raise
+        if self.fault is not None and not is_outage(self.fault):
+            self.fault = None  # the record has been written; whether PostgreSQL can write is not known yet
 
     def resign(self) -> None:
         """Stop leading at once. PostgreSQL rolls back what was not committed and gives the lock away."""
@@ -94,48 +118,72 @@ class Leader:
 
     async def look_up(self, keys: Iterable[str], statements: Collection[bytes]) -> tuple[dict[str, Fact], dict[bytes, int]]:
         """The facts under `keys` and the places of those `statements` (ids) that are logged, as of the newest commit."""
-        return await tables.look_up(self.connection, keys, statements)
+        with deadline(self.connection, _PATIENCE):
+            return await tables.look_up(self.connection, keys, statements)
 
     async def commit(self, entries: Sequence[Entry], facts: Mapping[str, Fact]) -> tuple[Head, dict[Tile, bytes]]:
         """Append the entries, which begin at the head's size, and release the new head; returns it and the tiles that changed.
 
         Durable and in a signed checkpoint when it returns. When it raises, whatever it is, this process no longer leads, and the
-        entries are in the log as a whole or not at all.
+        entries are in the log as a whole or not at all; except for a wrong clock (`Unavailable`), which is found out beforehand.
         """
-        connection, before = self.connection, self._edge
+        connection, before, at = self.connection, self._edge, self._clock.stamp()
         after, tiles = before.appended(leaf_hash(entry.leaf) for entry in entries)
         try:
-            async with connection.transaction():
-                if not await tables.append(connection, before, after, entries, facts, tiles):
-                    raise superseded()
-                await self._apply(connection, entries)
-            return await self._release(after), tiles
-        except BaseException:
-            self.resign()
+            with deadline(connection, _PATIENCE + _PER_ENTRY * len(entries)):
+                async with connection.transaction():
+                    if not await tables.append(connection, before, after, entries, facts, tiles):
+                        raise superseded()
+                    await self._apply(connection, entries)
+            released = await self._release(after, at)
+        except BaseException as error:
+            self._fail(error)
             raise
+        self.fault = None
+        return released, tiles
 
     async def renew(self) -> None:
         """Let the clock cosign the head again, after making sure that it still is the head. Raises as `commit`."""
+        connection, at = self.connection, self._clock.stamp()
         try:
-            size, root = await tables.read_head(self.connection)
+            with deadline(connection, _PATIENCE):
+                size, root = await tables.read_head(connection)
             if (size, root) != (self._edge.size, self._edge.root()):
                 raise superseded()
-            await self._release(self._edge)
-        except BaseException:
-            self.resign()
+            await self._release(self._edge, at)
+        except BaseException as error:
+            self._fail(error)
             raise
+
+    async def try_to_write(self) -> None:
+        """Find out whether a `fault` has passed, without a word in the log. Raises as `commit`."""
+        try:
+            with deadline(self.connection, _PATIENCE):
+                await tables.try_to_write(self.connection)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self.fault = None
+
+    def _fail(self, error: BaseException) -> None:
+        """After a failure: resign, and remember what a later write would meet as well."""
+        self.resign()
+        if is_outage(error) or isinstance(error, OSError):  # a TimeoutError is one
+            self.fault = error
 
     @property
     def _edge(self) -> TreeEdge:
         assert self.head is not None, "no head before take_over"
         return self.head.edge
 
-    async def _release(self, edge: TreeEdge) -> Head:
-        """Record a committed head at the fence, then sign it."""
+    async def _release(self, edge: TreeEdge, at: SignedTime) -> Head:
+        """Record a committed head and the time at the fence, then sign both."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._thread, self._fence.advance, edge.size, edge.root())
+        async with asyncio.timeout(_PATIENCE):  # the thread goes on; a record that comes late is of a committed head all the same
+            await loop.run_in_executor(self._thread, self._fence.advance, edge.size, edge.root(), at)
+        self._clock.signed(at)
         witnessed = self.head.witnessed if self.head else None
-        self.head = replace(self._signer.sign(edge), witnessed=witnessed)
+        self.head = replace(self._signer.sign(edge, at.time), witnessed=witnessed)
         self.released.set()
         return self.head
 

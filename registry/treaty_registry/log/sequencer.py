@@ -9,7 +9,9 @@ One task takes whatever has queued up, at most `MAX_BATCH` leaves, and brings it
 4. tell those who wait, with proofs made from the tiles at hand.
 
 Nobody is told of a place before it is durable and in a released checkpoint. When a batch as a whole fails, its halves are tried
-on their own, so that one statement that trips over a fault of ours takes no other one along.
+on their own, so that one statement that trips over a fault of ours takes no other one along; unless PostgreSQL or a disk is out
+of order, of which each half would only have to hear again. Those who wait are told before the failure is written to this
+process's own log.
 """
 
 from __future__ import annotations
@@ -28,13 +30,18 @@ from treaty_consensus.log.merkle import inclusion_nodes, inclusion_proof
 from treaty_consensus.log.tiles import Tile, node_hashes
 from treaty_consensus.statement import Verified
 
+from ..storage.postgres import is_outage
 from .checkpoints import Head
 from .entry import BlobReader, Entry
 from .leader import Leader
 
 MAX_BATCH = 256
 MAX_QUEUE = 8_192
+_BEFOREHAND = ("disk.full", "log.clock-ahead", "log.clock-behind")
+"""Refusals that say more than that it failed, and are known before anything is written."""
 _AGAIN = 0.5  # seconds; PostgreSQL needs a moment to see that a connection of ours that held the lock is gone
+
+_SLOW = 1.0
 
 _log = structlog.get_logger(__name__)
 
@@ -108,13 +115,21 @@ class Sequencer:
     """Runs from `start` to `stop` on one event loop; the other methods may be called concurrently in between."""
 
     def __init__(
-        self, leader: Leader, blobs: BlobReader, committed: Callable[[Mapping[str, Fact]], None], renewal: float
+        self,
+        leader: Leader,
+        blobs: BlobReader,
+        committed: Callable[[Mapping[str, Fact]], None],
+        renewal: float,
+        permit: Callable[[], None] = lambda: None,
     ) -> None:
-        """`committed` is told the facts that changed, after each commit. `renewal`: seconds until the clock cosigns again."""
+        """`committed` is told the facts that changed, after each commit. `renewal`: seconds until the clock cosigns again.
+        `permit` raises `Unavailable` when nothing may be written just now."""
         self._leader = leader
         self._blobs = blobs
         self._committed = committed
         self._renewal = renewal
+        self._permit = permit
+        self._no_lead_before = 0.0  # by the loop's clock
         self._queue: asyncio.Queue[Proposal | None] = asyncio.Queue()
         self._turn = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
@@ -141,6 +156,12 @@ class Sequencer:
             await asyncio.gather(worker, renewer, return_exceptions=True)
         self._leader.close()
 
+    def check(self) -> None:
+        """Raises `Unavailable` when it is known already that nothing can be written just now."""
+        self._permit()
+        if not self._leader.leads and asyncio.get_running_loop().time() < self._no_lead_before:
+            raise _unavailable()
+
     async def submit(self, proposals: Sequence[Proposal]) -> list[Place | TreatyError]:
         """Wait for the outcomes of proposals that keep their order among each other. Raises `Unavailable` when there are too
         many.
@@ -157,8 +178,8 @@ class Sequencer:
     async def turn(self) -> AsyncIterator[Turn]:
         """The log to oneself: no leaf is added until the block ends, except by the turn. Raises as `Leader.take_over`."""
         async with self._turn:
-            if not self._leader.leads:
-                await self._leader.take_over(patience=_AGAIN)
+            self._permit()
+            await self._lead()
             yield Turn(self)
 
     @asynccontextmanager
@@ -184,42 +205,70 @@ class Sequencer:
             proposals = [proposal for proposal in waiting if proposal is not None]
             if proposals:
                 async with self._turn:
-                    await self._sequence(proposals)
+                    try:
+                        await self._sequence(proposals)
+                    except Exception as error:  # a fault of ours; those who wait must hear of it, and the next ones be served
+                        _refuse_all(proposals, error)
+                        _log.error("batch lost", size=len(proposals), exc_info=error)
             if len(proposals) < len(waiting):
                 return  # `stop` queued the None, and nothing comes after it
 
     async def _renew(self) -> None:
         clock = asyncio.get_running_loop().time
-        renewed = clock()
+        renewed, complaint = clock(), ""
         while True:
             await asyncio.sleep(min(self._renewal, 1))
-            if self._leader.leads and clock() - renewed < self._renewal:
+            due = clock() - renewed >= self._renewal
+            if not (due or self._leader.fault) if self._leader.leads else clock() < self._no_lead_before:
                 continue
             async with self._turn:
                 try:
-                    if self._leader.leads:
+                    if not self._leader.leads:
+                        await self._lead()
+                        renewed = clock()
+                    elif due:
                         await self._leader.renew()
-                    else:
-                        await self._leader.take_over(patience=_AGAIN)
-                    renewed = clock()
+                        renewed = clock()
+                    if self._leader.fault:
+                        self._permit()
+                        await self._leader.try_to_write()
+                    complaint = ""
                 except Exception as error:
-                    _log.error("checkpoint not renewed", error=str(error))
+                    if complaint != (complaint := f"{type(error).__name__}: {error}"):  # it comes again every second
+                        _log.error("checkpoint not renewed", error=complaint)
+
+    async def _lead(self) -> None:
+        """Make sure that this process leads. Raises as `Leader.take_over`."""
+        clock = asyncio.get_running_loop().time
+        if self._leader.leads:
+            return
+        if clock() < self._no_lead_before:
+            raise _unavailable()
+        began = clock()
+        try:
+            await self._leader.take_over(patience=_AGAIN)
+        except Exception:
+            # Refuse at once for as long as a slow attempt took: the writes that queued up meanwhile have waited enough.
+            if clock() - began > _SLOW:
+                self._no_lead_before = 2 * clock() - began
+            raise
 
     async def _sequence(self, proposals: Sequence[Proposal]) -> None:
         try:
-            if not self._leader.leads:
-                await self._leader.take_over(patience=_AGAIN)
+            self._permit()
+            await self._lead()
         except Exception as error:
-            _log.error("log not writable", error=str(error))
             _refuse_all(proposals, error)
+            _log.error("log not writable", error=str(error))
             return
         try:
             await self._commit(await self._judge(proposals))
         except Exception as error:
-            _log.error("batch failed", size=len(proposals), exc_info=error)
-            if len(proposals) == 1:
+            if len(proposals) == 1 or is_outage(error) or isinstance(error, OSError | Unavailable):
                 _refuse_all(proposals, error)
+                _log.error("batch failed", size=len(proposals), exc_info=error)
                 return
+            _log.error("batch failed", size=len(proposals), exc_info=error)
             middle = len(proposals) // 2
             await self._sequence(proposals[:middle])
             await self._sequence(proposals[middle:])
@@ -268,10 +317,16 @@ def _proofs(head: Head, tiles: Mapping[Tile, bytes], indexes: Sequence[int]) -> 
 
 def _refuse_all(proposals: Sequence[Proposal], error: Exception) -> None:
     for proposal in proposals:
-        refusal = Unavailable(
-            "log.unavailable",
-            "The log could not take this statement, or could not confirm it.",
-            fix="Send the same statement again: if it was logged after all, you get its receipt.",
-        )
+        refusal = _unavailable()
+        if isinstance(error, Unavailable) and error.code in _BEFOREHAND:
+            refusal = Unavailable(error.code, error.message, fix=error.fix)
         refusal.__cause__ = error
         proposal.settle(refusal)
+
+
+def _unavailable() -> Unavailable:
+    return Unavailable(
+        "log.unavailable",
+        "The log could not take this statement, or could not confirm it.",
+        fix="Send the same statement again: if it was logged after all, you get its receipt.",
+    )

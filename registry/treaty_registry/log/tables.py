@@ -5,6 +5,7 @@ Whoever writes holds the leader's lock, and passes the connection that holds it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 
 from treaty_consensus.errors import Untrusted
@@ -112,6 +113,13 @@ async def write_facts(connection: Connection, facts: Mapping[str, Fact]) -> None
     """Store all facts at once, where there are none yet."""
     values = [(key, encode(fact)) for key, fact in facts.items()]
     await connection.copy_records_to_table("facts", records=values, columns=["key", "fact"])
+
+
+async def try_to_write(connection: Connection) -> None:
+    """Take a MiB of PostgreSQL's disk and give it back. Raises what asyncpg raises when there is none."""
+    async with connection.transaction():
+        await connection.execute("create temporary table trial (data bytea) on commit drop")
+        await connection.execute("insert into trial (data) values ($1)", os.urandom(1024 * 1024))  # zeros would be compressed
 
 
 async def read_head(connection: Connection | Pool) -> tuple[int, bytes]:

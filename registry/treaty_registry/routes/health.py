@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import msgspec
 from litestar import Response, get
 from litestar.di import NamedDependency
-
-from treaty_consensus.errors import Unavailable
 
 from ..serving.representation import JSON, NO_STORE
 from ..serving.views import Views
 from .documentation import answers
 
 
-class Health(msgspec.Struct, frozen=True):
-    """`live`, or `ready` to take writes."""
+class Health(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`live`, or `ready` to take writes. `witnesses`: those that do not cosign at the moment, with the code of the reason."""
 
     status: str
+    witnesses: Mapping[str, str] = {}
 
 
 @get("/health/live", summary="The process answers", responses=answers(Health, "Live."))
@@ -27,11 +29,11 @@ async def live() -> Response[Health]:
 
 @get("/health/ready", summary="The registry takes writes", responses=answers(Health, "Ready."))
 async def ready(views: NamedDependency[Views]) -> Response[Health]:
-    """This process leads the log, its checkpoint is fresh and PostgreSQL answers."""
-    if not await views.registry.is_ready():
-        raise Unavailable("registry.not-ready", "This process does not take writes now.")
-    return _health("ready")
+    """This process leads the log, its checkpoint is fresh, PostgreSQL answers, there is room on the disks and the clock is right.
+    If not, the problem says which. Answered within about a second, whatever is out of order."""
+    await views.registry.check_ready()
+    return _health("ready", views.registry.failing_witnesses)
 
 
-def _health(status: str) -> Response[Health]:
-    return Response(Health(status), media_type=JSON, headers={"Cache-Control": NO_STORE})
+def _health(status: str, witnesses: Mapping[str, str] = MappingProxyType({})) -> Response[Health]:
+    return Response(Health(status, dict(witnesses)), media_type=JSON, headers={"Cache-Control": NO_STORE})

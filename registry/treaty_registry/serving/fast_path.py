@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MAX_PATH = 1_024
 MAX_QUERY = 2_048
 MAX_HEADER_BYTES = 32 * 1024
+_OF_THE_HEAD = ("/checkpoint", "/health/live", "/health/ready")
 _TOPIC_FORMS: tuple[Form, ...] = ("json", "bundle")
 
 
@@ -61,9 +62,13 @@ class FastPath:
             await self._app(scope, receive, send)
             return
         try:
-            if self._memory.head is not self._registry.head:
-                await self._views.renew()
-            view = self._memory.get(f"{path}?{query.decode('latin-1')}" if query else path)
+            current = self._memory.head is self._registry.head
+            if current or path not in _OF_THE_HEAD:
+                if not current:
+                    await self._views.renew()
+                view = self._memory.get(f"{path}?{query.decode('latin-1')}" if query else path)
+            else:
+                view = None  # they need nothing of the database, which `renew` may have to wait for
             if view is None and not query:
                 view = await self._make(path, accept)
         except Exception as error:

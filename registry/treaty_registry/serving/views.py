@@ -40,20 +40,26 @@ class Views:
         self.standings = Standings(registry.pool)
         self.memory = memory or Memory()
         self._withdrawals_below = 0
-        self._renewing = asyncio.Lock()
+        self._renewing: asyncio.Task[None] | None = None
 
     async def renew(self) -> None:
         """Let memory forget what the newest head makes untrue: everything that follows from the log, and withdrawn blobs."""
-        async with self._renewing:
-            head = self.registry.head
-            if self.memory.head is head:
+        for _ in range(2):  # the first may have begun before the head that the caller knows of
+            if self.memory.head is self.registry.head:
                 return
-            withdrawn: list[str] = []
-            if head.size > self._withdrawals_below:
-                rows = await self.registry.pool.fetch("select sha256 from withdrawals where index >= $1", self._withdrawals_below)
-                withdrawn = [row["sha256"].hex() for row in rows]
-            self.memory.renew(head, withdrawn)
-            self._withdrawals_below = head.size
+            if self._renewing is None or self._renewing.done():
+                self._renewing = asyncio.create_task(self._renew())
+            # One for all who wait: while PostgreSQL stands still, they must not wait for each other's attempts in turn.
+            await asyncio.shield(self._renewing)
+
+    async def _renew(self) -> None:
+        head = self.registry.head
+        withdrawn: list[str] = []
+        if head.size > self._withdrawals_below:
+            rows = await self.registry.pool.fetch("select sha256 from withdrawals where index >= $1", self._withdrawals_below)
+            withdrawn = [row["sha256"].hex() for row in rows]
+        self.memory.renew(head, withdrawn)
+        self._withdrawals_below = head.size
 
     def current(self, target: str, head: Head, view: Representation) -> Representation:
         """Remember what follows from the log at `head`, which the caller took before it asked for anything."""

@@ -17,6 +17,8 @@ from obstore.store import LocalStore, ObjectStore, from_url
 
 from treaty_consensus.errors import Malformed, NotFound, Unavailable
 
+from .space import BLOBS_ROOM, Room
+
 
 class BlobStore:
     """Bytes by digest. Safe for concurrent use: equal keys have equal bytes, so whoever writes last changes nothing.
@@ -28,6 +30,8 @@ class BlobStore:
         """`folder`: where a local store keeps its files, which are then synced to disk here; None for a store that does so."""
         self._store = store
         self._folder = folder
+        self.room = Room(folder, "blobs", BLOBS_ROOM) if folder is not None else None
+        """On the disk of a local store."""
 
     @classmethod
     def open(cls, folder: Path, url: str | None) -> BlobStore:
@@ -45,8 +49,11 @@ class BlobStore:
             ) from error
 
     async def put(self, sha256: str, data: bytes) -> None:
-        """Store bytes under their digest, which the caller has computed."""
+        """Store bytes under their digest, which the caller has computed. Raises `Unavailable` (`disk.full`) before anything is
+        written when a local store has no room for them."""
         try:
+            if self.room is not None:
+                self.room.check(len(data))
             await obstore.put_async(self._store, _key(sha256), data)
             if self._folder is not None:
                 await asyncio.to_thread(_sync, self._folder / _key(sha256))
@@ -110,4 +117,6 @@ def _key(sha256: str) -> str:
 
 
 def _unavailable(error: Exception) -> Unavailable:
-    return Unavailable("blobs.unavailable", f"The blob store does not answer ({type(error).__name__}).")
+    return Unavailable(
+        "blobs.unavailable", f"The blob store does not answer ({type(error).__name__}).", fix="Send the same again in a while."
+    )
