@@ -220,6 +220,17 @@ def test_values_at_the_caps_are_looked_at_and_beyond_refused() -> None:
             check(value, "operation.result", "The result")
 
 
+def test_work_times_size_and_the_clock_of_patterns_are_bounds() -> None:
+    many = Schemas().compile(check_schema({"items": {"allOf": [{"type": "integer"}] * 400}}, "a result"), "ask").check
+    many([0] * 2_000, "operation.result", "The result")
+    with pytest.raises(Malformed, match="too large for their schema"):
+        many([0] * 10_000, "operation.result", "The result")
+    slow = Schemas().compile(check_schema(each({"pattern": "[ab][ -y]{1,300}z"}), "a result"), "ask").check
+    slow([letters(1_700)], "operation.result", "The result")
+    with pytest.raises(Malformed, match="too long to match"):
+        slow([letters(1_700, seed) for seed in range(2_400)], "operation.result", "The result")
+
+
 def test_only_a_small_value_gets_an_explanation() -> None:
     """An explanation quotes the value for each of the alternatives: gigabytes, for values at the caps."""
     check = Schemas().compile(check_schema({"anyOf": [{"type": "string"}] * 480}, "a result"), "ask").check
