@@ -25,6 +25,10 @@ SECONDS = 1.0
 """Of processor time, for what takes 0.1 s at most; without bounds the same things took 3 to 40 s."""
 
 
+AMBIGUOUS = "(a[ -y]{1,9}|b[ -y]{1,17}){12}z"
+"""What an automaton of all its states has no room for: each letter costs as much as the pattern is long."""
+
+
 def nested(build: Callable[[Any], Any], levels: int, inner: Any) -> Any:
     for _ in range(levels):
         inner = build(inner)
@@ -119,9 +123,9 @@ def test_what_many_schemas_cost_together_is_bounded() -> None:
 # The worst that the caps admit
 
 
-def letters(size: int) -> str:
-    drawn = random.Random(size)
-    return "".join(drawn.choice("ab") for _ in range(size))
+def letters(size: int, seed: int = 0) -> str:
+    drawn = random.Random(seed)
+    return "".join(drawn.choices("ab", k=size))
 
 
 def brackets(size: int) -> list[Any]:
@@ -156,6 +160,8 @@ def most_costly() -> Iterator[tuple[str, dict[str, Any], Any]]:
         text = letters(MAX_MATCH // (weight + 3))
         yield f"a pattern of {weight}, longest texts", schema, beside(schema, text)
         yield f"a pattern of {weight}, short texts", schema, beside(schema, letters(40))
+    schema = each({"pattern": AMBIGUOUS})  # what the engine learns from one text does not help with the next
+    yield "an ambiguous pattern", schema, [letters(MAX_MATCH // pattern_weight(AMBIGUOUS), seed) for seed in range(200)]
     schema = each(*({"pattern": f"[ab][ -y]{{1,50}}z{n}"} for n in range(9)))
     yield "9 patterns", schema, beside(schema, letters(200))
     for divisor in (0.1, 1.7e-9, 7):
@@ -216,6 +222,26 @@ def test_values_at_the_caps_are_looked_at_and_beyond_refused() -> None:
     for value in ([0] * MAX_VALUES, ["a" * 1024] * (MAX_TEXT // 1024 + 1), {"a" * MAX_TEXT: 0, "b": 0}):
         with pytest.raises(Malformed):
             check(value, "operation.result", "The result")
+
+
+def test_work_times_size_and_the_clock_of_patterns_are_bounds() -> None:
+    many = Schemas().compile(check_schema({"items": {"allOf": [{"type": "integer"}] * 400}}, "a result"), "ask").check
+    many([0] * 2_000, "operation.result", "The result")
+    with pytest.raises(Malformed, match="too large for their schema"):
+        many([0] * 10_000, "operation.result", "The result")
+    slow = Schemas().compile(check_schema(each({"pattern": AMBIGUOUS}), "a result"), "ask").check
+    slow([letters(1_400)], "operation.result", "The result")
+    with pytest.raises(Malformed, match="too long to match"):
+        slow([letters(1_400, seed) for seed in range(200)], "operation.result", "The result")
+
+
+def test_only_a_small_value_gets_an_explanation() -> None:
+    """An explanation quotes the value for each of the alternatives: gigabytes, for values at the caps."""
+    check = Schemas().compile(check_schema({"anyOf": [{"type": "string"}] * 480}, "a result"), "ask").check
+    with pytest.raises(Malformed, match="too large to say where"):
+        check(["x" * 50] * 2_000, "operation.result", "The result")
+    with pytest.raises(Malformed, match=r"at \$"):
+        check([1], "operation.result", "The result")
 
 
 def test_a_text_too_long_for_its_pattern_is_refused_even_where_the_pattern_is_negated() -> None:
