@@ -14,7 +14,7 @@ from .routes import blobs, health, identities, log, names, protocols, sigstore, 
 from .routes.responses import on_exception
 from .serving.fast_path import FastPath
 from .serving.memory import Memory
-from .serving.views import Views
+from .serving.views import PERIOD, Views
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp
@@ -53,9 +53,10 @@ _ROUTES = [
 ]
 
 
-def create_app(registry: Registry, memory: Memory | None = None) -> ASGIApp:
-    """The application for an open registry, which outlives it. `memory`: what to remember in, a new one by default."""
-    views = Views(registry, memory)
+def create_app(registry: Registry, memory: Memory | None = None, period: float = PERIOD) -> ASGIApp:
+    """The application for an open registry, which outlives it. `memory`: what to remember in, a new one by default; `period`: as in
+    `views`, in seconds."""
+    views = Views(registry, memory, period)
     services = sigstore.Services.of(registry)
     app = Litestar(
         route_handlers=_ROUTES,

@@ -39,8 +39,9 @@ from .admission.statements import Admission
 from .admission.uploads import Uploads
 from .admission.verifier import Verifier
 from .keys import Operator, Testimony, create_operator, load_operator
+from .log.changes import Changes
 from .log.checkpoints import RENEWAL, CheckpointSigner, Head
-from .log.entry import Logged
+from .log.entry import Entry, Logged
 from .log.fence import Fence, create_fence
 from .log.gossip import Gossip
 from .log.leader import Leader
@@ -56,7 +57,7 @@ from .sigstore_authority.keys import AuthorityKeys
 from .sigstore_authority.ports import LoggedLeaf
 from .storage.blobs import BlobStore
 from .storage.embedded import embedded_postgres
-from .storage.postgres import Pool, connect, lead, migrate, open_pool
+from .storage.postgres import Connection, Pool, connect, lead, migrate, open_pool
 
 __all__ = ["Head", "Registry", "open_operator", "running_database"]
 
@@ -136,9 +137,11 @@ class Registry:
             submit=self._log_own,
             clock=clock,
         )
+        self.changes = Changes()
+        """What the leaves changed that this process logged since it last took over the log; another object each time."""
         self._leader = Leader(
-            lead=lambda patience: lead(database, patience=patience),
-            apply=projection.apply,
+            lead=self._take_lead,
+            apply=self._project,
             fence=fence,
             signer=CheckpointSigner(operator.log_key, operator.clock_key, clock),
         )
@@ -332,6 +335,14 @@ class Registry:
                 return await rebuild(writer, self.pool, self.blobs)
             finally:
                 await writer.close()
+
+    async def _take_lead(self, patience: float) -> Connection:
+        self.changes = Changes()  # what was noted may not have been committed, and another process may have written
+        return await lead(self._database, patience=patience)
+
+    async def _project(self, connection: Connection, entries: Sequence[Entry]) -> None:
+        await projection.apply(connection, entries)
+        self.changes.record(entries)
 
     async def _begin(self, draft: Draft) -> None:
         """The first two leaves of a new log: its genesis and the constants of its election."""

@@ -32,10 +32,9 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     summary="A DID's newest identity",
     responses=answers(IdentityView, "Its keys and tenure.", 404, *READ),
 )
-async def identity(did: FromPath[str], request: HttpRequest, views: NamedDependency[Views]) -> Representation:
+async def identity(did: FromPath[str], views: NamedDependency[Views]) -> Representation:
     """The keys under which a statement of this DID would be judged now."""
-    head = views.registry.head
-    return views.json(target(request), head, await views.catalogue.identity(did))
+    return await views.json(target(f"/identities/{did}"), lambda: views.catalogue.identity(did), did)
 
 
 @post(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any, TypeAlias
+from urllib.parse import quote, urlencode
 
 from litestar import Request
 from litestar.datastructures import State
@@ -48,10 +49,11 @@ def source(request: HttpRequest) -> str | None:
     return request.client.host if request.client else None
 
 
-def target(request: HttpRequest) -> str:
-    """The path and query that the request asks for, as memory knows it."""
-    query = request.scope["query_string"].decode("latin-1")
-    return f"{request.scope['path']}?{query}" if query else request.scope["path"]
+def target(path: str, **query: str | int | None) -> str:
+    """What memory knows an answer by: the path, and those parameters of the query that were given, as the route has read them. So
+    no spelling of a query, nor anything in it that the route does not read, makes another one."""
+    given = {name: value for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(given, safe='/:', quote_via=quote)}" if given else path
 
 
 def negotiated(request: HttpRequest, path: str, *forms: Form) -> tuple[str, Form]:

@@ -17,7 +17,7 @@ from ..serving.views import Views
 from ..sigstore_authority import ca, rekor, timestamps
 from ..sigstore_authority.trust import trust_config
 from .documentation import OBJECT_BODY, READ, TEXT_BODY, WRITE, answers, operation
-from .requests import HttpRequest, media_type, read_body, target
+from .requests import HttpRequest, media_type, read_body
 from .responses import problem_response
 
 TIMESTAMP_QUERY = "application/timestamp-query"
@@ -95,18 +95,18 @@ async def log_entry(request: HttpRequest, services: NamedDependency[Services]) -
 
 
 @get("/trust-config.json", summary="ClientTrustConfig for Sigstore clients", responses=answers(dict[str, object], "It.", *READ))
-async def client_trust_config(request: HttpRequest, views: NamedDependency[Views]) -> Representation:
+async def client_trust_config(views: NamedDependency[Views]) -> Representation:
     """What `sigstore --trust-config` takes: the trusted root, and where the services are. Compare the root's digest with the
     genesis."""
     registry = views.registry
     config = trust_config(registry.trusted_root, origin=registry.origin, base_url=registry.base_url)
-    return views.current(target(request), registry.head, Representation(config, JSON))
+    return views.constant("/trust-config.json", config)
 
 
 @get("/sigstore/trusted-root.json", summary="The trusted root", responses=answers(dict[str, object], "It.", *READ))
-async def trusted_root(request: HttpRequest, views: NamedDependency[Views]) -> Representation:
+async def trusted_root(views: NamedDependency[Views]) -> Representation:
     """The very bytes whose SHA-256 the genesis pins."""
-    return views.current(target(request), views.registry.head, Representation(views.registry.trusted_root, JSON))
+    return views.constant("/sigstore/trusted-root.json", views.registry.trusted_root)
 
 
 def _reply(body: bytes, status: int, content_type: str) -> Response[bytes]:

@@ -61,8 +61,8 @@ class FastPath:
             await self._app(scope, receive, send)
             return
         try:
-            if self._memory.head is not self._registry.head:
-                await self._views.renew()
+            if not self._views.is_current:
+                self._views.renew()
             view = self._memory.get(f"{path}?{query.decode('latin-1')}" if query else path)
             if view is None and not query:
                 view = await self._make(path, accept)
