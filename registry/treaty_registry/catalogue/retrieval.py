@@ -42,7 +42,10 @@ select asked.number, known.word, known.uses
 from unnest($1::text[], $2::text[]) with ordinality as asked (first, last, number)
 cross join lateral (select * from words where word >= asked.first and word <= asked.last order by word limit $3) known
 """
-_POSTED = "select place, index from postings where word = ${} and (place, index) < ($1, $2)"
+# With an order and a limit of its own, so that each word's postings are read in the order they are kept in.
+_POSTED = """(
+  select place, index from postings where word = ${} and (place, index) < ($1, $2) order by place desc, index desc limit $3
+)"""
 _PAGE = f"""
 select walk.place as at_place, walk.index as at_index, found.*
 from (select place, index from ({{postings}}) posted order by place desc, index desc limit $3) walk
