@@ -47,7 +47,7 @@ from treaty_registry.admission import quota, uploads
 from treaty_registry.catalogue import queries, search, standing
 from treaty_registry.problems import problem_of
 from treaty_registry.routes import blobs, requests, statements
-from treaty_registry.serving import fast_path, topics
+from treaty_registry.serving import front, topics
 from treaty_registry.serving.bundles import MAX_TOPIC_PROTOCOLS
 from treaty_registry.sigstore_authority import ca, rekor, timestamps
 
@@ -170,7 +170,7 @@ CAPS = {
         *(queries.MAX_HANDLERS, MAX_TOPIC_PROTOCOLS),
     ],
     "http.md": [
-        *(fast_path.MAX_PATH, fast_path.MAX_QUERY, fast_path.MAX_HEADER_BYTES, requests.BODY_SECONDS, uploads.MAX_WAITING),
+        *(front.MAX_PATH, front.MAX_QUERY, front.MAX_HEADER_BYTES, requests.BODY_SECONDS, uploads.MAX_WAITING),
         *(statements.MAX_BATCH, statements.MAX_BATCH_BYTES, blobs.MAX_STATEMENT_HEADER, statement.MAX_LEAF),
         *(search.MAX_QUERY, search.MAX_QUERY_TERMS, queries.MAX_PAGE, queries.MAX_VERSIONS, topics.MAX_TOPICS),
         *(standing.MAX_SPEAKERS, standing.MAX_RANKED, standing.MAX_CREDITS, quota.MAX_FACTOR),

@@ -130,13 +130,13 @@ def _cursor(number: int, at: tuple[int, int]) -> str:
 
 
 def _parse_cursor(cursor: str, terms: int) -> tuple[int, tuple[int, int]]:
-    """Which term, or after all of them the topic, leads, and after which posting to go on."""
+    """Which term leads, or from `terms` on the topic, and after which posting to go on. Raises `Malformed`."""
     parts = cursor.split("-")
     try:
         number, place, index = (
             canonical.parse_decimal(part, limit=limit)
-            for part, limit in zip(parts, (terms, 3, canonical.MAX_INTEGER), strict=True)
+            for part, limit in zip(parts, (search.MAX_QUERY_TERMS, 3, canonical.MAX_INTEGER), strict=True)
         )
     except (Malformed, ValueError) as error:
         raise Malformed("search.cursor", "A cursor is the `next` of the page before.") from error
-    return number, (place, index)
+    return min(number, terms), (place, index)

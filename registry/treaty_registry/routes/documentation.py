@@ -14,14 +14,17 @@ from ..serving.representation import JSON
 
 _EVERYWHERE = {
     400: "The request is malformed.",
+    405: "This path does not answer that method; `Allow` says which it does.",
     414: "The path or the query is too long.",
     431: "The headers are too large.",
+    500: "A fault of the registry.",
     503: "A part of the registry does not answer now.",
 }
 _SOMETIMES = {
     304: "The representation has not changed.",
     401: "A signature does not verify, or its key is not the author's.",
     404: "There is no such thing.",
+    408: "The body took too long to arrive.",
     406: "None of its media types is acceptable.",
     409: "Something else stands in this place.",
     410: "Its bytes were withdrawn.",
@@ -43,7 +46,7 @@ BUNDLE_BODY = Schema(
     required=["checkpoint", "leaves", "blobs"],
 )
 READ = (304,)
-WRITE = (401, 404, 409, 413, 415, 422, 429)
+WRITE = (401, 404, 408, 409, 413, 415, 422, 429)
 
 
 def answers(

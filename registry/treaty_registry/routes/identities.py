@@ -14,7 +14,7 @@ from ..catalogue.resources import IdentityView, TestimonyView
 from ..problems import http_problem
 from ..serving.representation import JSON, NO_STORE, Representation
 from ..serving.views import Views
-from .documentation import OBJECT_BODY, READ, answers, operation
+from .documentation import OBJECT_BODY, READ, WRITE, answers, operation
 from .requests import HttpRequest, media_type, read_body, source, target
 from .responses import problem_response
 
@@ -42,7 +42,7 @@ async def identity(did: FromPath[str], views: NamedDependency[Views]) -> Represe
     summary="The operator's half of a DID's next identity",
     description="The document is fetched. Co-signed by a logged key and sent to /statements, it opens no new tenure.",
     operation_class=operation(reads={JSON: OBJECT_BODY}, about='Which logged key is to co-sign: `{"keyid": DID-URL}`.'),
-    responses=answers(TestimonyView, "What to co-sign; nothing is logged.", 401, 404, 409, 413, 415, 429),
+    responses=answers(TestimonyView, "What to co-sign; nothing is logged.", *WRITE),
     status_code=200,
 )
 async def testimony(did: FromPath[str], request: HttpRequest, views: NamedDependency[Views]) -> Response[bytes]:

@@ -22,7 +22,7 @@ HttpRequest: TypeAlias = Request[Any, Any, State]
 
 async def read_body(request: HttpRequest, limit: int) -> bytes:
     """The body, at most `limit` bytes of it, that arrives within `BODY_SECONDS`. Raises `TooLarge` as soon as it is known to be
-    larger, and a 408."""
+    larger, `Malformed` when it breaks off, and a 408."""
     try:
         parse_decimal(request.headers.get("content-length", "0"), limit=limit)
     except Malformed as error:
@@ -30,8 +30,13 @@ async def read_body(request: HttpRequest, limit: int) -> bytes:
     received = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            async for chunk in request.stream():
-                received += chunk
+            more = True
+            while more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":  # also when what came is not in chunks, though it said so
+                    raise Malformed("http.body", "The body of the request broke off, or is not encoded as its head says.")
+                received += message.get("body", b"")
+                more = message.get("more_body", False)
                 if len(received) > limit:
                     raise _too_large(limit)
     except TimeoutError as error:
