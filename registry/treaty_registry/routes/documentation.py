@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, Operation, RequestBody, Schema
-from litestar.openapi.spec.enums import OpenAPIType
+from litestar.openapi.spec.enums import OpenAPIFormat, OpenAPIType
+
+from treaty_consensus.statement import PAYLOAD_TYPE
 
 from ..problems import MEDIA_TYPE, ProblemDetails
 from ..serving.representation import JSON
@@ -34,11 +36,29 @@ _SOMETIMES = {
     429: "The quota is used up for now.",
 }
 TEXT_BODY = Schema(type=OpenAPIType.STRING)
+BINARY_BODY = Schema(type=OpenAPIType.STRING, format=OpenAPIFormat.BINARY)
+LINES_BODY = Schema(description="One JSON value a line.")  # no JSON itself, so no schema of JSON says more
 OBJECT_BODY = Schema(type=OpenAPIType.OBJECT)
 ENVELOPE = Schema(
     type=OpenAPIType.OBJECT,
     description="A DSSE envelope in canonical form (RFC 8785).",
     required=["payload", "payloadType", "signatures"],
+    properties={
+        "payload": TEXT_BODY,
+        "payloadType": Schema(type=OpenAPIType.STRING, const=PAYLOAD_TYPE),
+        "signatures": Schema(
+            type=OpenAPIType.ARRAY,
+            items=Schema(
+                type=OpenAPIType.OBJECT,
+                required=["keyid", "sig"],
+                properties={"keyid": TEXT_BODY, "sig": TEXT_BODY},
+                additional_properties=False,
+            ),
+            min_items=1,
+            max_items=2,
+        ),
+    },
+    additional_properties=False,
 )
 BUNDLE_BODY = Schema(
     type=OpenAPIType.OBJECT,

@@ -16,7 +16,7 @@ from ..serving.representation import JSON, NO_STORE, Representation
 from ..serving.views import Views
 from ..sigstore_authority import ca, rekor, timestamps
 from ..sigstore_authority.trust import trust_config
-from .documentation import OBJECT_BODY, READ, TEXT_BODY, WRITE, answers, operation
+from .documentation import BINARY_BODY, OBJECT_BODY, READ, WRITE, answers, operation
 from .requests import HttpRequest, media_type, read_body
 from .responses import problem_response
 
@@ -69,7 +69,7 @@ async def signing_certificate(request: HttpRequest, services: NamedDependency[Se
     "/sigstore/api/v1/timestamp",
     summary="A timestamp (RFC 3161)",
     operation_class=operation(
-        reads={TIMESTAMP_QUERY: TEXT_BODY}, sends={400: {TIMESTAMP_REPLY: TEXT_BODY}}, about="A DER TimeStampReq."
+        reads={TIMESTAMP_QUERY: BINARY_BODY}, sends={400: {TIMESTAMP_REPLY: BINARY_BODY}}, about="A DER TimeStampReq."
     ),
     responses=answers(bytes, "A granted TimeStampResp; a 400 holds a rejection.", *WRITE, status=201, media_type=TIMESTAMP_REPLY),
 )

@@ -16,7 +16,7 @@ from ..log.entry import Logged
 from ..problems import Problem, ProblemDetails, http_problem, problem_of
 from ..serving.representation import JSON, NO_STORE, TEXT, Representation
 from ..serving.views import Views
-from .documentation import ENVELOPE, READ, TEXT_BODY, WRITE, answers, operation
+from .documentation import ENVELOPE, LINES_BODY, READ, WRITE, answers, operation
 from .requests import HttpRequest, media_type, read_body, source
 from .responses import problem_response
 
@@ -43,8 +43,8 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
         "leaves the others be."
     ),
     operation_class=operation(
-        reads={JSON: ENVELOPE, NDJSON: TEXT_BODY},
-        sends={200: {NDJSON: TEXT_BODY}},
+        reads={JSON: ENVELOPE, NDJSON: LINES_BODY},
+        sends={200: {NDJSON: LINES_BODY}},
         about="A statement in its one spelling, or one a line.",
     ),
     responses=answers(
