@@ -22,11 +22,11 @@ from treaty_registry.registry import Registry
 from treaty_registry.serving.memory import Memory
 
 VOTER = key_signer("voter")
-FEW, MANY = 600, 6_000
+FEW, MANY = 600, 12_000
 
 _PROTOCOLS = """
-insert into protocols (uri, namespace, name, version, topic, origin, document, size, card, aliases, publisher, statement, index, title,
-                       summary, tags, licence, terms, state)
+insert into protocols (uri, namespace, name, version, topic, origin, document, size, card, aliases, publisher, statement, index,
+                       title, summary, tags, licence, terms, state)
 select format('https://registry.example/protocols/p%s.example/chat/1.0', i), 'p' || i || '.example', 'chat', '1.0',
        case when i % 300 = 0 then 'rare/topic' else 'common/topic' end, 'negotiated', sha256(i::text::bytea), 1, '', '{}', 'p',
        sha256(i::text::bytea), i, '', '', '{}', '',
@@ -37,7 +37,8 @@ from generate_series($1::bigint, $2::bigint) as i
 """
 _POSTINGS = """
 insert into postings
-select term.lexeme, ascii('D') - ascii(term.weights[1]), index from protocols cross join lateral unnest(terms) as term where index >= $1
+select term.lexeme, ascii('D') - ascii(term.weights[1]), index from protocols cross join lateral unnest(terms) as term
+where index >= $1
 union all select '/', 0, index from protocols where index >= $1
 union all select '/' || topic, 0, index from protocols where index >= $1
 """
@@ -80,7 +81,7 @@ async def searching(database: str) -> AsyncIterator[tuple[Retrieval, Callable[[]
 
 
 async def test_a_search_reads_no_more_of_a_large_catalogue_than_of_a_small_one(database: str) -> None:
-    bound = 4 * MAX_WALK + 16 * MAX_COMPLETIONS
+    bound = 16 * (MAX_WALK + MAX_COMPLETIONS)
     connection = await asyncpg.connect(database)
     await fill(connection, 1, FEW)
     for first, last in ((FEW + 1, MANY), (None, None)):
@@ -97,7 +98,7 @@ async def test_a_search_reads_no_more_of_a_large_catalogue_than_of_a_small_one(d
     await connection.close()
 
 
-@pytest.mark.parametrize("text", ["small", "odd series7", "series", "even odd", ""])
+@pytest.mark.parametrize("text", ["small", "odd series7", "series", "series1", "word12", "even odd", "od sm wo", ""])
 async def test_pages_show_everything_once_and_best_first(database: str, text: str) -> None:
     connection = await asyncpg.connect(database)
     await fill(connection, 1, 2_000)
@@ -120,7 +121,8 @@ async def test_pages_show_everything_once_and_best_first(database: str, text: st
                 break
             if len(found) == 100:  # what comes meanwhile is newer, and disturbs nobody
                 await fill(connection, 2_001, 2_010)
-        assert cursor is None and len(found) == len(set(found)) and set(found) == expected
+        assert cursor is None and len(found) == len(set(found)) and expected <= set(found)
+        assert all(uri.split("/p")[2].split(".")[0] > "2000" for uri in set(found) - expected)
     if text == "small":
         places = [uri.split("/p")[2].split(".")[0] for uri in found]
         assert [int(place) for place in places] == sorted(map(int, places), key=lambda index: (index % 3 != 0, -index))
@@ -272,7 +274,7 @@ async def test_a_bundle_is_of_a_head_of_the_last_seconds(registry: Registry, mad
 
 
 async def test_a_decision_is_seen_at_once(api: httpx.AsyncClient, registry: Registry, made: Publication) -> None:
-    await vote(registry, 0)
+    await log(registry, ballot(registry, 0, made.body.document.sha256), domain_signer("alice.example"))
     for target in targets(made):
         await api.get(target)
     await registry.decide()
@@ -289,7 +291,7 @@ async def waiting(database: asyncpg.Connection[asyncpg.Record]) -> int:
     return count
 
 
-@pytest.mark.parametrize(("table", "most"), [("postings", 2), ("handlers", 4)])
+@pytest.mark.parametrize(("table", "most"), [("words", 2), ("handlers", 4)])
 async def test_costly_answers_leave_room_for_others(
     api: httpx.AsyncClient, registry: Registry, made: Publication, database: str, table: str, most: int
 ) -> None:
@@ -298,11 +300,13 @@ async def test_costly_answers_leave_room_for_others(
     await transaction.start()
     await connection.execute(f"lock table {table} in access exclusive mode")  # who reads it takes for ever
     path = path_of(made.body.uri)
-    costly = [f"/protocols?q=word{n}" if table == "postings" else f"/protocols/alice.example/x{n}/1.0.bundle" for n in range(400)]
-    if table == "handlers":
-        costly = [f"{path}.bundle?since={n}" for n in range(200)]
+    costly = (
+        [f"/protocols?q=product%20w{n}" for n in range(400)]
+        if table == "words"
+        else [f"{path}.bundle?since={n}" for n in range(200)]
+    )
     asked = [asyncio.create_task(api.get(target)) for target in costly]
-    while await waiting(connection) == 0:
+    while await waiting(connection) == 0:  # noqa: ASYNC110 (PostgreSQL sets no event)
         await asyncio.sleep(0.01)
     for _ in range(20):
         await asyncio.sleep(0.01)
@@ -313,7 +317,7 @@ async def test_costly_answers_leave_room_for_others(
     await transaction.rollback()
     answers = await asyncio.gather(*asked)
     assert {answer.status_code for answer in answers} <= {200, 503} and answers[0].status_code == 200
-    if table == "postings":
+    if table == "words":
         refused = [answer for answer in answers if answer.status_code == 503]
         assert len(refused) > 300
         problem(refused[0], 503, "registry.busy")

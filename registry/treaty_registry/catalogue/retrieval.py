@@ -6,14 +6,16 @@ postings are walked in their order, and those protocols are taken that have ever
 and what it passes over, and nothing is counted, sorted or ranked.
 
 Bounds: a page looks at `MAX_WALK` postings at most. When these hold less than a page, it is short, or even empty, and `next` goes
-on from there: following it until it is null finds everything, each protocol once. A word stands for the words that begin with it,
-so far as they are among the first `MAX_COMPLETIONS` of these in alphabetical order; where such words lead, the `MAX_LEADS` most
-used of them do.
+on from there: following it until it is null finds everything that was there at the first page, each protocol once.
+
+A word also stands for the words that begin with it. It can lead where these are `MAX_LEADS` at most, whose postings are merged,
+or where there are `MAX_WALK` postings under all of them together, which are read. Otherwise it is common enough for something
+else to lead: another word, the topic, or all protocols, newest first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,6 +48,10 @@ cross join lateral (select * from words where word >= asked.first and word <= as
 _POSTED = """(
   select place, index from postings where word = ${} and (place, index) < ($1, $2) order by place desc, index desc limit $3
 )"""
+# Of a few postings: all of them, each protocol at its best place.
+_POSTED_FEW = """
+select max(place) as place, index from postings where word = any($7::text[]) group by index having (max(place), index) < ($1, $2)
+"""
 _PAGE = f"""
 select walk.place as at_place, walk.index as at_index, found.*
 from (select place, index from ({{postings}}) posted order by place desc, index desc limit $3) walk
@@ -88,10 +94,12 @@ class Retrieval:
         if not all(uses):
             return Page([], None)
         if number is None:
-            number = min(range(len(uses)), key=lambda number: sum(uses[number].values()))
-        asked = terms[number].text if number < len(terms) else ""
-        leads = sorted(uses[number], key=lambda word: (word != asked, -uses[number][word]))
-        return await self._walk(query, terms, number, leads[:MAX_LEADS], at)
+            able = [number for number, words in enumerate(uses) if _can_lead(words)]  # the topic always can
+            number = min(able, key=lambda number: sum(uses[number].values()))
+        leads = uses[number]
+        if not _can_lead(leads):  # not any more, since the page before: its most used words go on
+            leads = dict(sorted(leads.items(), key=lambda word: -word[1])[:MAX_LEADS])
+        return await self._walk(query, terms, number, list(leads), at)
 
     async def _uses(self, terms: Sequence[Term]) -> list[dict[str, int]]:
         """For each term the words it stands for, and how many protocols are posted under each."""
@@ -103,15 +111,18 @@ class Retrieval:
 
     async def _walk(self, query: Query, terms: Sequence[Term], number: int, leads: Sequence[str], at: tuple[int, int]) -> Page:
         """The page that follows the place `at` in the postings of `leads`."""
-        postings = " union all ".join(_POSTED.format(7 + lead) for lead in range(len(leads)))
-        better = None
-        if len(leads) > 1:  # what is posted under several of them counts at its best place only
+        better, words = None, list[object](leads)
+        if len(leads) > MAX_LEADS:
+            postings, words = _POSTED_FEW, [leads]
+        else:
+            postings = " union all ".join(_POSTED.format(7 + lead) for lead in range(len(leads)))
+        if 1 < len(leads) <= MAX_LEADS:  # what is posted under several of them counts at its best place only
             better = [" | ".join(search.query([Term(word, False)], weights) for word in leads) for weights in _WEIGHTS[1:]]
         found: list[Summary] = []
         ends: list[tuple[int, int]] = []
         for most in (query.limit + 1, MAX_WALK):  # the first is enough where nearly all that is walked is taken
             rows = await self._pool.fetch(
-                _PAGE.format(postings=postings), *at, most, search.query(terms) or None, query.topic, better, *leads
+                _PAGE.format(postings=postings), *at, most, search.query(terms) or None, query.topic, better, *words
             )
             for row in rows:
                 at = row["at_place"], row["at_index"]
@@ -123,6 +134,10 @@ class Retrieval:
             if len(rows) < most:
                 return Page(found, None)
         return Page(found, _cursor(number, at))
+
+
+def _can_lead(uses: Mapping[str, int]) -> bool:
+    return len(uses) <= MAX_LEADS or (len(uses) < MAX_COMPLETIONS and sum(uses.values()) <= MAX_WALK)
 
 
 def _cursor(number: int, at: tuple[int, int]) -> str:

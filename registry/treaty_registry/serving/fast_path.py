@@ -107,7 +107,7 @@ class FastPath:
             form = form or preferred_form(accept)
             if form is None:
                 return None  # the framework says that nothing acceptable is offered
-            return memory.get(f"{stem}.{form}") or await views.protocol(stem, form)
+            return await views.protocol(stem, form)
         if path.startswith("/topics/"):
             return memory.get(f"{path}.{preferred_form(accept, _TOPIC_FORMS)}")
         if path.startswith("/blobs/sha256/"):

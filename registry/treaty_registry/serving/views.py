@@ -150,6 +150,9 @@ class Views:
         """A version at `/protocols/NAMESPACE/NAME/VERSION` in one of its forms. Raises `Malformed`, `NotFound`, `Gone`."""
         if form == "bundle":
             return await self.bundle(path, None)
+        known = self.memory.get(f"{path}.{form}")
+        if known is not None:
+            return known
         now, uri = self._now(), self._uri(path)
         record = await self.catalogue.record(uri)
         if form == "json":  # without a task of its own: `Catalogue.record` lets all who ask share a query
