@@ -33,7 +33,7 @@ async def read_body(request: HttpRequest, limit: int) -> bytes:
             more = True
             while more:
                 message = await request.receive()
-                if message["type"] == "http.disconnect":  # also when what came is not in chunks, though it said so
+                if message["type"] != "http.request":  # also when what came is not in chunks, though it said so
                     raise Malformed("http.body", "The body of the request broke off, or is not encoded as its head says.")
                 received += message.get("body", b"")
                 more = message.get("more_body", False)
