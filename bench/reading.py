@@ -5,6 +5,7 @@ Server and database run on one processor, the load on another one.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -21,6 +22,8 @@ from .servers import Processors, raw_asgi, record, registry, workspace
 CONNECTIONS = 32
 SECONDS = 0.2
 RECORDS = 4_096
+_LEAVES, _GROWN = 10, 1.0  # leaves a second, for so many seconds
+_GROWING = ("record", "bundle", "search", "topic")
 
 _AGAINST = "raw ASGI application, same server, same bytes"
 ROWS = tuple(
@@ -28,9 +31,13 @@ ROWS = tuple(
     for name, what, bar in (
         ("document", "resolve a protocol to its document", 0.95),
         ("blob", "resolve a blob (a handler's wheel)", 0.95),
-        ("record", "record from PostgreSQL: each one asked for the first time since the log grew", 0.45),
+        ("record", "record from PostgreSQL: each one asked for the first time since an epoch was closed", 0.45),
         ("search", "search page from memory", 0.70),
         ("topic", "topic with its decision, from memory", 0.70),
+        ("growing record", "record while the log grows by ten leaves a second", 0.60),
+        ("growing bundle", "bundle while the log grows by ten leaves a second", 0.60),
+        ("growing search", "search page while the log grows by ten leaves a second", 0.60),
+        ("growing topic", "topic while the log grows by ten leaves a second", 0.60),
     )
 )
 
@@ -54,6 +61,9 @@ async def scene() -> AsyncIterator[Mapping[str, Meter]]:
         for name, target in targets.items():
             meters[name] = steady(generator, served.port, target)
             meters[f"raw {name}"] = steady(generator, raw, target)
+        for name in _GROWING:
+            meters[f"growing {name}"] = growing(generator, served.port, targets[name], writer)
+            meters[f"raw growing {name}"] = steady(generator, raw, targets[name], seconds=_GROWN)
         meters["record"] = sweep(generator, served.port, paths, writer)
         meters["raw record"] = sweep(generator, raw, paths, writer)
         yield meters
@@ -71,13 +81,15 @@ async def _fill(writer: Author, client: httpx.AsyncClient) -> dict[str, str]:
         "blob": f"/blobs/sha256/{handlers[0]['wheel']}",
         "search": "/protocols?q=product",
         "topic": f"/topics/{TOPIC}",
+        "record": f"{path}.json",
+        "bundle": f"{path}.bundle",
     }
 
 
-def steady(generator: LoadGenerator, port: int, target: str, *, accept: str = "*/*") -> Meter:
+def steady(generator: LoadGenerator, port: int, target: str, *, accept: str = "*/*", seconds: float = SECONDS) -> Meter:
     """The rate at which one target is served, over and over."""
     request = get(target, {"Accept": accept})
-    once, load = Load(port, (request,), 1), Load(port, (request,), CONNECTIONS, SECONDS)
+    once, load = Load(port, (request,), 1), Load(port, (request,), CONNECTIONS, seconds)
 
     async def read() -> Sample:
         await generator.drive(once)  # the log may have grown since, and what comes from memory has to be there
@@ -86,12 +98,33 @@ def steady(generator: LoadGenerator, port: int, target: str, *, accept: str = "*
     return read
 
 
+def growing(generator: LoadGenerator, port: int, target: str, writer: Author) -> Meter:
+    """The same, while the log grows by `_LEAVES` a second."""
+    load = Load(port, (get(target, {"Accept": "*/*"}),), CONNECTIONS, _GROWN)
+
+    async def read() -> Sample:
+        votes = await writer.votes(int(_GROWN * _LEAVES), hashes())
+
+        async def grow() -> None:
+            for vote in votes:
+                await writer.log([vote])
+                await asyncio.sleep(1 / _LEAVES)
+
+        writing = asyncio.create_task(grow())
+        sample = (await generator.drive(load)).sample
+        await writing
+        return sample
+
+    return read
+
+
 def sweep(generator: LoadGenerator, port: int, paths: list[str], writer: Author) -> Meter:
-    """The rate at which many targets are served that are each asked for once after the log grew by a leaf."""
+    """The rate at which many targets are served that are each asked for once after an epoch was closed."""
     load = Load(port, tuple(map(get, paths)), CONNECTIONS)
 
     async def read() -> Sample:
-        await writer.log(await writer.votes(1, hashes()))  # which makes the registry forget what followed from the old head
+        await writer.log(await writer.votes(1, hashes()))
+        await writer.decide()  # which makes the registry forget everything
         return (await generator.drive(load)).sample
 
     return read

@@ -28,6 +28,7 @@ from treaty_consensus.errors import NotFound, TreatyError, Unavailable
 from treaty_consensus.log.note import VerifierKey
 
 from .console import LogLines, complain, show
+from .data_directory import open_operator, running_database
 from .listening import Listening
 from .log.fence import read_fence
 from .networks import TrustedProxies
@@ -35,7 +36,7 @@ from .operator import maintenance
 from .operator.control import NOT_RUNNING, ask
 from .operator.decisions import Decided
 from .operator.parameters import Announced, Constitution, Draft, Stated, read_draft
-from .registry import Registry, open_operator, running_database
+from .registry import Registry
 from .server import serve as serve_http
 from .settings import Quotas, Settings, WitnessName
 from .storage.blobs import BlobStore

@@ -119,8 +119,10 @@ def http_problem(status: int, detail: str = "", *, headers: tuple[tuple[str, str
 
 def _of_framework(error: HTTPException) -> Problem:
     headers = dict(error.headers or {})
-    if "GET" in headers.get("allow", ""):
-        headers["allow"] += ", HEAD"  # answered for every GET by `fast_path`
+    if "allow" in headers:
+        methods = {str(method) for method in headers["allow"].split(", ")}
+        methods |= {"HEAD"} if "GET" in methods else set()  # answered for every GET by `fast_path`
+        headers["allow"] = ", ".join(sorted(methods))
     detail = ""
     if isinstance(error, ValidationException):
         faults = [fault for fault in error.extra or [] if isinstance(fault, dict)]

@@ -4,8 +4,7 @@
 
 One `Registry` a process, on one event loop; every method may be called concurrently. Reads never wait for a write: they are
 answered from a released head, an immutable value, and from rows below it. Whoever reads several things that must fit together
-takes
-`registry.head` once and passes it along. Methods raise `Unavailable` or asyncpg's errors when PostgreSQL does not answer.
+takes `registry.head` once and passes it along. Methods raise `Unavailable` or asyncpg's errors when PostgreSQL does not answer.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from typing import TypeAlias
 
@@ -42,11 +41,13 @@ from .admission.statements import Admission
 from .admission.submissions import Submissions
 from .admission.uploads import Uploads
 from .admission.verifier import Verifier
-from .keys import Operator, Testimony, create_operator, load_operator
+from .data_directory import open_operator, running_database
+from .keys import Operator, Testimony
+from .log.changes import Changes
 from .log.checkpoints import RENEWAL, CheckpointSigner, Head
 from .log.clock import Clock, LogClock, ReadUptime, machine_clock, machine_uptime
-from .log.entry import Logged
-from .log.fence import Fence, create_fence
+from .log.entry import Entry, Logged
+from .log.fence import Fence
 from .log.gossip import Gossip
 from .log.leader import Leader
 from .log.reader import LogReader
@@ -61,11 +62,10 @@ from .settings import Settings
 from .sigstore_authority.keys import AuthorityKeys
 from .sigstore_authority.ports import LoggedLeaf
 from .storage.blobs import BlobStore
-from .storage.embedded import embedded_postgres
-from .storage.postgres import Pool, connect, lead, migrate, open_pool
+from .storage.postgres import Connection, Pool, connect, lead, migrate, open_pool
 from .storage.space import DATABASE_ROOM, Room
 
-__all__ = ["Head", "Registry", "open_operator", "running_database"]
+__all__ = ["Head", "Registry"]
 
 _PATIENCE = 10.0
 """Seconds to wait at a start for the lock of a predecessor that is just going."""
@@ -74,36 +74,6 @@ _SWEEP = 600
 Resolve: TypeAlias = Callable[[Did], Awaitable[DidDocument]]
 
 _log = structlog.get_logger(__name__)
-
-
-@asynccontextmanager
-async def running_database(settings: Settings) -> AsyncIterator[str]:
-    """The URL of the database: the one of the settings, or the embedded one, started and in the end stopped if need be."""
-    if settings.database is not None:
-        yield settings.database
-        return
-    settings.data.mkdir(parents=True, exist_ok=True)
-    async with embedded_postgres(settings.data) as url:
-        yield url
-
-
-def open_operator(settings: Settings) -> Operator:
-    """The operator's keys. Makes them, and the fence's record, when the data directory has none. Blocking.
-
-    Raises `NotFound` when there are none and no origin to make them for, `Conflict` when the settings name another origin.
-    """
-    if not settings.keys.exists():
-        if settings.origin is None:
-            raise NotFound(
-                "keys.missing",
-                f"There is no log in {settings.data}.",
-                fix="Name its origin to make one: --origin registry.example",
-            )
-        create_fence(settings.fence, settings.origin)
-        create_operator(settings.keys, settings.origin)
-    operator = load_operator(settings.keys)
-    settings.check_origin(operator.origin)
-    return operator
 
 
 class Registry:
@@ -144,9 +114,11 @@ class Registry:
             submit=self._log_own,
             clock=self.clock,
         )
+        self.changes = Changes()
+        """What the leaves changed that this process logged since it last took over the log; another object each time."""
         self._leader = Leader(
-            lead=lambda patience: lead(database, patience=patience),
-            apply=projection.apply,
+            lead=self._take_lead,
+            apply=self._project,
             fence=fence,
             signer=CheckpointSigner(operator.log_key, operator.clock_key),
             clock=clock,
@@ -268,9 +240,9 @@ class Registry:
         """
         return await self._submissions.upload(sha256, leaf, data, source)
 
-    def service_turn(self, source: str | None) -> AbstractAsyncContextManager[None]:
-        """A turn for a request to the Sigstore services from an IP address. Entering it raises `Unavailable` (`quota.*`)."""
-        return self._submissions.service(source)
+    def charge_service(self, source: str | None) -> None:
+        """Take the quotas of a request to the Sigstore services from an IP address. Raises `Unavailable`."""
+        self._submissions.charge_service(source)
 
     async def blob(self, sha256: str) -> bytes:
         """A blob that a logged statement names. Raises `NotFound` (also while it only waits), `Gone` when it was withdrawn."""
@@ -382,6 +354,14 @@ class Registry:
                 return await rebuild(writer, self.pool, self.blobs)
             finally:
                 await writer.close()
+
+    async def _take_lead(self, patience: float) -> Connection:
+        self.changes = Changes()  # what was noted may not have been committed, and another process may have written
+        return await lead(self._database, patience=patience)
+
+    async def _project(self, connection: Connection, entries: Sequence[Entry]) -> None:
+        await projection.apply(connection, entries)
+        self.changes.record(entries)
 
     async def _begin(self, draft: Draft) -> None:
         """The first two leaves of a new log: its genesis and the constants of its election."""

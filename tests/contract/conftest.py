@@ -25,6 +25,14 @@ async def api(registry: Registry) -> AsyncIterator[BoundedClient]:
 
 
 @pytest.fixture
+async def newest(registry: Registry) -> AsyncIterator[httpx.AsyncClient]:
+    """The same, but that everything is of the newest head."""
+    transport = httpx.ASGITransport(create_app(registry, period=0))  # type: ignore[arg-type]
+    async with httpx.AsyncClient(transport=transport, base_url=f"https://{ORIGIN}") as client:
+        yield client
+
+
+@pytest.fixture
 def operator(registry: Registry, tmp_path: Path) -> Operator:
     """The keys of the registry's operator."""
     return load_operator(tmp_path / "registry" / "keys")

@@ -203,8 +203,9 @@ async def test_a_topic_comes_with_its_protocols_and_decision(
 
 @pytest.mark.parametrize("path", [PATH, f"/topics/{TOPIC}.bundle"])
 async def test_a_bundle_is_of_one_head_while_others_write(
-    api: httpx.AsyncClient, registry: Registry, alice: Signer, path: str
+    newest: httpx.AsyncClient, registry: Registry, alice: Signer, path: str
 ) -> None:
+    api = newest
     await publish(api, alice, publication(alice))
 
     async def write() -> None:

@@ -73,7 +73,7 @@ async def test_what_is_not_http_changes_nothing(wire: Wire, registry: Registry, 
     async with unchanged(registry):
         for request, status in (
             (b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", 400),
-            (b"GET /%ff%00 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 404),
+            (b"GET /%ff%00 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 400),
             (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
             (head + b"Content-Length: 99999999999999999999\r\n\r\n" + leaf, 400),
             (head + b"Content-Length: 9999999999\r\n\r\n" + leaf, 413),

@@ -141,8 +141,9 @@ async def test_standing_rests_while_its_principal_is_barred(
 
 
 async def test_speakers_are_ranked_by_standing_then_by_how_recent_they_are(
-    api: httpx.AsyncClient, registry: Registry, agents: tuple[Signer, ...], web: Web
+    newest: httpx.AsyncClient, registry: Registry, agents: tuple[Signer, ...], web: Web
 ) -> None:
+    api = newest
     alpha, bravo, charlie, delta = agents
     await report(registry, 0, charlie, delta, Y)
     await report(registry, 0, alpha, bravo, Y)

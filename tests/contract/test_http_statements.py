@@ -45,7 +45,10 @@ async def test_the_same_statement_again_is_answered_and_not_logged_twice(
     Receipt.parse(again.content).verify(signed.leaf, registry.log_key)
 
 
-async def test_a_logged_statement_is_read_back_with_its_proof(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
+async def test_a_logged_statement_is_read_back_with_its_proof(
+    newest: httpx.AsyncClient, registry: Registry, alice: Signer
+) -> None:
+    api = newest
     signed = await say(api, alice, ballot(registry, 0))
     leaf = await api.get(f"/statements/{signed.id}")
     assert leaf.content == signed.leaf and "immutable" in leaf.headers["cache-control"]

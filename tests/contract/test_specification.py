@@ -47,11 +47,11 @@ from treaty_consensus.log.merkle import leaf_hash
 from treaty_handler import values
 from treaty_registry.admission import fair_queue, quota, uploads
 from treaty_registry.admission.content_process import ContentLimits
-from treaty_registry.catalogue import queries, search, standing
+from treaty_registry.catalogue import queries, retrieval, search, standing
 from treaty_registry.connections import ConnectionLimits
 from treaty_registry.problems import problem_of
 from treaty_registry.routes import blobs, requests, statements
-from treaty_registry.serving import fast_path, topics
+from treaty_registry.serving import front, topics
 from treaty_registry.serving.bundles import MAX_TOPIC_PROTOCOLS
 from treaty_registry.settings import Quotas
 from treaty_registry.sigstore_authority import ca, rekor, timestamps
@@ -93,7 +93,14 @@ OWNERS = {
     "flow-profile.md": ["flow/*.py"],
     "http.md": [
         *("routes/*.py", "problems.py", "admission/*.py", "gossip.py", "sequencer.py", "views.py", "sigstore_token.py"),
-        *("catalogue/queries.py", "catalogue/standing.py", "serving/topics.py", "search.py"),
+        *(
+            "catalogue/queries.py",
+            "catalogue/standing.py",
+            "catalogue/retrieval.py",
+            "serving/topics.py",
+            "serving/lanes.py",
+            "search.py",
+        ),
         *("sigstore_authority/ca.py", "sigstore_authority/certificates.py", "sigstore_authority/rekor.py"),
     ],
     "home.md": [
@@ -181,10 +188,17 @@ CAPS = {
         *(queries.MAX_HANDLERS, MAX_TOPIC_PROTOCOLS, contradiction.MAX_CONTRADICTION),
     ],
     "http.md": [
-        *(fast_path.MAX_PATH, fast_path.MAX_QUERY, fast_path.MAX_HEADER_BYTES, requests.BODY_SECONDS, uploads.MAX_WAITING),
+        *(front.MAX_PATH, front.MAX_QUERY, front.MAX_HEADER_BYTES, requests.BODY_SECONDS, uploads.MAX_WAITING),
         *(statements.MAX_BATCH, statements.MAX_BATCH_BYTES, blobs.MAX_STATEMENT_HEADER, statement.MAX_LEAF),
-        *(search.MAX_QUERY, search.MAX_QUERY_TERMS, queries.MAX_PAGE, queries.MAX_VERSIONS, topics.MAX_TOPICS),
         ContentLimits().memory,
+        *(
+            search.MAX_QUERY,
+            search.MAX_QUERY_TERMS,
+            retrieval.MAX_PAGE,
+            retrieval.MAX_WALK,
+            queries.MAX_VERSIONS,
+            topics.MAX_TOPICS,
+        ),
         *(standing.MAX_SPEAKERS, standing.MAX_RANKED, standing.MAX_CREDITS, quota.MAX_FACTOR),
         *(ca.MAX_REQUEST, timestamps.MAX_QUERY, rekor.MAX_REQUEST, sigstore_token.MAX_TOKEN, sigstore_token.MAX_LIFETIME),
         *(int(CONNECTIONS.silent), int(CONNECTIONS.unanswered), int(CONNECTIONS.stalled), int(CONNECTIONS.idle)),

@@ -256,8 +256,8 @@ async def test_a_record_that_cannot_be_written_stops_writes_and_no_reads(
             return write(descriptor, content, offset)
 
         monkeypatch.setattr(os, "pwrite", full)
-        leaf = write(0)
-        for refused in (leaf, write(1), write(2)):
+        leaf = another(0)
+        for refused in (leaf, another(1), another(2)):
             assert isinstance(await outcome_of(registry, refused), Unavailable)
             with pytest.raises(Unavailable):
                 await registry.check_ready()

@@ -13,9 +13,10 @@ from signers import NOW, ORIGIN, domain_signer, key_signer, signed
 
 from treaty_consensus.errors import Conflict, NotFound, Refused, TreatyError, Untrusted
 from treaty_registry.admission.uploads import Uploads
+from treaty_registry.data_directory import open_operator
 from treaty_registry.log.entry import Logged
 from treaty_registry.log.fence import create_fence
-from treaty_registry.registry import Registry, open_operator
+from treaty_registry.registry import Registry
 from treaty_registry.settings import Settings
 from treaty_registry.storage.postgres import connect, migrate, migrations
 

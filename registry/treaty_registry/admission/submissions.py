@@ -6,8 +6,7 @@ process itself (`source` is None) does not wait.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.log.proof import Receipt
@@ -53,16 +52,12 @@ class Submissions:
         async with self._queue.turn(source, 1):
             return await self._admission.take_upload(sha256, leaf, data, source)
 
-    @asynccontextmanager
-    async def service(self, source: str | None) -> AsyncIterator[None]:
-        """A turn for one request to the Sigstore services, which sign and add leaves too. Raises `Unavailable` (`quota.*`)."""
+    def charge_service(self, source: str | None) -> None:
+        """Take the quotas of one request to the Sigstore services, which sign and add leaves too. They are small enough to need no
+        turns. Raises `Unavailable` (`quota.*`, and as `Sequencer.check`)."""
         self._sequencer.check()
-        if source is None:
-            yield
-            return
-        self._admission.charge_service(source)
-        async with self._queue.turn(source, 1):
-            yield
+        if source is not None:
+            self._admission.charge_service(source)
 
     async def _log(self, leaves: Sequence[bytes], source: str | None, reserved: bool) -> list[Logged | TreatyError]:
         examined = await self._admission.examine(leaves, source, reserved=reserved)

@@ -17,9 +17,8 @@ from packaging.version import Version
 from treaty_consensus import canonical
 from treaty_consensus.did import did_key_id, encode_multikey, parse_did, public_key_of
 from treaty_consensus.errors import Malformed, NotFound, TooLarge
-from treaty_consensus.protocol import MAX_URI, is_name, is_topic, is_verified_alias, parse_namespace, parse_protocol_uri
+from treaty_consensus.protocol import MAX_URI, is_name, is_verified_alias, parse_namespace, parse_protocol_uri
 
-from . import search
 from .lookup import Lookup
 from .resources import (
     CardView,
@@ -28,7 +27,6 @@ from .resources import (
     HashMatches,
     IdentityView,
     Match,
-    Page,
     Record,
     Resolution,
     Summary,
@@ -41,17 +39,16 @@ if TYPE_CHECKING:
 
     from ..storage.postgres import AnyConnection
 
-MAX_PAGE = 100
 MAX_HANDLERS = 64
 MAX_MATCHES = 100
 MAX_VERSIONS = 1_000
 
-_ELECTED = "left join elections e on (e.topic, e.document) = (p.topic, p.document)"
-_SUMMARY = (
+ELECTED = "left join elections e on (e.topic, e.document) = (p.topic, p.document)"
+SUMMARY = (
     "select p.uri, p.topic, p.title, p.summary, p.tags, p.document, p.publisher, p.state, p.index, e.state as elected "
-    "from protocols p " + _ELECTED
+    "from protocols p " + ELECTED
 )
-_RECORD = f"select p.*, e.state as elected, e.epoch, e.decision from protocols p {_ELECTED} where p.uri = any($1)"  # noqa: S608
+_RECORD = f"select p.*, e.state as elected, e.epoch, e.decision from protocols p {ELECTED} where p.uri = any($1)"  # noqa: S608
 _HANDLERS = """
 select h.*, h.publisher = p.publisher as own from protocols p cross join lateral (
   (select * from handlers where uri = p.uri and publisher = p.publisher and index < $2 order by index desc limit $3)
@@ -59,7 +56,6 @@ select h.*, h.publisher = p.publisher as own from protocols p cross join lateral
   (select * from handlers where uri = p.uri and publisher <> p.publisher and index < $2 order by index limit $3)
 ) h where p.uri = any($1)
 """
-_SEARCHABLE = "p.state in ('active', 'deprecated')"
 _SHA256 = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 _SHA1 = re.compile(r"[0-9a-f]{40}")
 
@@ -92,53 +88,21 @@ class Catalogue:
         if not is_name(name):
             raise Malformed("protocol.name", "A protocol's name is lower-case letters, digits and '-'.")
         rows = await self._pool.fetch(
-            f"{_SUMMARY} where p.namespace = $1 and p.name = $2 order by p.index desc limit $3", namespace, name, MAX_VERSIONS
+            f"{SUMMARY} where p.namespace = $1 and p.name = $2 order by p.index desc limit $3", namespace, name, MAX_VERSIONS
         )
         if not rows:
             raise NotFound("protocol.unknown", f"{namespace} publishes nothing called {name} here.")
         rows.sort(key=lambda row: Version(parse_protocol_uri(row["uri"]).version), reverse=True)
-        return Versions(namespace, name, [_summary(row) for row in rows])
-
-    async def search(self, text: str, topic: str | None, limit: int, cursor: str | None) -> Page:
-        """Protocols that match all of `text` within `topic` or below it, best first, then newest; yanked and revoked ones are
-        left out. `cursor`: the `next` of the page before. Raises `Malformed`."""
-        if topic is not None and not is_topic(topic):
-            raise Malformed("search.topic", "A topic is one to four lower-case names joined by '/'.")
-        conditions, values = [_SEARCHABLE], list[object]()
-
-        def bind(value: object) -> str:
-            values.append(value)
-            return f"${len(values)}"
-
-        rank = "0::bigint"
-        if text.strip():
-            query = search.query(text)
-            if query is None:
-                return Page([], None)
-            terms = bind(query)
-            conditions.append(f"p.terms @@ {terms}::tsquery")
-            rank = f"(ts_rank(p.terms, {terms}::tsquery) * 1000000)::bigint"
-        if topic is not None:
-            name = bind(topic)
-            conditions.append(f"(p.topic = {name} or p.topic ^@ ({name} || '/'))")
-        if cursor is not None:
-            at_rank, at_index = _parse_cursor(cursor)
-            conditions.append(f"({rank}, p.index) < ({bind(at_rank)}, {bind(at_index)})")
-        selected = _SUMMARY.replace("select ", f"select {rank} as rank, ", 1)
-        rows = await self._pool.fetch(
-            f"{selected} where {' and '.join(conditions)} order by rank desc, p.index desc limit {bind(limit + 1)}", *values
-        )
-        following = f"{rows[limit - 1]['rank']}-{rows[limit - 1]['index']}" if len(rows) > limit else None
-        return Page([_summary(row) for row in rows[:limit]], following)
+        return Versions(namespace, name, [summary(row) for row in rows])
 
     async def by_hash(self, digest: str) -> HashMatches:
         """The protocols with this document, in the order of publication. Raises `NotFound`."""
         rows = await self._pool.fetch(
-            f"{_SUMMARY} where p.document = $1 order by p.index limit $2", bytes.fromhex(digest), MAX_MATCHES
+            f"{SUMMARY} where p.document = $1 order by p.index limit $2", bytes.fromhex(digest), MAX_MATCHES
         )
         if not rows:
             raise NotFound("protocol.unknown-hash", f"No protocol here has the hash {digest}.")
-        return HashMatches(digest, [_summary(row) for row in rows])
+        return HashMatches(digest, [summary(row) for row in rows])
 
     async def resolve(self, name: str) -> Resolution:
         """Every protocol that `name` may mean: a protocol's URI, a SHA-256 (bare or after `sha256:`), Agora's SHA-1 in
@@ -245,7 +209,8 @@ def _handler(row: Row) -> HandlerView:
     )
 
 
-def _summary(row: Row) -> Summary:
+def summary(row: Row) -> Summary:
+    """What a row of `SUMMARY` says."""
     return Summary(
         uri=row["uri"],
         topic=row["topic"],
@@ -274,10 +239,3 @@ def _agora_digest(name: str) -> bytes | None:
     except (Malformed, TooLarge):
         return None
     return digest if len(digest) == 20 else None
-
-
-def _parse_cursor(cursor: str) -> tuple[int, int]:
-    rank, separator, index = cursor.partition("-")
-    if not separator:
-        raise Malformed("search.cursor", "A cursor is the `next` of the page before.")
-    return canonical.parse_decimal(rank, limit=2**31), canonical.parse_decimal(index, limit=canonical.MAX_INTEGER)

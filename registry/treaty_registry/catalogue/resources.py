@@ -170,7 +170,7 @@ class Topic(msgspec.Struct, frozen=True):
     electorate: Electorate | None
     epoch: int
     candidates: list[Candidate]
-    matrix: msgspec.Raw | None
+    matrix: list[list[str]] | None
     decision: DecisionView | None
     proof: str | None
 

@@ -1,6 +1,7 @@
-"""Full-text search that reads English and Chinese alike, with the text search types PostgreSQL has built in.
+"""The terms of full-text search, for English and Chinese alike, in the text search types PostgreSQL has built in.
 
-Text is cut into terms here, the same way for what is indexed and what is asked; PostgreSQL only stores and ranks them.
+Text is cut into terms here, the same way for what is indexed and what is asked (`retrieval`); PostgreSQL only stores and compares
+them.
 
 - NFKC and case folding first, so that full-width letters and letter case make no difference.
 - A run of letters and digits is one term.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from treaty_consensus.errors import Malformed
 
@@ -40,20 +42,33 @@ def vector(fields: Iterable[tuple[str, str]]) -> str:
     return " ".join(f"'{term}':{','.join(places)}" for term, places in sorted(lexemes.items()))
 
 
-def query(text: str) -> str | None:
-    """The text form of the tsquery for what a person typed, or None when it holds no term. Raises `Malformed` over the caps."""
+class Term(NamedTuple):
+    """A term of a query; a `prefix` also stands for the words that begin with it."""
+
+    text: str
+    prefix: bool
+
+
+def terms(text: str) -> list[Term]:
+    """The terms of what a person typed, each once. Raises `Malformed` over the caps."""
     if len(text) > MAX_QUERY:
         raise Malformed("search.query-too-long", f"A search has at most {MAX_QUERY} characters.")
-    terms: list[str] = []
+    found: list[Term] = []
     for run, unspaced in _runs(text):
-        if not unspaced:
-            terms.append(f"'{run[:_MAX_TERM]}':*")
+        if unspaced:
+            found.extend(Term(term, False) for term in (_pairs(run) or run))
         else:
-            terms.extend(f"'{term}'" for term in (_pairs(run) or run))
-    terms = list(dict.fromkeys(terms))
-    if len(terms) > MAX_QUERY_TERMS:
+            found.append(Term(run[:_MAX_TERM], True))
+    found = list(dict.fromkeys(found))
+    if len(found) > MAX_QUERY_TERMS:
         raise Malformed("search.too-many-terms", f"A search has at most {MAX_QUERY_TERMS} words or pairs of characters.")
-    return " & ".join(terms) or None
+    return found
+
+
+def query(terms: Iterable[Term], weights: str = "") -> str:
+    """The text form of the tsquery for all of `terms`. `weights`: for occurrences with one of these letters only."""
+    asked = ((text, f"{'*' if prefix else ''}{weights}") for text, prefix in terms)
+    return " & ".join(f"'{text}':{marks}" if marks else f"'{text}'" for text, marks in asked)
 
 
 def _runs(text: str) -> Iterator[tuple[str, bool]]:

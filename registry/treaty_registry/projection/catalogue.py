@@ -20,6 +20,31 @@ if TYPE_CHECKING:
 _NO_CARD = Card("", "")
 
 
+# Under which words a protocol is found; the migration 0005 says the same.
+_FOUND_UNDER = """
+select term.lexeme as word, ascii('D') - ascii((select min(weight) from unnest(term.weights) as weight)) as place, protocols.index
+from protocols cross join lateral unnest(protocols.terms) as term
+where protocols.index = any($1) and term.positions[1] <= 1024
+union all
+select '/' || array_to_string((string_to_array(protocols.topic, '/'))[1:depth], '/'), 0, protocols.index
+from protocols cross join generate_series(0, array_length(string_to_array(protocols.topic, '/'), 1)) as depth
+where protocols.index = any($1)
+"""
+_POST = f"""
+with added as (insert into postings {_FOUND_UNDER} returning word)
+insert into words select word, count(*) from added group by word
+on conflict (word) do update set uses = words.uses + excluded.uses
+"""  # noqa: S608 (constants)
+_UNPOST = f"""
+with found as ({_FOUND_UNDER}), removed as (
+  delete from postings p using found
+  where (p.word, p.place, p.index) = (found.word, found.place, found.index) returning p.word
+)
+update words set uses = words.uses - removed.uses
+from (select word, count(*) as uses from removed group by word) removed where words.word = removed.word
+"""  # noqa: S608 (constants)
+
+
 async def _protocols(connection: AnyConnection, entries: Sequence[Entry]) -> None:
     await insert(
         connection,
@@ -37,6 +62,7 @@ async def _protocols(connection: AnyConnection, entries: Sequence[Entry]) -> Non
         """,
         await asyncio.gather(*map(_protocol_row, entries)),
     )
+    await connection.execute(_POST, [entry.index for entry in entries])
 
 
 async def _protocol_row(entry: Entry) -> tuple[object, ...]:
@@ -125,13 +151,17 @@ async def _withdrawals(connection: AnyConnection, entries: Sequence[Entry]) -> N
     await insert(connection, "insert into withdrawals select * from unnest($1::bigint[], $2::bytea[], $3::text[])", rows)
     digests = [row[1] for row in rows]
     await connection.execute("update protocols set agora = null where document = any($1)", digests)
-    cleared = await connection.fetch("select uri, topic from protocols where card = any($1)", digests)
+    cleared = await connection.fetch("select uri, topic, index from protocols where card = any($1)", digests)
+    indexes = [row["index"] for row in cleared]
+    await connection.execute(_UNPOST, indexes)
     await insert(
         connection,
         "update protocols set title = '', summary = '', tags = '{}', licence = '', terms = cleared.terms::tsvector "
         "from unnest($1::text[], $2::text[]) as cleared (uri, terms) where protocols.uri = cleared.uri",
         [(row["uri"], _terms(parse_protocol_uri(row["uri"]), row["topic"], _NO_CARD)) for row in cleared],
     )
+    await connection.execute(_POST, indexes)
+    await connection.execute("delete from words where uses = 0")
 
 
 def _card(data: bytes | None) -> Card:

@@ -15,7 +15,7 @@ from treaty_consensus.statement import parse
 
 from ..serving.representation import NO_STORE, OCTETS, Representation
 from ..serving.views import Views
-from .documentation import READ, TEXT_BODY, WRITE, answers, operation
+from .documentation import BINARY_BODY, READ, WRITE, answers, operation
 from .requests import HttpRequest, read_body, source
 
 MAX_STATEMENT_HEADER = 16 * 1024
@@ -25,7 +25,7 @@ MAX_STATEMENT_HEADER = 16 * 1024
     "/blobs/sha256/{digest:str}",
     status_code=201,
     summary="Upload a blob",
-    operation_class=operation(reads={OCTETS: TEXT_BODY}, about="The blob's bytes."),
+    operation_class=operation(reads={OCTETS: BINARY_BODY}, about="The blob's bytes."),
     responses=answers(
         None, "Stored until the statement is logged, or the upload expires.", *WRITE, status=201, also={204: "Held already."}
     ),

@@ -7,21 +7,26 @@ from dataclasses import dataclass
 
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, Operation, RequestBody, Schema
-from litestar.openapi.spec.enums import OpenAPIType
+from litestar.openapi.spec.enums import OpenAPIFormat, OpenAPIType
+
+from treaty_consensus.statement import PAYLOAD_TYPE
 
 from ..problems import MEDIA_TYPE, ProblemDetails
 from ..serving.representation import JSON
 
 _EVERYWHERE = {
     400: "The request is malformed.",
+    405: "This path does not answer that method; `Allow` says which it does.",
     414: "The path or the query is too long.",
     431: "The headers are too large.",
+    500: "A fault of the registry.",
     503: "A part of the registry does not answer now.",
 }
 _SOMETIMES = {
     304: "The representation has not changed.",
     401: "A signature does not verify, or its key is not the author's.",
     404: "There is no such thing.",
+    408: "The body took too long to arrive.",
     406: "None of its media types is acceptable.",
     409: "Something else stands in this place.",
     410: "Its bytes were withdrawn.",
@@ -31,11 +36,29 @@ _SOMETIMES = {
     429: "The quota is used up for now.",
 }
 TEXT_BODY = Schema(type=OpenAPIType.STRING)
+BINARY_BODY = Schema(type=OpenAPIType.STRING, format=OpenAPIFormat.BINARY)
+LINES_BODY = Schema(description="One JSON value a line.")  # no JSON itself, so no schema of JSON says more
 OBJECT_BODY = Schema(type=OpenAPIType.OBJECT)
 ENVELOPE = Schema(
     type=OpenAPIType.OBJECT,
     description="A DSSE envelope in canonical form (RFC 8785).",
     required=["payload", "payloadType", "signatures"],
+    properties={
+        "payload": TEXT_BODY,
+        "payloadType": Schema(type=OpenAPIType.STRING, const=PAYLOAD_TYPE),
+        "signatures": Schema(
+            type=OpenAPIType.ARRAY,
+            items=Schema(
+                type=OpenAPIType.OBJECT,
+                required=["keyid", "sig"],
+                properties={"keyid": TEXT_BODY, "sig": TEXT_BODY},
+                additional_properties=False,
+            ),
+            min_items=1,
+            max_items=2,
+        ),
+    },
+    additional_properties=False,
 )
 BUNDLE_BODY = Schema(
     type=OpenAPIType.OBJECT,
@@ -43,7 +66,7 @@ BUNDLE_BODY = Schema(
     required=["checkpoint", "leaves", "blobs"],
 )
 READ = (304,)
-WRITE = (401, 404, 409, 413, 415, 422, 429)
+WRITE = (401, 404, 408, 409, 413, 415, 422, 429)
 
 
 def answers(

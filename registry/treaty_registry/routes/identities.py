@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 from litestar import Response, get, post
 from litestar.di import NamedDependency
+from litestar.openapi.spec import Schema
+from litestar.openapi.spec.enums import OpenAPIType
 from litestar.params import FromPath
 
 from treaty_consensus import canonical
@@ -14,11 +16,12 @@ from ..catalogue.resources import IdentityView, TestimonyView
 from ..problems import http_problem
 from ..serving.representation import JSON, NO_STORE, Representation
 from ..serving.views import Views
-from .documentation import OBJECT_BODY, READ, answers, operation
+from .documentation import READ, TEXT_BODY, WRITE, answers, operation
 from .requests import HttpRequest, media_type, read_body, source, target
 from .responses import problem_response
 
 _MAX_ASKED = 1024
+_ASKED = Schema(type=OpenAPIType.OBJECT, required=["keyid"], properties={"keyid": TEXT_BODY}, additional_properties=False)
 
 
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,18 +35,17 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     summary="A DID's newest identity",
     responses=answers(IdentityView, "Its keys and tenure.", 404, *READ),
 )
-async def identity(did: FromPath[str], request: HttpRequest, views: NamedDependency[Views]) -> Representation:
+async def identity(did: FromPath[str], views: NamedDependency[Views]) -> Representation:
     """The keys under which a statement of this DID would be judged now."""
-    head = views.registry.head
-    return views.json(target(request), head, await views.catalogue.identity(did))
+    return await views.json(target(f"/identities/{did}"), lambda: views.catalogue.identity(did), did)
 
 
 @post(
     "/identities/{did:str}",
     summary="The operator's half of a DID's next identity",
     description="The document is fetched. Co-signed by a logged key and sent to /statements, it opens no new tenure.",
-    operation_class=operation(reads={JSON: OBJECT_BODY}, about='Which logged key is to co-sign: `{"keyid": DID-URL}`.'),
-    responses=answers(TestimonyView, "What to co-sign; nothing is logged.", 401, 404, 409, 413, 415, 429),
+    operation_class=operation(reads={JSON: _ASKED}, about='Which logged key is to co-sign: `{"keyid": DID-URL}`.'),
+    responses=answers(TestimonyView, "What to co-sign; nothing is logged.", *WRITE),
     status_code=200,
 )
 async def testimony(did: FromPath[str], request: HttpRequest, views: NamedDependency[Views]) -> Response[bytes]:

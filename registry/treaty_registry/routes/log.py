@@ -7,10 +7,10 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 
 from ..catalogue.resources import LogView
+from ..log.changes import HEAD
 from ..serving.representation import OCTETS, TEXT, Representation
 from ..serving.views import Views
 from .documentation import READ, answers
-from .requests import HttpRequest, target
 
 
 @get("/checkpoint", summary="The newest checkpoint", responses=answers(str, "A signed note.", *READ, media_type=TEXT))
@@ -26,7 +26,6 @@ async def tile(path: FromPath[str], views: NamedDependency[Views]) -> Representa
 
 
 @get("/log", summary="The log's name, keys and size", responses=answers(LogView, "The log.", *READ))
-async def log(request: HttpRequest, views: NamedDependency[Views]) -> Representation:
+async def log(views: NamedDependency[Views]) -> Representation:
     """What names this registry, to be compared with what its operator says elsewhere."""
-    head = views.registry.head
-    return views.json(target(request), head, await views.elections.log(head))
+    return await views.json("/log", lambda: views.elections.log(views.registry.head), HEAD)

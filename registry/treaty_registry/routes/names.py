@@ -12,10 +12,11 @@ from treaty_consensus.canonical import parse_digest
 from treaty_consensus.protocol import MAX_URI
 
 from ..catalogue.resources import HashMatches, Resolution
+from ..log.changes import CATALOGUE
 from ..serving.representation import Representation
 from ..serving.views import Views
 from .documentation import READ, answers
-from .requests import HttpRequest, target
+from .requests import target
 
 Name = Annotated[str, QueryParameter(name="uri", min_length=1, max_length=MAX_URI, description="The name, percent-encoded.")]
 
@@ -25,16 +26,15 @@ Name = Annotated[str, QueryParameter(name="uri", min_length=1, max_length=MAX_UR
     summary="Protocols by hash",
     responses=answers(HashMatches, "In the order of publication.", 404, *READ),
 )
-async def by_hash(sha256: FromPath[str], request: HttpRequest, views: NamedDependency[Views]) -> Representation:
+async def by_hash(sha256: FromPath[str], views: NamedDependency[Views]) -> Representation:
     """The protocols whose document has this SHA-256."""
-    head = views.registry.head
-    return views.json(target(request), head, await views.catalogue.by_hash(parse_digest(sha256)))
+    digest = parse_digest(sha256)
+    return await views.json(target(f"/hashes/{digest}"), lambda: views.catalogue.by_hash(digest), CATALOGUE)
 
 
 @get("/resolve", summary="What a name may mean", responses=answers(Resolution, "Every match; none is picked.", *READ))
-async def resolve(uri: Name, request: HttpRequest, views: NamedDependency[Views]) -> Representation:
+async def resolve(uri: Name, views: NamedDependency[Views]) -> Representation:
     """A protocol's URI or hash, Agora's SHA-1 (hexadecimal or base64), or an alias that a publisher claims: a canonical URI
     elsewhere, an A2A extension URI, `anp:protocol:NAME:VERSION`, a purl. An alias is `verified` only when its host is the
     publisher's own domain."""
-    head = views.registry.head
-    return views.json(target(request), head, await views.catalogue.resolve(uri))
+    return await views.json(target("/resolve", uri=uri), lambda: views.catalogue.resolve(uri), CATALOGUE)

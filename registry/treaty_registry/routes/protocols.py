@@ -8,15 +8,15 @@ from litestar import get
 from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 
-from ..catalogue.queries import MAX_PAGE
 from ..catalogue.resources import Page, Record, Versions
+from ..catalogue.retrieval import MAX_PAGE, Query
 from ..catalogue.search import MAX_QUERY
 from ..serving.representation import BUNDLE, MARKDOWN, Representation
 from ..serving.views import Views, parse_since
 from .documentation import BUNDLE_BODY, READ, TEXT_BODY, answers, operation
 from .requests import HttpRequest, negotiated, number, target
 
-Query = Annotated[
+Words = Annotated[
     str, QueryParameter(name="q", max_length=MAX_QUERY, description="Words, or Chinese text; all of it must match.")
 ]
 Limit = Annotated[str | None, QueryParameter(name="limit", pattern="^([1-9][0-9]?|100)$", description="1 to 100; 20 without it.")]
@@ -34,27 +34,21 @@ Since = Annotated[
 
 @get("/protocols", summary="Search", responses=answers(Page, "A page of protocols, best first.", *READ))
 async def search(
-    request: HttpRequest,
     views: NamedDependency[Views],
-    q: Query = "",
+    q: Words = "",
     topic: InTopic = None,
     limit: Limit = None,
     cursor: Cursor = None,
 ) -> Representation:
     """Protocols by what their cards say, in any language, and by topic."""
-    head = views.registry.head
-    most = number(limit, default=20, least=1, most=MAX_PAGE, name="limit")
-    page = await views.catalogue.search(q, topic, most, cursor)
-    return views.json(target(request), head, page)
+    query = Query(q, topic, number(limit, default=20, least=1, most=MAX_PAGE, name="limit"), cursor)
+    return await views.page(target("/protocols", q=q or None, topic=topic, limit=limit, cursor=cursor), query)
 
 
 @get("/protocols/{namespace:str}/{name:str}", summary="All versions", responses=answers(Versions, "Newest first.", 404, *READ))
-async def versions(
-    namespace: FromPath[str], name: FromPath[str], request: HttpRequest, views: NamedDependency[Views]
-) -> Representation:
+async def versions(namespace: FromPath[str], name: FromPath[str], views: NamedDependency[Views]) -> Representation:
     """The versions of one protocol."""
-    head = views.registry.head
-    return views.json(target(request), head, await views.catalogue.versions(namespace, name))
+    return await views.versions(namespace, name)
 
 
 @get(

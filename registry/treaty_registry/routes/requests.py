@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any, TypeAlias
+from urllib.parse import quote, urlencode
 
 from litestar import Request
 from litestar.datastructures import State
@@ -22,7 +23,7 @@ HttpRequest: TypeAlias = Request[Any, Any, State]
 
 async def read_body(request: HttpRequest, limit: int) -> bytes:
     """The body, at most `limit` bytes of it, that arrives within `BODY_SECONDS`. Raises `TooLarge` as soon as it is known to be
-    larger, and a 408."""
+    larger, `Malformed` when it breaks off, and a 408."""
     try:
         parse_decimal(request.headers.get("content-length", "0"), limit=limit)
     except Malformed as error:
@@ -30,8 +31,13 @@ async def read_body(request: HttpRequest, limit: int) -> bytes:
     received = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            async for chunk in request.stream():
-                received += chunk
+            more = True
+            while more:
+                message = await request.receive()
+                if message["type"] != "http.request":  # also when what came is not in chunks, though it said so
+                    raise Malformed("http.body", "The body of the request broke off, or is not encoded as its head says.")
+                received += message.get("body", b"")
+                more = message.get("more_body", False)
                 if len(received) > limit:
                     raise _too_large(limit)
     except TimeoutError as error:
@@ -50,10 +56,11 @@ def source(request: HttpRequest, proxies: TrustedProxies) -> str | None:
     return proxies.client(peer, request.headers.getall("x-forwarded-for", []))
 
 
-def target(request: HttpRequest) -> str:
-    """The path and query that the request asks for, as memory knows it."""
-    query = request.scope["query_string"].decode("latin-1")
-    return f"{request.scope['path']}?{query}" if query else request.scope["path"]
+def target(path: str, **query: str | int | None) -> str:
+    """What memory knows an answer by: the path, and those parameters of the query that were given, as the route has read them. So
+    no spelling of a query, nor anything in it that the route does not read, makes another one."""
+    given = {name: value for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(given, safe='/:', quote_via=quote)}" if given else path
 
 
 def negotiated(request: HttpRequest, path: str, *forms: Form) -> tuple[str, Form]:

@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from litestar import Response, get, post
 from litestar.di import NamedDependency
 
+from treaty_client.network.turns import asking_for
+
 from ..problems import http_problem
 from ..registry import Registry
 from ..serving.representation import JSON, NO_STORE, Representation
 from ..serving.views import Views
 from ..sigstore_authority import ca, rekor, timestamps
 from ..sigstore_authority.trust import trust_config
-from .documentation import OBJECT_BODY, READ, TEXT_BODY, WRITE, answers, operation
-from .requests import HttpRequest, media_type, read_body, source, target
+from .documentation import BINARY_BODY, OBJECT_BODY, READ, WRITE, answers, operation
+from .requests import HttpRequest, media_type, read_body, source
 from .responses import problem_response
 
 TIMESTAMP_QUERY = "application/timestamp-query"
@@ -64,7 +66,9 @@ async def signing_certificate(
     if media_type(request) != JSON:
         return problem_response(http_problem(415))
     body = await read_body(request, ca.MAX_REQUEST)
-    async with views.registry.service_turn(source(request, views.registry.proxies)):
+    sender = source(request, views.registry.proxies)
+    views.registry.charge_service(sender)
+    with asking_for(sender):
         return _reply(await services.certificates.issue(body, request.headers.get("authorization")), 200, JSON)
 
 
@@ -72,7 +76,7 @@ async def signing_certificate(
     "/sigstore/api/v1/timestamp",
     summary="A timestamp (RFC 3161)",
     operation_class=operation(
-        reads={TIMESTAMP_QUERY: TEXT_BODY}, sends={400: {TIMESTAMP_REPLY: TEXT_BODY}}, about="A DER TimeStampReq."
+        reads={TIMESTAMP_QUERY: BINARY_BODY}, sends={400: {TIMESTAMP_REPLY: BINARY_BODY}}, about="A DER TimeStampReq."
     ),
     responses=answers(bytes, "A granted TimeStampResp; a 400 holds a rejection.", *WRITE, status=201, media_type=TIMESTAMP_REPLY),
 )
@@ -81,8 +85,8 @@ async def timestamp(request: HttpRequest, views: NamedDependency[Views], service
     if media_type(request) != TIMESTAMP_QUERY:
         return problem_response(http_problem(415))
     body = await read_body(request, timestamps.MAX_QUERY)
-    async with views.registry.service_turn(source(request, views.registry.proxies)):
-        reply = services.timestamps.respond(body)
+    views.registry.charge_service(source(request, views.registry.proxies))
+    reply = services.timestamps.respond(body)
     return _reply(reply.der, 201 if reply.granted else 400, TIMESTAMP_REPLY)
 
 
@@ -97,23 +101,23 @@ async def log_entry(request: HttpRequest, views: NamedDependency[Views], service
     if media_type(request) != JSON:
         return problem_response(http_problem(415))
     body = await read_body(request, rekor.MAX_REQUEST)
-    async with views.registry.service_turn(source(request, views.registry.proxies)):
-        return _reply(await services.entries.add(body), 201, JSON)
+    views.registry.charge_service(source(request, views.registry.proxies))
+    return _reply(await services.entries.add(body), 201, JSON)
 
 
 @get("/trust-config.json", summary="ClientTrustConfig for Sigstore clients", responses=answers(dict[str, object], "It.", *READ))
-async def client_trust_config(request: HttpRequest, views: NamedDependency[Views]) -> Representation:
+async def client_trust_config(views: NamedDependency[Views]) -> Representation:
     """What `sigstore --trust-config` takes: the trusted root, and where the services are. Compare the root's digest with the
     genesis."""
     registry = views.registry
     config = trust_config(registry.trusted_root, origin=registry.origin, base_url=registry.base_url)
-    return views.current(target(request), registry.head, Representation(config, JSON))
+    return views.constant("/trust-config.json", config)
 
 
 @get("/sigstore/trusted-root.json", summary="The trusted root", responses=answers(dict[str, object], "It.", *READ))
-async def trusted_root(request: HttpRequest, views: NamedDependency[Views]) -> Representation:
+async def trusted_root(views: NamedDependency[Views]) -> Representation:
     """The very bytes whose SHA-256 the genesis pins."""
-    return views.current(target(request), views.registry.head, Representation(views.registry.trusted_root, JSON))
+    return views.constant("/sigstore/trusted-root.json", views.registry.trusted_root)
 
 
 def _reply(body: bytes, status: int, content_type: str) -> Response[bytes]:

@@ -12,9 +12,9 @@ from treaty_consensus.canonical import parse_digest
 
 from ..catalogue.resources import Speakers, StandingView
 from ..serving.representation import Representation
-from ..serving.views import Views
+from ..serving.views import PERIODIC, Views
 from .documentation import READ, answers
-from .requests import HttpRequest, target
+from .requests import target
 
 Hash = Annotated[
     str | None,
@@ -30,13 +30,13 @@ Place = Annotated[str | None, QueryParameter(name="cursor", max_length=600, desc
     responses=answers(Speakers, "Those of more standing first, then whose report is newer.", *READ),
 )
 async def speakers(
-    request: HttpRequest, views: NamedDependency[Views], document: Hash = None, topic: OfTopic = None, cursor: Place = None
+    views: NamedDependency[Views], document: Hash = None, topic: OfTopic = None, cursor: Place = None
 ) -> Representation:
     """The agents that reported a document, or anything in a topic. These are co-signed reports, into which both sides opted: who
     is not here may well speak it, and who is here did when it last reported."""
-    head = views.registry.head
     wanted = None if document is None else parse_digest(document)
-    return views.json(target(request), head, await views.standings.speakers(wanted, topic, cursor))
+    at = target("/speakers", hash=wanted, topic=topic, cursor=cursor)
+    return await views.json(at, lambda: views.standings.speakers(wanted, topic, cursor), PERIODIC)
 
 
 @get(
@@ -44,9 +44,7 @@ async def speakers(
     summary="A DID's standing",
     responses=answers(StandingView, "The sum, and every credit of it.", *READ),
 )
-async def standing(
-    did: FromPath[str], request: HttpRequest, views: NamedDependency[Views], cursor: Place = None
-) -> Representation:
+async def standing(did: FromPath[str], views: NamedDependency[Views], cursor: Place = None) -> Representation:
     """What the principal of a DID has earned by reporting, and how each credit came about."""
-    head = views.registry.head
-    return views.json(target(request), head, await views.standings.standing(did, cursor))
+    at = target(f"/standing/{did}", cursor=cursor)
+    return await views.json(at, lambda: views.standings.standing(did, cursor), PERIODIC)

@@ -8,16 +8,16 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 
 from treaty_consensus.canonical import parse_digest
-from treaty_consensus.errors import Malformed, NotFound, TooLarge, TreatyError
+from treaty_consensus.errors import Malformed, TooLarge, TreatyError
 from treaty_consensus.statement import MAX_LEAF
 
 from ..catalogue.resources import Envelope
 from ..log.entry import Logged
 from ..problems import Problem, ProblemDetails, http_problem, problem_of
-from ..serving.representation import IMMUTABLE, JSON, NO_STORE, TEXT, Representation
+from ..serving.representation import JSON, NO_STORE, TEXT, Representation
 from ..serving.views import Views
-from .documentation import ENVELOPE, READ, TEXT_BODY, WRITE, answers, operation
-from .requests import HttpRequest, media_type, read_body, source, target
+from .documentation import ENVELOPE, LINES_BODY, READ, WRITE, answers, operation
+from .requests import HttpRequest, media_type, read_body, source
 from .responses import problem_response
 
 NDJSON = "application/x-ndjson"
@@ -43,8 +43,8 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
         "leaves the others be."
     ),
     operation_class=operation(
-        reads={JSON: ENVELOPE, NDJSON: TEXT_BODY},
-        sends={200: {NDJSON: TEXT_BODY}},
+        reads={JSON: ENVELOPE, NDJSON: LINES_BODY},
+        sends={200: {NDJSON: LINES_BODY}},
         about="A statement in its one spelling, or one a line.",
     ),
     responses=answers(
@@ -61,15 +61,9 @@ async def submit(request: HttpRequest, views: NamedDependency[Views]) -> Respons
 
 
 @get("/statements/{statement:str}", summary="A statement as it was signed", responses=answers(Envelope, "The leaf.", 404, *READ))
-async def statement(statement: FromPath[str], request: HttpRequest, views: NamedDependency[Views]) -> Representation:
+async def statement(statement: FromPath[str], views: NamedDependency[Views]) -> Representation:
     """The canonical envelope of a logged statement: the very bytes of its leaf."""
-    head = views.registry.head
-    row = await views.registry.pool.fetchrow(
-        "select leaf from leaves where statement = $1 and index < $2", bytes.fromhex(parse_digest(statement)), head.size
-    )
-    if row is None:
-        raise NotFound("statement.unknown", f"This log has no statement {statement}.")
-    return views.lasting(target(request), head, Representation(row["leaf"], JSON, cache_control=IMMUTABLE))
+    return await views.statement(statement)
 
 
 @get(
@@ -77,11 +71,9 @@ async def statement(statement: FromPath[str], request: HttpRequest, views: Named
     summary="A statement's receipt",
     responses=answers(str, "A C2SP tlog-proof.", 404, *READ, media_type=TEXT),
 )
-async def proof(statement: FromPath[str], request: HttpRequest, views: NamedDependency[Views]) -> Representation:
-    """The proof that the log holds a statement, at its newest checkpoint."""
-    head = views.registry.head
-    receipt = await views.registry.receipt(parse_digest(statement))
-    return views.current(target(request), head, Representation(receipt, TEXT))
+async def proof(statement: FromPath[str], views: NamedDependency[Views]) -> Representation:
+    """The proof that the log holds a statement, at a checkpoint of the last seconds."""
+    return await views.receipt(parse_digest(statement))
 
 
 async def _submit_one(request: HttpRequest, views: Views, leaf: bytes) -> Response[bytes]:

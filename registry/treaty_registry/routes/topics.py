@@ -11,6 +11,7 @@ from litestar.params import FromPath, QueryParameter
 from treaty_consensus.did import MAX_DID
 
 from ..catalogue.resources import Topic, Topics, VoterPosition, Vouches
+from ..log.changes import CATALOGUE, HEAD
 from ..serving.representation import BUNDLE, Representation
 from ..serving.views import Views, parse_since
 from .documentation import BUNDLE_BODY, READ, answers, operation
@@ -23,10 +24,9 @@ Voter = Annotated[str, QueryParameter(name="did", max_length=MAX_DID)]
 
 
 @get("/topics", summary="All topics", responses=answers(Topics, "By name.", *READ))
-async def topics(request: HttpRequest, views: NamedDependency[Views], after: After = "") -> Representation:
+async def topics(views: NamedDependency[Views], after: After = "") -> Representation:
     """The topics that have protocols, each with its consensus."""
-    head = views.registry.head
-    return views.json(target(request), head, await views.elections.topics(after))
+    return await views.json(target("/topics", after=after or None), lambda: views.elections.topics(after), CATALOGUE)
 
 
 @get(
@@ -47,14 +47,12 @@ async def topic(topic: FromPath[str], request: HttpRequest, views: NamedDependen
 
 
 @get("/ballots", summary="A voter's next ballot", responses=answers(VoterPosition, "`seq` and the open epoch.", *READ))
-async def voter(did: Voter, topic: TopicName, request: HttpRequest, views: NamedDependency[Views]) -> Representation:
+async def voter(did: Voter, topic: TopicName, views: NamedDependency[Views]) -> Representation:
     """What a DID writes into its next ballot in a topic."""
-    head = views.registry.head
-    return views.json(target(request), head, await views.elections.voter(topic, did))
+    return await views.json(target("/ballots", topic=topic, did=did), lambda: views.elections.voter(topic, did), HEAD)
 
 
 @get("/vouches", summary="A DID's vouches", responses=answers(Vouches, "`seq`, the open epoch, and its vouches.", *READ))
-async def vouches(did: Voter, request: HttpRequest, views: NamedDependency[Views]) -> Representation:
+async def vouches(did: Voter, views: NamedDependency[Views]) -> Representation:
     """What a DID writes into its next vouch, and the newest of those it stands by."""
-    head = views.registry.head
-    return views.json(target(request), head, await views.elections.vouches(did))
+    return await views.json(target("/vouches", did=did), lambda: views.elections.vouches(did), HEAD)

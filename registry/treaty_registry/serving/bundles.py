@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING
 from treaty_consensus import statement
 from treaty_consensus.canonical import b64encode, hex_digest
 from treaty_consensus.did import parse_did
-from treaty_consensus.errors import Gone, NotFound
+from treaty_consensus.errors import NotFound
 from treaty_consensus.kinds import Decision
 from treaty_consensus.protocol import parse_protocol_uri
 
@@ -93,22 +93,29 @@ select uri from (
 ) chosen order by "group", place
 """
 
+_SERVED = "select sha256 from blobs where sha256 = any($1) and withdrawn is null"
+
 
 @dataclass
-class _Plan:
-    """What goes into a bundle at a head of `size` leaves."""
+class Plan:
+    """What goes into the bundle of a protocol (`uri`) or a topic at `head`. `subjects`: what it follows from (`log.changes`)."""
 
-    size: int
+    head: Head
+    uri: str | None = None
+    topic: str | None = None
     leaves: set[int] = field(default_factory=set)
     blobs: list[str] = field(default_factory=list)
+    subjects: set[str] = field(default_factory=set)
+
+    @property
+    def size(self) -> int:
+        """The number of leaves at its head."""
+        return self.head.size
 
 
-async def protocol_bundle(registry: Registry, head: Head, uri: str, since: int | None) -> Bundle:
-    """The bundle of a version, with the consistency proof from `since` where that is given.
-
-    Raises `NotFound`, or `Malformed` when `uri` is no protocol's.
-    """
-    plan = _Plan(head.size)
+async def protocol_plan(registry: Registry, head: Head, uri: str) -> Plan:
+    """What the bundle of a version is made of. Raises `NotFound`, or `Malformed` when `uri` is no protocol's."""
+    plan = Plan(head, uri=uri)
     async with registry.pool.acquire() as connection:
         row = await connection.fetchrow(
             "select document, card, topic from protocols where uri = $1 and index < $2", uri, head.size
@@ -122,13 +129,13 @@ async def protocol_bundle(registry: Registry, head: Head, uri: str, since: int |
         await _add_publishes(connection, plan, [uri], handlers)
         await _add_statuses(connection, plan, [uri], handlers)
         await _add_foundation(connection, plan, row["topic"])
-    return await _assemble(registry, head, plan, since, uri=uri)
+    return plan
 
 
-async def topic_bundle(registry: Registry, head: Head, topic: str, since: int | None) -> Bundle:
-    """The bundle of a topic's candidates. Raises as `protocol_bundle`."""
+async def topic_plan(registry: Registry, head: Head, topic: str) -> Plan:
+    """What the bundle of a topic's candidates is made of. Raises as `protocol_plan`."""
     check_topic(topic)
-    plan = _Plan(head.size)
+    plan = Plan(head, topic=topic, subjects={topic})
     async with registry.pool.acquire() as connection:
         named = await _named(connection, topic, head.size)
         rows = await connection.fetch(_TOPIC, topic, head.size, MAX_TOPIC_PROTOCOLS, named)
@@ -138,7 +145,7 @@ async def topic_bundle(registry: Registry, head: Head, topic: str, since: int | 
         await _add_publishes(connection, plan, uris, [])
         await _add_statuses(connection, plan, uris, [])
         await _add_foundation(connection, plan, topic)
-    return await _assemble(registry, head, plan, since, topic=topic)
+    return plan
 
 
 async def _named(connection: AnyConnection, topic: str, size: int) -> list[bytes]:
@@ -150,11 +157,29 @@ async def _named(connection: AnyConnection, topic: str, size: int) -> list[bytes
     return [bytes.fromhex(document) for document, state in states if state != "published"]
 
 
-async def _add_publishes(connection: AnyConnection, plan: _Plan, uris: list[str], handlers: list[Row]) -> None:
+async def assemble(registry: Registry, plan: Plan) -> Bundle:
+    """The bundle, without a consistency proof."""
+    indexes = sorted(plan.leaves)
+    leaves = await registry.leaves(indexes, plan.head)
+    proofs = await registry.inclusion(indexes, plan.head)
+    contents = await asyncio.gather(*map(registry.blobs.get, plan.blobs))
+    blobs = {digest: b64encode(data) for digest, data in zip(plan.blobs, contents, strict=True) if data is not None}
+    blobs[hex_digest(registry.trusted_root)] = b64encode(registry.trusted_root)
+    return Bundle(
+        checkpoint=plan.head.note.decode(),
+        leaves=[BundleLeaf(index, b64encode(leaves[index]), [*map(b64encode, proofs[index])]) for index in indexes],
+        blobs=blobs,
+        uri=plan.uri,
+        topic=plan.topic,
+    )
+
+
+async def _add_publishes(connection: AnyConnection, plan: Plan, uris: list[str], handlers: list[Row]) -> None:
     """The publishes of `uris` and of their bases and these handlers, with the grants, identities and times they rest on."""
     chain = await connection.fetch(_CHAIN, uris, plan.size)
     judged = [(row["publisher"], row["index"]) for row in (*chain, *handlers)]
     plan.leaves |= {index for _, index in judged}
+    plan.subjects |= {row["uri"] for row in chain}
     dids = {publisher for publisher, _ in judged}
     guests = [row for row in chain if not _owns(row["publisher"], row["namespace"])]
     if guests:
@@ -174,23 +199,25 @@ async def _add_publishes(connection: AnyConnection, plan: _Plan, uris: list[str]
             await _add_identities(connection, plan, [clock["did"]])
 
 
-async def _add_identities(connection: AnyConnection, plan: _Plan, dids: Iterable[str]) -> list[tuple[str, int, int]]:
+async def _add_identities(connection: AnyConnection, plan: Plan, dids: Iterable[str]) -> list[tuple[str, int, int]]:
+    named = list(dids)
+    plan.subjects |= {*named}
     rows = await connection.fetch(
-        "select did, index, tenure from identities where did = any($1) and index < $2", list(dids), plan.size
+        "select did, index, tenure from identities where did = any($1) and index < $2", named, plan.size
     )
     plan.leaves |= {row["index"] for row in rows}
     return [(row["did"], row["index"], row["tenure"]) for row in rows]
 
 
-async def _add_statuses(connection: AnyConnection, plan: _Plan, uris: list[str], handlers: list[Row]) -> None:
+async def _add_statuses(connection: AnyConnection, plan: Plan, uris: list[str], handlers: list[Row]) -> None:
     subjects = {(handler["publisher"], handler["wheel"]) for handler in handlers}
     for row in await connection.fetch(_STATUSES, uris, plan.size):
         if row["wheel"] is None or (row["publisher"], row["wheel"]) in subjects:
             plan.leaves.add(row["index"])
 
 
-async def _add_foundation(connection: AnyConnection, plan: _Plan, topic: str) -> None:
-    """Genesis, parameters, the topic's newest decision."""
+async def _add_foundation(connection: AnyConnection, plan: Plan, topic: str) -> None:
+    """Genesis, parameters, the topic's newest decision; and of the blobs those that were not withdrawn."""
     plan.leaves.add(0)
     parameters = await connection.fetchval("select max(index) from parameters where index < $1", plan.size)
     plan.leaves |= {parameters} if parameters is not None else set()
@@ -198,35 +225,8 @@ async def _add_foundation(connection: AnyConnection, plan: _Plan, topic: str) ->
     if decision is not None:
         plan.leaves |= {decision["index"], decision["parameters"]}
         plan.blobs.append(decision["transcript"].hex())
-
-
-async def _assemble(
-    registry: Registry, head: Head, plan: _Plan, since: int | None, *, uri: str | None = None, topic: str | None = None
-) -> Bundle:
-    indexes = sorted(plan.leaves)
-    leaves = await registry.leaves(indexes, head)
-    proofs = await registry.inclusion(indexes, head)
-    contents = await asyncio.gather(*(_blob(registry, digest) for digest in dict.fromkeys(plan.blobs)))
-    blobs = dict(content for content in contents if content is not None)
-    consistency = None
-    if since is not None and since <= head.size:
-        consistency = [*map(b64encode, await registry.consistency(since, head))]
-    blobs[hex_digest(registry.trusted_root)] = b64encode(registry.trusted_root)
-    return Bundle(
-        checkpoint=head.note.decode(),
-        leaves=[BundleLeaf(index, b64encode(leaves[index]), [*map(b64encode, proofs[index])]) for index in indexes],
-        blobs=blobs,
-        uri=uri,
-        topic=topic,
-        consistency=consistency,
-    )
-
-
-async def _blob(registry: Registry, digest: str) -> tuple[str, str] | None:
-    try:
-        return digest, b64encode(await registry.blob(digest))
-    except (NotFound, Gone):
-        return None
+    served = await connection.fetch(_SERVED, [bytes.fromhex(digest) for digest in plan.blobs])
+    plan.blobs = sorted(row["sha256"].hex() for row in served)
 
 
 def _owns(publisher: str, namespace: str) -> bool:

@@ -1,20 +1,20 @@
-"""The outermost ASGI application: caps on every request, and what is in memory answered at once.
+"""The outermost ASGI application: what `front` refuses, and what is in memory answered at once.
 
 A route of the framework costs twice what raw ASGI does, and most requests to a registry are for a few things that never or rarely
 change. So a GET is first looked up in memory (`views`), and the resources agents fetch all the time are made here, without a
 route; everything else, and every query string memory does not hold, goes on to the framework. HEAD is a GET whose body is not
-sent.
-
-Caps, before anything is read: a path of 1,024 bytes, a query of 2,048, headers of 32 KiB together.
+sent. OPTIONS says in `Allow` what a path answers.
 """
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
 from litestar.enums import HttpMethod
 
-from ..problems import MEDIA_TYPE, Problem, http_problem, problem_of
+from ..problems import MEDIA_TYPE, Problem, problem_of
+from .front import METHODS, Front
 from .negotiation import Form, preferred_form, split_form
 from .representation import NO_STORE, Representation
 from .views import Views
@@ -22,10 +22,7 @@ from .views import Views
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
-MAX_PATH = 1_024
-MAX_QUERY = 2_048
-MAX_HEADER_BYTES = 32 * 1024
-_OF_THE_HEAD = ("/checkpoint", "/health/live", "/health/ready")
+_ALLOW = b"allow"
 _TOPIC_FORMS: tuple[Form, ...] = ("json", "bundle")
 
 
@@ -36,7 +33,7 @@ class FastPath:
         self._app = app
         self._views = views
         self._memory = views.memory
-        self._registry = views.registry
+        self._front = Front()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; a lifespan goes straight on."""
@@ -46,29 +43,31 @@ class FastPath:
             return
         path, query = scope["path"], scope["query_string"]
         method: str = scope["method"]  # type: ignore[typeddict-item]  # only HTTP comes as far as this
-        accept, if_none_match, size = b"", None, 0
+        accept, if_none_match, size, hosts = b"", None, 0, list[bytes]()
         for name, value in scope["headers"]:  # once for everything: this is most of what an answer from memory costs
             size += len(name) + len(value)
             if name == b"accept":
                 accept = b"%b,%b" % (accept, value) if accept else value
             elif name == b"if-none-match":
                 if_none_match = value
-        if size > MAX_HEADER_BYTES or len(path) > MAX_PATH or len(query) > MAX_QUERY:
-            await send_problem(http_problem(431 if size > MAX_HEADER_BYTES else 414), send)
+            elif name == b"host":
+                hosts.append(value)
+        refusal = self._front.refusal(method, path, query, hosts, scope["http_version"], size)
+        if refusal is not None:
+            await send_problem(refusal, send)
             return
         if method == "HEAD":
-            scope, send = _as_get(scope), _without_body(send)
+            scope, send = _with_method(scope, HttpMethod.GET), _without_body(send)
+        elif method == "OPTIONS":
+            await self._say_methods(scope, receive, send)
+            return
         elif method != "GET":
             await self._app(scope, receive, send)
             return
         try:
-            current = self._memory.head is self._registry.head
-            if current or path not in _OF_THE_HEAD:
-                if not current:
-                    await self._views.renew()
-                view = self._memory.get(f"{path}?{query.decode('latin-1')}" if query else path)
-            else:
-                view = None  # they need nothing of the database, which `renew` may have to wait for
+            if not self._views.is_current:
+                self._views.renew()
+            view = self._memory.get(f"{path}?{query.decode('latin-1')}" if query else path)
             if view is None and not query:
                 view = await self._make(path, accept)
         except Exception as error:
@@ -82,6 +81,24 @@ class FastPath:
         else:
             await view.answer(if_none_match, send)
 
+    async def _say_methods(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer OPTIONS. The framework names all methods of a path only where it refuses one: so it is asked for one that
+        nothing answers, and its refusal becomes the answer."""
+        if scope["path"] == "*":
+            await _send_methods(METHODS.encode("ascii"), send)
+            return
+        answered = False
+
+        async def answer(message: Message) -> None:
+            nonlocal answered
+            if message["type"] == "http.response.start" and message["status"] == HTTPStatus.METHOD_NOT_ALLOWED:
+                answered = True
+                await _send_methods(next(value for name, value in message["headers"] if name.lower() == _ALLOW), send)
+            elif not answered:
+                await send(message)
+
+        await self._app(_with_method(scope, HttpMethod.TRACE), receive, answer)
+
     async def _make(self, path: str, accept: bytes) -> Representation | None:
         """The representation of what agents ask for all the time; None for the rest, which the framework routes."""
         views, memory = self._views, self._memory
@@ -90,7 +107,7 @@ class FastPath:
             form = form or preferred_form(accept)
             if form is None:
                 return None  # the framework says that nothing acceptable is offered
-            return memory.get(f"{stem}.{form}") or await views.protocol(stem, form)
+            return await views.protocol(stem, form)
         if path.startswith("/topics/"):
             return memory.get(f"{path}.{preferred_form(accept, _TOPIC_FORMS)}")
         if path.startswith("/blobs/sha256/"):
@@ -115,9 +132,15 @@ async def send_problem(problem: Problem, send: Send) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-def _as_get(scope: Scope) -> Scope:
+async def _send_methods(allow: bytes, send: Send) -> None:
+    headers = [(_ALLOW, allow), (b"cache-control", NO_STORE.encode("ascii"))]
+    await send({"type": "http.response.start", "status": HTTPStatus.NO_CONTENT, "headers": headers})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _with_method(scope: Scope, method: HttpMethod) -> Scope:
     copy = cast("HTTPScope", scope.copy())
-    copy["method"] = HttpMethod.GET
+    copy["method"] = method
     return copy
 
 

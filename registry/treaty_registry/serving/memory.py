@@ -1,93 +1,122 @@
 """Representations kept in memory, so that a reader who asks for what another asked before costs no more than sending it.
 
-Two kinds, each with its own share of memory:
+Each is kept under its target (`views`), with the *subjects* that it follows from (`log.changes`): a protocol's URI, a DID, a
+topic, or what stands for much. `renew` says which subjects have changed, and what follows from one of them is forgotten. What has
+no subject never changes.
 
-- *lasting* ones, of what never changes: blobs, documents, full tiles. A withdrawal of the blob they are drops them.
-- *current* ones, of what follows from the log: records, bundles, pages, the checkpoint. They hold for exactly one head. When this
-  process sees another one they are all forgotten, whoever wrote it: so any number of API nodes agree with no word between them.
+Memory is bounded in bytes. What was asked for once is on probation, a quarter of the room, and is forgotten first. What is asked
+for again moves to the rest, where it makes way only for what was asked for twice and later. So a reader who walks through
+everything, or asks for many spellings of one thing, pushes nothing out that others use. Bodies of more than `LARGE` bytes have a
+room of their own.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from ..registry import Head
+from ..log.checkpoints import Head
 from .representation import Representation
 
+SMALL_BYTES = 48 * 1024 * 1024
+LARGE_BYTES = 64 * 1024 * 1024
+LARGE = 64 * 1024
 _OVERHEAD = 1_024  # what an entry takes beside its body: key, headers, events
-LASTING_BYTES = 64 * 1024 * 1024
-CURRENT_BYTES = 32 * 1024 * 1024
+_PER_SUBJECT = 256
+
+
+class _Entry(NamedTuple):
+    view: Representation
+    subjects: frozenset[str]
+    cost: int
 
 
 class Shelf:
-    """A map from keys to representations that takes at most about `capacity` bytes.
-
-    Two generations: what is asked for moves to the young one; when that is full, it becomes the old one and what was old is
-    forgotten. So what is used stays, at the price of one dictionary look-up.
-    """
+    """A map from keys to representations that takes at most about `capacity` bytes, by the rule of the module's docstring."""
 
     def __init__(self, capacity: int) -> None:
-        self._limit = capacity // 2
-        self._used = 0
-        self._young: dict[str, Representation] = {}
-        self._old: dict[str, Representation] = {}
+        self._capacity = capacity
+        self._probation: OrderedDict[str, _Entry] = OrderedDict()
+        self._proven: OrderedDict[str, _Entry] = OrderedDict()
+        self._on_probation = self._proved = 0  # the costs of the two
+        self._keys: defaultdict[str, set[str]] = defaultdict(set)  # by subject
 
     def get(self, key: str) -> Representation | None:
         """What is kept under `key`."""
-        entry = self._young.get(key)
-        if entry is None and key in self._old:
-            entry = self._old.pop(key)
-            self.put(key, entry)
-        return entry
+        entry = self._proven.get(key)
+        if entry is not None:
+            self._proven.move_to_end(key)
+            return entry.view
+        entry = self._probation.pop(key, None)
+        if entry is None:
+            return None
+        self._proven[key] = entry
+        self._on_probation -= entry.cost
+        self._proved += entry.cost
+        while self._proved > self._capacity * 3 // 4:
+            self._forget(next(iter(self._proven)))
+        return entry.view
 
-    def put(self, key: str, entry: Representation) -> None:
-        """Keep `entry`, unless it alone would take a quarter of a generation."""
-        cost = len(entry.body) + _OVERHEAD
-        if cost > self._limit // 4:
+    def put(self, key: str, view: Representation, subjects: Iterable[str] = ()) -> None:
+        """Keep `view`, unless it alone would take half of the room for what is on probation."""
+        about = frozenset(subjects)
+        cost = len(view.body) + _OVERHEAD + _PER_SUBJECT * len(about)
+        if cost > self._capacity // 8:
             return
-        if self._used + cost > self._limit:
-            self._old, self._young, self._used = self._young, {}, 0
-        self._young[key] = entry
-        self._used += cost
+        self._forget(key)
+        self._probation[key] = _Entry(view, about, cost)
+        self._on_probation += cost
+        for subject in about:
+            self._keys[subject].add(key)
+        while self._on_probation > self._capacity // 4:
+            self._forget(next(iter(self._probation)))
 
-    def drop_blobs(self, digests: Iterable[str]) -> None:
-        """Forget every representation of these blobs."""
-        withdrawn = set(digests)
-        for generation in (self._young, self._old):
-            for key in [key for key, entry in generation.items() if entry.digest in withdrawn]:
-                del generation[key]
+    def drop(self, subjects: Iterable[str]) -> None:
+        """Forget what follows from one of these subjects."""
+        for subject in subjects:
+            for key in self._keys.pop(subject, ()):
+                self._forget(key)
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self._young, self._old, self._used = {}, {}, 0
+    def _forget(self, key: str) -> None:
+        if (entry := self._probation.pop(key, None)) is not None:
+            self._on_probation -= entry.cost
+        elif (entry := self._proven.pop(key, None)) is not None:
+            self._proved -= entry.cost
+        else:
+            return
+        for subject in entry.subjects:
+            keys = self._keys.get(subject)
+            if keys is not None:  # `drop` took the set away
+                keys.discard(key)
+                if not keys:
+                    del self._keys[subject]
 
 
 class Memory:
     """What this process remembers. Used from one event loop."""
 
-    def __init__(self, lasting: int = LASTING_BYTES, current: int = CURRENT_BYTES) -> None:
-        self._lasting = Shelf(lasting)
-        self._current = Shelf(current)
+    def __init__(self, small: int = SMALL_BYTES, large: int = LARGE_BYTES) -> None:
+        self._capacities = small, large
+        self._small, self._large = Shelf(small), Shelf(large)
         self.head: Head | None = None
-        """The head that the current representations are of; only `renew` sets it."""
+        """The head that everything kept is true at; only `renew` sets it."""
 
     def get(self, key: str) -> Representation | None:
-        """What is remembered under `key`, lasting or of the head last given to `renew`."""
-        return self._current.get(key) or self._lasting.get(key)
+        """What is remembered under `key`."""
+        return self._small.get(key) or self._large.get(key)
 
-    def keep(self, head: Head, key: str, entry: Representation) -> None:
-        """Remember what never changes. `head`: the newest one before its bytes were read; if another one came since, a withdrawal
-        may have come with it, and nothing is kept."""
-        if head is self.head:
-            self._lasting.put(key, entry)
+    def keep(self, key: str, view: Representation, subjects: Iterable[str] = ()) -> None:
+        """Remember `view`, which follows from `subjects` and is true at `head`."""
+        shelf = self._large if len(view.body) > LARGE else self._small
+        shelf.put(key, view, subjects)
 
-    def keep_for(self, head: Head, key: str, entry: Representation) -> None:
-        """Remember what was made at `head`, unless that is not the newest one any more."""
-        if head is self.head:
-            self._current.put(key, entry)
-
-    def renew(self, head: Head, withdrawn: Iterable[str]) -> None:
-        """Another head is the newest: forget what held for the last one, and the blobs withdrawn since."""
-        self._current.clear()
-        self._lasting.drop_blobs(withdrawn)
+    def renew(self, head: Head, changed: Iterable[str] | None) -> None:
+        """`head` is the newest one, and these subjects have changed since the one before; None: anything may have."""
+        if changed is None:
+            self._small, self._large = map(Shelf, self._capacities)
+        else:
+            subjects = [*changed]
+            self._small.drop(subjects)
+            self._large.drop(subjects)
         self.head = head

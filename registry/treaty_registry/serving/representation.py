@@ -34,11 +34,10 @@ _OF_CONTENT = (b"content-type", b"content-length", b"x-content-type-options")
 class Representation:
     """Immutable; safe to send from any number of requests at once.
 
-    `start`, `content`: the two ASGI events of a 200. `digest`: SHA-256 (hexadecimal) of the blob that these bytes are, so that a
-    withdrawal of the blob can be applied to it, or None.
+    `start`, `content`: the two ASGI events of a 200. `tag`: what its `ETag` says.
     """
 
-    __slots__ = ("_etag", "body", "content", "digest", "start")
+    __slots__ = ("_etag", "body", "content", "start", "tag")
 
     def __init__(
         self,
@@ -46,12 +45,12 @@ class Representation:
         media_type: str,
         *extra: Header,
         cache_control: str = REVALIDATE,
-        digest: str | None = None,
+        tag: str | None = None,
     ) -> None:
-        """`extra`: more headers, such as `Content-Disposition`. The `ETag` is the body's own digest."""
+        """`extra`: more headers, such as `Content-Disposition`. `tag`: what the `ETag` says, by default the body's SHA-256."""
         self.body = body
-        self.digest = digest
-        self._etag = b'"%b"' % (digest or hex_digest(body)).encode("ascii")
+        self.tag = tag or hex_digest(body)
+        self._etag = b'"%b"' % self.tag.encode("ascii")
         about, always = _encoded(media_type, cache_control, extra)
         etag, length = (b"etag", self._etag), (b"content-length", b"%d" % len(body))
         self.start: HTTPResponseStartEvent = {

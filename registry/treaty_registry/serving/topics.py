@@ -77,7 +77,7 @@ class _Transcript(msgspec.Struct):
     """Of a decision's transcript, what a topic's page repeats."""
 
     candidates: list[_Votes]
-    pairwise: msgspec.Raw
+    pairwise: list[list[str]]
 
 
 class Elections:
