@@ -57,6 +57,7 @@ async def test_an_agent_that_could_never_count_is_told_why(
     async with serving(registry, free_port()) as url:
         await asyncio.to_thread(main, ["trust", "add", f"{url}#{registry.log_key}", *home])
         await asyncio.to_thread(main, ["identity", "new", *home])
+        (tmp_path / "home" / "policy.toml").write_text("max_age = 1_000_000_000\n")  # the registry's clock stands still
         await publish(registry, alice, publication(alice))
         before = await contents(registry)
         for command in (["vouch", alice.did], ["vote", TOPIC, "none"]):
