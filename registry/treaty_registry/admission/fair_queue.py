@@ -49,6 +49,7 @@ class FairQueue:
         self._width = width
         self._measured, self._measured_at = capacity, clock()
         self._best = capacity
+        self._is_known = False  # until then the capacity is a guess, for which nothing is refused
         self._lines: OrderedDict[str, deque[_Turn]] = OrderedDict()  # the line whose turn it is comes first
         self._waiting = 0
         self._working: Counter[str] = Counter()
@@ -114,7 +115,7 @@ class FairQueue:
             return
         sharing = len(self._lines) + (0 if line else 1)
         first = min(self._waiting + wanted, (sum(turn.wanted for turn in line) + wanted) * sharing)
-        if first / self.capacity > PATIENCE or self._waiting + wanted > MAX_WAITING:
+        if (self._is_known and first / self.capacity > PATIENCE) or self._waiting + wanted > MAX_WAITING:
             raise Unavailable(
                 "quota.busy",
                 f"More waits here than this registry takes in {PATIENCE:.0f} seconds.",
@@ -171,7 +172,9 @@ class FairQueue:
         if elapsed < _WINDOW:
             self._window = (since, before + done)
             return
-        measured = self._measured + _WEIGHT * ((before + done) / elapsed - self._measured)
+        newest = (before + done) / elapsed
+        measured = self._measured + _WEIGHT * (newest - self._measured) if self._is_known else newest
         self._measured, self._measured_at = max(measured, _SLOWEST), self._clock()
         self._best = max(self._best, self._measured)
+        self._is_known = True
         self._window = (self._clock(), 0)

@@ -53,8 +53,8 @@ class Submissions:
             return await self._admission.take_upload(sha256, leaf, data, source)
 
     def charge_service(self, source: str | None) -> None:
-        """Take the quotas of one request to the Sigstore services, which sign and add leaves too. They are small enough to need no
-        turns. Raises `Unavailable` (`quota.*`, and as `Sequencer.check`)."""
+        """Take the quotas of one request to the Sigstore services, which sign and add leaves too. These quotas are small, so the
+        requests need no turns. Raises `Unavailable` (`quota.*`, and as `Sequencer.check`)."""
         self._sequencer.check()
         if source is not None:
             self._admission.charge_service(source)
