@@ -84,7 +84,13 @@ def test_both_count_to_the_same_number() -> None:
 
 
 async def test_a_protocol_with_more_handlers_than_a_bundle_holds(
-    api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer, tmp_path: Path, few: int
+    api: httpx.AsyncClient,
+    registry: Registry,
+    alice: Signer,
+    bob: Signer,
+    tmp_path: Path,
+    few: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reader = Reader(api, registry, tmp_path)
     made = publication(alice)
@@ -101,10 +107,19 @@ async def test_a_protocol_with_more_handlers_than_a_bundle_holds(
     assert len(handlers) == few
     for index in handlers:
         assert index in await reader.lacks(PATH, index)
+    monkeypatch.setattr(completeness, "MAX_HANDLERS", few - 1)  # as if the list were full without it
+    assert handlers[-1] in await reader.lacks(PATH, handlers[-1]) and handlers[0] not in await reader.lacks(PATH, handlers[0])
 
 
 async def test_a_topic_with_more_protocols_than_a_bundle_holds(
-    api: httpx.AsyncClient, registry: Registry, web: Web, alice: Signer, bob: Signer, tmp_path: Path, few: int
+    api: httpx.AsyncClient,
+    registry: Registry,
+    web: Web,
+    alice: Signer,
+    bob: Signer,
+    tmp_path: Path,
+    few: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reader = Reader(api, registry, tmp_path)
     early = [publication(alice, f"early-{number}") for number in range(3)]
@@ -129,6 +144,10 @@ async def test_a_topic_with_more_protocols_than_a_bundle_holds(
     assert named_in(bundle) == {elected} and await reader.lacks(BY_TOPIC) == []
     for index in (*listed, *of_kind(bundle, Decision)):
         assert index in await reader.lacks(BY_TOPIC, index)
+    monkeypatch.setattr(completeness, "MAX_TOPIC_PROTOCOLS", few - 1)
+    assert listed[0] in await reader.lacks(BY_TOPIC, listed[0]), "it is named"
+    assert listed[1] not in await reader.lacks(BY_TOPIC, listed[1]) and listed[-1] in await reader.lacks(BY_TOPIC, listed[-1])
+    monkeypatch.setattr(completeness, "MAX_TOPIC_PROTOCOLS", few)
     await publish(api, alice, based_on(early[0], publication(alice, "change")))
     await reader.read(BY_TOPIC)
     await reader.read("/protocols/alice.example/change/1.0.bundle")
