@@ -21,7 +21,7 @@ from typing import NamedTuple
 from treaty_consensus import canonical
 from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, TooLarge, Untrusted
 from treaty_consensus.kinds import Publish
-from treaty_consensus.protocol import ProtocolUri
+from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 
 from . import durable
 from .policy import Policy
@@ -33,8 +33,9 @@ from .verification.bundle import Bundle
 from .verification.completeness import Answer
 from .verification.contradiction import SUFFIX, Contradiction, LeftOut, check_seen
 from .verification.evidence import Evidence, missing_proof
+from .verification.kept import check_kept
 from .verification.leaves import SeenLeaf
-from .verification.protocol import check_registry, prove, read_bundle
+from .verification.protocol import VerifiedProtocol, check_registry, prove, read_bundle
 from .verification.steps import Step, VerificationFailed, taking
 
 _ATTEMPTS = 8
@@ -75,12 +76,13 @@ class Answers:
         """What a registry proves of a topic. Raises `NotFound`, `VerificationFailed` and `Unavailable`."""
         return await self._ask(origin, topic, f"topic/{topic}", lambda client, since: client.topic_bundle(topic, since=since))
 
-    def check_again(self, uri: ProtocolUri, evidence: Evidence) -> None:
-        """Compare what was proved earlier with what was seen and locked since. Raises `VerificationFailed`, step 10."""
-        answer, registry = Answer(evidence, uri=str(uri)), self._registries.get(uri.origin)
+    def check_again(self, verified: VerifiedProtocol) -> None:
+        """Compare what was verified earlier with what was seen and locked since. Raises `VerificationFailed`, step 9 or 10."""
+        origin = parse_protocol_uri(verified.uri).origin
         with taking(Step.LOCK):
-            check_seen(answer, (), self._registries.memory.about(uri.origin, answer.subjects), registry.name.key)
-            check_pins(self._lockfile.read(), uri.origin, evidence)
+            seen = self._registries.memory.about(origin, Answer(verified.evidence, uri=verified.uri).subjects)
+            check_kept(verified, seen, self._registries.get(origin).name.key)
+            check_pins(self._lockfile.read(), origin, verified.evidence)
 
     async def _ask(
         self, origin: str, name: str, subject: str, ask: Callable[[RegistryClient, int | None], Awaitable[bytes]]

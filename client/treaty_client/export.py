@@ -13,16 +13,17 @@ import dataclasses
 from pathlib import Path
 
 from treaty_consensus.errors import NotFound, Untrusted
-from treaty_consensus.kinds import MAX_WHEEL, Status
+from treaty_consensus.kinds import MAX_WHEEL
 from treaty_consensus.protocol import parse_protocol_uri
 
 from . import durable
 from .policy import Policy
 from .registries.trust import TrustedRegistries, TrustedRegistry
 from .verification.bundle import MAX_BUNDLE, parse_bundle
-from .verification.completeness import Answer, left_out
-from .verification.contradiction import check_seen, said
-from .verification.protocol import VerifiedProtocol, judge, read_bundle, verify_bundle, verify_handler
+from .verification.completeness import Answer
+from .verification.contradiction import said
+from .verification.kept import check_kept
+from .verification.protocol import VerifiedProtocol, read_bundle, verify_bundle, verify_handler
 from .verification.steps import Step, taking
 
 DOCUMENT = "document.md"
@@ -71,18 +72,9 @@ def verify_directory(folder: Path, registries: TrustedRegistries, policy: Policy
 
 def _newer(registries: TrustedRegistries, registry: TrustedRegistry, verified: VerifiedProtocol) -> list[str]:
     """Compare with what was seen of the registry; what is newer than the folder, as sentences. Raises `VerificationFailed`."""
-    answer = Answer(verified.evidence, uri=verified.uri)
     with taking(Step.LOCK):
-        seen = registries.memory.about(registry.name.origin, answer.subjects)
-        check_seen(answer, (), [leaf for leaf in seen if leaf.index < answer.size], registry.name.key)
-    newer = left_out(answer, seen)
-    for leaf in newer:
-        body, author = leaf.statement.body, leaf.statement.author.text
-        if not isinstance(body, Status) or body.uri != verified.uri:
-            continue
-        if body.wheel is None or (body.wheel, author) == (verified.package.digest, verified.publisher):
-            with taking(Step.STATUS):
-                judge(body, body.uri)
+        seen = registries.memory.about(registry.name.origin, Answer(verified.evidence, uri=verified.uri).subjects)
+        newer = check_kept(verified, seen, registry.name.key)
     return [f"Since then, at leaf {leaf.index}, {said(leaf.statement)}." for leaf in newer]
 
 

@@ -272,7 +272,7 @@ class Fetcher:
             version = self.registries.memory.version()
             compared, with_version = self._compared.get(verified.uri, (None, None))
             if compared is not verified or with_version != version:
-                self._answers.check_again(parse_protocol_uri(verified.uri), verified.evidence)
+                self._answers.check_again(verified)
                 self._compared[verified.uri] = (verified, version)
         except TreatyError:  # a fetch that asks the registry will say what is wrong
             self._verified.pop(verified.uri, None)

@@ -175,6 +175,22 @@ async def test_a_protocol_that_was_yanked_may_come_back(tmp_path: Path) -> None:
     await seen(registry, tmp_path)
 
 
+async def test_what_is_newer_and_takes_nothing_back_leaves_the_cache_as_it_is(tmp_path: Path) -> None:
+    registry = with_echo()
+    async with fetcher(registry, tmp_path) as agent:
+        verified = await agent.fetch(uri_of())
+        registry.attach(release="2")
+        registry.publish("2.0")
+        registry.add(kinds.Status(uri_of(), "deprecated"), ALICE)
+        voted(registry)
+        await agent.topic(TOPIC)
+        await agent.document(uri_of("2.0"))
+        registry.requests.clear()
+        assert agent.cached(verified.hash) is verified and registry.requests == []
+    async with fetcher(registry, tmp_path) as another:
+        assert another.cached(verified.hash) == verified and registry.requests == []
+
+
 async def test_nothing_is_written_where_nothing_is_new(tmp_path: Path) -> None:
     registry = with_echo()
     voted(registry)

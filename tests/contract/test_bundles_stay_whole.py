@@ -11,7 +11,7 @@ import httpx
 import pytest
 from http_api import attach, publish, say
 from registries import TOPIC, Publication, Web, ballot, log, publication
-from signers import Signer
+from signers import Signer, domain_signer
 
 from treaty_client.registries.memory import SeenLeaves
 from treaty_client.registries.trust import RegistryName, TrustedRegistry
@@ -22,6 +22,7 @@ from treaty_client.verification.completeness import Answer, left_out
 from treaty_client.verification.evidence import examine
 from treaty_client.verification.leaves import SeenLeaf
 from treaty_consensus import kinds
+from treaty_consensus.canonical import hex_digest
 from treaty_consensus.kinds import Decision, Handler, Publish
 from treaty_registry.catalogue import queries
 from treaty_registry.registry import Registry
@@ -83,7 +84,13 @@ def test_both_count_to_the_same_number() -> None:
 
 
 async def test_a_protocol_with_more_handlers_than_a_bundle_holds(
-    api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer, tmp_path: Path, few: int
+    api: httpx.AsyncClient,
+    registry: Registry,
+    alice: Signer,
+    bob: Signer,
+    tmp_path: Path,
+    few: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reader = Reader(api, registry, tmp_path)
     made = publication(alice)
@@ -100,10 +107,19 @@ async def test_a_protocol_with_more_handlers_than_a_bundle_holds(
     assert len(handlers) == few
     for index in handlers:
         assert index in await reader.lacks(PATH, index)
+    monkeypatch.setattr(completeness, "MAX_HANDLERS", few - 1)  # as if the list were full without it
+    assert handlers[-1] in await reader.lacks(PATH, handlers[-1]) and handlers[0] not in await reader.lacks(PATH, handlers[0])
 
 
 async def test_a_topic_with_more_protocols_than_a_bundle_holds(
-    api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer, tmp_path: Path, few: int
+    api: httpx.AsyncClient,
+    registry: Registry,
+    web: Web,
+    alice: Signer,
+    bob: Signer,
+    tmp_path: Path,
+    few: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reader = Reader(api, registry, tmp_path)
     early = [publication(alice, f"early-{number}") for number in range(3)]
@@ -113,20 +129,42 @@ async def test_a_topic_with_more_protocols_than_a_bundle_holds(
     await say(api, alice, kinds.Status(early[1].body.uri, "deprecated"))
     await reader.read(BY_TOPIC)
     elected = early[0].body.document.sha256
+    agents = tuple(domain_signer(f"{name}.example") for name in ("charlie", "delta", "echo", "foxtrot", "golf"))
+    web.serve(alice, bob, *agents)
+    for agent in agents:
+        await say(api, agent, ballot(registry, 0, elected))
     for epoch in range(2):
-        for agent in (alice, bob):
-            await log(registry, ballot(registry, epoch, elected), agent)
+        await report(registry, elected, epoch, agents)
         await registry.decide()
         for number in range(few):
             await publish(api, bob, publication(bob, f"later-{epoch}-{number}"))
             bundle = await reader.read(BY_TOPIC)
     listed = of_kind(bundle, Publish)
     assert len(listed) == few and len(of_kind(bundle, Decision)) == 1
+    assert named_in(bundle) == {elected} and await reader.lacks(BY_TOPIC) == []
     for index in (*listed, *of_kind(bundle, Decision)):
         assert index in await reader.lacks(BY_TOPIC, index)
+    monkeypatch.setattr(completeness, "MAX_TOPIC_PROTOCOLS", few - 1)
+    assert listed[0] in await reader.lacks(BY_TOPIC, listed[0]), "it is named"
+    assert listed[1] not in await reader.lacks(BY_TOPIC, listed[1]) and listed[-1] in await reader.lacks(BY_TOPIC, listed[-1])
+    monkeypatch.setattr(completeness, "MAX_TOPIC_PROTOCOLS", few)
     await publish(api, alice, based_on(early[0], publication(alice, "change")))
     await reader.read(BY_TOPIC)
     await reader.read("/protocols/alice.example/change/1.0.bundle")
+
+
+async def report(registry: Registry, document: str, epoch: int, agents: tuple[Signer, ...]) -> None:
+    """Five agents report in a ring that they agreed on a document."""
+    for number, (one, other) in enumerate(zip(agents, (*agents[1:], agents[0]), strict=True)):
+        nid = hex_digest(f"negotiation {epoch} {number}".encode())
+        seen = ballot(registry).seen_checkpoint
+        await log(registry, kinds.Report(TOPIC, nid, document, "agreed", epoch, seen), one, other)
+
+
+def named_in(bundle: Bundle) -> set[str]:
+    """The documents that the bundle's decision names."""
+    bodies = [SeenLeaf(leaf.index, leaf.leaf, (), b"").statement.body for leaf in bundle.leaves]
+    return {d for body in bodies if isinstance(body, Decision) for d, state in body.states if state != "published"}
 
 
 async def test_everything_else_that_may_happen(
