@@ -248,7 +248,7 @@ async def test_a_writer_reads_what_it_wrote(api: httpx.AsyncClient, registry: Re
     assert registry.head.size - 1 in await leaves(f"{path}.bundle")
 
     for state in ("deprecated", "revoked"):
-        revoked = await log(registry, kinds.Status(uri, state), alice)  # type: ignore[arg-type]
+        revoked = await log(registry, kinds.Status(uri, state), alice)
         assert (await api.get(path)).json()["status"] == state
         assert revoked.index in await leaves(f"{path}.bundle")
         assert revoked.index in await leaves(f"{path}.bundle?since=1")
