@@ -94,8 +94,9 @@ def findings(live: Live, parameters: dict[str, str], *phases: str) -> tuple[list
                 found.append(repr(event))
             case events.ScenarioFinished(phase=phase, recorder=recorder):
                 taken.add(str(phase))
-                failed = (check for checks in recorder.checks.values() for check in checks if check.failure_info is not None)
-                found += [f"{recorder.label}: {check.name}: {check.failure_info.code_sample}" for check in failed]
+                for check in (check for checks in recorder.checks.values() for check in checks):
+                    if check.failure_info is not None:
+                        found.append(f"{recorder.label}: {check.name}: {check.failure_info.code_sample}")
     return found, taken
 
 

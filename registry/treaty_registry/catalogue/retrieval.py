@@ -95,6 +95,8 @@ class Retrieval:
             return Page([], None)
         if number is None:
             able = [number for number, words in enumerate(uses) if _can_lead(words)]  # the topic always can
+            if query.topic is None and len(able) > 1:
+                able.pop()  # all protocols lead where nothing better does: their order says nothing
             number = min(able, key=lambda number: sum(uses[number].values()))
         leads = uses[number]
         if not _can_lead(leads):  # not any more, since the page before: its most used words go on
