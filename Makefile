@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test check bench bench-attacks lock clean
+.PHONY: help demo run test test-deep check bench bench-attacks lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -29,8 +29,14 @@ demo: $(VENV)/runtime ## The main job end to end, narrated: publish, handshake, 
 run: $(VENV)/runtime ## A registry on 127.0.0.1:8080 that stays up, with the first-party catalogue published
 	$(BIN)/python demo/run.py
 
+# A process for each processor; a module's tests stay together, so that what it starts is started once.
+TEST := $(BIN)/python -m pytest --numprocesses auto --dist loadscope
+
 test: $(VENV)/development ## Every test
-	$(BIN)/python -m pytest
+	$(TEST)
+
+test-deep: $(VENV)/development ## Every test, with all examples of each property
+	TREATY_DEPTH=full $(TEST)
 
 check: $(VENV)/development ## Lint, types, import directions
 	$(BIN)/ruff check .

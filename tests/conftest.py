@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from depth import examples
 from hypothesis import settings
 from registries import Web, open_registry
 
@@ -19,7 +20,7 @@ from treaty_registry.registry import Registry
 from treaty_registry.storage.embedded import embedded_postgres
 from treaty_registry.storage.postgres import connect, migrate
 
-settings.register_profile("treaty", deadline=None)  # a busy machine is no failure
+settings.register_profile("treaty", deadline=None, max_examples=examples(100))  # a busy machine is no failure
 settings.load_profile("treaty")
 structlog.configure(processors=[structlog.processors.KeyValueRenderer()])  # the default draws tracebacks, which takes a second
 

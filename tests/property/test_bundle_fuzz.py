@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_registry import ALICE, NAME, SimulatedRegistry, flipped, uri_of, with_echo
@@ -52,7 +53,7 @@ def verified(data: bytes) -> VerifiedProtocol | int:
         return failure.step
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(data=st.data())
 def test_no_byte_of_a_bundle_can_be_changed_unnoticed(data: st.DataObject) -> None:
     _, _, good, _, expected = world()
@@ -63,7 +64,7 @@ def test_no_byte_of_a_bundle_can_be_changed_unnoticed(data: st.DataObject) -> No
     assert isinstance(outcome, int) or outcome in (expected, replace(expected, card=None))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(cut=st.integers(0, 10**6), more=st.binary(min_size=0, max_size=4))
 def test_a_bundle_is_whole_or_refused(cut: int, more: bytes) -> None:
     _, _, good, _, expected = world()
@@ -85,7 +86,7 @@ def _places(value: dict[str, Any]) -> list[tuple[tuple[str | int, ...], int]]:
     return places
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(data=st.data())
 def test_the_step_that_should_notice_does(data: st.DataObject) -> None:
     _, _, good, _, _ = world()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_registry import NAME, uri_of, with_echo
@@ -61,7 +62,7 @@ def in_file(name: str, read: Callable[[Path], object]) -> Callable[[bytes], obje
         Identity.create,
     ],
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(text=URLS)
 def test_any_text(parse: Callable[[str], object], text: str) -> None:
     try:
@@ -83,7 +84,7 @@ def test_any_text(parse: Callable[[str], object], text: str) -> None:
         lambda data: api._refusal(422, api._parse_problem(data)),
     ],
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=DOCUMENTS)
 def test_any_document(parse: Callable[[bytes], object], data: bytes) -> None:
     try:
@@ -92,7 +93,7 @@ def test_any_document(parse: Callable[[bytes], object], data: bytes) -> None:
         assert error.code and error.message
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.data())
 def test_any_value_in_the_place_of_another(data: st.DataObject) -> None:
     """A bundle in which one member, anywhere, is another JSON value."""

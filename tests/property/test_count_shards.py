@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 import numpy as np
+from depth import examples
 from elections import tiered, voter
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -124,7 +125,7 @@ def decided(script: Script, topics: list[str]) -> list[dict[str, object]]:
     return found
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(epochs)
 def test_topics_are_decided_apart(script: Script) -> None:
     """Given who counts, what is said in one topic changes nothing in another."""

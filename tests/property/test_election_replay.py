@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import Any, Literal, TypeAlias
 
 import msgspec
+from depth import examples
 from elections import Tiered, ranks_of
 from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
@@ -207,7 +208,7 @@ actions = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(actions, min_size=5, max_size=25))
 @example([("ring", 0, "failed", 2), ("close", 2), ("ring", 0, "failed", 3), ("close", 3)])
 def test_decisions_are_what_notes_give_and_are_recomputed(script: list[tuple[Any, ...]]) -> None:

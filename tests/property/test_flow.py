@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from depth import examples
 from flow_peers import (
     BUYER,
     DELEGATION,
@@ -92,7 +93,7 @@ def signed(value: dict[str, Any]) -> str:
     return json.dumps({**value, "signature": signature})
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.text(max_size=60) | JSON.map(json.dumps) | nearly_messages().map(signed))
 def test_any_text_is_a_message_with_one_written_form_or_refused(text: str) -> None:
     is_flow(text)
@@ -107,7 +108,7 @@ def test_any_text_is_a_message_with_one_written_form_or_refused(text: str) -> No
     assert encode(again.message, BUYER) == written
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.sampled_from(sorted(PAYLOADS)), JSON)
 def test_any_value_is_a_payload_or_refused(action: str, value: Any) -> None:
     given_value = {"version": "1.0", **value} if isinstance(value, dict) else value
@@ -123,7 +124,7 @@ def test_any_value_is_a_payload_or_refused(action: str, value: Any) -> None:
     [(parse_protocol_id, str), (parse_time, format_time), (parse_signature, None)],
     ids=["id", "time", "signature"],
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     text=st.text(max_size=40)
     | st.from_regex(r"anp:protocol:[a-z-]{1,5}:[0-9.a-z]{1,6}", fullmatch=True)
@@ -141,7 +142,7 @@ def test_what_is_read_has_one_spelling(read: Callable[[str], Any], write: Callab
         assert write(value) == text
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.binary(max_size=80) | JSON.map(lambda value: json.dumps({"negotiations": [value]}).encode()))
 def test_any_history_is_read(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     home = tmp_path_factory.mktemp("home")
@@ -309,7 +310,7 @@ def step(wire: FlowWire, what: str, who: str, *rest: Any) -> None:
     wire.perform(who, actions)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(wires(), st.lists(STEPS, max_size=25))
 def test_no_sequence_hangs_loops_or_crashes_and_every_one_ends(make: Callable[[], FlowWire], steps: list[Any]) -> None:
     wire = make()
@@ -336,7 +337,7 @@ def ended_with(wire: FlowWire) -> str:
     return str(over.error.code) if over.error else ""
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(wires())
 def test_left_alone_both_sides_come_to_the_same_end(make: Callable[[], FlowWire]) -> None:
     wire = make().settle()

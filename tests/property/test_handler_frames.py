@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import msgspec
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,13 +41,13 @@ def decode(data: bytes) -> list[Effect]:
     return framing.decode_effects(fields)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(effects, max_size=6))
 def test_effects_round_trip(wanted: list[Effect]) -> None:
     assert decode(payload("effects", framing.effect_parts(wanted))) == wanted
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.binary(max_size=200))
 def test_any_payload(data: bytes) -> None:
     with suppress(ValueError):
@@ -54,7 +55,7 @@ def test_any_payload(data: bytes) -> None:
             assert type(effect) in framing.EFFECTS.values()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.lists(effects, min_size=1, max_size=4), st.data())
 def test_damaged_payloads(wanted: list[Effect], data: st.DataObject) -> None:
     damaged = bytearray(payload("effects", framing.effect_parts(wanted)))

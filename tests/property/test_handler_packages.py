@@ -12,6 +12,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
+from depth import examples
 from handler_packages import FILENAME, MANIFEST, PACKAGE, metadata, package, with_record, zipped
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -71,7 +72,7 @@ def test_every_prefix_is_refused(wheel: bytes) -> None:
             read_wheel(FILENAME, wheel[:length])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.data())
 def test_spliced_wheels(data: st.DataObject) -> None:
     wheel = data.draw(st.sampled_from([BUILT, DEFLATED]))
@@ -84,7 +85,7 @@ def test_spliced_wheels(data: st.DataObject) -> None:
         assert read_wheel(FILENAME, wheel).files == FILES
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.binary(max_size=300) | st.binary(max_size=200).map(lambda tail: b"PK\3\4" + tail + b"PK\5\6" + bytes(18)))
 def test_any_bytes(data: bytes) -> None:
     with suppress(TreatyError):
@@ -93,7 +94,7 @@ def test_any_bytes(data: bytes) -> None:
         read_wheel(FILENAME, data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.text(max_size=60) | st.from_regex(r"treaty_handler_[a-z_.-]{1,6}-[0-9.a-z!+]{1,8}-py3-none-any\.whl"))
 def test_any_file_name(filename: str) -> None:
     try:
@@ -103,7 +104,7 @@ def test_any_file_name(filename: str) -> None:
     assert f"{name.replace('-', '_')}-{version}-py3-none-any.whl" == filename
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.dictionaries(names | short_names, st.binary(max_size=200), max_size=8))
 def test_archives_round_trip_and_unpack_the_same_where_case_is_folded(files: dict[str, bytes]) -> None:
     try:
@@ -122,7 +123,7 @@ def test_archives_round_trip_and_unpack_the_same_where_case_is_folded(files: dic
     assert all(len(spellings) == 1 for spellings in places.values()), "one spelling, and a file or a folder"
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(headings | st.text(max_size=40).map(lambda text: text.encode("utf-8", "surrogatepass")))
 def test_a_source_that_is_accepted_is_utf_8_for_every_reader(source: bytes) -> None:
     try:
@@ -136,7 +137,7 @@ def test_a_source_that_is_accepted_is_utf_8_for_every_reader(source: bytes) -> N
     assert source.decode().splitlines() == (lines[:-1] if not lines[-1] else lines), "all agree where lines end"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.dictionaries(st.sampled_from(MODULES), st.just(b""), max_size=6))
 def test_every_module_has_one_file(files: dict[str, bytes]) -> None:
     inside = {f"{PACKAGE}/{name}": data for name, data in files.items()}
@@ -161,7 +162,7 @@ def test_every_module_has_one_file(files: dict[str, bytes]) -> None:
                     assert f"{above.as_posix()}/__init__.py" in read.files, "packages all the way"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data())
 def test_any_manifest(data: st.DataObject) -> None:
     whole = {"interface": 1, "protocol": {"uri": package().manifest.protocol_uri, "sha256": "0" * 64}, **MANIFEST}
@@ -173,20 +174,20 @@ def test_any_manifest(data: st.DataObject) -> None:
         parse_manifest((text[:start] + piece + text[stop:]).encode("utf-8", "surrogatepass"))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(json_values)
 def test_json_that_handlers_read_round_trips(value: object) -> None:
     assert decode_json(encode_json(value)) == value
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.binary(max_size=100) | st.text(max_size=100).map(str.encode) | json_values.map(lambda v: json.dumps(v).encode()))
 def test_json_that_anybody_wrote_is_a_value_or_a_value_error(data: bytes) -> None:
     with suppress(ValueError):
         assert decode_json(encode_json(decode_json(data))) == decode_json(data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data())
 def test_any_vector(data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(VECTORS))

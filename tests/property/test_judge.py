@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from signers import Signer, key_signer, signed
@@ -71,7 +72,7 @@ def run(batches: list[list[Verified]]) -> tuple[list[str], dict[str, Fact], list
 
 
 @given(st.lists(st.sampled_from(VOTES), max_size=24), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_any_cut_into_batches_gives_the_same_log(votes: list[Verified], data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(0, len(votes)))) | {0, len(votes)})
     batches = [votes[begin:end] for begin, end in pairwise(cuts)]
@@ -81,7 +82,7 @@ def test_any_cut_into_batches_gives_the_same_log(votes: list[Verified], data: st
 
 
 @given(st.lists(st.sampled_from(VOTES), max_size=24))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_batch_is_what_the_rules_say_of_each_statement_in_turn(votes: list[Verified]) -> None:
     facts, logged, expected = dict(admit({}, GENESIS, 0)), dict[str, int](), list[str]()
     for vote in votes:

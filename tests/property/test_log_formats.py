@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -76,7 +77,7 @@ def test_the_width_of_a_tile_counts_its_complete_hashes(tile: Tile | Bundle, siz
 
 
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=256), st.data())
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 def test_bundles_round_trip_and_truncate(entries: list[bytes], data: st.DataObject) -> None:
     bundle = encode_bundle(entries)
     assert decode_bundle(bundle, len(entries)) == entries
@@ -167,7 +168,7 @@ def test_a_receipt_has_one_spelling(receipt: Receipt, mutation: tuple[int, str, 
 
 
 @given(st.binary(max_size=200) | texts.map(str.encode))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 def test_arbitrary_bytes_are_no_note_and_no_receipt(data: bytes) -> None:
     for attempt in (
         lambda: open_note(data, [LOG.verifier]),
@@ -184,7 +185,7 @@ def test_arbitrary_bytes_are_no_note_and_no_receipt(data: bytes) -> None:
 
 
 @given(st.text(max_size=100))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 def test_arbitrary_text_is_no_key_no_path_and_no_checkpoint(text: str) -> None:
     parsers = (VerifierKey.parse, SignerKey.parse, parse_path, Checkpoint.parse)
     for parse in parsers:

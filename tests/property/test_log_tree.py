@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,7 +36,7 @@ def grow(batches: list[int]) -> tuple[list[TreeEdge], dict[Tile, bytes]]:
 
 
 @given(steps)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_batches_do_not_matter(batches: list[int]) -> None:
     edges, _ = grow(batches)
     assert edges[-1] == TreeEdge().appended(LEAVES[: sum(batches)])[0]
@@ -48,7 +49,7 @@ def test_batches_do_not_matter(batches: list[int]) -> None:
 
 
 @given(steps)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_tiles_only_ever_grow(batches: list[int]) -> None:
     _, stored = grow(batches)
     for tile, content in stored.items():
@@ -58,7 +59,7 @@ def test_tiles_only_ever_grow(batches: list[int]) -> None:
 
 
 @given(steps, st.data())
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 def test_stored_tiles_prove_leaves_and_history(batches: list[int], data: st.DataObject) -> None:
     edges, stored = grow(batches)
     old, new = sorted(data.draw(st.tuples(st.sampled_from(edges), st.sampled_from(edges))), key=lambda e: e.size)

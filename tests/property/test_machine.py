@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from meta_peers import (
@@ -161,7 +162,7 @@ def step(machine: Machine, what: str, value: Any, now: float) -> list[Action]:
     return machine.tick(now)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(MACHINES, st.lists(STEPS, max_size=30))
 def test_every_step_leaves_a_final_state_or_a_deadline_ahead(make: Any, steps: list[tuple[str, Any]]) -> None:
     machine, now, ended, running = make(), 0.0, 0, False
@@ -182,7 +183,7 @@ def test_every_step_leaves_a_final_state_or_a_deadline_ahead(make: Any, steps: l
     assert machine.state in FINAL, "whoever waits until the deadline is done"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.lists(st.sampled_from([URI, OTHER_URI]), unique=True, max_size=2),
     st.sampled_from([None, HASH, OTHER_HASH]),
@@ -210,7 +211,7 @@ def test_two_honest_sides_always_reach_the_same_end(
     assert wire.delivered["destination"] == (early if confirmed else [])
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=64))
 def test_any_bytes_are_a_frame_or_refused(data: bytes) -> None:
     try:
@@ -221,7 +222,7 @@ def test_any_bytes_are_a_frame_or_refused(data: bytes) -> None:
         assert frame.encode(*decoded)[1:] == data[1:]
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(nearly_hellos() | st.text(max_size=60) | JSON.map(json.dumps), st.sampled_from(["sourceHello", "destinationHello"]))
 def test_any_text_is_a_hello_with_one_spelling_or_refused(text: str, type: hello.HelloType) -> None:
     try:
@@ -231,7 +232,7 @@ def test_any_text_is_a_hello_with_one_spelling_or_refused(text: str, type: hello
     assert hello.parse(parsed.format(), type) == parsed
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=80) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_are_a_meta_message_or_refused(payload: bytes) -> None:
     try:

@@ -6,6 +6,7 @@ import string
 from typing import Any
 
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_model import FOLDER
@@ -44,13 +45,13 @@ cases = st.builds(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(cases, min_size=2, max_size=4))
 def test_cases_are_read_as_they_were_written(written: list[TestCase]) -> None:
     assert parse_test_cases(format_test_cases(written)) == tuple(written)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_no_text_breaks_the_parser(data: Any) -> None:
     text = BOOKING
@@ -66,7 +67,7 @@ def test_no_text_breaks_the_parser(data: Any) -> None:
         assert parse_test_cases(format_test_cases(parsed)) == parsed
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.data())
 def test_ids_are_the_only_difference_that_is_allowed(data: Any) -> None:
     """A message with placeholders is the same message with ids, and changing anything else is seen."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from hashlib import sha256
 
+from depth import examples
 from handler_packages import MANIFEST, PEER, package
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -148,7 +149,7 @@ async def outcomes(role: str, story: list[Event | None], *, resting: bool) -> li
     return told
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(stories)
 def test_resting_changes_nothing(story: tuple[str, list[Event | None]]) -> None:
     role, events = story

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import msgspec
+from depth import examples
 from elections import Tiered, counted, name, ranks_of, tiered
 from hypothesis import event, settings
 from hypothesis import strategies as st
@@ -302,4 +303,4 @@ class Rules(RuleBasedStateMachine):
 
 
 TestRules = Rules.TestCase
-TestRules.settings = settings(max_examples=100, stateful_step_count=12, deadline=None)
+TestRules.settings = settings(max_examples=examples(100), stateful_step_count=12, deadline=None)

@@ -10,6 +10,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
+from depth import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from signers import domain_signer, key_signer
@@ -95,7 +96,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(actions, st.integers(1, 8))
 def test_a_replay_on_disk_is_a_replay_in_memory(script: list[tuple[object, ...]], recent: int) -> None:
     log = LogBuilder()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +28,7 @@ def mutated(text: str) -> st.SearchStrategy[str]:
     return st.tuples(places, places, FIELDS).map(lambda cut: text[: min(cut[:2])] + cut[2] + text[max(cut[:2]) :])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     inputs=FIELDS | mutated(HONEST["Signature-Input"]),
     signature=FIELDS | mutated(HONEST["Signature"]) | st.just(HONEST["Signature"]),
@@ -45,7 +46,7 @@ def test_only_the_honest_signature_verifies(inputs: str, signature: str, digest:
         assert (found, url) == (Parameters(ALICE.key_id, "n", 1, 2), URL)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(header=FIELDS.map("DIDWba ".__add__) | mutated(OLDER))
 def test_only_the_honest_header_verifies(header: str) -> None:
     try:
@@ -65,7 +66,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(name=st.sampled_from(["proof", "assertionMethod", "verificationMethod", "more"]), value=JSON)
 def test_a_changed_document_of_a_bound_did_is_refused(name: str, value: object) -> None:
     document = ALICE.did_document(created=1)
@@ -73,7 +74,7 @@ def test_a_changed_document_of_a_bound_did_is_refused(name: str, value: object) 
         check_binding({**document, name: value}, ALICE.parsed)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.binary(max_size=300) | FIELDS.map(lambda text: f"treaty-nonces 1 - 0\n{text}\n".encode()))
 def test_any_file_opens_and_refuses_the_past(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("nonces") / "nonces"

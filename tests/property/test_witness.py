@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -211,7 +212,7 @@ class Witnessing(RuleBasedStateMachine):
 
 
 TestWitnessing = Witnessing.TestCase
-TestWitnessing.settings = settings(deadline=None, max_examples=60, stateful_step_count=25)
+TestWitnessing.settings = settings(deadline=None, max_examples=examples(60), stateful_step_count=25)
 
 
 def test_the_machine_does_cosign() -> None:
