@@ -35,6 +35,7 @@ MAX_PAGE = 100
 MAX_WALK = 512
 MAX_COMPLETIONS = 128
 MAX_LEADS = 16
+_SPARE = 12
 _LAST = "\U0010ffff"
 _BEFORE_ALL = (4, 0)
 _WEIGHTS = ("", "A", "AB", "ABC")  # of the places better than 3, 2, 1 and 0
@@ -52,6 +53,7 @@ _POSTED = """(
 _POSTED_FEW = """
 select max(place) as place, index from postings where word = any($7::text[]) group by index having (max(place), index) < ($1, $2)
 """
+# The limit of one keeps each protocol's look-up by its index: without it a planner may read them all.
 _PAGE = f"""
 select walk.place as at_place, walk.index as at_index, found.*
 from (select place, index from ({{postings}}) posted order by place desc, index desc limit $3) walk
@@ -60,6 +62,7 @@ left join lateral (
   and ($4::tsquery is null or p.terms @@ $4::tsquery)
   and ($5::text is null or p.topic = $5::text or p.topic ^@ ($5::text || '/'))
   and ($6::text[] is null or walk.place = 3 or not p.terms @@ (($6::text[])[3 - walk.place])::tsquery)
+  limit 1
 ) found on true
 order by walk.place desc, walk.index desc
 """  # noqa: S608 (numbers and names of our own)
@@ -122,7 +125,7 @@ class Retrieval:
             better = [" | ".join(search.query([Term(word, False)], weights) for word in leads) for weights in _WEIGHTS[1:]]
         found: list[Summary] = []
         ends: list[tuple[int, int]] = []
-        for most in (query.limit + 1, MAX_WALK):  # the first is enough where nearly all that is walked is taken
+        for most in (query.limit + _SPARE, MAX_WALK):  # the first is enough where nearly all that is walked is taken
             rows = await self._pool.fetch(
                 _PAGE.format(postings=postings), *at, most, search.query(terms) or None, query.topic, better, *words
             )
