@@ -144,3 +144,13 @@ def test_a_did_key_is_neither_rotated_nor_deactivated(home: list[str], capsys: p
     assert refused(capsys, "identity", "rotate", *home)["code"] == "identity.rotate"
     assert refused(capsys, "identity", "deactivate", *home)["code"] == "did.no-document"
     assert said(capsys, "identity", "show", *home) == {"did": made["did"], "key": made["key"]}
+
+
+@pytest.mark.parametrize(
+    "command", ["search", "identity", "trust", "vote", "topic", "speakers", "discover", "audit", "vouches", "transcript"]
+)
+def test_a_command_that_signs_no_attestation_does_not_import_sigstore(command: str) -> None:
+    """It takes a third of a second."""
+    code = f"import sys; from treaty_client.cli import app; app[{command!r}]; sys.exit('sigstore' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

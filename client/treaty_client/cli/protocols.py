@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
@@ -15,13 +15,15 @@ from ..export import export, verify_directory
 from ..fetch import Fetcher
 from ..policy import Policy
 from ..project import load_project
-from ..publish import Published, Publisher
 from ..registries.api import RegistryClient
 from ..registries.replies import Summary
 from ..verification.protocol import VerifiedProtocol
 from ..verification.steps import Step
 from .context import Options, run
 from .output import Output
+
+if TYPE_CHECKING:
+    from ..publish import Published
 
 _MAX_SHOWN = 512
 
@@ -36,6 +38,8 @@ def publish(folder: Path, /, *, namespace: str | None = None, options: Options =
     namespace
         A namespace that its owner let you publish in. Default: your own.
     """
+    from ..publish import Publisher  # here, for it imports Sigstore, which the other commands need not wait for
+
     project = load_project(folder)
     registry = options.trusted()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import TYPE_CHECKING
 
 from packaging.tags import Tag, sys_tags
 
@@ -21,12 +22,14 @@ from treaty_consensus.log.checkpoint import SignedCheckpoint
 from treaty_consensus.protocol import Card, ProtocolUri, check_document, parse_card
 from treaty_consensus.statement import Statement
 
-from ..attestation import Binding, SigningIdentity, Trust, verify_attestation
 from ..policy import Policy
 from ..registries.trust import TrustedRegistry
 from .bundle import Bundle, parse_bundle
 from .evidence import Evidence, Logged, examine
 from .steps import Step, taking
+
+if TYPE_CHECKING:
+    from ..attestation import SigningIdentity
 
 _NEGATIVE = ("yanked", "revoked")
 
@@ -189,6 +192,9 @@ def verify_handler(proven: ProvenProtocol, wheel: bytes, policy: Policy, *, bund
     linear in what its caps let it hold: the costliest one takes a few times as long as an honest one of 8 MiB. In every cold
     handshake a process would take about as long to start. Raises `VerificationFailed`.
     """
+    # Here, and not above: Sigstore takes a third of a second to import, and most commands verify no handler.
+    from ..attestation import Binding, SigningIdentity, Trust, verify_attestation
+
     offered, body = proven.handler, proven.handler.body
     with taking(Step.WHEEL):
         _check_bytes(wheel, body.wheel, "wheel")
