@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
@@ -12,6 +13,8 @@ from treaty_consensus.errors import Malformed
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+sender: ContextVar[str | None] = ContextVar("sender", default=None)
+"""The IP address that the request under way comes from, where it is known."""
 MAX_HOPS = 32
 """Proxies named in one `X-Forwarded-For`; more are not read."""
 

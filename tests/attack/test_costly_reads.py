@@ -10,7 +10,7 @@ import asyncpg
 import httpx
 import pytest
 from http_api import attach, path_of, problem
-from registries import TOPIC, Publication, Web, ballot, log, publication, publish
+from registries import TOPIC, Publication, Web, ballot, grant, log, publication, publish
 from signers import ORIGIN, domain_signer, key_signer
 
 from treaty_client.verification.bundle import parse_bundle
@@ -21,7 +21,7 @@ from treaty_registry.catalogue.retrieval import MAX_COMPLETIONS, MAX_WALK, Query
 from treaty_registry.registry import Registry
 from treaty_registry.serving.memory import Memory
 
-VOTER = key_signer("voter")
+WRITER = key_signer("writer")
 FEW, MANY = 600, 12_000
 
 _PROTOCOLS = """
@@ -168,18 +168,19 @@ def targets(made: Publication) -> list[str]:
     ]
 
 
-async def vote(registry: Registry, seq: int) -> None:
-    await log(registry, ballot(registry, seq), VOTER)
+async def grow(registry: Registry, number: int) -> None:
+    """Add a leaf about nothing that is read here."""
+    await log(registry, grant(WRITER, number), WRITER)
 
 
 async def test_what_a_leaf_does_not_change_is_served_from_memory(
     api: httpx.AsyncClient, registry: Registry, made: Publication
 ) -> None:
-    await vote(registry, 0)
+    await grow(registry, 0)
     before = {target: await api.get(target) for target in targets(made)}
     assert {response.status_code for response in before.values()} == {200}
     for seq in range(1, 4):
-        await vote(registry, seq)
+        await grow(registry, seq)
         await api.get("/health/live")  # memory sees each of these heads
     await registry.pool.close()  # who asks PostgreSQL from now on gets a 503
     for target, response in before.items():
@@ -194,7 +195,7 @@ async def test_no_spelling_of_a_request_makes_anything_anew(
     path = path_of(made.body.uri)
     for target in (f"{path}.bundle", path, "/protocols?q=product%20info", f"/topics/{TOPIC}"):
         assert (await api.get(target)).status_code == 200
-    await vote(registry, 0)
+    await grow(registry, 0)
     await registry.pool.close()
     bundle = "application/vnd.treaty.bundle.v1+json"
     for target, accept in (
@@ -231,7 +232,7 @@ async def test_a_writer_reads_what_it_wrote(api: httpx.AsyncClient, registry: Re
 
     for target in targets(made):
         await api.get(target)
-    await vote(registry, 0)
+    await grow(registry, 0)
 
     second = publication(alice, version="2.0")
     publish_index = registry.head.size
@@ -267,7 +268,7 @@ async def test_a_bundle_is_of_a_head_of_the_last_seconds(registry: Registry, mad
     async with reading(registry) as usual, reading(registry, period=0) as impatient:
         first = await size(usual)
         for seq in range(5):
-            await vote(registry, seq)
+            await grow(registry, seq)
             assert await size(usual) == first and await size(impatient) == registry.head.size
             checkpoint = open_checkpoint((await usual.get("/checkpoint")).content, registry.log_key)
             assert checkpoint.checkpoint.size == registry.head.size, "the log's own head is never held back"
@@ -313,7 +314,7 @@ async def test_costly_answers_leave_room_for_others(
         assert await waiting(connection) <= most
     assert (await api.get(path)).status_code == 200
     assert (await api.get(f"/statements/{'0' * 64}")).status_code == 404
-    await vote(registry, 0)
+    await grow(registry, 0)
     await transaction.rollback()
     answers = await asyncio.gather(*asked)
     assert {answer.status_code for answer in answers} <= {200, 503} and answers[0].status_code == 200
@@ -327,7 +328,7 @@ async def test_costly_answers_leave_room_for_others(
 
 async def test_the_beginning_of_a_tile_is_no_tile_of_its_own(api: httpx.AsyncClient, registry: Registry) -> None:
     for seq in range(8):
-        await vote(registry, seq)
+        await grow(registry, seq)
     size = registry.head.size
     whole = {kind: await api.get(f"/tile/{kind}/000.p/{size}") for kind in ("0", "entries")}
     await registry.pool.close()

@@ -98,7 +98,7 @@ OWNERS = {
             "catalogue/standing.py",
             "catalogue/retrieval.py",
             "serving/topics.py",
-            "serving/lanes.py",
+            "serving/views.py",
             "search.py",
         ),
         *("sigstore_authority/ca.py", "sigstore_authority/certificates.py", "sigstore_authority/rekor.py"),

@@ -122,6 +122,25 @@ async def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             await task
 
 
+async def test_one_network_takes_half_of_the_places_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work()
+    work.queue = FairQueue(lambda: work.now, width=1, waiting=64, code="registry.busy")
+    tasks = [asyncio.create_task(work.submit(FLOOD, 1)) for _ in range(100)]
+    await settle()
+    refused = [task for task in tasks if task.done()]
+    assert len(refused) == 100 - 1 - 32
+    with pytest.raises(Unavailable) as error:
+        refused[0].result()
+    assert error.value.code == "registry.busy"
+    honest = asyncio.create_task(work.submit(HONEST, 1))
+    await settle()
+    assert not honest.done()
+    for task in refused:
+        task.exception()
+    await work.finish_all([honest, *tasks])
+    assert work.order[1] == (HONEST, 1) or work.order[2] == (HONEST, 1)
+
+
 @pytest.mark.parametrize("early", [True, False])
 async def test_a_submitter_that_goes_away_leaves_its_room_to_the_next(early: bool) -> None:
     work = Work()

@@ -42,10 +42,21 @@ class _Turn:
 
 class FairQueue:
     """For one event loop. `clock`: monotonic seconds. `capacity`: leaves a second to begin with, until work was measured.
-    `width`: how many to work on at a time; None follows the capacity."""
+    `width`: how many to work on at a time; None follows the capacity. `waiting`: how many may wait, half of them of one network.
+    `code`: of the refusal of those that would wait too long."""
 
-    def __init__(self, clock: Callable[[], float], *, capacity: float = 200.0, width: int | None = None) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        *,
+        capacity: float = 200.0,
+        width: int | None = None,
+        waiting: int = MAX_WAITING,
+        code: str = "quota.busy",
+    ) -> None:
         self._clock = clock
+        self._most = waiting
+        self._code = code
         self._width = width
         self._measured, self._measured_at = capacity, clock()
         self._best = capacity
@@ -69,7 +80,7 @@ class FairQueue:
         ends: at least 1, at most `wanted`.
 
         `begun`: these are the rest of a submission that had a turn already; it is the next of its network. Any other one raises
-        `Unavailable` (`quota.busy`) at once when it would wait longer than `PATIENCE`.
+        `Unavailable` (`code`) at once when it would wait longer than `PATIENCE`.
         """
         network = site_network(source)
         granted = await self._enter(network, wanted, begun)
@@ -114,10 +125,11 @@ class FairQueue:
         if not self._waiting:
             return
         sharing = len(self._lines) + (0 if line else 1)
-        first = min(self._waiting + wanted, (sum(turn.wanted for turn in line) + wanted) * sharing)
-        if (self._is_known and first / self.capacity > PATIENCE) or self._waiting + wanted > MAX_WAITING:
+        own, everybody = sum(turn.wanted for turn in line) + wanted, self._waiting + wanted
+        seconds = min(everybody, own * sharing) / self.capacity
+        if everybody > self._most or own > self._most // 2 or (self._is_known and seconds > PATIENCE):
             raise Unavailable(
-                "quota.busy",
+                self._code,
                 f"More waits here than this registry takes in {PATIENCE:.0f} seconds.",
                 fix="Send again in a while, or send fewer at a time.",
             )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from litestar.enums import HttpMethod
 
+from ..networks import sender
 from ..problems import MEDIA_TYPE, Problem, problem_of
 from .front import METHODS, Front
 from .negotiation import Form, preferred_form, split_form
@@ -34,6 +35,7 @@ class FastPath:
         self._views = views
         self._memory = views.memory
         self._front = Front()
+        self._proxies = views.registry.proxies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; a lifespan goes straight on."""
@@ -68,8 +70,10 @@ class FastPath:
             if not self._views.is_current:
                 self._views.renew()
             view = self._memory.get(f"{path}?{query.decode('latin-1')}" if query else path)
-            if view is None and not query:
-                view = await self._make(path, accept)
+            if view is None:
+                sender.set(self._sender(scope))
+                if not query:
+                    view = await self._make(path, accept)
         except Exception as error:
             await send_problem(problem_of(error), send)
             return
@@ -80,6 +84,11 @@ class FastPath:
             await send(view.content)
         else:
             await view.answer(if_none_match, send)
+
+    def _sender(self, scope: Scope) -> str | None:
+        peer = scope["client"]
+        forwarded = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
+        return self._proxies.client(peer[0] if peer else None, forwarded)
 
     async def _say_methods(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer OPTIONS. The framework names all methods of a path only where it refuses one: so it is asked for one that

@@ -11,8 +11,9 @@ Answers are of one of two heads:
   receipts. Their proofs change with every leaf of the log, and would never be served twice from memory. A bundle of something
   that a leaf has changed since then is of the published head of now; what is not below that one either is of the newest.
 
-Answers that take queries are made in lanes: searches two at once, all others together four, of the eight connections there are.
-Whoever asks for what is being made gets the same answer, unless the log has grown since its making began.
+Answers that take queries are made a few at a time, in turns by network (`admission.fair_queue`): searches two at once, all others
+together four, of the eight connections there are. Two that ask for the same answer get the same, unless the log has grown since
+its making began.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ from treaty_consensus.canonical import b64encode
 from treaty_consensus.errors import NotFound
 from treaty_consensus.log.tiles import TILE_WIDTH, parse_path, truncated, width_at
 
+from ..admission.fair_queue import FairQueue
 from ..catalogue.queries import Catalogue
 from ..catalogue.resources import Bundle
 from ..catalogue.retrieval import Query, Retrieval
 from ..catalogue.standing import Standings
 from ..log.changes import CATALOGUE, HEAD, Changes
+from ..networks import sender
 from ..registry import Head, Registry
 from .bundles import Plan, assemble, protocol_plan, topic_plan
-from .lanes import Lane
 from .memory import Memory
 from .negotiation import Form
 from .representation import BUNDLE, IMMUTABLE, JSON, MARKDOWN, OCTETS, TEXT, Representation
@@ -50,6 +52,7 @@ _VARY = ("Vary", "Accept")
 _ATTACHMENT = ("Content-Disposition", "attachment")
 _WIDTH, _WAITING = 4, 256
 _SEARCHES, _SEARCHES_WAITING = 2, 64
+_UNKNOWN = "::"  # where a request came by no network
 
 _LEAF = "select leaf from leaves where statement = $1 and index < $2"
 
@@ -94,8 +97,8 @@ class Views:
         self.elections = Elections(registry)
         self.standings = Standings(registry.pool)
         self.memory = memory or Memory()
-        self._lane = Lane(_WIDTH, _WAITING)
-        self._searches = Lane(_SEARCHES, _SEARCHES_WAITING)
+        self._queue = FairQueue(time.monotonic, width=_WIDTH, waiting=_WAITING, code="registry.busy")
+        self._searches = FairQueue(time.monotonic, width=_SEARCHES, waiting=_SEARCHES_WAITING, code="registry.busy")
         self._making: dict[str, tuple[Head, asyncio.Task[Representation]]] = {}
         self._period = period
         self._changes = registry.changes
@@ -277,23 +280,23 @@ class Views:
         changed = self.registry.changes.between(plan.head.size, newest.size)
         return changed is None or bool(changed & plan.subjects)
 
-    async def _made(self, target: str, make: Callable[[], Awaitable[_Made]], lane: Lane | None = None) -> Representation:
-        """What is remembered, or is just being made, or else what `make` makes when it is its turn in a lane. Raises what it
-        raises, and `Unavailable`."""
+    async def _made(self, target: str, make: Callable[[], Awaitable[_Made]], queue: FairQueue | None = None) -> Representation:
+        """What is remembered, or is just being made, or else what `make` makes when it is its turn. Raises what it raises, and
+        `Unavailable` (`registry.busy`)."""
         known = self.memory.get(target)
         if known is not None:
             return known
         now = self._now()
         begun, task = self._making.get(target, (None, None))
         if task is None or begun is not now.head:
-            task = asyncio.create_task(self._make(target, now, make, lane or self._lane))
+            task = asyncio.create_task(self._make(target, now, make, queue or self._queue))
             task.add_done_callback(_retrieve)
             self._making[target] = now.head, task
         return await asyncio.shield(task)  # the one who asked first may go away; others wait for the same
 
-    async def _make(self, target: str, now: _Moment, make: Callable[[], Awaitable[_Made]], lane: Lane) -> Representation:
+    async def _make(self, target: str, now: _Moment, make: Callable[[], Awaitable[_Made]], queue: FairQueue) -> Representation:
         try:
-            async with lane.turn():
+            async with queue.turn(sender.get() or _UNKNOWN, 1):
                 view, subjects = await make()
             self._keep(now, target, view, subjects)
             return view
