@@ -12,6 +12,7 @@ from litestar.openapi import OpenAPIConfig
 from .registry import Registry
 from .routes import blobs, health, identities, log, names, openapi, protocols, sigstore, standing, statements, topics
 from .routes.responses import on_exception
+from .serving.bodies import MAX_BODY
 from .serving.fast_path import FastPath
 from .serving.memory import Memory
 from .serving.views import PERIOD, Views
@@ -19,7 +20,6 @@ from .serving.views import PERIOD, Views
 if TYPE_CHECKING:
     from litestar.types import ASGIApp
 
-MAX_BODY = 4 * 1024 * 1024 + 1  # beyond every cap that a route has of its own
 
 _ROUTES = [
     statements.submit,

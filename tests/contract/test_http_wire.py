@@ -12,6 +12,7 @@ from registries import ballot
 from signers import Signer
 
 from treaty_registry.registry import Registry
+from treaty_registry.serving.bodies import MAX_BODY, MAX_HELD
 
 Send: TypeAlias = Callable[..., Coroutine[None, None, bytes]]
 
@@ -167,3 +168,21 @@ async def test_a_fault_on_a_connection_spoils_no_answer_before_it(send: Send, re
     assert statuses(await send(keep + refused + keep + get(b"/log"))) == [200, 400, 200, 200]
     many = b"".join(b"X-%d: a\r\n" % number for number in range(2_000))
     assert statuses(await send(get(b"/log", HOST + many))) == [431]
+
+
+async def test_bodies_that_are_under_way_hold_bounded_memory(send: Send, registry: Registry) -> None:
+    chunked = b"POST /statements HTTP/1.1\r\n" + HOST + JSON + b"Transfer-Encoding: chunked\r\n" + CLOSE + b"1\r\n{\r\n"
+    async with unchanged(registry):
+        held = [asyncio.create_task(send(chunked)) for _ in range(MAX_HELD // 4 // MAX_BODY)]
+        refused = b""
+        while not refused:
+            asked = asyncio.create_task(send(chunked))
+            done, _ = await asyncio.wait([asked], timeout=1)
+            if done:
+                refused = asked.result()
+            held.append(asked)
+        assert statuses(refused) == [503] and b"registry.busy" in refused
+        assert statuses(await send(get(b"/checkpoint"))) == [200]
+        for task in held:
+            task.cancel()
+        await asyncio.gather(*held, return_exceptions=True)

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, cast
 
 from litestar.enums import HttpMethod
 
+from treaty_consensus.errors import Unavailable
+
 from ..networks import sender
 from ..problems import MEDIA_TYPE, Problem, problem_of
+from .bodies import MAX_BODY, BodyRoom
 from .front import METHODS, Front
 from .negotiation import Form, preferred_form, split_form
 from .representation import NO_STORE, Representation
@@ -35,6 +38,7 @@ class FastPath:
         self._views = views
         self._memory = views.memory
         self._front = Front()
+        self._bodies = BodyRoom()
         self._proxies = views.registry.proxies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -45,7 +49,7 @@ class FastPath:
             return
         path, query = scope["path"], scope["query_string"]
         method: str = scope["method"]  # type: ignore[typeddict-item]  # only HTTP comes as far as this
-        accept, if_none_match, size, hosts = b"", None, 0, list[bytes]()
+        accept, if_none_match, length, size, hosts = b"", None, b"", 0, list[bytes]()
         for name, value in scope["headers"]:  # once for everything: this is most of what an answer from memory costs
             size += len(name) + len(value)
             if name == b"accept":
@@ -54,6 +58,8 @@ class FastPath:
                 if_none_match = value
             elif name == b"host":
                 hosts.append(value)
+            elif name == b"content-length":
+                length = value
         refusal = self._front.refusal(method, path, query, hosts, scope["http_version"], size)
         if refusal is not None:
             await send_problem(refusal, send)
@@ -64,7 +70,7 @@ class FastPath:
             await self._say_methods(scope, receive, send)
             return
         elif method != "GET":
-            await self._app(scope, receive, send)
+            await self._pass_body(scope, receive, send, length)
             return
         try:
             if not self._views.is_current:
@@ -84,6 +90,15 @@ class FastPath:
             await send(view.content)
         else:
             await view.answer(if_none_match, send)
+
+    async def _pass_body(self, scope: Scope, receive: Receive, send: Send, length: bytes) -> None:
+        """Hand a request on, once there is room for its body. `length`: what its head announces, if anything."""
+        size = min(int(length), MAX_BODY) if length.isdigit() and len(length) < 20 else MAX_BODY
+        try:
+            with self._bodies.take(self._sender(scope), size):
+                await self._app(scope, receive, send)
+        except Unavailable as error:
+            await send_problem(problem_of(error), send)
 
     def _sender(self, scope: Scope) -> str | None:
         peer = scope["client"]
