@@ -29,8 +29,8 @@ demo: $(VENV)/runtime ## The main job end to end, narrated: publish, handshake, 
 run: $(VENV)/runtime ## A registry on 127.0.0.1:8080 that stays up, with the first-party catalogue published
 	$(BIN)/python demo/run.py
 
-# A process for each processor; a module's tests stay together, so that what it starts is started once.
-TEST := $(BIN)/python -m pytest --numprocesses auto --dist loadscope
+# A process for each processor. A module's tests stay together, so that what it starts is started once; those that take long come first.
+TEST := $(BIN)/python -m pytest --numprocesses auto --dist loadscope --no-loadscope-reorder
 
 test: $(VENV)/development ## Every test
 	$(TEST)
