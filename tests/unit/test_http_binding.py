@@ -526,7 +526,7 @@ class Flaky(httpx.AsyncBaseTransport):
         if fate == 1:
             raise httpx.ConnectError("lost")
         if fate == 3:
-            return httpx.Response(502)
+            return httpx.Response(502, stream=httpx.ByteStream(b""))
         response = await self.inner.handle_async_request(request)
         if fate == 2:
             raise httpx.ReadError("lost")
