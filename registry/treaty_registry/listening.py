@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from granian.constants import HTTPModes, Interfaces, SSLProtocols
-from granian.http import HTTP1Settings, HTTP2Settings
+from granian.http import HTTP1Settings
 from granian.server.embed import Server
 
 from treaty_consensus.errors import Malformed, Unavailable
@@ -27,7 +27,6 @@ _BACKLOG = 4_096  # connections that wait to be accepted; Linux's own default bo
 _LAST_REQUESTS = 10
 _HEAD_SECONDS = 10
 _MAX_HEAD = 64 * 1024  # the application refuses 32 KiB of headers with a problem; this is what is read at all
-_MAX_STREAMS = 32  # requests at once on one HTTP/2 connection
 
 
 @dataclass(frozen=True)
@@ -55,12 +54,13 @@ class Listening:
             address=self.host,
             port=self.port,
             interface=Interfaces.ASGI,
-            http=HTTPModes.auto,
+            # HTTP/2 carries many requests on a connection, and has a flow control that the kernel does not see. The guard could
+            # bound neither. A proxy in front may speak it.
+            http=HTTPModes.http1,
             websockets=False,
             backlog=_BACKLOG,
             backpressure=room,  # the guard keeps below it, so that there is always one to accept: a health check's, say
             http1_settings=HTTP1Settings(header_read_timeout=_HEAD_SECONDS * 1_000, max_buffer_size=_MAX_HEAD),
-            http2_settings=HTTP2Settings(max_concurrent_streams=_MAX_STREAMS, max_headers_size=_MAX_HEAD),
             log_enabled=False,
             ssl_cert=self.tls_cert,
             ssl_key=self.tls_key,

@@ -132,6 +132,7 @@ class Registry:
         self._electors = Electors(pool, self._suffixes)
         self._line = FairQueue(time.monotonic)
         self._admission = Admission(
+            pool=pool,
             origin=self.origin,
             operator=operator.did,
             queue=self._line,
@@ -356,7 +357,9 @@ class Registry:
                 await writer.close()
 
     async def _take_lead(self, patience: float) -> Connection:
-        self.changes = Changes()  # what was noted may not have been committed, and another process may have written
+        # What was noted may not have been committed, and another process may have written.
+        self.changes = Changes()
+        self._identities.forget()
         return await lead(self._database, patience=patience)
 
     async def _project(self, connection: Connection, entries: Sequence[Entry]) -> None:

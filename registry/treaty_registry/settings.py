@@ -70,7 +70,7 @@ class Quotas:
     strangers_prefix: Rate = Rate(2, 500)
     strangers: Rate = Rate(20, 5_000)
     services: Rate = Rate(2, 500)
-    uploads: Rate = Rate(64 * 1024, 256 * 1024 * 1024)
+    uploads: Rate = Rate(32 * 1024, 192 * 1024 * 1024)
 
     def times(self, factor: float) -> Quotas:
         """These quotas, each multiplied by `factor`."""

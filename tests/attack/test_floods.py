@@ -114,6 +114,15 @@ async def test_statements_from_one_network_keep_nobody_from_writing(server: Serv
             assert added <= oracle.count("write") - written + 2 + most, "what a network's did:keys may add, and no more"
 
 
+async def test_http_2_is_not_spoken(server: Server) -> None:
+    """Its streams and its own flow control would be outside of what the guard of connections bounds."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
+    answer = await asyncio.wait_for(reader.read(1_000), 20)
+    writer.close()
+    assert answer == b"" or answer.startswith(b"HTTP/1.1 4") or answer.startswith(b"HTTP/1.1 5"), answer
+
+
 async def checkpoint(server: Server) -> str:
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(b"GET /checkpoint HTTP/1.1\r\nHost: registry.example\r\nConnection: close\r\n\r\n")

@@ -51,11 +51,11 @@ Open = Callable[..., AbstractAsyncContextManager[ModelNegotiators]]
 
 
 @pytest.fixture
-def server() -> Iterator[ScriptedModel]:
-    before = set(Path(tempfile.gettempdir()).glob("treaty-negotiated-*"))
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedModel]:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # what other tests make at the same time is theirs
     with scripted_model() as running:
         yield running
-    assert set(Path(tempfile.gettempdir()).glob("treaty-negotiated-*")) == before  # whatever happened, nothing stays
+    assert not list(tmp_path.glob("treaty-negotiated-*")), "whatever happened, nothing stays"
     assert gone(descendants())
 
 

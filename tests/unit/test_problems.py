@@ -82,7 +82,7 @@ def test_whatever_nobody_meant_to_raise_is_a_fault_of_ours(error: Exception) -> 
 def test_refusals_of_the_framework_are_problems_too() -> None:
     assert problem_of(NotFoundException("x")).code == "http.not-found"
     allowed = problem_of(MethodNotAllowedException(headers={"allow": "GET, OPTIONS"}))
-    assert allowed.code == "http.method" and dict(allowed.headers)["allow"] == "GET, OPTIONS, HEAD"
+    assert allowed.code == "http.method" and dict(allowed.headers)["allow"] == "GET, HEAD, OPTIONS"
     invalid = problem_of(ValidationException("x", extra=[{"key": "limit", "message": "Expected less"}]))
     assert (invalid.status, invalid.detail) == (400, "`limit`: Expected less.")
     assert problem_of(HTTPException(status_code=418)).code == "http.request"

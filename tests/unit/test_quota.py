@@ -194,3 +194,12 @@ def test_one_network_uploads_so_much_and_asks_for_so_many_certificates() -> None
         limits.take_service("192.0.2.1")
     assert refused(limits.take_service, "192.0.2.1") == "quota.services"
     limits.take_service("198.51.100.1")
+
+
+def test_what_was_taken_at_a_high_capacity_is_not_owed_for_minutes_at_a_low_one() -> None:
+    clock, capacity = Clock(), 4_000.0
+    limits = Quota(Quotas(total=Share(1, 20), prefix=Share(10, 20)), clock, lambda _: 0, lambda: capacity)
+    assert limits.take_from("192.0.2.1", 50_000)
+    capacity = 100.0
+    clock.now += 10
+    assert limits.take_from("198.51.100.1")

@@ -201,8 +201,7 @@ async def test_closing_waits_for_what_has_queued_up(tmp_path: Path, database: st
     async with open_registry(tmp_path / "registry", database, web) as registry:
         leaves = [granted(writer) for writer in WRITERS]
         tasks = [asyncio.create_task(registry.submit([leaf])) for leaf in leaves]
-        for _ in range(10):
-            await asyncio.sleep(0.001)  # some are under way, some wait, some have not arrived yet
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)  # some are under way, some wait
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     logged = [outcome for outcome in outcomes if isinstance(outcome, list) and isinstance(outcome[0], Logged)]
     assert logged

@@ -54,6 +54,10 @@ class Identities:
         self._known: OrderedDict[str, IdentityFact | None] = OrderedDict()
         self._learning: dict[str, asyncio.Task[dict[str, bytes]]] = {}
 
+    def forget(self) -> None:
+        """Forget what is known of the log: another process may have written to it."""
+        self._known.clear()
+
     def committed(self, facts: Mapping[str, Fact]) -> None:
         """Take note of facts that a commit changed."""
         for key, fact in facts.items():
@@ -66,7 +70,9 @@ class Identities:
             return keys_of({}, did)
         key = identity_key(did.text)
         if key not in self._known:
-            self._remember(key, await self._load(key))
+            loaded = await self._load(key)
+            if key not in self._known:  # a commit meanwhile told a newer one
+                self._remember(key, loaded)
         return _keys(did, self._known.get(key))
 
     async def learn(self, did: Did) -> dict[str, bytes]:
@@ -132,7 +138,7 @@ class Identities:
 
     async def _body(self, document: DidDocument, before: IdentityFact | None, *, cosigned: bool) -> Identity:
         digest = hex_digest(document.data)
-        await self._uploads.hold(digest, document.data)
+        await self._uploads.hold_own(digest, document.data)  # strangers' uploads must not keep a DID out
         keys = tuple(Key(key_id, encode_multikey(key)) for key_id, key in document.keys.items())
         return Identity(
             did=document.did.text,

@@ -129,7 +129,9 @@ class _Buckets:
 
     def _lacking(self, key: str, now: float, factor: float = 1) -> float:
         lacks, at = self._lacks.get(key, (0.0, now))
-        return max(0.0, lacks - (now - at) * self._rate().per_second * factor)
+        rate = self._rate()
+        # No more than the whole bucket: when the rate falls, what was taken at a higher one must not be owed for minutes.
+        return max(0.0, min(lacks, rate.burst * factor) - (now - at) * rate.per_second * factor)
 
     def _make_room(self, now: float) -> bool:
         while self._lacks:

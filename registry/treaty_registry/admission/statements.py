@@ -29,6 +29,8 @@ from treaty_consensus.statement import Statement, Verified
 
 from ..keys import Testimony
 from ..log.gossip import Gossip
+from ..storage.postgres import Pool
+from .bases import check_base
 from .content_checker import ContentChecker
 from .contents import check_digests
 from .electors import Electors
@@ -58,6 +60,7 @@ class Admission:
     def __init__(
         self,
         *,
+        pool: Pool,
         origin: str,
         operator: str,
         queue: FairQueue,
@@ -70,6 +73,7 @@ class Admission:
         verifier: Verifier,
     ) -> None:
         """`origin`: the log's. `operator`: its DID. `queue`: where the leaves that are examined have their turns."""
+        self._pool = pool
         self._origin = origin
         self._operator = operator
         self._queue = queue
@@ -99,7 +103,11 @@ class Admission:
         with asking_for(source):
             if len(parsed) == 1:  # the common case needs no further task
                 return [await self._examine(parsed[0], source, reserved)]
-            return await asyncio.gather(*(self._examine(item, source, reserved) for item in parsed))
+            done = await asyncio.gather(*(self._examine(item, source, reserved) for item in parsed), return_exceptions=True)
+        for outcome in done:  # only now, when none of them works any more: their turn ends with this call
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return [outcome for outcome in done if isinstance(outcome, Examined)]
 
     async def take_upload(self, sha256: str, leaf: bytes, data: bytes, source: str | None) -> bool:
         """Hold an upload that the signed statement `leaf` names. False when it was held already.
@@ -146,6 +154,8 @@ class Admission:
         await self._gossip.check(signed.body)
         match signed.body:
             case Publish() | Handler() as body:
+                if isinstance(body, Publish) and body.base is not None:
+                    await check_base(self._pool, body.base)
                 with self._queue.aside(source):  # the checker has a queue of its own
                     await self._checker.check(body, partial(self._uploads.present, blobs_of(body)), source or _OWN)
                 return verified or await self._verify_after_learning(signed, source)

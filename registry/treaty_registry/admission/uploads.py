@@ -7,7 +7,8 @@ written before the bytes and deleted after them, so a crash leaves no bytes that
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import asyncio
+from collections.abc import Sequence
 
 from treaty_consensus.errors import Gone, NotFound, Refused, Unavailable
 from treaty_consensus.kinds import Blob
@@ -17,16 +18,24 @@ from ..storage.postgres import Pool
 
 LIFETIME = 3600
 """Seconds that an upload waits for its statement."""
+MARGIN = 120
 MAX_WAITING = 1024**3
 """Bytes of uploads that wait at a time, of everybody together."""
+
+_AT_ONCE = 32
 
 _WAIT = """
 insert into pending_blobs (sha256, size, expires) values ($1, $2, now() + make_interval(secs => $3))
 on conflict (sha256) do update set expires = excluded.expires
 returning xmax = 0
 """
-_WAIT_LONGER = """
-update pending_blobs set expires = now() + make_interval(secs => $2) where sha256 = any($1::bytea[]) returning sha256
+_WAITING = """
+select sha256 from pending_blobs where sha256 = any($1::bytea[]) and expires > now() + make_interval(secs => $2)
+"""
+_EXPIRED = """
+delete from pending_blobs where sha256 in
+  (select sha256 from pending_blobs where expires < now() order by expires limit $1 for update skip locked)
+returning sha256
 """
 _LOGGED = "select sha256, withdrawn is not null as withdrawn from blobs where sha256 = any($1::bytea[])"
 
@@ -56,13 +65,14 @@ class Uploads:
             await self._store(sha256, data)
 
     async def present(self, named: Sequence[Blob]) -> dict[str, bytes]:
-        """The bytes of all these blobs, none of which will expire before their statement is logged.
+        """The bytes of all these blobs. An upload that expires within `MARGIN` seconds counts as gone: the rest has to last until
+        the statement is logged. Asking prolongs nothing, for the statement may yet be refused.
 
         Raises `NotFound` when one was not uploaded, `Gone` when it was withdrawn, `Refused` when its size is not the one named.
         """
         digests = [bytes.fromhex(blob.sha256) for blob in named]
         # In this order: a row that a commit takes away meanwhile is found among the logged ones, by a query that began later.
-        known = {row["sha256"].hex() for row in await self._pool.fetch(_WAIT_LONGER, digests, self._lifetime)}
+        known = {row["sha256"].hex() for row in await self._pool.fetch(_WAITING, digests, min(MARGIN, self._lifetime / 2))}
         logged = {row["sha256"].hex(): row["withdrawn"] for row in await self._pool.fetch(_LOGGED, digests)}
         contents = {}
         for blob in named:
@@ -88,23 +98,24 @@ class Uploads:
         return data
 
     async def expire(self) -> int:
-        """Delete what nobody named in time; return how many blobs that were."""
-        async with self._pool.acquire() as connection, connection.transaction():
-            rows = await connection.fetch("delete from pending_blobs where expires < now() returning sha256")
-            digests = [row["sha256"] for row in rows]
-            kept = await connection.fetch("select sha256 from blobs where sha256 = any($1::bytea[])", digests)
-            # The rows stay locked until the bytes are gone: an upload of the same bytes waits, and then stores them again.
-            await self._delete({digest.hex() for digest in digests} - {row["sha256"].hex() for row in kept})
-        return len(digests) - len(kept)
+        """Delete what was not named in time; return how many blobs that were. What a crash leaves is deleted the next time."""
+        deleted = 0
+        while True:
+            # A few at a time: a pool lends a connection for seconds only, and a store may take long over each.
+            async with self._pool.acquire() as connection, connection.transaction():
+                digests = [row["sha256"] for row in await connection.fetch(_EXPIRED, _AT_ONCE)]
+                kept = await connection.fetch("select sha256 from blobs where sha256 = any($1::bytea[])", digests)
+                # The rows stay locked until the bytes are gone: an upload of the same bytes waits, and then stores them again.
+                gone = {digest.hex() for digest in digests} - {row["sha256"].hex() for row in kept}
+                await asyncio.gather(*map(self._blobs.delete, gone))
+            deleted += len(gone)
+            if len(digests) < _AT_ONCE:
+                return deleted
 
     async def _store(self, sha256: str, data: bytes) -> bool:
         new = await self._pool.fetchval(_WAIT, bytes.fromhex(sha256), len(data), self._lifetime)
         await self._blobs.put(sha256, data)
         return bool(new)
-
-    async def _delete(self, digests: Collection[str]) -> None:
-        for digest in digests:
-            await self._blobs.delete(digest)
 
     async def _is_logged(self, sha256: str) -> bool:
         row = await self._pool.fetchrow("select withdrawn from blobs where sha256 = $1", bytes.fromhex(sha256))

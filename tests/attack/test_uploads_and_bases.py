@@ -1,0 +1,117 @@
+"""Attack: statements that are refused, or that are cheap, must not use up what others need: room for uploads, room in bundles."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from registries import Publication, Web, blob, log, publication, publish, refuse
+from signers import Signer, domain_signer, key_signer
+
+from treaty_consensus import kinds
+from treaty_consensus.errors import Unavailable
+from treaty_registry.admission.bases import MAX_BASES
+from treaty_registry.admission.uploads import MAX_WAITING, Uploads
+from treaty_registry.log.entry import Logged
+from treaty_registry.registry import Registry
+from treaty_registry.storage.blobs import BlobStore
+
+STRANGER, ALICE = key_signer("stranger"), domain_signer("alice.example")
+
+
+async def upload(registry: Registry, agent: Signer, made: Publication) -> None:
+    leaf = agent.statement(made.body).leaf
+    for digest, data in made.blobs.items():
+        await registry.put_blob(digest, leaf, data)
+
+
+async def test_a_statement_that_is_refused_prolongs_no_upload(registry: Registry, web: Web) -> None:
+    made = publication(STRANGER)
+    await upload(registry, STRANGER, made)
+    await registry.pool.execute("update pending_blobs set expires = now() + interval '150 seconds'")
+    before = await registry.pool.fetch("select sha256, expires from pending_blobs order by sha256")
+    elsewhere = replace(made, body=kinds.Publish(**{**_fields(made.body), "uri": made.body.uri.replace("1.0", "0.0.0.0.x")}))
+    for agent, body in ((STRANGER, elsewhere.body), (domain_signer("nohost.example"), made.body)):
+        assert isinstance(await _outcome(registry, agent.statement(body).leaf), str)
+    assert await registry.pool.fetch("select sha256, expires from pending_blobs order by sha256") == before
+    await registry.pool.execute("update pending_blobs set expires = now() + interval '60 seconds'")
+    assert (await refuse(registry, STRANGER.statement(made.body))).code == "blob.missing", "it might be gone before it is logged"
+
+
+def _fields(body: kinds.Publish) -> dict[str, object]:
+    return {name: getattr(body, name) for name in body.__struct_fields__}
+
+
+async def _outcome(registry: Registry, leaf: bytes) -> str | Logged:
+    (outcome,) = await registry.submit([leaf])
+    return outcome if isinstance(outcome, Logged) else outcome.code
+
+
+async def test_when_strangers_fill_the_room_for_uploads_a_did_is_still_learned(registry: Registry, web: Web) -> None:
+    await registry.pool.execute(
+        "insert into pending_blobs (sha256, size, expires) values ($1, $2, now() + interval '1 hour')", b"\0" * 32, MAX_WAITING
+    )
+    made = publication(STRANGER)
+    with pytest.raises(Unavailable) as error:
+        await upload(registry, STRANGER, made)
+    assert error.value.code == "quota.uploads"
+    web.serve(ALICE)
+    await log(registry, kinds.Grant("alice.example", STRANGER.did), ALICE)
+
+
+class SlowStore:
+    """A store that takes a while over each deletion, as one far away does."""
+
+    def __init__(self, store: BlobStore) -> None:
+        self._store, self.deleted, self.at_once, self._now = store, 0, 0, 0
+
+    async def delete(self, digest: str) -> None:
+        self._now += 1
+        self.at_once = max(self.at_once, self._now)
+        await asyncio.sleep(0.02)
+        self._now -= 1
+        self.deleted += 1
+
+
+async def test_many_uploads_expire_in_steps_that_each_last(registry: Registry) -> None:
+    rows = [(number.to_bytes(32, "big"), 1) for number in range(1, 201)]
+    await registry.pool.executemany(
+        "insert into pending_blobs (sha256, size, expires) values ($1, $2, now() - interval '1 second')", rows
+    )
+    store = SlowStore(registry.blobs)
+    uploads = Uploads(registry.pool, store)  # type: ignore[arg-type]
+    assert await uploads.expire() == 200
+    assert store.deleted == 200 and store.at_once <= 32
+    assert await registry.pool.fetchval("select count(*) from pending_blobs") == 0
+
+
+async def test_a_chain_of_bases_is_bounded(registry: Registry, tmp_path: Path) -> None:
+    def based(version: int, base: kinds.Publish | None) -> Publication:
+        made = publication(STRANGER, version=f"{version}.0")
+        body = kinds.Publish(
+            made.body.uri,
+            made.body.topic,
+            blob(made.document),
+            blob(made.card),
+            "negotiated",
+            base=kinds.Base(base.uri, base.document.sha256) if base else None,
+        )
+        return Publication(body, made.document, made.card)
+
+    base: kinds.Publish | None = None
+    for version in range(MAX_BASES + 1):
+        made = based(version, base)
+        outcome = await publish(registry, STRANGER, made)
+        assert isinstance(outcome, Logged), outcome
+        base = made.body
+    last = based(MAX_BASES + 1, base)
+    await upload(registry, STRANGER, last)
+    assert (await refuse(registry, STRANGER.statement(last.body))).code == "publish.base-chain"
+    first, second = based(100, None), based(101, based(100, None).body)
+    for made in (first, second):
+        await upload(registry, STRANGER, made)
+    outcomes = await registry.submit([STRANGER.statement(made.body).leaf for made in (first, second)])
+    assert isinstance(outcomes[0], Logged)
+    assert not isinstance(outcomes[1], Logged) and outcomes[1].code == "protocol.unknown"
