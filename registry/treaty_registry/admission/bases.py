@@ -7,7 +7,7 @@ too large to be read.
 
 from __future__ import annotations
 
-from treaty_consensus.errors import Refused
+from treaty_consensus.errors import NotFound, Refused
 from treaty_consensus.kinds import Base
 
 from ..storage.postgres import Pool
@@ -32,9 +32,7 @@ async def check_base(pool: Pool, base: Base) -> None:
     """
     depth = await pool.fetchval(_DEPTH, base.uri, MAX_BASES)
     if depth is None:
-        raise Refused(
-            "publish.base-unknown", f"{base.uri} is not in this log.", fix="Publish the base first, then send this one."
-        )
+        raise NotFound("protocol.unknown", f"{base.uri} is not published here.", fix="Publish the base first, then send this.")
     if depth > MAX_BASES:
         raise Refused(
             "publish.base-chain",
