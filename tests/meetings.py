@@ -111,6 +111,9 @@ class SimulatedProtocols:
     def cached(self, document_hash: str) -> Published | None:
         return self.store.get(document_hash) if self.seconds_old <= MAX_AGE else None
 
+    def holds(self, uri: str) -> bool:
+        return uri in self.published
+
     async def candidates(self, topic: str) -> Candidates:
         self.asked += 1
         return Candidates(tuple(uri for uri, protocol in self.published.items() if protocol.topic == topic), self.consensus)

@@ -160,6 +160,13 @@ class Fetcher:
                         return verified_again
         return None
 
+    def holds(self, uri: str) -> bool:
+        """Whether nothing that was seen of the registry since contradicts the last `fetch` of a protocol URI; its age does not
+        matter. False for a URI that this object has not fetched. No request is made, and nothing is read unless something was
+        learned."""
+        verified = self._verified.get(uri)
+        return verified is not None and self._still_holds(verified)
+
     async def document(self, uri: str) -> bytes:
         """What is published under a protocol URI, to read and not to run: whose handlers the policy admits does not matter, and
         nothing is kept but what is known of the log. Raises as `fetch`."""

@@ -136,6 +136,66 @@ def test_it_is_tried_again_and_served_once_it_is_well(tmp_path: Path) -> None:
     run(main())
 
 
+class Dripping(SimulatedProtocols):
+    """A registry that answers for some protocols after a time of their own (seconds)."""
+
+    def __init__(self, **seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    async def fetch(self, uri: str) -> Published:
+        await asyncio.sleep(self.seconds.get(uri.split("/")[-2], 0.0))
+        return await super().fetch(uri)
+
+
+def test_a_registry_that_drips_holds_no_other_protocol_and_its_own_is_served_once_it_is_there(tmp_path: Path) -> None:
+    async def main() -> None:
+        now = asyncio.get_running_loop().time
+        seller = shop(tmp_path, URI_2, protocols=Dripping(bad1=600.0, bad2=3.0))
+        for number in (1, 2):
+            seller.protocols.published[uri(number)] = Published(uri(number), f"{number}" * 64, "other", package())
+            provide_also(seller, uri(number))
+        begun = now()
+        await seller.agent.prepare()
+        assert 3.0 <= now() - begun < 60.0
+        assert {address: error.code for address, error in seller.agent.unserved.items()} == {uri(1): "agent.late"}
+        async with meeting(seller) as wire, buyer(tmp_path).agent.connect_over(wire, topic=TOPIC) as session:
+            assert await session.call("getProductInfo", productId="P12345") == LAPTOP
+        await seller.agent.prepare()  # begins nothing that is under way
+        await asyncio.sleep(600)
+        assert not seller.agent.unserved
+        assert seller.protocols.fetched.count(uri(1)) == 1
+        assert [(event.name, event.protocol) for event in seller.events if "served" in event.name] == [
+            ("unserved", uri(1)),
+            ("served", uri(1)),
+        ]
+        await seller.agent.aclose()
+
+    run(main())
+
+
+def test_the_first_that_is_ready_is_waited_for(tmp_path: Path) -> None:
+    async def main() -> None:
+        seller = shop(tmp_path, URI_2, protocols=Dripping(**{"product-info": 600.0}))
+        provide_also(seller, uri(1))  # which nobody published
+        await seller.agent.prepare()
+        assert list(seller.agent.unserved) == [uri(1)]
+        await seller.agent.aclose()
+
+    run(main())
+
+
+def test_a_protocol_that_is_still_awaited_ends_with_the_agent(tmp_path: Path) -> None:
+    async def main() -> None:
+        seller = shop(tmp_path, URI_2, protocols=Dripping(bad1=1e6))
+        provide_also(seller, uri(1))
+        await seller.agent.prepare()
+        await seller.agent.aclose()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(main())
+
+
 def test_where_none_is_left_the_agent_does_not_start(tmp_path: Path) -> None:
     async def main() -> None:
         seller = two(tmp_path, bad1=AWAY, **{"product-info": REVOKED})

@@ -14,11 +14,12 @@ from sandboxes import probe
 
 from treaty_client.handlers import SandboxPool
 from treaty_client.handlers.schemas import MAX_CHECKS, MAX_MATCH, MAX_TEXT, Schemas
+from treaty_client.handlers.validation import MAX_FAILURE_TEXT, MAX_PENDING, Operations, SessionRules
 from treaty_client.handlers.worker import framing
 from treaty_client.meta import messages
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
 from treaty_consensus.handler.schema import check_schema, check_together, pattern_weight, work_of
-from treaty_handler import Call, Opened, Return, decode_json
+from treaty_handler import Call, Effect, Failure, Invoke, Opened, Return, Timer, decode_json
 from treaty_handler.values import MAX_VALUES
 
 SECONDS = 1.0
@@ -256,6 +257,91 @@ def test_a_text_too_long_for_its_pattern_is_refused_even_where_the_pattern_is_ne
     denied("b" * 100, "operation.result", "The result")  # the next check begins anew
 
 
+# The same for all values of one event
+
+
+def amplified(schema: dict[str, Any]) -> dict[str, Any]:
+    """A manifest whose client answers `ask`, and invokes `fetch` with values `x` of this schema."""
+    fetch = {**ANYTHING, "arguments": {"type": "object", "properties": {"x": schema}}}
+    client = {**MANIFEST["roles"]["client"], "invokes": ["fetch"]}
+    return {
+        "operations": {**MANIFEST["operations"], "ask": {**ANYTHING, "result": schema}, "fetch": fetch},
+        "roles": {**MANIFEST["roles"], "client": client},
+    }
+
+
+def rules_of(schema: dict[str, Any]) -> SessionRules:
+    manifest = package(manifest=amplified(schema)).manifest
+    rules = SessionRules(manifest.roles["client"], Operations(manifest), [PEER])
+    rules.enter(Opened())
+    return rules
+
+
+HALF = MAX_MATCH // pattern_weight(AMBIGUOUS) // 2
+MANY: dict[str, tuple[dict[str, Any], str]] = {
+    "negated patterns": (
+        {"items": {"not": {"pattern": AMBIGUOUS}}},
+        f"[format(r.getrandbits({HALF}), '0{HALF}b').replace('0', 'a').replace('1', 'b') for _ in 'xx']",
+    ),
+    "short texts": (
+        each({"pattern": AMBIGUOUS}),
+        "[format(r.getrandbits(60), '060b').replace('0', 'a').replace('1', 'b') for _ in range(40)]",
+    ),
+    "multiples": (each({"multipleOf": 1.7e-9}), "[1.7e308] * 50"),
+    "unique": ({"items": {"uniqueItems": True}}, "[[n + .5 for n in range(48)]]"),
+    "enumeration": (each({"enum": list(range(100, 580))}), "[0] * 20"),
+    "host names": (each({"format": "idn-hostname"}), "['a' + chr(233) * 31] * 20"),
+}
+"""Schemas, and values of which each is cheap and 1,024 fit into one reply; `r` is a `random.Random`."""
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_the_effects_of_one_event_share_one_budget(name: str) -> None:
+    schema, source = MANY[name]
+    values = [eval(source, {"r": random.Random(seed)}) for seed in range(MAX_PENDING)]
+    alone, together = rules_of(schema), rules_of(schema)
+    for number, value in enumerate(values[:50]):  # each event has a budget of its own
+        alone.leave(Timer(name="t"), [Invoke(call=f"{number}", operation="fetch", arguments={"x": value})])
+    effects = [Invoke(call=f"{number}", operation="fetch", arguments={"x": value}) for number, value in enumerate(values)]
+    started = time.thread_time()
+    with pytest.raises(Refused, match="cost too much to check") as caught:
+        together.leave(Timer(name="t"), effects)
+    spent = time.thread_time() - started
+    print(f"{name:40} {spent * 1000:7.1f} ms")
+    assert caught.value.code == "handler.effect-many"
+    assert spent < SECONDS
+
+
+def test_returns_share_the_budget_of_their_event() -> None:
+    for answer in (
+        {"value": [1.7e308] * 50},
+        {"value": None, "error": Failure(code=500, message="\x00" * MAX_FAILURE_TEXT)},
+    ):
+        rules = rules_of(each({"multipleOf": 1.7e-9}))
+        for number in range(MAX_PENDING):
+            rules.enter(Call(call=f"{number}", operation="ask", arguments={}))
+        with pytest.raises(Refused, match=r"at once|cost too much") as caught:
+            rules.leave(Timer(name="t"), [Return(call=f"{number}", **answer) for number in range(MAX_PENDING)])
+        assert caught.value.code == "handler.effect-many"
+
+
+def test_an_event_of_many_small_effects_is_admitted() -> None:
+    text = {"type": "string", "maxLength": 100}
+    name = {**text, "pattern": "^[a-z][a-z0-9-]{0,62}$"}
+    price = {"type": "number", "multipleOf": 0.01}
+    item = {"type": "object", "properties": {"id": name, "title": text, "mail": {**text, "format": "email"}, "price": price}}
+    rules = rules_of(item)
+    value = {"id": "p-99", "title": "A lamp", "mail": "shop@example.org", "price": 19.99}
+    for number in range(MAX_PENDING):
+        rules.enter(Call(call=f"{number}", operation="ask", arguments={}))
+    effects: list[Effect] = [
+        *(Return(call=f"{number}", value=value) for number in range(MAX_PENDING)),
+        *(Invoke(call=f"{number}", operation="fetch", arguments={"x": value}) for number in range(MAX_PENDING)),
+    ]
+    assert rules.leave(Timer(name="t"), effects) == effects
+    assert rules.pending_calls == ()
+
+
 # What these keywords mean is what the standard says
 
 
@@ -314,7 +400,7 @@ def test_a_message_of_the_peer_has_so_many_values() -> None:
 # Beside all that, an honest session
 
 
-HOSTILE = {
+HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "zeros": ({}, "import os\nos.write(0, (3900014).to_bytes(4, 'big') + b'\\x92\\xa7effects\\xdd' + (3900000).to_bytes(4, 'big')"
               " + bytes(3900000))"),
     "zeros by the interface": ({}, "value = [0] * 3_900_000"),
@@ -325,6 +411,9 @@ HOSTILE = {
     "unique": ({"allOf": [{"uniqueItems": True}] * 4}, "value = [[n + .5, []] for n in range(6_000)] + [[], []]"),
     "depth": ({}, "for _ in range(500): value = [value]"),
     "notes": ({}, "effects = [Audit(text='x' * 1000)] * 4_000"),
+    **{f"many: {name}": (schema, "import random\nr = random.Random(1)\neffects = [Invoke(call=str(n), operation='fetch', "
+                         f"arguments={{'x': {source}}}) for n in range({MAX_PENDING})]")
+       for name, (schema, source) in MANY.items()},
 }  # fmt: skip
 
 
@@ -347,9 +436,8 @@ async def test_an_honest_session_beside_hostile_ones() -> None:
     async with SandboxPool(size=0) as pool, probe() as honest:
 
         async def attack(name: str) -> str:
-            result, code = HOSTILE[name]
-            manifest = {**MANIFEST, "operations": {**MANIFEST["operations"], "ask": {**ANYTHING, "result": result}}}
-            worker = await pool.load(package(manifest=manifest), local=LOCAL, peers=[PEER])
+            schema, code = HOSTILE[name]
+            worker = await pool.load(package(manifest=amplified(schema)), local=LOCAL, peers=[PEER])
             session = await worker.open("client")
             await session.handle(Opened())
             try:
@@ -374,5 +462,6 @@ async def test_an_honest_session_beside_hostile_ones() -> None:
     print(f"{answers} honest answers beside {codes}; longest without a tick: {lag.most * 1000:.0f} ms of processor time")
     assert set(codes.values()) <= {"handler.effect-result", "handler.effect-many", "handler.reply", "sandbox.timeout"}
     assert "done" not in codes.values()
+    assert {codes[f"many: {name}"] for name in MANY} == {"handler.effect-many"}
     assert answers > len(HOSTILE)
     assert lag.most < SECONDS

@@ -211,6 +211,38 @@ async def test_a_compressed_bomb_is_neither_unpacked_nor_read_beyond_its_cap() -
     assert failure.value.code == "registry.answer"
 
 
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_exchanges_that_are_read_at_once_give_their_places_back(cancelled: bool) -> None:
+    requests, heads, all_read = 0, 0, asyncio.Event()
+
+    async def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Ends no answer but those after the first `MAX_AT_ONCE`."""
+        nonlocal requests
+        await reader.readuntil(b"\r\n\r\n")
+        requests += 1
+        writer.write(SIZED % 4096 + b"x" if requests <= MAX_AT_ONCE else SIZED % 0)
+        await reader.read()
+
+    async def head_came(response: httpx.Response) -> None:
+        nonlocal heads
+        heads += 1
+        if heads == MAX_AT_ONCE:
+            all_read.set()
+
+    client = BoundedClient(timeout=3600 if cancelled else 2.0, event_hooks={"response": [head_came]})
+    async with host(begin) as (url, connections), client, asyncio.timeout(BOUND):
+        reading = [asyncio.create_task(client.get(url)) for _ in range(MAX_AT_ONCE)]
+        await all_read.wait()
+        if cancelled:
+            for task in reading:
+                task.cancel()
+        failures = await asyncio.gather(*reading, return_exceptions=True)
+        await closed(connections)
+        assert (await client.get(url)).status_code == 200
+        codes = {getattr(failure, "code", type(failure)) for failure in failures}
+        assert codes == ({asyncio.CancelledError} if cancelled else {"network.deadline"})
+
+
 async def test_a_tls_handshake_that_never_ends_is_part_of_the_exchange() -> None:
     async with host(silent) as (url, connections):
         port = int(url.rpartition(":")[2])

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
+import httpx
 import pytest
 from fetching import fetcher, refused_at
+from meetings import Party, Tap, party
 from simulated_registry import ALICE, SimulatedRegistry, uri_of, with_echo
 
+from treaty_client.fetch import Fetcher
+from treaty_client.transport import memory
+from treaty_client.verification.steps import VerificationFailed
 from treaty_consensus import kinds
+from treaty_consensus.errors import TreatyError
+from treaty_consensus.handler import HandlerPackage
+from treaty_handler import Effect, Event
 
 
 def handlers(registry: SimulatedRegistry) -> list[kinds.Handler]:
@@ -69,3 +81,111 @@ async def test_a_cache_notices_once_its_proof_is_too_old(tmp_path: Path) -> None
 
 async def refused_at_again(registry: SimulatedRegistry, home: Path) -> None:
     assert (await refused_at(9, registry, home, max_age=600)).code == "status.revoked"
+
+
+# An agent that provides it
+
+_addresses = itertools.count()
+BOTH = (uri_of(), uri_of("2.0"))
+
+
+class Idle:
+    """A session of `echo`, whose package has no code: nothing is called in it."""
+
+    async def handle(self, event: Event) -> Sequence[Effect]:
+        return []
+
+    async def close(self) -> None:
+        pass
+
+
+async def open_idle(package: HandlerPackage, role: str, *, local: str, peer: str) -> Idle:
+    return Idle()
+
+
+def two_agents(registry: SimulatedRegistry, home: Path, **policy: Any) -> tuple[Party, Party, Fetcher]:
+    """One that provides two versions, one that provides nothing, and where the first one has its protocols from."""
+    registry.publish("2.0")
+    registry.attach("2.0")
+    source = fetcher(registry, home / "protocols", **policy)
+    provider = party("provider", home, protocols=cast(Any, source))
+    for address in BOTH:
+
+        @provider.agent.provides(address, role="provider")
+        async def echo(text: str = "") -> str:
+            return text
+
+    visitor = party("visitor", home, protocols=cast(Any, fetcher(registry, home / "of-visitor")))
+    for agent in (provider, visitor):
+        agent.runtime.open = open_idle  # type: ignore[method-assign]
+    return provider, visitor, source
+
+
+async def agreed(provider: Party, visitor: Party, *offered: str) -> str:
+    """The URI by which two agents speak, of those offered, where nothing that they remember shortens the way."""
+    near, far = memory.pair()
+    serving = asyncio.create_task(provider.agent.accept(far))
+    try:
+        async with visitor.agent.connect_over(Tap(near, f"memory:{next(_addresses)}"), protocols=offered) as session:
+            return session.protocol
+    finally:
+        await near.close()
+        await serving
+
+
+async def refused_between(provider: Party, visitor: Party, *offered: str) -> str:
+    with pytest.raises(TreatyError) as failure:
+        await agreed(provider, visitor, *offered)
+    return failure.value.code
+
+
+@pytest.mark.parametrize("state", ["yanked", "revoked"])
+async def test_an_agent_that_learned_of_it_serves_it_no_longer_and_its_other_protocols_go_on(tmp_path: Path, state: str) -> None:
+    registry = with_echo()
+    provider, visitor, source = two_agents(registry, tmp_path)
+    await provider.agent.prepare()
+    assert await agreed(provider, visitor, *BOTH) == BOTH[0]
+    registry.add(kinds.Status(uri_of(), state), ALICE)  # type: ignore[arg-type]
+    assert await agreed(provider, visitor, *BOTH) == BOTH[0], "neither agent has heard of it"
+    with pytest.raises(VerificationFailed):
+        await source.fetch(uri_of(), fresh=True)
+    assert await agreed(provider, visitor, *BOTH) == BOTH[1]
+    assert await refused_between(provider, visitor, uri_of()) == "session.no-common-protocol"
+    assert list(provider.agent.unserved) == [uri_of()]
+    assert provider.names().count("unserved") >= 1
+    await provider.agent.aclose()
+    await visitor.agent.aclose()
+
+
+async def test_an_agent_that_is_told_of_it_when_a_session_begins_serves_it_no_longer(tmp_path: Path) -> None:
+    registry = with_echo()
+    provider, visitor, _ = two_agents(registry, tmp_path, max_age=600)
+    await provider.agent.prepare()
+    assert await agreed(provider, visitor, *BOTH) == BOTH[0]
+    registry.add(kinds.Status(uri_of(), "revoked"), ALICE)
+    registry.now += 601  # the provider has to ask again; the visitor may still speak it
+    await refused_between(provider, visitor, uri_of())
+    assert provider.agent.unserved[uri_of()].code == "status.revoked"
+    assert await agreed(provider, visitor, *BOTH) == BOTH[1]
+    await provider.agent.aclose()
+    await visitor.agent.aclose()
+
+
+async def test_a_registry_that_is_away_says_nothing_against_what_an_agent_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(request: httpx.Request) -> tuple[int, bytes]:
+        raise httpx.ConnectError("nobody listens", request=request)
+
+    registry = with_echo()
+    provider, visitor, _ = two_agents(registry, tmp_path, max_age=600)
+    await provider.agent.prepare()
+    assert await agreed(provider, visitor, *BOTH) == BOTH[0]
+    registry.now += 601
+    with monkeypatch.context() as patch:
+        patch.setattr(registry, "answer", away)
+        await refused_between(provider, visitor, uri_of())
+    assert not provider.agent.unserved
+    assert await agreed(provider, visitor, *BOTH) == BOTH[0]
+    await provider.agent.aclose()
+    await visitor.agent.aclose()

@@ -7,18 +7,21 @@ Validation runs in the host's process and cannot be interrupted, so its time is 
     both together    work times size is at most `MAX_CHECKS`; a value beyond is refused without being looked at
     a pattern        is matched text by text: its weight times the text's bytes is at most `MAX_MATCH`, and after
                      `PATTERN_SECONDS` of processor time the whole value is refused
+    many values      that are checked in one go share one `Budget`: `MAX_CHECKS` and `PATTERN_SECONDS` hold for all of them
+                     together
 
 `pattern`, `uniqueItems` and `multipleOf` have implementations of their own here. The library's match a pattern with all texts
 in one go, compare lists pair by pair where their hashes collide (`[[],[]]` and `[[[]]]` do), and divide fractions of a thousand
 bits.
 
-The worst case that all this admits is some 0.1 s; `tests/attack/test_costly_schemas.py` looks for it and prints it.
+The worst case that all this admits for one budget is some 0.1 s; `tests/attack/test_costly_schemas.py` looks for it and prints
+it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Context, Decimal, DivisionByZero, InvalidOperation
 from math import isfinite
 from typing import Any, NamedTuple, NoReturn
@@ -35,15 +38,15 @@ from treaty_handler.values import MAX_DEPTH, MAX_INTEGER, MAX_VALUES
 MAX_TEXT = 4 * 1024 * 1024
 """Bytes of all texts and names of one value."""
 MAX_CHECKS = 2_000_000
-"""Keywords times values, of some 20 ns each; for texts, keywords times 64 bytes."""
+"""Keywords times values, of some 20 ns each; for texts, keywords times 64 bytes. The most of one `Budget`."""
 MAX_MATCH = 512 * 1024
 """Weight of a pattern times bytes of a text: the longest single match, some 20 ms."""
 PATTERN_SECONDS = 0.03
+"""Processor time that the patterns of one `Budget` may take."""
 MAX_EXPLAINED = 50_000
 """The same measure as `MAX_CHECKS`, up to which it is said where a value breaks its schema: an explanation quotes the value once
 for each keyword."""
 
-_METERED = 128 * 1024
 _REGEX_BASE, _REGEX_BYTES = 8 * 1024, 256  # what a compiled pattern may take, at all and for each unit of its weight
 _DFA_BYTES = 1024 * 1024
 # Enough digits for the quotient of the largest number by the smallest divisor.
@@ -86,6 +89,29 @@ def measure(value: Value, code: str, what: str) -> Size:
     raise Malformed(code, f"{what} are nested deeper than {MAX_DEPTH} levels.")
 
 
+class Budget:
+    """What the checks of all values of one event may cost together. A new one is full; each check takes from it.
+
+    `exhausted`: a check was refused because too little was left. No later check of this budget succeeds.
+    """
+
+    def __init__(self) -> None:
+        self.exhausted = False
+        self._checks, self._seconds = MAX_CHECKS, PATTERN_SECONDS
+
+    def take_checks(self, count: int) -> bool:
+        """Take keywords times values before they are looked at. Returns whether there were enough."""
+        self._checks -= count
+        self.exhausted = self.exhausted or self._checks < 0
+        return not self.exhausted
+
+    def take_seconds(self, seconds: float) -> bool:
+        """Take the processor time that patterns took. Returns whether there was enough."""
+        self._seconds -= seconds
+        self.exhausted = self.exhausted or self._seconds < 0
+        return not self.exhausted
+
+
 class Schemas:
     """Compiles the schemas of one manifest. They share their patterns."""
 
@@ -119,62 +145,75 @@ class CompiledSchema:
         self._work = work_of(schema)
         self._validator, self._meter = validator, meter
 
-    def check(self, value: Value, code: str, what: str) -> None:
-        """Check a value. Raises `Malformed` with this code; the message begins with `what`."""
+    def check(self, value: Value, code: str, what: str, budget: Budget | None = None) -> None:
+        """Check a value. Raises `Malformed` with this code; the message begins with `what`.
+
+        `budget`: of the event that the value belongs to, where it has more than one; else the value has one of its own.
+        """
+        budget = budget or Budget()
         size = measure(value, code, what)
-        work, text = self._work, (size.text + size.names) // 64
-        spent = max(work.checks * size.values, work.text * text, work.names * size.names)
+        work, text = self._work, size.text + size.names
+        spent = max(work.checks * size.values, work.text * text // 64, work.names * size.names)
         if spent > MAX_CHECKS:
             raise Malformed(
                 code,
                 f"{what} are too large for their schema: {size.values} values and {size.text} bytes of text.",
                 fix="Send less at once, or have the protocol's author apply fewer keywords to each value.",
             )
-        self._meter.begin()
+        if not budget.take_checks(spent):
+            raise Malformed(
+                code,
+                f"{what} are too large for their schema, together with the values before them.",
+                fix="Send less at once, or have the protocol's author apply fewer keywords to each value.",
+            )
+        self._meter.begin(budget)
         valid = self._validator.is_valid(value)
         if self._meter.refusal:
             raise Malformed(code, f"{what} {self._meter.refusal}.")
         if not valid:
-            raise Malformed(code, f"{what} break the schema{self._explain(value, size)}.")
+            raise Malformed(code, f"{what} break the schema{self._explain(value, size, budget)}.")
 
-    def _explain(self, value: Value, size: Size) -> str:
+    def _explain(self, value: Value, size: Size, budget: Budget) -> str:
         """Where and why a value is not valid, as far as that is cheap to say."""
         if self._work.total * (size.values + size.text // 64) > MAX_EXPLAINED:
             return "; they are too large to say where"
-        self._meter.begin()
+        self._meter.begin(budget)
         try:
             self._validator.validate(value)
         except (ValueError, jsonschema_rs.ValidationError) as error:
+            if self._meter.refusal:
+                return "; it would take too long to say where"
             place = "".join(f".{step}" for step in getattr(error, "instance_path", []))
             return f" at {printable(f'${place}', 100)}: {printable(getattr(error, 'message', str(error))[:600], 300)}"
         return ""
 
 
 class _Meter:
-    """The processor time that the patterns of one check have taken."""
+    """Lets the patterns of one check match while its budget lasts."""
 
     def __init__(self) -> None:
         self.refusal = ""
-        self._spent, self._started = 0, 0.0
+        self._budget = Budget()
 
-    def begin(self) -> None:
+    def begin(self, budget: Budget) -> None:
         """Begin a check."""
         self.refusal = ""
-        self._spent, self._started = 0, time.thread_time()
+        self._budget = budget
 
-    def admits(self, weight: int, size: int) -> bool:
-        """Whether a text of this size may be matched. Once it is not, nothing is until the next check."""
+    def matches(self, pattern: _Pattern, text: str, size: int) -> bool:
+        """Whether a text of this size in bytes may be matched, and does match. Once one may not, none may until the next
+        check."""
         if self.refusal:
             return False
-        if weight * size > MAX_MATCH:
+        if pattern.weight * size > MAX_MATCH:
             self.refusal = f"have a text of {size} bytes, which is too long for its pattern"
             return False
-        self._spent += weight * size
-        if self._spent > _METERED:  # the clock costs as much as a short match
-            self._spent = 0
-            if time.thread_time() - self._started > PATTERN_SECONDS:
-                self.refusal = "take too long to match with their patterns"
-        return not self.refusal
+        # Each match is timed by itself: what else an event of many values does is no cost of its patterns.
+        started = time.thread_time()
+        matched = pattern.matches(text)
+        if not self._budget.take_seconds(time.thread_time() - started):
+            self.refusal = "take too long to match with their patterns"
+        return matched and not self.refusal
 
 
 class _Pattern:
@@ -182,10 +221,8 @@ class _Pattern:
 
     def __init__(self, pattern: str) -> None:
         self.weight = pattern_weight(pattern)
-        self._validator = jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=_regex_options(self.weight))
-
-    def matches(self, text: str) -> bool:
-        return self._validator.is_valid(text)
+        validator = jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=_regex_options(self.weight))
+        self.matches: Callable[[str], bool] = validator.is_valid
 
 
 def _keywords(meter: _Meter, compiled: Mapping[str, _Pattern]) -> dict[str, type]:
@@ -200,7 +237,7 @@ def _keywords(meter: _Meter, compiled: Mapping[str, _Pattern]) -> dict[str, type
             if type(instance) is not str:
                 return
             size = len(instance) if instance.isascii() else len(instance.encode())
-            if not meter.admits(self._pattern.weight, size) or not self._pattern.matches(instance):
+            if not meter.matches(self._pattern, instance, size):
                 raise ValueError(self._wrong)
 
     return {"pattern": Pattern, "uniqueItems": _UniqueItems, "multipleOf": _MultipleOf}

@@ -36,7 +36,7 @@ from treaty_handler import (
     Value,
 )
 
-from .schemas import Schemas
+from .schemas import Budget, Schemas
 
 MAX_EFFECTS = 4_096
 MAX_NOTES = 64
@@ -51,6 +51,8 @@ MAX_SNAPSHOT = 64 * 1024
 """Bytes that a session is kept in while it has no worker."""
 MAX_FAILURE_TEXT = 500
 MAX_AUDIT_TEXT = 1_000
+_ESCAPING = 20
+"""What it takes to escape one character of a text that is not printable, in the measure of a `Budget`."""
 
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 
@@ -66,14 +68,14 @@ class Operations:
         self._arguments = {name: schemas.compile(item.arguments, name) for name, item in manifest.operations.items()}
         self._results = {name: schemas.compile(item.result, name) for name, item in manifest.operations.items()}
 
-    def check_arguments(self, operation: Operation, value: Value) -> None:
-        """Raises `Malformed` (`operation.arguments`)."""
-        self._arguments[operation.name].check(value, "operation.arguments", f"The arguments of {operation.name}")
+    def check_arguments(self, operation: Operation, value: Value, budget: Budget) -> None:
+        """Raises `Malformed` (`operation.arguments`). `budget`: of the event, one for all its values."""
+        self._arguments[operation.name].check(value, "operation.arguments", f"The arguments of {operation.name}", budget)
 
-    def check_answer(self, operation: Operation, value: Value, error: Failure | None) -> None:
+    def check_answer(self, operation: Operation, value: Value, error: Failure | None, budget: Budget) -> None:
         """A value by the schema, or an error whose code the manifest allows. Raises `Malformed` (`operation.result`)."""
         if error is None:
-            self._results[operation.name].check(value, "operation.result", f"The result of {operation.name}")
+            self._results[operation.name].check(value, "operation.result", f"The result of {operation.name}", budget)
             return
         if value is not None:
             raise Malformed("operation.result", f"{operation.name} answered with a value and an error at once.")
@@ -132,7 +134,7 @@ class SessionRules:
             case Result(call=call, value=value, error=error):
                 if call not in self._invokes:
                     raise ValueError(f"no Invoke {call!r} is pending")
-                self._operations.check_answer(self._invokes[call], value, error)
+                self._operations.check_answer(self._invokes[call], value, error, Budget())
                 del self._invokes[call]
             case Timer(name=name):
                 if name not in self._timers:
@@ -145,16 +147,20 @@ class SessionRules:
         return True
 
     def leave(self, event: Event, effects: Sequence[Effect]) -> list[Effect]:
-        """Judge the effects of an event; returns them with texts made printable. Raises `Refused` (`handler.effect-…`)."""
+        """Judge the effects of an event; returns them with texts made printable. Raises `Refused` (`handler.effect-…`).
+
+        All values in the effects share one `Budget`; beyond it, `handler.effect-many`.
+        """
         if len(effects) > MAX_EFFECTS:
             raise _refused("many", f"asked for {len(effects)} effects at once; {MAX_EFFECTS} is the most")
         if sum(1 for effect in effects if type(effect) is Audit) > MAX_NOTES:
             raise _refused("many", f"wrote more than {MAX_NOTES} notes at once")
+        budget = Budget()  # one for all effects: they are judged in one go, and the host does nothing else meanwhile
         admitted = []
         for effect in effects:
             if self.ended:
                 raise _refused("after-end", "asked for something after End")
-            admitted.append(self._leave_one(effect))
+            admitted.append(self._leave_one(effect, budget))
         if isinstance(event, Close):
             self.ended = True
         return admitted
@@ -171,10 +177,10 @@ class SessionRules:
             raise ValueError(f"call {event.call!r} is pending already, or no plain name")
         if len(self._calls) >= MAX_PENDING:
             raise Refused("session.busy", f"{MAX_PENDING} calls are waiting for an answer already.", fix="Call later.")
-        self._operations.check_arguments(operation, event.arguments)
+        self._operations.check_arguments(operation, event.arguments, Budget())
         self._calls[event.call] = operation
 
-    def _leave_one(self, effect: Effect) -> Effect:
+    def _leave_one(self, effect: Effect, budget: Budget) -> Effect:
         match effect:
             case Send(peer=peer, data=data, stream=stream):
                 if peer not in self.peers:
@@ -182,9 +188,9 @@ class SessionRules:
                 if len(data) > MAX_MESSAGE or (stream and not _NAME.fullmatch(stream)):
                     raise _refused("message", f"sent more than {MAX_MESSAGE} bytes, or on a stream without a plain name")
             case Invoke():
-                self._leave_invoke(effect)
+                self._leave_invoke(effect, budget)
             case Return():
-                return self._leave_return(effect)
+                return self._leave_return(effect, budget)
             case SetTimer():
                 self._leave_timer(effect)
             case Persist():
@@ -197,29 +203,36 @@ class SessionRules:
                 return Audit(text=printable(text, MAX_AUDIT_TEXT))
         return effect
 
-    def _leave_invoke(self, effect: Invoke) -> None:
+    def _leave_invoke(self, effect: Invoke, budget: Budget) -> None:
         operation = self.role.invokes.get(effect.operation)
         if operation is None:
             raise _refused("operation", f"invoked {printable(effect.operation, 80)}, which {self.role.name} does not")
         if effect.call in self._invokes or not _NAME.fullmatch(effect.call) or len(self._invokes) >= MAX_PENDING:
             raise _refused("call", "invoked under an id that is pending or no plain name, or too often at once")
         try:
-            self._operations.check_arguments(operation, effect.arguments)
+            self._operations.check_arguments(operation, effect.arguments, budget)
         except TreatyError as error:
+            if budget.exhausted:
+                raise _too_costly(error) from error
             raise _refused("arguments", f"invoked {operation.name} with other arguments than it has") from error
         self._invokes[effect.call] = operation
 
-    def _leave_return(self, effect: Return) -> Return:
+    def _leave_return(self, effect: Return, budget: Budget) -> Return:
         operation = self._calls.pop(effect.call, None)
         if operation is None:
             raise _refused("call", "returned to a call that is not pending")
         try:
-            self._operations.check_answer(operation, effect.value, effect.error)
+            self._operations.check_answer(operation, effect.value, effect.error, budget)
         except TreatyError as error:
+            if budget.exhausted:
+                raise _too_costly(error) from error
             raise _refused("result", f"returned from {operation.name} what it does not return: {error.message}") from error
         if effect.error is None:
             return effect
-        return replace(effect, error=replace(effect.error, message=printable(effect.error.message, MAX_FAILURE_TEXT)))
+        message = effect.error.message
+        if not message.isprintable() and not budget.take_checks(_ESCAPING * len(message)):
+            raise _refused("many", "returned too many errors at once whose messages are not printable")
+        return replace(effect, error=replace(effect.error, message=printable(message, MAX_FAILURE_TEXT)))
 
     def _leave_timer(self, effect: SetTimer) -> None:
         if effect.seconds is None:
@@ -247,3 +260,7 @@ class SessionRules:
 
 def _refused(rule: str, what: str) -> Refused:
     return Refused(f"handler.effect-{rule}", f"The handler {what}.")
+
+
+def _too_costly(error: TreatyError) -> Refused:
+    return _refused("many", f"asked for effects whose values cost too much to check: {error.message}")

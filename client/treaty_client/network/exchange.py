@@ -93,7 +93,11 @@ class BoundedClient(httpx.AsyncClient):
         assert isinstance(response.stream, httpx.AsyncByteStream)
         response.stream = _BoundedStream(response.stream, deadline, lane)
         if not stream:
-            await response.aread()
+            try:
+                await response.aread()
+            except BaseException:  # httpx closes only what it read itself; the lane and the connection go with the answer
+                await response.aclose()
+                raise
         return response
 
 

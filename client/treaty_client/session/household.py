@@ -31,6 +31,9 @@ from .operations import Functions, choose_role
 from .ports import ProtocolPublisher, ProtocolSource, Runtime, SpokenProtocol
 from .timing import SessionTimeouts
 
+MAX_REHEARSALS = 4
+"""Handlers that are loaded at once before they are served: one that hangs until its time is up must not hold all others."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -62,11 +65,14 @@ class Ports:
 
 @dataclass
 class Service:
-    """A protocol that an agent provides, or whose operations at the calling side it serves. `protocol` is None until fetched."""
+    """A protocol that an agent provides, or whose operations at the calling side it serves. `protocol` is None while it is not
+    served. `attempts`: what tries to get it ready; `tried`: done once the first of those attempts is over."""
 
     functions: Functions = field(default_factory=Functions)
     role: str | None = None
     protocol: SpokenProtocol | None = None
+    attempts: asyncio.Task[None] | None = None
+    tried: asyncio.Future[None] | None = None
 
 
 @dataclass
@@ -98,14 +104,16 @@ class Household:
     openings: dict[tuple[str, str], str] = field(default_factory=dict)
     pager: Pager = field(default_factory=Pager)
     negotiations: int = 0
+    rehearsals: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_REHEARSALS))
     _servable: tuple[tuple[int, int], dict[str, Provided]] = ((-1, 0), {})
     _chores: set[asyncio.Task[None]] = field(default_factory=set)
 
-    def begin(self, chore: Coroutine[Any, Any, None]) -> None:
+    def begin(self, chore: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do something beside all sessions, until `close` at most."""
         task = asyncio.create_task(chore)
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
+        return task
 
     def tell(self, event: AgentEvent) -> None:
         """Tell the observer, whose faults are not the agent's."""

@@ -35,6 +35,7 @@ from ..negotiation.negotiator import Requirement
 from .agreements import Remembered
 from .household import Household
 from .ports import SpokenProtocol
+from .provision import withdraw_contradicted
 
 NEGOTIATING = (VERIFICATION_PROTOCOL, NATURAL_LANGUAGE_NEGOTIATION, TEST_CASES_NEGOTIATION, FIX_ERROR_NEGOTIATION)
 """The capabilities that take a negotiator."""
@@ -141,6 +142,7 @@ def open_source(
 
 def open_destination(household: Household, recorder: Recorder | None, *, now: float) -> Machine:
     """The machine of a session that somebody else begins."""
+    withdraw_contradicted(household)
     negotiates = household.negotiators is not None
     return Machine.destination(
         _hello(household, "destinationHello", Offer(), negotiates=negotiates, converses=False),

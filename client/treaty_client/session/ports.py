@@ -56,6 +56,10 @@ class ProtocolSource(Protocol):
     def cached(self, document_hash: str) -> SpokenProtocol | None:
         """A protocol that was verified at most `Policy.max_age` ago and is kept; None when there is none. No network."""
 
+    def holds(self, uri: str) -> bool:
+        """Whether that URI was fetched, and nothing that was learned since contradicts it; its age does not matter. No network,
+        and cheap enough to be asked for each session."""
+
     async def document(self, uri: str) -> bytes:
         """What is published under a URI, proved by the log; whether a handler of it may run does not matter. Raises
         `TreatyError`."""

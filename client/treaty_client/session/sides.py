@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from treaty_consensus.errors import Refused, TreatyError
+from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_consensus.protocol import parse_protocol_uri
 
 from ..meta.actions import Agreement
@@ -20,6 +20,7 @@ from .household import AgentEvent, Household
 from .negotiated import NegotiatedProtocol, is_negotiated
 from .opening import Offer, Wish
 from .ports import SpokenProtocol
+from .provision import withdraw
 from .store import SessionStore
 from .timing import SessionEvent
 from .trial import Nothing
@@ -138,15 +139,23 @@ class Destination(_Side):
             self._negotiates = False
 
     async def resolve(self, agreement: Agreement) -> SpokenProtocol:
-        """The protocol as it was verified when the door was opened; verified anew when that is too long ago."""
+        """The protocol as its source has it now: it asks the registry when the last verification is too long ago or something
+        learned since contradicts it. What it refuses is withdrawn."""
         service = self._household.services.get(agreement.uri)
         if service is None:
             negotiated = self._household.negotiated.get(agreement.protocol_hash or "")
             if negotiated is None:
                 raise Refused("session.protocol", f"{agreement.uri} is no longer provided here.")
             return negotiated
-        if service.protocol is None or not self._household.is_fresh(service.protocol):
+        if service.protocol is None:
+            raise Refused("session.protocol", f"{agreement.uri} is not provided here at present.")
+        try:
             service.protocol = await self._household.ports.protocols.fetch(agreement.uri)
+        except Unavailable:  # says nothing against the protocol: the next session asks again
+            raise
+        except TreatyError as error:
+            withdraw(self._household, agreement.uri, error)
+            raise
         return service.protocol
 
     async def agreed(self, driver: SessionDriver) -> None:
