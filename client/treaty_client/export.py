@@ -58,7 +58,7 @@ def verify_directory(folder: Path, registries: TrustedRegistries, policy: Policy
         uri = parse_protocol_uri(parse_bundle(data).uri)
         # Consistency with checkpoints seen since cannot be proved offline; that this one is signed by the log can.
         registry = dataclasses.replace(registries.get(uri.origin), seen=None)
-    proven = verify_bundle(read_bundle(data, str(uri)), uri, registry, policy, now=None)
+    proven = verify_bundle(read_bundle(data, uri=str(uri)), uri, registry, policy, now=None)
     with taking(Step.DOCUMENT):
         _same(folder / DOCUMENT, proven.document)
     with taking(Step.WHEEL):

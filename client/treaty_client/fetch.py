@@ -288,7 +288,7 @@ class Fetcher:
         # The stored checkpoint was consistent with what had been seen when it was stored; it stays as young as it is.
         with taking(Step.RESOLVE):
             registry = dataclasses.replace(self.registries.get(uri.origin), seen=None)
-        proven = verify_bundle(read_bundle(data, str(uri)), uri, registry, self.policy, now=self._now())
+        proven = verify_bundle(read_bundle(data, uri=str(uri)), uri, registry, self.policy, now=self._now())
         wheel = self._store.get(proven.handler.body.wheel.sha256)
         if wheel is None:
             return None

@@ -38,7 +38,7 @@ _B = TypeVar("_B", bound=Body)
 
 @dataclass(frozen=True)
 class Answer:
-    """What a registry proved about `uri` or `topic`, of which the other is "", by steps 1 to 4."""
+    """What a registry proved about `uri` or `topic`, of which the other is "", by steps 1 to 4. They are what was asked for."""
 
     evidence: Evidence
     uri: str = ""
