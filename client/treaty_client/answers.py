@@ -77,10 +77,16 @@ class Answers:
         return await self._ask(origin, lambda client, since: client.topic_bundle(topic, since=since), topic=topic)
 
     def check_again(self, verified: VerifiedProtocol) -> None:
-        """Compare what was verified earlier with what was seen and locked since. Raises `VerificationFailed`, step 9 or 10."""
+        """Compare what was verified earlier with what was seen and locked since. Raises `VerificationFailed`, step 9 or 10.
+
+        It runs on the event loop, so it reads only what can contradict the protocol: its own leaves, identities, grants. A topic
+        has thousands, of which a newer decision takes nothing from it, and another protocol neither.
+        """
         origin = parse_protocol_uri(verified.uri).origin
         with taking(Step.LOCK):
-            seen = self._registries.memory.about(origin, Answer(verified.evidence, uri=verified.uri).subjects)
+            subjects = Answer(verified.evidence, uri=verified.uri).subjects
+            own = {subject for subject in subjects if not subject.startswith("topic/")}
+            seen = self._registries.memory.about(origin, own)
             check_kept(verified, seen, self._registries.get(origin).name.key)
             check_pins(self._lockfile.read(), origin, verified.evidence)
 

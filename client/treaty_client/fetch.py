@@ -310,7 +310,9 @@ class Fetcher:
                 found.tenure,
                 found.signer,
             )
-            versions = dict(locked.versions) if locked is not None and same else {}
+            versions = dict(locked.versions) if locked is not None else {}
+            if not same:  # documents and publications stay pinned; the handlers were those of the one before
+                versions = {other: msgspec.structs.replace(kept, handler=None) for other, kept in versions.items()}
             replaced = versions.get(uri.version)
             self._store.put(verified.wheel)
             versions[uri.version] = LockedVersion(

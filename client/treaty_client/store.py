@@ -181,28 +181,31 @@ def check_unchanged(locked: LockedProtocol | None, found: LockedProtocol, line: 
             )
 
 
-def check_pins(entries: Mapping[str, LockedProtocol], origin: str, evidence: Evidence) -> None:
+def check_pins(entries: Mapping[str, LockedProtocol], origin: str, evidence: Evidence, *, is_kept: bool = False) -> None:
     """Check the history that a lock pins for a registry: identities of the publishers, and what was published as each version.
 
-    Raises `Untrusted` (`lock.identity`, `lock.document`) when the log now says something else, and `Unavailable` (`lock.behind`)
-    when the answer is of an older log than the lock.
+    `is_kept`: the evidence was kept, and may be of an older log than the lock. Raises `Untrusted` (`lock.identity`,
+    `lock.document`) when the log now says something else, and `Unavailable` (`lock.behind`) when the answer is of an older log
+    than the lock.
     """
     for line, locked in entries.items():
         if not line.startswith(f"https://{origin}/"):
             continue
-        _check_identity(locked, evidence)
+        _check_identity(locked, evidence, is_kept)
         for logged in evidence.statements:
             body = logged.statement.body
             if isinstance(body, Publish) and body.uri.startswith(f"{line}/"):
                 _check_version(locked.versions.get(body.uri.removeprefix(f"{line}/")), body, logged.index)
 
 
-def _check_identity(locked: LockedProtocol, evidence: Evidence) -> None:
+def _check_identity(locked: LockedProtocol, evidence: Evidence, is_kept: bool) -> None:
     pinned, size = locked.identity, evidence.checkpoint.checkpoint.size
     known = [(logged.index, logged.statement.id) for logged in evidence.identities(locked.publisher)]
     if pinned is None or not known or (pinned.index, pinned.statement) in known:
         return
     if pinned.index >= size:
+        if is_kept:
+            return
         raise Unavailable(
             "lock.behind",
             f"The lock knows an identity of {locked.publisher} at leaf {pinned.index}; the answer is of a log of {size} leaves.",
