@@ -18,6 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from treaty_consensus import canonical
 from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, TooLarge, Untrusted
 from treaty_consensus.kinds import Publish
@@ -28,7 +30,7 @@ from .policy import Policy
 from .registries.api import RegistryClient
 from .registries.head import LogHead
 from .registries.trust import TrustedRegistries, TrustedRegistry
-from .store import Lockfile, check_pins
+from .store import Lockfile, check_pins, check_status, line_of
 from .verification.bundle import Bundle
 from .verification.completeness import Answer
 from .verification.contradiction import SUFFIX, Contradiction, LeftOut, check_seen
@@ -88,7 +90,9 @@ class Answers:
             own = {subject for subject in subjects if not subject.startswith("topic/")}
             seen = self._registries.memory.about(origin, own)
             check_kept(verified, seen, self._registries.get(origin).name.key)
-            check_pins(self._lockfile.read(), origin, verified.evidence)
+            entries = self._lockfile.read()
+            check_pins(entries, origin, verified.evidence)
+            check_status(entries, parse_protocol_uri(verified.uri), verified.evidence)
 
     async def _ask(
         self, origin: str, ask: Callable[[RegistryClient, int | None], Awaitable[bytes]], *, uri: str = "", topic: str = ""
@@ -122,7 +126,22 @@ class Answers:
         with taking(Step.LOCK):
             hold(self._registries, registry, bundle, Answer(evidence, uri, topic), keep=self._kept)
             check_pins(self._lockfile.read(), registry.name.origin, evidence)
+            if uri:
+                self._pin_status(parse_protocol_uri(uri), evidence)
         return evidence if advance(self._registries, registry, evidence) else None
+
+    def _pin_status(self, uri: ProtocolUri, evidence: Evidence) -> None:
+        """Record in treaty.lock that a locked version was taken back, or given back; step 9 refuses it on any machine then."""
+        entries, line = self._lockfile.read(), line_of(uri)
+        status = check_status(entries, uri, evidence)
+        if status is None or entries[line].versions[uri.version].status == status:
+            return
+        with self._lockfile.changing() as entries:
+            status = check_status(entries, uri, evidence)  # another process may have changed it meanwhile
+            if status is not None:
+                version = msgspec.structs.replace(entries[line].versions[uri.version], status=status)
+                versions = {**entries[line].versions, uri.version: version}
+                entries[line] = msgspec.structs.replace(entries[line], versions=versions)
 
     def _kept(self) -> set[str]:
         """What is never forgotten: the protocols and publishers of treaty.lock, and the publishers of the policy."""

@@ -19,7 +19,7 @@ from treaty_consensus.protocol import parse_protocol_uri
 from . import durable
 from .policy import Policy
 from .registries.trust import TrustedRegistries, TrustedRegistry
-from .store import Lockfile, check_pins
+from .store import Lockfile, check_pins, check_status
 from .verification.bundle import MAX_BUNDLE, parse_bundle
 from .verification.completeness import Answer
 from .verification.contradiction import said
@@ -75,7 +75,9 @@ def _newer(registries: TrustedRegistries, registry: TrustedRegistry, verified: V
     """Compare with what was seen of the registry and locked; what is newer than the folder, as sentences. Raises
     `VerificationFailed`."""
     with taking(Step.LOCK):
-        check_pins(Lockfile(registries.home).read(), registry.name.origin, verified.evidence, is_kept=True)
+        entries = Lockfile(registries.home).read()
+        check_pins(entries, registry.name.origin, verified.evidence, is_kept=True)
+        check_status(entries, parse_protocol_uri(verified.uri), verified.evidence)
         seen = registries.memory.about(registry.name.origin, Answer(verified.evidence, uri=verified.uri).subjects)
         newer = check_kept(verified, seen, registry.name.key)
     return [f"Since then, at leaf {leaf.index}, {said(leaf.statement)}." for leaf in newer]

@@ -323,6 +323,7 @@ class Fetcher:
                 wheel=verified.package.digest,
                 published=verified.evidence.published(verified.uri).index,
                 handler=verified.handler_index,
+                status=replaced.status if replaced is not None else None,
             )
             entries[line] = msgspec.structs.replace(found, versions=versions)
         if replaced is not None and replaced.bundle != versions[uri.version].bundle:

@@ -10,7 +10,7 @@ so damage costs a download and is never run. treaty.lock is JSON, kept in HOME a
          "publisher": DID, "signer": {"identity": TEXT, "issuer": URL}, "tenure": NUMBER,
          "identity"?: {"index": NUMBER, "keys": [MULTIKEY, …], "statement": HEX},
          "versions": {VERSION: {"bundle": HEX, "document": HEX, "entry_point": TEXT, "filename": TEXT, "handler"?: NUMBER,
-                                "published"?: NUMBER, "wheel": HEX}}}}}
+                                "published"?: NUMBER, "status"?: {"index": NUMBER, "state": TEXT}, "wheel": HEX}}}}}
 
 `publisher`, `tenure` and `signer` say whose code was accepted for a protocol, all its versions: it is step 10 of the verification
 that they are still the same. `identity` is the publisher's newest identity at that time, absent for a did:key; `published` and
@@ -34,7 +34,7 @@ import msgspec
 
 from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed, Unavailable, Untrusted
-from treaty_consensus.kinds import Count, Digest, Publish
+from treaty_consensus.kinds import Count, Digest, Publish, Status
 from treaty_consensus.protocol import ProtocolUri
 
 from . import durable
@@ -88,9 +88,16 @@ class Signer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     issuer: str
 
 
+class LockedStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A status of a protocol: its leaf, and what it says."""
+
+    index: Count
+    state: str
+
+
 class LockedVersion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One version as it was verified last. `bundle`: the proofs; `document`: the protocol hash; `published`, `handler`: the
-    leaves that name document and wheel, None in an old lock."""
+    leaves that name document and wheel, None in an old lock. `status`: of the protocol, once it was yanked or revoked."""
 
     bundle: Digest
     document: Digest
@@ -99,6 +106,7 @@ class LockedVersion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     wheel: Digest
     published: Count | None = None
     handler: Count | None = None
+    status: LockedStatus | None = None
 
 
 class LockedIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -196,6 +204,31 @@ def check_pins(entries: Mapping[str, LockedProtocol], origin: str, evidence: Evi
             body = logged.statement.body
             if isinstance(body, Publish) and body.uri.startswith(f"{line}/"):
                 _check_version(locked.versions.get(body.uri.removeprefix(f"{line}/")), body, logged.index)
+
+
+def check_status(entries: Mapping[str, LockedProtocol], uri: ProtocolUri, evidence: Evidence) -> LockedStatus | None:
+    """Check that what is known of a protocol is as new as the status that the lock pins. Return the status to pin from now on:
+    one that takes the protocol back, or that follows such a one.
+
+    Raises `Untrusted` (`lock.status`) when the evidence, of an answer about the protocol, has an older status or none.
+    """
+    locked = entries.get(line_of(uri))
+    version = locked.versions.get(uri.version) if locked is not None else None
+    if version is None:
+        return None
+    found = None
+    for logged in evidence.statements:
+        body = logged.statement.body
+        if isinstance(body, Status) and body.uri == str(uri) and body.wheel is None:
+            found = LockedStatus(logged.index, body.state)
+    pinned = version.status
+    if pinned is not None and (found is None or found.index < pinned.index):
+        raise Untrusted(
+            "lock.status",
+            f"The lock says that leaf {pinned.index} makes {uri} {pinned.state}; the registry shows an older status, or none.",
+            fix="Do not use it: the registry, or somebody between, keeps from you what the log holds.",
+        )
+    return found if pinned is not None or (found is not None and found.state in ("yanked", "revoked")) else None
 
 
 def _check_identity(locked: LockedProtocol, evidence: Evidence, is_kept: bool) -> None:

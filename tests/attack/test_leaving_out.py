@@ -262,6 +262,31 @@ async def test_parameters_that_were_announced_are_not_taken_back(tmp_path: Path)
     await stops(registry, tmp_path, "memory.parameters")
 
 
+async def test_a_lock_remembers_on_another_machine_that_a_version_was_taken_back(tmp_path: Path) -> None:
+    registry = with_echo()
+    async with fetcher(registry, tmp_path) as agent:
+        export(await agent.fetch(uri_of()), tmp_path / "out")
+    registry.add(kinds.Status(uri_of(), "revoked"), ALICE)
+    registry.now += 7200
+    async with fetcher(registry, tmp_path) as agent:
+        with pytest.raises(VerificationFailed, match="revoked"):
+            await agent.fetch(uri_of())
+    status = Lockfile(tmp_path).read()[LINE].versions["1.0"].status
+    assert status is not None and (status.index, status.state) == (registry.size - 1, "revoked")
+    as_new_machine(tmp_path)
+    registry.trusted_in(tmp_path)
+    leave_out(registry, kinds.Status)
+    assert (await refused_at(10, registry, tmp_path)).code == "lock.status"
+    with pytest.raises(VerificationFailed) as failure:
+        verify_directory(tmp_path / "out", registry.trusted_in(tmp_path), Policy([ALICE.did]))
+    assert (failure.value.step, failure.value.code) == (10, "lock.status")
+    registry.left_out.clear()
+    registry.add(kinds.Status(uri_of(), "active"), ALICE)
+    await seen(registry, tmp_path)
+    status = Lockfile(tmp_path).read()[LINE].versions["1.0"].status
+    assert status is not None and (status.index, status.state) == (registry.size - 1, "active")
+
+
 async def test_a_folder_is_compared_with_the_lock(tmp_path: Path) -> None:
     registry, home, other = with_echo(), tmp_path / "home", tmp_path / "other"
     await seen(registry, home)
