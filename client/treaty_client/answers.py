@@ -133,13 +133,12 @@ class Answers:
     def _pin_status(self, uri: ProtocolUri, evidence: Evidence) -> None:
         """Record in treaty.lock that a locked version was taken back, or given back; step 9 refuses it on any machine then."""
         entries, line = self._lockfile.read(), line_of(uri)
-        status = check_status(entries, uri, evidence)
-        if status is None or entries[line].versions[uri.version].status == status:
+        version = check_status(entries, uri, evidence)
+        if version is None or version == entries[line].versions[uri.version]:
             return
         with self._lockfile.changing() as entries:
-            status = check_status(entries, uri, evidence)  # another process may have changed it meanwhile
-            if status is not None:
-                version = msgspec.structs.replace(entries[line].versions[uri.version], status=status)
+            version = check_status(entries, uri, evidence)  # another process may have changed it meanwhile
+            if version is not None:
                 versions = {**entries[line].versions, uri.version: version}
                 entries[line] = msgspec.structs.replace(entries[line], versions=versions)
 

@@ -312,7 +312,9 @@ class Fetcher:
             )
             versions = dict(locked.versions) if locked is not None else {}
             if not same:  # documents and publications stay pinned; the handlers were those of the one before
-                versions = {other: msgspec.structs.replace(kept, handler=None) for other, kept in versions.items()}
+                versions = {
+                    other: msgspec.structs.replace(kept, handler=None, handler_status=None) for other, kept in versions.items()
+                }
             replaced = versions.get(uri.version)
             self._store.put(verified.wheel)
             versions[uri.version] = LockedVersion(
@@ -324,6 +326,9 @@ class Fetcher:
                 published=verified.evidence.published(verified.uri).index,
                 handler=verified.handler_index,
                 status=replaced.status if replaced is not None else None,
+                handler_status=replaced.handler_status
+                if replaced is not None and same and replaced.wheel == verified.package.digest
+                else None,
             )
             entries[line] = msgspec.structs.replace(found, versions=versions)
         if replaced is not None and replaced.bundle != versions[uri.version].bundle:

@@ -10,6 +10,7 @@ so damage costs a download and is never run. treaty.lock is JSON, kept in HOME a
          "publisher": DID, "signer": {"identity": TEXT, "issuer": URL}, "tenure": NUMBER,
          "identity"?: {"index": NUMBER, "keys": [MULTIKEY, …], "statement": HEX},
          "versions": {VERSION: {"bundle": HEX, "document": HEX, "entry_point": TEXT, "filename": TEXT, "handler"?: NUMBER,
+                                "handler_status"?: {"index": NUMBER, "state": TEXT},
                                 "published"?: NUMBER, "status"?: {"index": NUMBER, "state": TEXT}, "wheel": HEX}}}}}
 
 `publisher`, `tenure` and `signer` say whose code was accepted for a protocol, all its versions: it is step 10 of the verification
@@ -34,7 +35,7 @@ import msgspec
 
 from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed, Unavailable, Untrusted
-from treaty_consensus.kinds import Count, Digest, Publish, Status
+from treaty_consensus.kinds import Count, Digest, Handler, Publish, Status
 from treaty_consensus.protocol import ProtocolUri
 
 from . import durable
@@ -89,7 +90,7 @@ class Signer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LockedStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A status of a protocol: its leaf, and what it says."""
+    """A status of a protocol or of a handler: its leaf, and what it says."""
 
     index: Count
     state: str
@@ -97,7 +98,8 @@ class LockedStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class LockedVersion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One version as it was verified last. `bundle`: the proofs; `document`: the protocol hash; `published`, `handler`: the
-    leaves that name document and wheel, None in an old lock. `status`: of the protocol, once it was yanked or revoked."""
+    leaves that name document and wheel, None in an old lock. `status`, `handler_status`: of protocol
+    and handler, once they were yanked or revoked."""
 
     bundle: Digest
     document: Digest
@@ -107,6 +109,7 @@ class LockedVersion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     published: Count | None = None
     handler: Count | None = None
     status: LockedStatus | None = None
+    handler_status: LockedStatus | None = None
 
 
 class LockedIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -206,29 +209,42 @@ def check_pins(entries: Mapping[str, LockedProtocol], origin: str, evidence: Evi
                 _check_version(locked.versions.get(body.uri.removeprefix(f"{line}/")), body, logged.index)
 
 
-def check_status(entries: Mapping[str, LockedProtocol], uri: ProtocolUri, evidence: Evidence) -> LockedStatus | None:
-    """Check that what is known of a protocol is as new as the status that the lock pins. Return the status to pin from now on:
-    one that takes the protocol back, or that follows such a one.
+def check_status(entries: Mapping[str, LockedProtocol], uri: ProtocolUri, evidence: Evidence) -> LockedVersion | None:
+    """Check that what is known of a protocol is as new as the statuses that the lock pins: its own, and the locked handler's.
 
-    Raises `Untrusted` (`lock.status`) when the evidence, of an answer about the protocol, has an older status or none.
+    Return the locked version as it is to be from now on: with statuses that take back, or that follow such ones. None where
+    the lock does not hold the version. Raises `Untrusted` (`lock.status`) when the evidence, of an answer about the protocol, has
+    an older status or none. That of a handler counts only where the handler is listed.
     """
     locked = entries.get(line_of(uri))
     version = locked.versions.get(uri.version) if locked is not None else None
-    if version is None:
+    if locked is None or version is None:
         return None
-    found = None
-    for logged in evidence.statements:
-        body = logged.statement.body
-        if isinstance(body, Status) and body.uri == str(uri) and body.wheel is None:
-            found = LockedStatus(logged.index, body.state)
-    pinned = version.status
-    if pinned is not None and (found is None or found.index < pinned.index):
+    bodies = [(logged, logged.statement.body) for logged in evidence.statements]
+    listed = {(logged.statement.author.text, body.wheel.sha256) for logged, body in bodies if isinstance(body, Handler)}
+    newest: dict[str | None, LockedStatus] = {}
+    for logged, body in bodies:
+        if not isinstance(body, Status) or body.uri != str(uri):
+            continue
+        if body.wheel is None or logged.statement.author.text == locked.publisher:
+            newest[body.wheel] = LockedStatus(logged.index, body.state)
+    status = _newer_status(version.status, newest.get(None), str(uri))
+    handler_status = version.handler_status
+    if (locked.publisher, version.wheel) in listed:
+        handler_status = _newer_status(handler_status, newest.get(version.wheel), f"the handler {version.filename} of {uri}")
+    return msgspec.structs.replace(version, status=status, handler_status=handler_status)
+
+
+def _newer_status(pinned: LockedStatus | None, found: LockedStatus | None, what: str) -> LockedStatus | None:
+    if pinned is None:
+        return found if found is not None and found.state in ("yanked", "revoked") else None
+    if found is None or found.index < pinned.index:
         raise Untrusted(
             "lock.status",
-            f"The lock says that leaf {pinned.index} makes {uri} {pinned.state}; the registry shows an older status, or none.",
+            f"The lock says that leaf {pinned.index} makes {what} {pinned.state}; the registry shows an older status, or none.",
             fix="Do not use it: the registry, or somebody between, keeps from you what the log holds.",
         )
-    return found if pinned is not None or (found is not None and found.state in ("yanked", "revoked")) else None
+    return found
 
 
 def _check_identity(locked: LockedProtocol, evidence: Evidence, is_kept: bool) -> None:

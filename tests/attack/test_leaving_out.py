@@ -262,16 +262,19 @@ async def test_parameters_that_were_announced_are_not_taken_back(tmp_path: Path)
     await stops(registry, tmp_path, "memory.parameters")
 
 
-async def test_a_lock_remembers_on_another_machine_that_a_version_was_taken_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["status", "handler_status"])
+async def test_a_lock_remembers_on_another_machine_that_a_version_was_taken_back(tmp_path: Path, what: str) -> None:
     registry = with_echo()
+    wheel = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Handler)).wheel.sha256
+    of = wheel if what == "handler_status" else None
     async with fetcher(registry, tmp_path) as agent:
         export(await agent.fetch(uri_of()), tmp_path / "out")
-    registry.add(kinds.Status(uri_of(), "revoked"), ALICE)
+    registry.add(kinds.Status(uri_of(), "revoked", wheel=of), ALICE)
     registry.now += 7200
     async with fetcher(registry, tmp_path) as agent:
         with pytest.raises(VerificationFailed, match="revoked"):
             await agent.fetch(uri_of())
-    status = Lockfile(tmp_path).read()[LINE].versions["1.0"].status
+    status = getattr(Lockfile(tmp_path).read()[LINE].versions["1.0"], what)
     assert status is not None and (status.index, status.state) == (registry.size - 1, "revoked")
     as_new_machine(tmp_path)
     registry.trusted_in(tmp_path)
@@ -281,9 +284,9 @@ async def test_a_lock_remembers_on_another_machine_that_a_version_was_taken_back
         verify_directory(tmp_path / "out", registry.trusted_in(tmp_path), Policy([ALICE.did]))
     assert (failure.value.step, failure.value.code) == (10, "lock.status")
     registry.left_out.clear()
-    registry.add(kinds.Status(uri_of(), "active"), ALICE)
+    registry.add(kinds.Status(uri_of(), "active", wheel=of), ALICE)
     await seen(registry, tmp_path)
-    status = Lockfile(tmp_path).read()[LINE].versions["1.0"].status
+    status = getattr(Lockfile(tmp_path).read()[LINE].versions["1.0"], what)
     assert status is not None and (status.index, status.state) == (registry.size - 1, "active")
 
 
