@@ -94,8 +94,24 @@ async def seen(registry: SimulatedRegistry, home: Path, **policy: object) -> Non
         await agent.topic(TOPIC)
 
 
+def renamed(registry: SimulatedRegistry) -> Callable[[str, bytes], bytes]:
+    """A registry that calls the subject of each bundle by the other kind: a protocol's URI a topic, a topic a protocol's URI."""
+    before = registry.tamper
+
+    def tamper(path: str, body: bytes) -> bytes:
+        if not path.endswith(".bundle"):
+            return before(path, body)
+        bundle = json.loads(before(path, body))
+        own, other = ("uri", "topic") if "uri" in bundle else ("topic", "uri")
+        bundle[other] = bundle.pop(own)
+        return json.dumps(bundle).encode()
+
+    return tamper
+
+
 async def stops(registry: SimulatedRegistry, home: Path, code: str, name: str = uri_of(), **policy: object) -> VerificationFailed:
-    """What was fetched is too old to be used without asking; the answer is refused, also by who accepts a change."""
+    """What was fetched is too old to be used without asking; the answer is refused, also by who accepts a change, and also
+    when it says that it is of a topic."""
     registry.now += 7200
     failure = await refused_at(10, registry, home, name, **policy)
     assert failure.code == code, failure
@@ -105,6 +121,12 @@ async def stops(registry: SimulatedRegistry, home: Path, code: str, name: str = 
             with pytest.raises(VerificationFailed) as again:
                 await attempt
             assert again.value.code == code
+        registry.tamper, honest = renamed(registry), registry.tamper
+        for attempt in (agent.fetch(name), agent.fetch(name, accept_change=True), agent.document(name)):
+            with pytest.raises(VerificationFailed) as again:
+                await attempt
+            assert (again.value.step, again.value.code) == (1, "bundle.other")
+        registry.tamper = honest
         assert agent.cached(registry.document_of(name).sha256) is None
     assert (kept_in(home), known_in(home)) == before
     return failure
@@ -118,6 +140,12 @@ async def topic_stops(registry: SimulatedRegistry, home: Path, code: str) -> Ver
             with pytest.raises(VerificationFailed) as failure:
                 await ask(TOPIC)
             assert (failure.value.step, failure.value.code) == (10, code), failure.value
+        if code != "memory.unknown":  # otherwise there is no bundle
+            registry.tamper, honest = renamed(registry), registry.tamper
+            with pytest.raises(VerificationFailed) as other_kind:
+                await agent.topic(TOPIC)
+            assert (other_kind.value.step, other_kind.value.code) == (1, "bundle.other")
+            registry.tamper = honest
     assert (kept_in(home), known_in(home)) == before
     return failure.value
 

@@ -18,6 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from treaty_consensus import canonical
 from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, TooLarge, Untrusted
 from treaty_consensus.kinds import Publish
@@ -28,7 +30,7 @@ from .policy import Policy
 from .registries.api import RegistryClient
 from .registries.head import LogHead
 from .registries.trust import TrustedRegistries, TrustedRegistry
-from .store import Lockfile, check_pins
+from .store import Lockfile, check_pins, check_status, line_of
 from .verification.bundle import Bundle
 from .verification.completeness import Answer
 from .verification.contradiction import SUFFIX, Contradiction, LeftOut, check_seen
@@ -70,23 +72,32 @@ class Answers:
     async def protocol(self, uri: ProtocolUri) -> ProvenAnswer:
         """What the registry of a protocol proves of it. Raises `VerificationFailed` and `Unavailable`."""
         with answering(Step.RESOLVE):
-            return await self._ask(uri.origin, str(uri), f"protocol/{uri}", lambda client, since: client.bundle(uri, since=since))
+            return await self._ask(uri.origin, lambda client, since: client.bundle(uri, since=since), uri=str(uri))
 
     async def topic(self, origin: str, topic: str) -> ProvenAnswer:
         """What a registry proves of a topic. Raises `NotFound`, `VerificationFailed` and `Unavailable`."""
-        return await self._ask(origin, topic, f"topic/{topic}", lambda client, since: client.topic_bundle(topic, since=since))
+        return await self._ask(origin, lambda client, since: client.topic_bundle(topic, since=since), topic=topic)
 
     def check_again(self, verified: VerifiedProtocol) -> None:
-        """Compare what was verified earlier with what was seen and locked since. Raises `VerificationFailed`, step 9 or 10."""
+        """Compare what was verified earlier with what was seen and locked since. Raises `VerificationFailed`, step 9 or 10.
+
+        It runs on the event loop, so it reads only what can contradict the protocol: its own leaves, identities, grants. A topic
+        has thousands, of which a newer decision takes nothing from it, and another protocol neither.
+        """
         origin = parse_protocol_uri(verified.uri).origin
         with taking(Step.LOCK):
-            seen = self._registries.memory.about(origin, Answer(verified.evidence, uri=verified.uri).subjects)
+            subjects = Answer(verified.evidence, uri=verified.uri).subjects
+            own = {subject for subject in subjects if not subject.startswith("topic/")}
+            seen = self._registries.memory.about(origin, own)
             check_kept(verified, seen, self._registries.get(origin).name.key)
-            check_pins(self._lockfile.read(), origin, verified.evidence)
+            entries = self._lockfile.read()
+            check_pins(entries, origin, verified.evidence)
+            check_status(entries, parse_protocol_uri(verified.uri), verified.evidence)
 
     async def _ask(
-        self, origin: str, name: str, subject: str, ask: Callable[[RegistryClient, int | None], Awaitable[bytes]]
+        self, origin: str, ask: Callable[[RegistryClient, int | None], Awaitable[bytes]], *, uri: str = "", topic: str = ""
     ) -> ProvenAnswer:
+        """What is asked for, `uri` or `topic`, decides what the answer has to hold; never what the answer says that it is."""
         for _ in range(_ATTEMPTS):
             with taking(Step.RESOLVE):
                 registry = self._registries.get(origin)
@@ -94,26 +105,42 @@ class Answers:
             try:
                 data = await ask(self._client(origin), _size(registry))
             except NotFound:
-                await asyncio.to_thread(self._check_unknown, origin, name, subject)
+                await asyncio.to_thread(self._check_unknown, origin, uri, topic)
                 raise
-            bundle = read_bundle(data, name)
+            bundle = read_bundle(data, uri=uri, topic=topic)
             bridge = await self._bridge(bundle, registry)
             try:
-                evidence = await asyncio.to_thread(self._take, bundle, registry, bridge)
+                evidence = await asyncio.to_thread(self._take, bundle, registry, bridge, uri, topic)
             except VerificationFailed as error:
                 raise await LogHead(self._client(origin), self._registries, origin).documented(error) from error.__cause__
             if evidence is not None:
                 return ProvenAnswer(data, bundle, evidence)
         raise Conflict("registry.busy", f"Other processes keep changing what is known of {origin}.", fix="Try again.")
 
-    def _take(self, bundle: Bundle, registry: TrustedRegistry, bridge: list[bytes] | None) -> Evidence | None:
+    def _take(
+        self, bundle: Bundle, registry: TrustedRegistry, bridge: list[bytes] | None, uri: str, topic: str
+    ) -> Evidence | None:
         """Prove, compare, remember. None when another process has seen another checkpoint meanwhile, with which this one was not
         compared."""
         evidence = prove(bundle, registry, self._policy, now=self._now(), bridge=bridge)
         with taking(Step.LOCK):
-            hold(self._registries, registry, bundle, evidence, keep=self._kept)
+            hold(self._registries, registry, bundle, Answer(evidence, uri, topic), keep=self._kept)
             check_pins(self._lockfile.read(), registry.name.origin, evidence)
+            if uri:
+                self._pin_status(parse_protocol_uri(uri), evidence)
         return evidence if advance(self._registries, registry, evidence) else None
+
+    def _pin_status(self, uri: ProtocolUri, evidence: Evidence) -> None:
+        """Record in treaty.lock that a locked version was taken back, or given back; step 9 refuses it on any machine then."""
+        entries, line = self._lockfile.read(), line_of(uri)
+        version = check_status(entries, uri, evidence)
+        if version is None or version == entries[line].versions[uri.version]:
+            return
+        with self._lockfile.changing() as entries:
+            version = check_status(entries, uri, evidence)  # another process may have changed it meanwhile
+            if version is not None:
+                versions = {**entries[line].versions, uri.version: version}
+                entries[line] = msgspec.structs.replace(entries[line], versions=versions)
 
     def _kept(self) -> set[str]:
         """What is never forgotten: the protocols and publishers of treaty.lock, and the publishers of the policy."""
@@ -122,8 +149,9 @@ class Answers:
         publishers = {locked.publisher for locked in lines.values()} | set(self._policy.publishers)
         return versions | {f"identity/{did}" for did in publishers}
 
-    def _check_unknown(self, origin: str, name: str, subject: str) -> None:
+    def _check_unknown(self, origin: str, uri: str, topic: str) -> None:
         """Raises `LeftOut` (`memory.unknown`) when a registry says that it does not know what it proved before."""
+        name, subject = uri or topic, f"protocol/{uri}" if uri else f"topic/{topic}"
         with taking(Step.LOCK):
             seen = self._registries.memory.about(origin, {subject})
         published = [leaf for leaf in seen if isinstance(leaf.statement.body, Publish)]
@@ -149,18 +177,18 @@ class Answers:
 
 
 def hold(
-    registries: TrustedRegistries, registry: TrustedRegistry, bundle: Bundle, evidence: Evidence,
+    registries: TrustedRegistries, registry: TrustedRegistry, bundle: Bundle, answer: Answer,
     *, keep: Callable[[], set[str]] | None = None,
 ) -> None:  # fmt: skip
-    """Compare an answer with what was seen before, and remember its leaves. `keep`: as in `SeenLeaves.learn`.
+    """Compare an answer with what was seen before, and remember its leaves. `bundle`: what `answer` was read from. `keep`: as in
+    `SeenLeaves.learn`.
 
     Durable when it returns; where nothing is new nothing is written. Raises `LeftOut`, with the evidence kept in
     `TrustedRegistries.evidence`, and what `SeenLeaves.learn` raises.
     """
-    answer = Answer(evidence, bundle.uri, bundle.topic)
     own = [
         SeenLeaf.of(logged.statement, leaf.index, leaf.proof, bundle.checkpoint)
-        for leaf, logged in zip(bundle.leaves, evidence.statements, strict=True)
+        for leaf, logged in zip(bundle.leaves, answer.evidence.statements, strict=True)
     ]
     check = partial(check_seen, answer, own, key=registry.name.key)
     try:

@@ -19,6 +19,7 @@ from treaty_consensus.protocol import parse_protocol_uri
 from . import durable
 from .policy import Policy
 from .registries.trust import TrustedRegistries, TrustedRegistry
+from .store import Lockfile, check_pins, check_status
 from .verification.bundle import MAX_BUNDLE, parse_bundle
 from .verification.completeness import Answer
 from .verification.contradiction import said
@@ -50,15 +51,15 @@ def verify_directory(folder: Path, registries: TrustedRegistries, policy: Policy
     """Steps 1 to 9 on what `export` wrote, without a network.
 
     What no folder can show is whether anything happened since: ask the result for its `age`. What was seen of the registry since
-    is compared, without a network too: a folder that contradicts it, or that was taken back since, is refused; what is merely
-    newer is a warning. Raises `VerificationFailed`, and `NotFound` when a file is missing.
+    and what treaty.lock pins are compared, without a network too: a folder that contradicts them, or that was taken back since,
+    is refused; what is merely newer is a warning. Raises `VerificationFailed`, and `NotFound` when a file is missing.
     """
     data = _read(folder / BUNDLE, MAX_BUNDLE)
     with taking(Step.RESOLVE):
         uri = parse_protocol_uri(parse_bundle(data).uri)
         # Consistency with checkpoints seen since cannot be proved offline; that this one is signed by the log can.
         registry = dataclasses.replace(registries.get(uri.origin), seen=None)
-    proven = verify_bundle(read_bundle(data, str(uri)), uri, registry, policy, now=None)
+    proven = verify_bundle(read_bundle(data, uri=str(uri)), uri, registry, policy, now=None)
     with taking(Step.DOCUMENT):
         _same(folder / DOCUMENT, proven.document)
     with taking(Step.WHEEL):
@@ -71,8 +72,12 @@ def verify_directory(folder: Path, registries: TrustedRegistries, policy: Policy
 
 
 def _newer(registries: TrustedRegistries, registry: TrustedRegistry, verified: VerifiedProtocol) -> list[str]:
-    """Compare with what was seen of the registry; what is newer than the folder, as sentences. Raises `VerificationFailed`."""
+    """Compare with what was seen of the registry and locked; what is newer than the folder, as sentences. Raises
+    `VerificationFailed`."""
     with taking(Step.LOCK):
+        entries = Lockfile(registries.home).read()
+        check_pins(entries, registry.name.origin, verified.evidence, is_kept=True)
+        check_status(entries, parse_protocol_uri(verified.uri), verified.evidence)
         seen = registries.memory.about(registry.name.origin, Answer(verified.evidence, uri=verified.uri).subjects)
         newer = check_kept(verified, seen, registry.name.key)
     return [f"Since then, at leaf {leaf.index}, {said(leaf.statement)}." for leaf in newer]

@@ -295,7 +295,7 @@ class Fetcher:
         # The stored checkpoint was consistent with what had been seen when it was stored; it stays as young as it is.
         with taking(Step.RESOLVE):
             registry = dataclasses.replace(self.registries.get(uri.origin), seen=None)
-        proven = verify_bundle(read_bundle(data, str(uri)), uri, registry, self.policy, now=self._now())
+        proven = verify_bundle(read_bundle(data, uri=str(uri)), uri, registry, self.policy, now=self._now())
         wheel = self._store.get(proven.handler.body.wheel.sha256)
         if wheel is None:
             return None
@@ -317,7 +317,11 @@ class Fetcher:
                 found.tenure,
                 found.signer,
             )
-            versions = dict(locked.versions) if locked is not None and same else {}
+            versions = dict(locked.versions) if locked is not None else {}
+            if not same:  # documents and publications stay pinned; the handlers were those of the one before
+                versions = {
+                    other: msgspec.structs.replace(kept, handler=None, handler_status=None) for other, kept in versions.items()
+                }
             replaced = versions.get(uri.version)
             self._store.put(verified.wheel)
             versions[uri.version] = LockedVersion(
@@ -328,6 +332,10 @@ class Fetcher:
                 wheel=verified.package.digest,
                 published=verified.evidence.published(verified.uri).index,
                 handler=verified.handler_index,
+                status=replaced.status if replaced is not None else None,
+                handler_status=replaced.handler_status
+                if replaced is not None and same and replaced.wheel == verified.package.digest
+                else None,
             )
             entries[line] = msgspec.structs.replace(found, versions=versions)
         if replaced is not None and replaced.bundle != versions[uri.version].bundle:

@@ -39,6 +39,7 @@ from .registries.api import RegistryClient
 from .registries.head import LogHead
 from .registries.trust import TrustedRegistries
 from .verification.bundle import Bundle
+from .verification.completeness import Answer
 from .verification.evidence import Evidence, examine
 from .verification.protocol import read_bundle, trusted_root_of
 from .verification.steps import Step, taking
@@ -133,12 +134,12 @@ class Publisher:
 
     async def _evidence(self, uri: ProtocolUri) -> tuple[Bundle, Evidence]:
         """The protocol as a stranger finds it, steps 1 to 4. Raises `NotFound` before it is published."""
-        bundle = read_bundle(await self._client.bundle(uri), str(uri))
+        bundle = read_bundle(await self._client.bundle(uri), uri=str(uri))
         await self._head.observe(bundle.checkpoint)
         registry = replace(self._registries.get(self._origin), seen=None)  # `observe` has proved the consistency
         evidence = examine(bundle, registry, now=self._now(), max_age=DEFAULT_MAX_AGE)
         with taking(Step.LOCK):
-            await asyncio.to_thread(hold, self._registries, registry, bundle, evidence)
+            await asyncio.to_thread(hold, self._registries, registry, bundle, Answer(evidence, uri=str(uri)))
         return bundle, evidence
 
     async def _attest(self, binding: Binding, filename: str, trusted_root: bytes) -> bytes:

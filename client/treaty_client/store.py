@@ -10,7 +10,8 @@ so damage costs a download and is never run. treaty.lock is JSON, kept in HOME a
          "publisher": DID, "signer": {"identity": TEXT, "issuer": URL}, "tenure": NUMBER,
          "identity"?: {"index": NUMBER, "keys": [MULTIKEY, …], "statement": HEX},
          "versions": {VERSION: {"bundle": HEX, "document": HEX, "entry_point": TEXT, "filename": TEXT, "handler"?: NUMBER,
-                                "published"?: NUMBER, "wheel": HEX}}}}}
+                                "handler_status"?: {"index": NUMBER, "state": TEXT},
+                                "published"?: NUMBER, "status"?: {"index": NUMBER, "state": TEXT}, "wheel": HEX}}}}}
 
 `publisher`, `tenure` and `signer` say whose code was accepted for a protocol, all its versions: it is step 10 of the verification
 that they are still the same. `identity` is the publisher's newest identity at that time, absent for a did:key; `published` and
@@ -34,7 +35,7 @@ import msgspec
 
 from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed, Unavailable, Untrusted
-from treaty_consensus.kinds import Count, Digest, Publish
+from treaty_consensus.kinds import Count, Digest, Handler, Publish, Status
 from treaty_consensus.protocol import ProtocolUri
 
 from . import durable
@@ -88,9 +89,17 @@ class Signer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     issuer: str
 
 
+class LockedStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A status of a protocol or of a handler: its leaf, and what it says."""
+
+    index: Count
+    state: str
+
+
 class LockedVersion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One version as it was verified last. `bundle`: the proofs; `document`: the protocol hash; `published`, `handler`: the
-    leaves that name document and wheel, None in an old lock."""
+    leaves that name document and wheel, None in an old lock. `status`, `handler_status`: of protocol
+    and handler, once they were yanked or revoked."""
 
     bundle: Digest
     document: Digest
@@ -99,6 +108,8 @@ class LockedVersion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     wheel: Digest
     published: Count | None = None
     handler: Count | None = None
+    status: LockedStatus | None = None
+    handler_status: LockedStatus | None = None
 
 
 class LockedIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -181,28 +192,69 @@ def check_unchanged(locked: LockedProtocol | None, found: LockedProtocol, line: 
             )
 
 
-def check_pins(entries: Mapping[str, LockedProtocol], origin: str, evidence: Evidence) -> None:
+def check_pins(entries: Mapping[str, LockedProtocol], origin: str, evidence: Evidence, *, is_kept: bool = False) -> None:
     """Check the history that a lock pins for a registry: identities of the publishers, and what was published as each version.
 
-    Raises `Untrusted` (`lock.identity`, `lock.document`) when the log now says something else, and `Unavailable` (`lock.behind`)
-    when the answer is of an older log than the lock.
+    `is_kept`: the evidence was kept, and may be of an older log than the lock. Raises `Untrusted` (`lock.identity`,
+    `lock.document`) when the log now says something else, and `Unavailable` (`lock.behind`) when the answer is of an older log
+    than the lock.
     """
     for line, locked in entries.items():
         if not line.startswith(f"https://{origin}/"):
             continue
-        _check_identity(locked, evidence)
+        _check_identity(locked, evidence, is_kept)
         for logged in evidence.statements:
             body = logged.statement.body
             if isinstance(body, Publish) and body.uri.startswith(f"{line}/"):
                 _check_version(locked.versions.get(body.uri.removeprefix(f"{line}/")), body, logged.index)
 
 
-def _check_identity(locked: LockedProtocol, evidence: Evidence) -> None:
+def check_status(entries: Mapping[str, LockedProtocol], uri: ProtocolUri, evidence: Evidence) -> LockedVersion | None:
+    """Check that what is known of a protocol is as new as the statuses that the lock pins: its own, and the locked handler's.
+
+    Return the locked version as it is to be from now on: with statuses that take back, or that follow such ones. None where
+    the lock does not hold the version. Raises `Untrusted` (`lock.status`) when the evidence, of an answer about the protocol, has
+    an older status or none. That of a handler counts only where the handler is listed.
+    """
+    locked = entries.get(line_of(uri))
+    version = locked.versions.get(uri.version) if locked is not None else None
+    if locked is None or version is None:
+        return None
+    bodies = [(logged, logged.statement.body) for logged in evidence.statements]
+    listed = {(logged.statement.author.text, body.wheel.sha256) for logged, body in bodies if isinstance(body, Handler)}
+    newest: dict[str | None, LockedStatus] = {}
+    for logged, body in bodies:
+        if not isinstance(body, Status) or body.uri != str(uri):
+            continue
+        if body.wheel is None or logged.statement.author.text == locked.publisher:
+            newest[body.wheel] = LockedStatus(logged.index, body.state)
+    status = _newer_status(version.status, newest.get(None), str(uri))
+    handler_status = version.handler_status
+    if (locked.publisher, version.wheel) in listed:
+        handler_status = _newer_status(handler_status, newest.get(version.wheel), f"the handler {version.filename} of {uri}")
+    return msgspec.structs.replace(version, status=status, handler_status=handler_status)
+
+
+def _newer_status(pinned: LockedStatus | None, found: LockedStatus | None, what: str) -> LockedStatus | None:
+    if pinned is None:
+        return found if found is not None and found.state in ("yanked", "revoked") else None
+    if found is None or found.index < pinned.index:
+        raise Untrusted(
+            "lock.status",
+            f"The lock says that leaf {pinned.index} makes {what} {pinned.state}; the registry shows an older status, or none.",
+            fix="Do not use it: the registry, or somebody between, keeps from you what the log holds.",
+        )
+    return found
+
+
+def _check_identity(locked: LockedProtocol, evidence: Evidence, is_kept: bool) -> None:
     pinned, size = locked.identity, evidence.checkpoint.checkpoint.size
     known = [(logged.index, logged.statement.id) for logged in evidence.identities(locked.publisher)]
     if pinned is None or not known or (pinned.index, pinned.statement) in known:
         return
     if pinned.index >= size:
+        if is_kept:
+            return
         raise Unavailable(
             "lock.behind",
             f"The lock knows an identity of {locked.publisher} at leaf {pinned.index}; the answer is of a log of {size} leaves.",

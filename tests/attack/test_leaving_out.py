@@ -6,11 +6,12 @@ Every answer here passes steps 1 to 9 for an agent that never met the registry. 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
 import pytest
-from fetching import fetcher, refused_at
+from fetching import fetcher, kept_in, refused_at
 from lying import (
     LINE,
     as_new_machine,
@@ -25,9 +26,13 @@ from lying import (
 )
 from simulated_registry import ALICE, BOB, OPERATOR, TOPIC, blob_of, uri_of, with_echo
 
+from treaty_client.export import export, verify_directory
+from treaty_client.policy import Policy
+from treaty_client.registries.memory import SeenLeaves
 from treaty_client.store import Lockfile
 from treaty_client.verification import completeness
 from treaty_client.verification.contradiction import LeftOut
+from treaty_client.verification.leaves import SeenLeaf
 from treaty_client.verification.steps import VerificationFailed
 from treaty_consensus import kinds
 from treaty_consensus.did import encode_multikey
@@ -184,6 +189,28 @@ async def test_a_cached_handler_is_not_run_once_it_is_known_to_be_revoked(tmp_pa
         assert (failure.value.step, failure.value.code) == (9, "status.revoked")
 
 
+async def test_what_is_learned_of_a_topic_is_not_read_again_for_what_is_cached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The comparison runs on the event loop; what strangers publish in the topic must not cost it anything."""
+    registry = with_echo()
+    async with fetcher(registry, tmp_path) as agent:
+        verified = await agent.fetch(uri_of())
+        for number in range(20):
+            registry.publish(f"7.{number}", signer=BOB)
+        await agent.topic(TOPIC)
+        read, about = [], SeenLeaves.about
+
+        def counted(memory: SeenLeaves, origin: str, subjects: Collection[str]) -> list[SeenLeaf]:
+            found = about(memory, origin, subjects)
+            read.extend(found)
+            return found
+
+        monkeypatch.setattr(SeenLeaves, "about", counted)
+        assert agent.cached(verified.hash) is verified
+        assert 0 < len(read) < 10
+
+
 async def test_a_version_does_not_change_its_document(tmp_path: Path) -> None:
     registry = with_echo()
     await seen(registry, tmp_path)
@@ -233,6 +260,73 @@ async def test_parameters_that_were_announced_are_not_taken_back(tmp_path: Path)
     await seen(registry, tmp_path)
     leave_out(registry, kinds.Parameters, -1)
     await stops(registry, tmp_path, "memory.parameters")
+
+
+@pytest.mark.parametrize("what", ["status", "handler_status"])
+async def test_a_lock_remembers_on_another_machine_that_a_version_was_taken_back(tmp_path: Path, what: str) -> None:
+    registry = with_echo()
+    wheel = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Handler)).wheel.sha256
+    of = wheel if what == "handler_status" else None
+    async with fetcher(registry, tmp_path) as agent:
+        export(await agent.fetch(uri_of()), tmp_path / "out")
+    registry.add(kinds.Status(uri_of(), "revoked", wheel=of), ALICE)
+    registry.now += 7200
+    async with fetcher(registry, tmp_path) as agent:
+        with pytest.raises(VerificationFailed, match="revoked"):
+            await agent.fetch(uri_of())
+    status = getattr(Lockfile(tmp_path).read()[LINE].versions["1.0"], what)
+    assert status is not None and (status.index, status.state) == (registry.size - 1, "revoked")
+    as_new_machine(tmp_path)
+    registry.trusted_in(tmp_path)
+    leave_out(registry, kinds.Status)
+    assert (await refused_at(10, registry, tmp_path)).code == "lock.status"
+    with pytest.raises(VerificationFailed) as failure:
+        verify_directory(tmp_path / "out", registry.trusted_in(tmp_path), Policy([ALICE.did]))
+    assert (failure.value.step, failure.value.code) == (10, "lock.status")
+    registry.left_out.clear()
+    registry.add(kinds.Status(uri_of(), "active", wheel=of), ALICE)
+    await seen(registry, tmp_path)
+    status = getattr(Lockfile(tmp_path).read()[LINE].versions["1.0"], what)
+    assert status is not None and (status.index, status.state) == (registry.size - 1, "active")
+
+
+async def test_a_folder_is_compared_with_the_lock(tmp_path: Path) -> None:
+    registry, home, other = with_echo(), tmp_path / "home", tmp_path / "other"
+    await seen(registry, home)
+    retell(registry, ALICE, document=b"# Another\n")
+    async with fetcher(registry, other) as agent:
+        export(await agent.fetch(uri_of()), tmp_path / "out")
+    as_new_machine(home)
+    before = kept_in(home)
+    with pytest.raises(VerificationFailed) as failure:
+        verify_directory(tmp_path / "out", registry.trusted_in(home), Policy([ALICE.did]))
+    assert (failure.value.step, failure.value.code) == (10, "lock.document")
+    assert {**kept_in(home), "registries.json": b""} == {**before, "registries.json": b""}
+
+
+async def test_a_folder_of_before_a_rotation_that_the_lock_knows_is_no_contradiction(tmp_path: Path) -> None:
+    registry = with_echo()
+    async with fetcher(registry, tmp_path) as agent:
+        export(await agent.fetch(uri_of()), tmp_path / "out")
+        rotate(registry)
+        await agent.fetch(uri_of(), fresh=True)
+    as_new_machine(tmp_path)
+    assert verify_directory(tmp_path / "out", registry.trusted_in(tmp_path), Policy([ALICE.did])).uri == uri_of()
+
+
+async def test_accepting_another_publisher_leaves_the_other_versions_pinned(tmp_path: Path) -> None:
+    registry = with_echo()
+    await seen(registry, tmp_path)
+    registry.publish("2.0")
+    registry.attach("2.0", signer=BOB)
+    async with fetcher(registry, tmp_path, publishers=(BOB,)) as agent:
+        await agent.fetch(uri_of("2.0"), accept_change=True)
+    locked = Lockfile(tmp_path).read()[LINE]
+    assert (locked.publisher, set(locked.versions), locked.versions["1.0"].handler) == (BOB.did, {"1.0", "2.0"}, None)
+    as_new_machine(tmp_path)
+    retell(registry, ALICE, document=b"# Another\n")
+    registry.attach(signer=BOB)
+    assert (await refused_at(10, registry, tmp_path, publishers=(BOB,))).code == "lock.document"
 
 
 # Going back without a lie

@@ -21,6 +21,7 @@ from treaty_client.verification.bundle import Bundle, parse_bundle
 from treaty_client.verification.completeness import Answer, left_out
 from treaty_client.verification.evidence import examine
 from treaty_client.verification.leaves import SeenLeaf
+from treaty_client.verification.topic import view_topic
 from treaty_consensus import kinds
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.kinds import Decision, Handler, Publish
@@ -38,12 +39,12 @@ class Reader:
     def __init__(self, api: httpx.AsyncClient, registry: Registry, home: Path) -> None:
         self._api, self._seen = api, SeenLeaves(home)
         name = RegistryName(f"https://{registry.origin}", registry.log_key)
-        self._trusted, self.origin = TrustedRegistry(name, None), registry.origin
+        self.trusted, self.origin = TrustedRegistry(name, None), registry.origin
 
     async def read(self, path: str) -> Bundle:
         """Read a bundle, which lacks nothing, and remember it."""
         bundle = parse_bundle((await self._api.get(path)).content)
-        evidence = examine(bundle, self._trusted, now=None, max_age=0)
+        evidence = examine(bundle, self.trusted, now=None, max_age=0)
         answer = Answer(evidence, bundle.uri, bundle.topic)
 
         def check(seen: list[SeenLeaf]) -> None:
@@ -58,7 +59,7 @@ class Reader:
         bundle = parse_bundle((await self._api.get(path)).content)
         leaves = tuple(leaf for leaf in bundle.leaves if leaf.index not in indexes)
         kept = Bundle(bundle.checkpoint, leaves, bundle.blobs, bundle.uri, bundle.topic)
-        answer = Answer(examine(kept, self._trusted, now=None, max_age=0), kept.uri, kept.topic)
+        answer = Answer(examine(kept, self.trusted, now=None, max_age=0), kept.uri, kept.topic)
         return [leaf.index for leaf in left_out(answer, self._seen.about(self.origin, answer.subjects))]
 
 
@@ -151,6 +152,34 @@ async def test_a_topic_with_more_protocols_than_a_bundle_holds(
     await publish(api, alice, based_on(early[0], publication(alice, "change")))
     await reader.read(BY_TOPIC)
     await reader.read("/protocols/alice.example/change/1.0.bundle")
+
+
+async def test_a_topic_of_versions_that_are_based_on_those_before(
+    api: httpx.AsyncClient, registry: Registry, alice: Signer, tmp_path: Path, few: int
+) -> None:
+    """The bundle holds the whole chain; the newest are the list, whatever is based on them."""
+    reader, indexes = Reader(api, registry, tmp_path), {}
+    chain = [publication(alice, "version-0")]
+    await publish(api, alice, chain[0])
+    for number in range(1, 2 * few):
+        chain.append(based_on(chain[-1], publication(alice, f"version-{number}")))
+        await publish(api, alice, chain[-1])
+        made = await say(api, alice, kinds.Status(chain[-1].body.uri, "deprecated"))
+        bundle = await reader.read(BY_TOPIC)
+        indexes[number] = next(leaf.index for leaf in bundle.leaves if leaf.leaf == made.leaf)
+    published = of_kind(bundle, Publish)
+    assert len(published) == len(chain), "every one is the base of another, or the newest"
+    assert of_kind(bundle, kinds.Status) == [indexes[number] for number in range(few, 2 * few)]
+    for number in range(few, 2 * few):
+        assert await reader.lacks(BY_TOPIC, indexes[number]) == [indexes[number]], "being a base takes nothing out of the list"
+    evidence = examine(bundle, reader.trusted, now=None, max_age=0)
+    assert {protocol.uri for protocol in view_topic(bundle, TOPIC, evidence).protocols} == {
+        made.body.uri for made in chain[few:]
+    }, "those without statuses are not offered"
+    chain.append(based_on(chain[-1], publication(alice, "newest")))
+    await publish(api, alice, chain[-1])
+    newest = of_kind(await reader.read(BY_TOPIC), Publish)[-1]
+    assert newest in await reader.lacks(BY_TOPIC, newest)
 
 
 async def report(registry: Registry, document: str, epoch: int, agents: tuple[Signer, ...]) -> None:

@@ -40,7 +40,7 @@ def world() -> tuple[SimulatedRegistry, TrustedRegistry, bytes, bytes, VerifiedP
 
 
 def prove(data: bytes, registry: SimulatedRegistry, trusted: TrustedRegistry) -> ProvenProtocol:
-    return verify_bundle(read_bundle(data, uri_of()), ECHO, trusted, POLICY, now=registry.now)
+    return verify_bundle(read_bundle(data, uri=uri_of()), ECHO, trusted, POLICY, now=registry.now)
 
 
 def verified(data: bytes) -> VerifiedProtocol | int:

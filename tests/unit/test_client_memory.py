@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from signers import ORIGIN, Signer, domain_signer, identity_body, key_signer, signed
@@ -18,11 +19,15 @@ from signers import ORIGIN, Signer, domain_signer, identity_body, key_signer, si
 from treaty_client.registries.memory import SeenLeaves
 from treaty_client.verification.leaves import SeenLeaf
 from treaty_consensus import kinds
-from treaty_consensus.errors import Malformed, Untrusted
+from treaty_consensus.election.defaults import development_parameters
+from treaty_consensus.errors import Malformed, Refused, Untrusted
 
 ALICE, OPERATOR = domain_signer("alice.example"), key_signer("operator")
 URI = f"https://{ORIGIN}/protocols/alice.example/echo/1.0"
 BLOB = kinds.Blob("0" * 64, 1)
+DECISION = kinds.Decision(
+    "demo/echo", 0, "schulze-margins-v1", "development", "0" * 64, kinds.Input(1, "0" * 64), 0, BLOB, BLOB, ()
+)
 
 
 def leaf(index: int, body: kinds.Body, signer: Signer = ALICE, note: bytes = b"a checkpoint") -> SeenLeaf:
@@ -140,6 +145,81 @@ def test_what_is_kept_is_bounded_as_well(tmp_path: Path, monkeypatch: pytest.Mon
     assert indexes[0] == 5 and indexes[-8:] == list(range(52, 60)) and len(indexes) <= 17
 
 
+@pytest.mark.parametrize("wheel", [None, "1" * 64])
+@pytest.mark.parametrize("state", ["yanked", "revoked"])
+def test_what_was_taken_back_is_never_forgotten(tmp_path: Path, state: Literal["yanked", "revoked"], wheel: str | None) -> None:
+    memory = SeenLeaves(tmp_path, max_leaves=40, max_bytes=64 * 1024)
+    revoked, good = leaf(7, kinds.Status(URI, state, wheel=wheel)), leaf(8, kinds.Status(f"{URI}.1", "deprecated"))
+    learn(memory, publish(5), revoked, good)
+    for index in range(10, 310):
+        learn(memory, identity(index, f"d{index}.example"))
+    assert memory.about(ORIGIN, {f"protocol/{URI}"}) == [revoked], "its publication may be forgotten, as that of any other"
+    assert memory.about(ORIGIN, {f"protocol/{URI}.1"}) == []
+    learn(memory, leaf(400, kinds.Status(URI, "active", wheel=wheel)))
+    for index in range(410, 510):
+        learn(memory, identity(index, f"d{index}.example"))
+    assert memory.about(ORIGIN, {f"protocol/{URI}"}) == [], "it was given back"
+
+
+def test_revocations_are_bounded_and_the_one_that_is_too_many_is_refused(tmp_path: Path) -> None:
+    memory = SeenLeaves(tmp_path, max_leaves=4, max_taken_back=8)
+    for index in range(8):
+        learn(memory, leaf(10 + index, kinds.Status(f"{URI}.{index}", "revoked")))
+    version = memory.version()
+    with pytest.raises(Refused) as failure:
+        learn(memory, publish(5), leaf(18, kinds.Status(f"{URI}.8", "revoked")))
+    assert failure.value.code == "memory.full" and "treaty trust remove" in failure.value.fix
+    assert memory.version() == version and memory.about(ORIGIN, {f"protocol/{URI}.8", f"protocol/{URI}"}) == []
+    assert all(memory.about(ORIGIN, {f"protocol/{URI}.{index}"}) for index in range(8))
+    assert learn(memory, publish(5)), "all else goes on"
+    assert memory.forget(ORIGIN, f"protocol/{URI}.0") == 1
+    assert learn(memory, leaf(18, kinds.Status(f"{URI}.8", "revoked"))), "there is room for one again"
+
+
+def test_the_topic_of_what_is_kept_and_the_parameters_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treaty_client.registries.memory.MAX_KEPT", 8)
+    memory = SeenLeaves(tmp_path, max_leaves=40)
+    competitor, announced = publish(6, f"{URI}.1"), leaf(3, development_parameters(), OPERATOR)
+    decided = leaf(4, DECISION, OPERATOR)
+    learn(memory, announced, decided, publish(5), competitor, publish(7, f"{URI}.2", "another/topic"))
+    for index in range(10, 110):
+        learn(memory, identity(index, f"d{index}.example"), keep=lambda: {f"protocol/{URI}"})
+    assert memory.about(ORIGIN, {"topic/demo/echo"}) == [decided, publish(5), competitor]
+    assert memory.about(ORIGIN, {"parameters"}) == [announced] and memory.about(ORIGIN, {"topic/another/topic"}) == []
+    for index in range(210, 260):
+        learn(memory, publish(index, f"{URI}.{index}"), keep=lambda: {f"protocol/{URI}"})
+    left = [found.index for found in memory.about(ORIGIN, {"topic/demo/echo"})]
+    assert 4 in left and left[-1] == 259 and len(left) < 50, "the decision stays, however much is published"
+
+
+def test_what_is_used_is_forgotten_later_and_a_use_is_rarely_a_write(tmp_path: Path) -> None:
+    now = 10**18
+    memory = SeenLeaves(tmp_path, max_leaves=40, clock=lambda: now)
+    first, used = identity(3, "first.example"), identity(4, "used.example")
+    subject = {"identity/did:wba:used.example"}
+    learn(memory, used)
+    learn(memory, first)
+    for index in range(10, 30):
+        learn(memory, identity(index, f"d{index}.example"))
+
+    def use() -> None:
+        assert not memory.learn(ORIGIN, [used], subject, check=accept, keep=set)
+
+    version = memory.version()
+    now += 3_599 * 10**9
+    use()
+    assert memory.version() == version
+    now += 2 * 10**9
+    use()
+    assert (renewed := memory.version()) != version
+    use()
+    assert memory.version() == renewed
+    for index in range(30, 50):
+        learn(memory, identity(index, f"d{index}.example"))
+    assert memory.about(ORIGIN, {"identity/did:wba:first.example"}) == []
+    assert memory.about(ORIGIN, subject) == [used], "first was learned later, and not used since"
+
+
 def test_a_reader_does_not_wait_for_a_process_that_writes(tmp_path: Path) -> None:
     memory = SeenLeaves(tmp_path)
     learn(memory, publish(5))
@@ -191,6 +271,7 @@ def test_a_file_of_another_version_is_left_alone(tmp_path: Path) -> None:
 _WRITER = """
 import sys
 from pathlib import Path
+from typing import Literal
 sys.path.insert(0, {tests!r})
 from test_client_memory import SeenLeaves, identity, learn
 memory, first = SeenLeaves(Path({home!r})), int(sys.argv[1])

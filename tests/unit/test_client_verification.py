@@ -31,7 +31,7 @@ TRUSTED = TrustedRegistry(NAME, None)
 
 
 def proven(registry: SimulatedRegistry, policy: Policy = POLICY) -> ProvenProtocol:
-    bundle = read_bundle(registry.bundle(uri_of()), uri_of())
+    bundle = read_bundle(registry.bundle(uri_of()), uri=uri_of())
     return verify_bundle(bundle, ECHO, TRUSTED, policy, now=registry.now)
 
 
@@ -79,7 +79,7 @@ def test_another_protocols_bundle_is_not_this_ones() -> None:
     registry = with_echo()
     registry.publish("2.0")
     with pytest.raises(VerificationFailed) as failure:
-        read_bundle(registry.bundle(uri_of("2.0")), uri_of())
+        read_bundle(registry.bundle(uri_of("2.0")), uri=uri_of())
     assert (failure.value.step, failure.value.code) == (1, "bundle.other")
 
 
@@ -101,7 +101,7 @@ def test_a_registry_that_the_policy_does_not_admit_is_not_asked() -> None:
 
 def test_offline_any_age_will_do() -> None:
     registry = with_echo()
-    bundle = read_bundle(registry.bundle(uri_of()), uri_of())
+    bundle = read_bundle(registry.bundle(uri_of()), uri=uri_of())
     assert verify_bundle(bundle, ECHO, TRUSTED, POLICY, now=None).handler.publisher == ALICE.did
     with pytest.raises(VerificationFailed):
         verify_bundle(bundle, ECHO, TRUSTED, POLICY, now=registry.now + 3601)
@@ -120,7 +120,7 @@ def test_a_document_that_is_no_text_is_refused_though_its_publisher_signed_it(do
     registry.publish("2.0", document=document)
     uri = parse_protocol_uri(uri_of("2.0"))
     with pytest.raises(VerificationFailed) as failure:
-        verify_bundle(read_bundle(registry.bundle(str(uri)), str(uri)), uri, TRUSTED, POLICY, now=registry.now)
+        verify_bundle(read_bundle(registry.bundle(str(uri)), uri=str(uri)), uri, TRUSTED, POLICY, now=registry.now)
     assert (failure.value.step, failure.value.code.split(".")[0]) == (5, "document")
 
 
@@ -314,7 +314,7 @@ def test_a_topic_lists_the_consensus_first_and_nothing_that_was_taken_back() -> 
 
 
 def topic_of(registry: SimulatedRegistry) -> TopicView:
-    bundle = read_bundle(registry.topic_bundle(TOPIC), TOPIC)
+    bundle = read_bundle(registry.topic_bundle(TOPIC), topic=TOPIC)
     return view_topic(bundle, TOPIC, prove(bundle, TRUSTED, POLICY, now=registry.now))
 
 

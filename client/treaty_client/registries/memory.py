@@ -4,13 +4,23 @@ An SQLite database, 0600, of what `verification.completeness` compares later ans
 
     leaves        origin, idx, leaf, proof, place, checkpoint      one row a leaf; `proof`: hashes of 32 bytes, joined
     checkpoints   id, note                                         the signed checkpoints that the proofs lead to
-    subjects      origin, subject, idx, learned                    under which names a leaf is remembered, and its turn
+    subjects      origin, subject, idx, learned                    under which names a leaf is remembered, and when it was used
 
 A statement with a `place` is deleted when a newer one of that place is learned; all others stand for ever. What a registry can
-make an agent remember is bounded: MAX_LEAVES leaves and MAX_BYTES bytes for each origin. Beyond that the subjects which were
-learned first are forgotten, down to three quarters; about them the agent knows as much as at a first contact. Subjects that the
-caller names (those of treaty.lock and of the policy) are not forgotten, so nothing that a registry adds can make an agent forget
-what it runs; of each the first leaf and the newest ones stay, at most MAX_KEPT, which is as many as a bundle holds.
+make an agent remember is bounded for each origin:
+
+- The statuses by which a publisher yanks or revokes are never forgotten, whether or not the agent ever ran what they are about.
+  There may be MAX_TAKEN_BACK of them. An answer with one more is refused (`memory.full`).
+- Of all else there may be MAX_LEAVES leaves and MAX_BYTES bytes. Beyond that the subjects which were used least recently are
+  forgotten, down to three quarters; about them the agent knows as much as at a first contact, but for the statuses above.
+- The parameters, the subjects that the caller names (the protocols and publishers of treaty.lock, the publishers of the policy)
+  and the topics of those protocols are not forgotten. So nothing that a registry adds can make an agent forget what it runs. Of
+  each the first leaf, the newest decision and the newest leaves stay, at most MAX_KEPT, which is as many as a bundle holds.
+
+So what may be forgotten is, of all that is not in the lock: publications, handlers, identities, grants, decisions, and statuses
+that take nothing back. A subject is used when an answer is compared with it. `learned` is Unix nanoseconds, and
+greater than all before; it is renewed when something is written anyway, or is an hour old, so that a warm answer is rarely a
+write.
 
 Safe among threads, and among processes on one machine. One process writes at a time; readers, which have a connection of their
 own, never wait for it. A transaction that learns something is on the disk when `learn` returns; a crash before leaves the
@@ -23,19 +33,27 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from treaty_consensus.errors import Malformed, Unavailable
+from treaty_consensus import statement
+from treaty_consensus.errors import Malformed, Refused, Unavailable
 from treaty_consensus.log.merkle import HASH_SIZE
 
 from .. import durable
-from ..verification.leaves import SeenLeaf, place_of, subjects_of
+from ..verification.leaves import PARAMETERS, SeenLeaf, place_of, subjects_of, takes_back
 
 MAX_LEAVES = 8192
 MAX_BYTES = 16 * 1024 * 1024
 MAX_KEPT = 1024
+MAX_TAKEN_BACK = 16 * 1024
+"""About 20 MB. Honest registries stay below it: one answer of a topic has at most 64 of them."""
+_TAKEN_BACK = "taken-back"
+"""The subject that marks those statuses, beside the one they are compared under. No answer is about it."""
+_RENEWED_AFTER = 3_600_000_000_000
+"""Nanoseconds."""
 _FORMAT = 1
 _PATIENCE = 10.0
 """Seconds to wait for another process that writes; a transaction here takes milliseconds."""
@@ -66,19 +84,43 @@ where s.origin = ? and s.subject in ({})
 """
 _AMONG = "select idx from leaves where origin = ? and idx in ({})"
 _NEWER = "select 1 from leaves where origin = ? and place = ? and idx > ?"
-_TURN = "select coalesce(max(learned), 0) + 1 from subjects where origin = ?"
+_TURN = "select max(coalesce(max(learned), 0) + 1, ?) from subjects where origin = ?"
+_STALE = "select subject from subjects where origin = ? and subject in ({}) group by subject having max(learned) < ?"
+_RENEW = """
+update subjects set learned = ? where origin = ? and subject = ?
+and idx = (select min(idx) from subjects s where s.origin = subjects.origin and s.subject = subjects.subject)
+"""
+_MARKED = "select count(*) from subjects where origin = ? and subject = 'taken-back'"
+_UNNAMED = """
+delete from subjects where origin = ? and subject = 'taken-back'
+and not exists (select 1 from subjects s where s.origin = subjects.origin and s.idx = subjects.idx
+                and s.subject <> subjects.subject)
+"""
+_FIRST = """
+select l.leaf from subjects s join leaves l using (origin, idx) where s.origin = ? and s.subject = ? order by s.idx limit 1
+"""
 _FORGOTTEN = """
 delete from leaves where origin = ?
 and not exists (select 1 from subjects where subjects.origin = leaves.origin and subjects.idx = leaves.idx)
 """
-_SIZES = "select count(*), coalesce(sum(length(leaf) + length(proof)), 0) from leaves where origin = ?"
+_SIZES = """
+select count(*), coalesce(sum(length(leaf) + length(proof)), 0) from leaves
+where origin = ? and idx not in (select idx from subjects where origin = ? and subject = 'taken-back')
+"""
 _NEWEST_FIRST = """
 select s.subject, count(*), sum(length(l.leaf) + length(l.proof)) from subjects s join leaves l using (origin, idx)
-where s.origin = ? group by s.subject order by max(s.learned) desc
+where s.origin = ? and s.idx not in (select idx from subjects where origin = ? and subject = 'taken-back')
+group by s.subject order by max(s.learned) desc
 """
 
+_FORGET = """
+delete from subjects where origin = ? and subject = ?
+and idx not in (select idx from subjects where origin = ? and subject = 'taken-back')
+"""
 _OLD = """
-delete from subjects where origin = ? and subject = ? and idx in (
+delete from subjects where origin = ? and subject = ?
+and idx not in (select idx from subjects where origin = ? and subject = 'taken-back')
+and idx not in (select idx from leaves where origin = ? and place like 'decision/%') and idx in (
   select idx from subjects where origin = ? and subject = ? order by idx desc limit -1 offset ?
 ) and idx > (select min(idx) from subjects s where s.origin = subjects.origin and s.subject = subjects.subject)
 """
@@ -87,9 +129,19 @@ delete from subjects where origin = ? and subject = ? and idx in (
 class SeenLeaves:
     """The database of one home. It is opened when it is first needed, and made when something is first learned."""
 
-    def __init__(self, home: Path, *, max_leaves: int = MAX_LEAVES, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        max_leaves: int = MAX_LEAVES,
+        max_bytes: int = MAX_BYTES,
+        max_taken_back: int = MAX_TAKEN_BACK,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """`clock`: Unix nanoseconds. Where it goes back, only the order of use counts."""
         self._path = home / "seen.db"
-        self._max_leaves, self._max_bytes = max_leaves, max_bytes
+        self._max_leaves, self._max_bytes, self._max_taken_back = max_leaves, max_bytes, max_taken_back
+        self._clock = clock
         self._reader, self._writer = _Connection(self._path), _Connection(self._path)
         self._closed = 0
 
@@ -113,22 +165,26 @@ class SeenLeaves:
         `check` is told what was seen and raises what it refuses; then nothing is remembered. Where something is new it is called
         again while no other process can write, for one may have learned meanwhile what contradicts the answer. `keep`: says which
         subjects are never forgotten; it is called where there is too much. Without it nothing is forgotten until a caller gives
-        one. Raises as `about`.
+        one. Raises as `about`, and `Refused` (`memory.full`), which changes nothing.
         """
         with self._writer.using(create=True) as database:
             assert database is not None
             check(_about(database, origin, subjects))
-            if not _new(database, origin, leaves):
+            is_new = bool(_new(database, origin, leaves))
+            if not is_new and not _stale(database, origin, subjects, self._clock() - _RENEWED_AFTER):
                 return False
             with _transaction(database):
                 check(_about(database, origin, subjects))
-                (turn,) = database.execute(_TURN, (origin,)).fetchone()
+                (turn,) = database.execute(_TURN, (self._clock(), origin)).fetchone()
                 for leaf in _new(database, origin, leaves):
                     _insert(database, origin, leaf, turn)
+                for subject in subjects:
+                    database.execute(_RENEW, (turn, origin, subject))
+                self._check_taken_back(database, origin)
                 if keep is not None:
                     self._make_room(database, origin, keep)
                 _sweep(database, origin)
-            return True
+            return is_new
 
     def forget(self, origin: str, subject: str | None = None) -> int:
         """Forget what was seen of a log, or only under one name; how many leaves."""
@@ -148,18 +204,29 @@ class SeenLeaves:
         self._writer.close()
         self._closed += 1
 
+    def _check_taken_back(self, database: sqlite3.Connection, origin: str) -> None:
+        (number,) = database.execute(_MARKED, (origin,)).fetchone()
+        if number > self._max_taken_back:
+            raise Refused(
+                "memory.full",
+                f"{origin} has proved more than {self._max_taken_back} revocations to this agent, which forgets none of them.",
+                fix=f"Ask its operator. To start anew, as at a first contact: treaty trust remove {origin}",
+            )
+
     def _make_room(self, database: sqlite3.Connection, origin: str, keep: Callable[[], Collection[str]]) -> None:
-        number, size = database.execute(_SIZES, (origin,)).fetchone()
+        number, size = database.execute(_SIZES, (origin, origin)).fetchone()
         if number <= self._max_leaves and size <= self._max_bytes:
             return
         number = size = 0
-        kept = frozenset(keep())
-        for subject, members, length in database.execute(_NEWEST_FIRST, (origin,)).fetchall():
+        kept = {PARAMETERS, *keep()}
+        for subject in [*kept]:
+            kept |= _topic_of(database, origin, subject)
+        for subject, members, length in database.execute(_NEWEST_FIRST, (origin, origin)).fetchall():
             number, size = number + members, size + length
             if subject in kept:
-                database.execute(_OLD, (origin, subject, origin, subject, MAX_KEPT - 1))
+                database.execute(_OLD, (origin, subject, origin, origin, origin, subject, MAX_KEPT - 1))
             elif 4 * number > 3 * self._max_leaves or 4 * size > 3 * self._max_bytes:  # three quarters: it is done seldom
-                database.execute("delete from subjects where origin = ? and subject = ?", (origin, subject))
+                database.execute(_FORGET, (origin, subject, origin))
 
 
 class _Connection:
@@ -255,6 +322,23 @@ def _counts(database: sqlite3.Connection, origin: str, leaf: SeenLeaf) -> bool:
     return bool(subjects_of(leaf.statement)) and not is_old
 
 
+def _topic_of(database: sqlite3.Connection, origin: str, subject: str) -> set[str]:
+    """The topic of a protocol, as a subject. The first leaf under a protocol's name is its publication, and always stays."""
+    row = database.execute(_FIRST, (origin, subject)).fetchone()
+    names = subjects_of(statement.parse(row[0])) if row is not None else ()
+    return {name for name in names if name.startswith("topic/")}
+
+
+def _stale(database: sqlite3.Connection, origin: str, subjects: Collection[str], before: int) -> bool:
+    """Whether one of the subjects was not used since that time."""
+    names = sorted(subjects)
+    for start in range(0, len(names), _BATCH):
+        batch = names[start : start + _BATCH]
+        if database.execute(_STALE.format(_marks(batch)), (origin, *batch, before)).fetchone() is not None:
+            return True
+    return False
+
+
 def _insert(database: sqlite3.Connection, origin: str, leaf: SeenLeaf, turn: int) -> None:
     place = place_of(leaf.statement)
     if place is not None:
@@ -263,12 +347,14 @@ def _insert(database: sqlite3.Connection, origin: str, leaf: SeenLeaf, turn: int
     (checkpoint,) = database.execute("select id from checkpoints where note = ?", (leaf.checkpoint,)).fetchone()
     row = (origin, leaf.index, leaf.leaf, b"".join(leaf.proof), place, checkpoint)
     database.execute("insert into leaves (origin, idx, leaf, proof, place, checkpoint) values (?, ?, ?, ?, ?, ?)", row)
-    rows = [(origin, subject, leaf.index, turn) for subject in subjects_of(leaf.statement)]
+    names = (*subjects_of(leaf.statement), *([_TAKEN_BACK] if takes_back(leaf.statement) else ()))
+    rows = [(origin, subject, leaf.index, turn) for subject in names]
     database.executemany("insert into subjects (origin, subject, idx, learned) values (?, ?, ?, ?)", rows)
 
 
 def _sweep(database: sqlite3.Connection, origin: str) -> int:
     """Delete the leaves that are remembered under no name, and the checkpoints of none."""
+    database.execute(_UNNAMED, (origin,))
     number = database.execute(_FORGOTTEN, (origin,)).rowcount
     database.execute("delete from checkpoints where not exists (select 1 from leaves where checkpoint = id)")
     return number

@@ -113,14 +113,15 @@ class TrustedRegistries:
         self._lock = home / "registries.lock"
         self.evidence = home / "evidence"
         """Where proofs against them go (`forks`)."""
-        self._home = home
+        self.home = home
+        """The folder of registries.json, and of treaty.lock."""
 
     @cached_property
     def memory(self) -> SeenLeaves:
         """What they have proved."""
         from .memory import SeenLeaves  # with SQLite, whose import takes milliseconds that most commands need not spend
 
-        return SeenLeaves(self._home)
+        return SeenLeaves(self.home)
 
     def all(self) -> Mapping[str, TrustedRegistry]:
         """By origin. Raises `Malformed` when the file is not what it should be."""

@@ -38,7 +38,7 @@ _B = TypeVar("_B", bound=Body)
 
 @dataclass(frozen=True)
 class Answer:
-    """What a registry proved about `uri` or `topic`, of which the other is "", by steps 1 to 4."""
+    """What a registry proved about `uri` or `topic`, of which the other is "", by steps 1 to 4. They are what was asked for."""
 
     evidence: Evidence
     uri: str = ""
@@ -82,13 +82,25 @@ class Answer:
 
     @cached_property
     def listed(self) -> dict[str, tuple[int, Publish]]:
-        """The protocols of the topic that it lists, by URI. A full list may come with protocols of the topic that others are
-        based on; those are not of the list."""
-        of_topic = {body.uri: (logged.index, body) for logged, body in self._of(Publish) if body.topic == self.topic}
-        if len(of_topic) <= MAX_TOPIC_PROTOCOLS:
-            return of_topic
-        bases = {body.base.uri for _, body in self._of(Publish) if body.base is not None}
-        return {uri: found for uri, found in of_topic.items() if uri not in bases}
+        """The protocols of the topic that it lists, by URI, in the order of the list.
+
+        A full list may come with protocols of the topic that others are based on. They come after all of the list in its order:
+        otherwise they would be in it.
+        """
+        of_topic = [(logged.index, body) for logged, body in self._of(Publish) if body.topic == self.topic]
+        of_topic.sort(key=lambda found: self.rank(*found))
+        return {body.uri: (index, body) for index, body in of_topic[:MAX_TOPIC_PROTOCOLS]}
+
+    @cached_property
+    def named(self) -> frozenset[str]:
+        """The documents that the topic's newest decision names with another state than `published`."""
+        _, decision = self.decisions.get(self.topic, (-1, None))
+        states = decision.states if decision is not None else ()
+        return frozenset(document for document, state in states if state != "published")
+
+    def rank(self, index: int, body: Publish) -> tuple[int, int]:
+        """The place of a protocol in the order of the topic's list, to compare with others of the same answer."""
+        return (0, index) if body.document.sha256 in self.named else (1, -index)
 
     @cached_property
     def subjects(self) -> frozenset[str]:
@@ -172,13 +184,9 @@ def _is_decided(answer: Answer, index: int, seen: Decision) -> bool:
 
 
 def _is_topic_full(answer: Answer, index: int, seen: Publish) -> bool:
-    if len(answer.listed) < MAX_TOPIC_PROTOCOLS:
-        return False
-    _, decision = answer.decisions.get(answer.topic, (-1, None))
-    named = {document for document, state in decision.states if state != "published"} if decision is not None else set()
-    if seen.document.sha256 in named:
-        return all(at < index and publish.document.sha256 in named for at, publish in answer.listed.values())
-    return all(at > index for at, publish in answer.listed.values() if publish.document.sha256 not in named)
+    """Whether the list of the answer is full with protocols that come before the one that was seen."""
+    before = [found for found in answer.listed.values() if answer.rank(*found) < answer.rank(index, seen)]
+    return len(before) >= MAX_TOPIC_PROTOCOLS
 
 
 def _are_handlers_full(answer: Answer, index: int, seen: Statement) -> bool:

@@ -53,6 +53,11 @@ def subjects_of(made: Statement) -> tuple[str, ...]:
     return ()
 
 
+def takes_back(made: Statement) -> bool:
+    """Whether a publisher yanks or revokes with it."""
+    return isinstance(made.body, Status) and made.body.state in ("yanked", "revoked")
+
+
 def place_of(made: Statement) -> str | None:
     """The place in which a newer statement replaces an older one; None for a statement that stands for ever."""
     body = made.body

@@ -105,13 +105,21 @@ class VerifiedProtocol:
         return now - self.checkpoint.time
 
 
-def read_bundle(data: bytes, name: str) -> Bundle:
-    """Step 1: the bundle of the protocol URI or topic `name`. Raises `VerificationFailed`."""
+def read_bundle(data: bytes, *, uri: str = "", topic: str = "") -> Bundle:
+    """Step 1: the bundle of the protocol `uri`, or of `topic`; the other argument is "". Raises `VerificationFailed`.
+
+    The bundle has to say which of the two it is of. What it has to hold depends on that.
+    """
     with taking(Step.RESOLVE):
         bundle = parse_bundle(data)
-        if name not in (bundle.uri, bundle.topic):
-            raise Untrusted("bundle.other", f"The registry answered with {bundle.uri or bundle.topic!r}, not with {name}.")
+        if (bundle.uri, bundle.topic) != (uri, topic):
+            shown, asked = _subject_name(bundle.uri, bundle.topic), _subject_name(uri, topic)
+            raise Untrusted("bundle.other", f"The registry answered with {shown}, not with {asked}.")
         return bundle
+
+
+def _subject_name(uri: str, topic: str) -> str:
+    return f"the protocol {uri!r}" if uri else f"the topic {topic!r}"
 
 
 def check_registry(registry: TrustedRegistry, policy: Policy) -> None:

@@ -9,6 +9,7 @@ from treaty_consensus.errors import Untrusted
 from treaty_consensus.kinds import Decision, Publish, Status
 
 from .bundle import Bundle
+from .completeness import Answer
 from .evidence import Evidence
 
 _ORDER = ("consensus", "provisional", "candidate", "published", "dormant", "superseded")
@@ -40,15 +41,16 @@ class TopicView:
 def view_topic(bundle: Bundle, topic: str, evidence: Evidence) -> TopicView:
     """What a topic's bundle says, after `protocol.prove`. Raises `Untrusted` (`decision.transcript`).
 
-    Left out are repealed documents, and protocols that their publishers took back.
+    Left out are repealed documents, protocols that their publishers took back, and those that the bundle holds only because
+    others are based on them: their statuses are not in it.
     """
     decision = evidence.decision(topic)
     states = dict(decision.states) if decision else {}
-    negative = _taken_back(evidence)
+    negative, listed = _taken_back(evidence), Answer(evidence, topic=topic).listed
     found = []
     for logged in evidence.statements:
         body = logged.statement.body
-        if isinstance(body, Publish) and body.topic == topic and body.uri not in negative:
+        if isinstance(body, Publish) and body.uri in listed and body.uri not in negative:
             state = states.get(body.document.sha256, "published")
             found.append(TopicProtocol(body.uri, body.document.sha256, logged.statement.author.text, state))
     found.reverse()
