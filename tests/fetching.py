@@ -39,7 +39,16 @@ def kept_in(home: Path) -> dict[str, bytes]:
         trusted = json.loads(kept["registries.json"])["registries"]
         names = {origin: {**entry, "checkpoint": None} for origin, entry in trusted.items()}
         kept["registries.json"] = json.dumps(names, sort_keys=True).encode()
+    if "treaty.lock" in kept:
+        kept["treaty.lock"] = json.dumps(_without_statuses(json.loads(kept["treaty.lock"])), sort_keys=True).encode()
     return kept
+
+
+def _without_statuses(value: Any) -> Any:
+    """A lock without what it notes of a refusal: that a version or its handler was taken back."""
+    if isinstance(value, dict):
+        return {name: _without_statuses(inner) for name, inner in value.items() if name not in ("status", "handler_status")}
+    return value
 
 
 def known_in(home: Path) -> tuple[dict[str, str], list[tuple[str, int, bytes]]]:

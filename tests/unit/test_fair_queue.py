@@ -227,3 +227,17 @@ async def test_a_slow_machine_takes_less_into_work() -> None:
     tasks = [asyncio.create_task(work.submit(f"192.0.{number}.1", 16)) for number in range(20)]
     await work.finish_all(tasks, rate=8)
     assert 10 <= work.queue.capacity < 20
+
+
+async def test_work_that_hangs_makes_those_behind_it_wait_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fair_queue, "PATIENCE", 0.05)
+    work = Work()
+    work.queue = FairQueue(lambda: work.now, width=1, code="registry.busy")
+    hangs = asyncio.create_task(work.submit(FLOOD, 1))
+    await settle()
+    with pytest.raises(Unavailable) as error:
+        await work.submit(HONEST, 1)
+    assert error.value.code == "registry.busy"
+    await work.finish_all([hangs])
+    await work.finish_all([asyncio.create_task(work.submit(HONEST, 1))])
+    assert work.order == [(FLOOD, 1), (HONEST, 1)]

@@ -115,7 +115,12 @@ class FairQueue:
         self._waiting += wanted
         self._serve()
         try:
-            return await turn.granted
+            # By the wall clock too: work that hangs must not make those behind it hang as well. What has begun is not broken off.
+            async with asyncio.timeout(None if begun else PATIENCE):
+                return await turn.granted
+        except TimeoutError as error:
+            self._forget(network, turn)
+            raise self._busy() from error
         except asyncio.CancelledError:
             self._forget(network, turn)
             raise
@@ -128,11 +133,14 @@ class FairQueue:
         own, everybody = sum(turn.wanted for turn in line) + wanted, self._waiting + wanted
         seconds = min(everybody, own * sharing) / self.capacity
         if everybody > self._most or own > self._most // 2 or (self._is_known and seconds > PATIENCE):
-            raise Unavailable(
-                self._code,
-                f"More waits here than this registry takes in {PATIENCE:.0f} seconds.",
-                fix="Send again in a while, or send fewer at a time.",
-            )
+            raise self._busy()
+
+    def _busy(self) -> Unavailable:
+        return Unavailable(
+            self._code,
+            f"More waits here than this registry takes in {PATIENCE:.0f} seconds.",
+            fix="Send again in a while, or send fewer at a time.",
+        )
 
     def _serve(self) -> None:
         """Grant turns while there is room for more work."""
