@@ -54,8 +54,8 @@ async def check(
 
 
 def children() -> set[int]:
-    """The processes that this one started and that are not gone yet, but for Python's own tracker of resources, which another test
-    may have started."""
+    """The processes that this one started and that are not gone yet. Python's tracker of resources, which another test may have
+    started, is left out."""
     tasks = Path("/proc/self/task").glob("*/children")
     found = {int(pid) for task in tasks for pid in task.read_text().split()}
     return {pid for pid in found if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()}
