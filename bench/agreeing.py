@@ -31,18 +31,18 @@ from rich.table import Table
 
 from treaty_client.agent import Agent
 from treaty_client.identity import Identity
-from treaty_client.model.openai import OpenAIModel
-from treaty_client.negotiation.model_negotiator import ModelNegotiators
-from treaty_client.negotiation.negotiator import Requirement
+from treaty_client.negotiators.model_negotiator import ModelNegotiators
+from treaty_client.negotiators.negotiator import Requirement
+from treaty_client.negotiators.openai import OpenAIModel
+from treaty_client.network.transport.connection import Connection
 from treaty_client.policy import Policy
-from treaty_client.transport.connection import Connection
 
 from . import report
 from .counterpart import PRODUCT
 from .publishing import author
 from .servers import Registry, SceneFailed, registry, workspace
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the scripted model is the tests' own
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))  # the scripted model is the tests' own
 from scripted_model import KEY, ScriptedModel, scripted_model
 
 REST = 0.4

@@ -12,10 +12,7 @@ from typing import Any
 
 from websockets.asyncio.server import ServerConnection, serve
 
-from treaty_client.agent import Agent
-from treaty_client.identity import Identity
-from treaty_client.policy import Policy
-from treaty_client.session.timing import SessionTimeouts
+from treaty_client import Agent, AgentConfig, Identity, Policy, SessionTimeouts
 
 PRODUCT: dict[str, Any] = {
     "productId": "P12345",
@@ -28,9 +25,9 @@ PRODUCT: dict[str, Any] = {
 
 async def keep_shop(arguments: argparse.Namespace) -> None:
     """Serve both until terminated; the echo's port opens last."""
-    policy = Policy(publishers=[arguments.publisher])
     timeouts = SessionTimeouts(idle=arguments.idle)
-    async with Agent(Identity.create(), arguments.registry, policy, home=arguments.home, timeouts=timeouts) as shop:
+    config = AgentConfig(Policy(publishers=[arguments.publisher]), timeouts, home=arguments.home)
+    async with Agent(Identity.create(), arguments.registry, config) as shop:
         for uri in arguments.protocol:
 
             @shop.provides(uri)

@@ -35,7 +35,7 @@ from rich.table import Table
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.election.ballot import Ballots, votes
 from treaty_consensus.election.ballot import count as count_votes
-from treaty_consensus.election.principals import SuffixList, Voices
+from treaty_consensus.election.principals import PrincipalDirectory, SuffixList
 from treaty_consensus.election.schulze import margins, path_strengths, undefeated
 from treaty_consensus.election.trust import Graph, seed, trust
 
@@ -146,15 +146,15 @@ def time_schulze(number: int) -> float:
     """Ours, from the columns that ballots are taken into one by one; ten are by DIDs of one principal."""
     names = [f"{candidate:064x}" for candidate in range(CANDIDATES)]
     principals = [f"agent-{place:06}.example" for place in range(number // large_epoch.DIDS)]
-    voices = Voices()
-    ballots = Ballots(voices)
-    voices.read_domains_by("0" * 64, SuffixList(large_epoch.SUFFIXES))
+    directory = PrincipalDirectory()
+    ballots = Ballots(directory)
+    directory.read_domains_by("0" * 64, SuffixList(large_epoch.SUFFIXES))
     ranked = iter(lists(number))
     for principal in principals:
         for voter in large_epoch.speakers(principal):
-            voices.grant(principal, voter)
+            directory.grant(principal, voter)
             ballots.cast(voter, tuple((names[candidate],) for candidate in next(ranked)), 0)
-            voices.principal_of(voter)
+            directory.principal_of(voter)
     weights = dict.fromkeys(principals, ONE)
     clusters = {principal: principals[place % 64] for place, principal in enumerate(principals)}
     found: list[tuple[int, ...]] = []

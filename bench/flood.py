@@ -1,8 +1,8 @@
 """A stranger's flood, as a process of its own: `python flood.py PORT KIND COUNT SECONDS [ADDRESS [FILE]]`.
 
-It opens COUNT connections from ADDRESS to the loopback port, does on each what its KIND says, opens each again that is closed (at
-most twice as many as COUNT in all), and ends after SECONDS. When all are open it prints a line. The kind `post` sends the lines
-of FILE as statements, 64 a request, each request once.
+It opens COUNT connections from ADDRESS (or several, with commas between, in turn) to the loopback port, does on each what its
+KIND says, opens each again that is closed (at most twice as many as COUNT in all), and ends after SECONDS. When all are open it
+prints a line. The kind `post` sends the lines of FILE as statements, 64 a request, each request once.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 _GET = b"GET %b HTTP/1.1\r\nHost: registry.example\r\n\r\n"
+_HEAD = b"HEAD %b HTTP/1.1\r\nHost: registry.example\r\n\r\n"
 _POST = b"POST /statements HTTP/1.1\r\nHost: registry.example\r\nContent-Type: application/%b\r\nContent-Length: %d\r\n\r\n"
 
 Kind = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -35,12 +36,32 @@ def _drip(data: bytes) -> Kind:
     return kind
 
 
-def _unread(*paths: bytes) -> Kind:
-    async def kind(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+def _unread(*requests: bytes) -> Kind:
+    async def kind(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.pause_reading()  # type: ignore[attr-defined]
-        writer.write(b"".join(_GET % path for path in paths))
+        writer.write(b"".join(requests))
         await writer.drain()
         await asyncio.sleep(3_600)  # a socket that is not read does not say either that it was closed
+
+    return kind
+
+
+def _sipped(*requests: bytes) -> Kind:
+    async def kind(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"".join(requests))
+        while True:
+            if not await reader.read(16):
+                return
+            await asyncio.sleep(1)
+
+    return kind
+
+
+def _read(*requests: bytes) -> Kind:
+    async def kind(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"".join(requests))
+        while await reader.read(1 << 18):
+            pass
 
     return kind
 
@@ -56,8 +77,14 @@ KINDS: dict[str, Kind] = {
     "head": _drip(b"GET /checkpoint HTTP/1.1\r\nHost: registry.example\r\nX-Long: " + b"a" * 1_000),
     "preface": _drip(b"PRI * HTTP/2.0\r\n\r\nSM\r\n"),
     "body": _drip(_POST % (b"json", 9_000) + b"{" * 9_000),
-    "unread": _unread(*[b"/schema"] * 200),
-    "various": _unread(*[b"/log", b"/topics", b"/protocols?q=a", b"/schema", b"/nothing"] * 40),
+    "unread": _unread(*[_GET % b"/schema"] * 200),
+    "various": _unread(*[_GET % path for path in (b"/log", b"/topics", b"/protocols?q=a", b"/schema", b"/nothing")] * 40),
+    "small": _unread(*[_GET % b"/checkpoint"] * 200),
+    "missing": _unread(*[_GET % b"/nothing"] * 200),
+    "heads": _unread(*[_HEAD % b"/schema"] * 200),
+    "posts": _unread(*[_POST % (b"json", 2) + b"{}"] * 200),
+    "sipped": _sipped(*[_GET % b"/schema"] * 200),
+    "read": _read(*[_GET % b"/schema"] * 200),
     "idle": idle,
 }
 
@@ -95,10 +122,10 @@ async def _hold(kind: Kind, port: int, address: str, opened: list[int], most: in
 async def main(port: int, kind: str, count: int, seconds: float, address: str = "127.0.0.1", file: str = "") -> None:
     """Flood, then end."""
     does = post(file) if file else KINDS[kind]
-    opened = [0]
+    opened, addresses = [0], address.split(",")
     tasks = []
     for number in range(count):
-        tasks.append(asyncio.create_task(_hold(does, port, address, opened, 2 * count)))
+        tasks.append(asyncio.create_task(_hold(does, port, addresses[number % len(addresses)], opened, 2 * count)))
         if number % 200 == 199:
             await asyncio.sleep(0.01)
     print("open", flush=True)

@@ -1,4 +1,4 @@
-"""`python -m bench floods`: what ten thousand connections of one address do to an honest reader and writer.
+"""`python -m bench floods`: what ten thousand connections of one network do to an honest reader and writer.
 
 A registry, a process that floods it, and an oracle in this one, all on the same processors. For each kind of connection the
 oracle's 99th percentiles before and during the flood are compared: `during / before`. The bar is 3.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -24,34 +24,36 @@ from .servers import registry, workspace
 
 BAR = 3
 _DRIPPING = ("silent", "head", "preface", "body", "idle")
-_UNREAD = ("unread", "various")
-_WRITES = 8_000
+_PIPELINED = ("unread", "various", "small", "missing", "heads", "posts", "sipped", "read")
+_KINDS = (*_DRIPPING, *_PIPELINED)
+_WRITES = 16_000
 
 
 def main(arguments: list[str]) -> int:
     """Measure and print; the exit status is 0."""
     parser = argparse.ArgumentParser(prog="python -m bench floods", description=__doc__)
     parser.add_argument("--connections", type=int, default=10_000, help="of each kind (default: 10000)")
+    parser.add_argument("--addresses", type=int, default=1, help="of the network that they come from (default: 1, at most 254)")
+    parser.add_argument("--only", action="append", choices=_KINDS, help="this kind; may be repeated")
     parser.add_argument("--seconds", type=float, default=10, help="how long a flood lasts (default: 10)")
     chosen = parser.parse_args(arguments)
-    asyncio.run(_measure(chosen.connections, chosen.seconds, Console(highlight=False)))
+    addresses = ",".join(f"127.0.0.{number}" for number in range(1, chosen.addresses + 1))
+    asyncio.run(_measure(chosen.only or _KINDS, chosen.connections, addresses, chosen.seconds, Console(highlight=False)))
     return 0
 
 
-async def _measure(connections: int, seconds: float, console: Console) -> None:
+async def _measure(kinds: Sequence[str], connections: int, addresses: str, seconds: float, console: Console) -> None:
     async with workspace_registry() as (base_url, port, write):
         table = Table("flood", "connections", "asked for", "before, p99 ms", "during, p99 ms", "during / before", box=None)
-        for kind in (*_DRIPPING, *_UNREAD):
+        for kind in kinds:
             oracle = Oracle(base_url, write, address="127.0.1.1")
             async with oracle.watching():
                 await oracle.phase("before", seconds)
+                await oracle.phase("during", 0)  # its beginning is the worst of a flood
                 process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, flood.__file__, str(port), kind, str(connections), str(seconds)),
-                    stdout=asyncio.subprocess.PIPE,
+                    *(sys.executable, flood.__file__, str(port), kind, str(connections), str(seconds), addresses),
+                    stdout=asyncio.subprocess.DEVNULL,
                 )
-                assert process.stdout is not None
-                await process.stdout.readline()
-                await oracle.phase("during", seconds)
                 await process.wait()
             for asked in ("read", "read, new", "write"):
                 before, during = oracle.p99("before", asked), oracle.p99("during", asked)

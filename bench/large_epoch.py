@@ -19,7 +19,7 @@ from itertools import count, islice
 from treaty_consensus import kinds
 from treaty_consensus.election.ballot import approvals, implied_ballots, votes
 from treaty_consensus.election.ballot import count as count_votes
-from treaty_consensus.election.decision import Carried, Question, decide
+from treaty_consensus.election.decision import Question, TopicState, decide
 from treaty_consensus.election.defaults import open_parameters
 from treaty_consensus.election.electorate import Electorate, electorate_of
 from treaty_consensus.election.evidence import Evidence
@@ -117,18 +117,18 @@ class Scene:
     def close(self) -> None:
         """Close the epoch: all that a decision takes, and once more the parts of it one by one."""
         epoch, parameters, evidence = REPORTED - 1, self.parameters, self.evidence
-        evidence.voices.read_domains_by("0" * 64, SuffixList(SUFFIXES))
+        evidence.directory.read_domains_by("0" * 64, SuffixList(SUFFIXES))
         with self.timed("principals of all DIDs, once"):
             for domain in self.domains:
                 for did in speakers(domain):
-                    assert evidence.voices.principal_of(did) == domain
+                    assert evidence.directory.principal_of(did) == domain
         with self.timed("electorate: vouches, trust, weights, clusters"):
             electorate = electorate_of(evidence, epoch, parameters)
         assert len(electorate.weights) > PRINCIPALS / 2
         with self.timed("reports that count"):
-            tally = evidence.reports.count(epoch, parameters.horizon_epochs, evidence.voices, electorate.weights).tally(TOPIC)
+            tally = evidence.reports.count(epoch, parameters.horizon_epochs, evidence.directory, electorate.weights).tally(TOPIC)
         self._parts(electorate, tally)
-        asked = Question(TOPIC, epoch, "0" * 64, parameters, kinds.Input(next(self._leaves), "0" * 64), None, Carried())
+        asked = Question(TOPIC, epoch, "0" * 64, parameters, kinds.Input(next(self._leaves), "0" * 64), None, TopicState())
         with self.timed("decision in the topic, and its transcript"):
             outcome = decide(asked, evidence, tally, electorate)
         assert dict(outcome.states)

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from treaty_client.registries.scratch import Scratch
+from treaty_client.audit.replay_store import ReplayStore
 from treaty_consensus import canonical, did, kinds, statement
 from treaty_consensus.audit import Replay
 from treaty_consensus.election.defaults import WEEK, open_parameters
@@ -216,7 +216,7 @@ class _Life:
 def build(folder: Path, size: int, tell: Callable[[int], None]) -> None:
     """Build a log of about `size` leaves in `folder`; `tell` gets how many there are."""
     life = _Life(max(ANCHORS, size // LEAVES_EACH))
-    with Scratch(folder) as scratch, ProcessPoolExecutor(_SIGNERS) as pool:
+    with ReplayStore(folder) as scratch, ProcessPoolExecutor(_SIGNERS) as pool:
         writer = _Writer(folder, Replay(lambda _: SUFFIXES, facts=scratch.facts, digests=scratch.digests), tell)
         keys = str(LOG_KEY.verifier), str(CLOCK_KEY.verifier)
         genesis = kinds.Genesis(ORIGIN, *keys, operator_id().partition("#")[0], "0" * 64)

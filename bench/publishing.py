@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from treaty_client.identity import Identity
+from treaty_client.network.did_documents import DidDocument, read_did_document
 from treaty_client.network.hosts import Network
-from treaty_client.network.resolver import DidDocument, read_did_document
-from treaty_client.project import load_project
-from treaty_client.publish import Publisher
+from treaty_client.protocols.project import load_project
 from treaty_client.registries.api import MAX_BATCH, RegistryClient
 from treaty_client.registries.trust import TrustedRegistries, parse_registry_name
+from treaty_client.statements.publish import Publisher
 from treaty_consensus.canonical import dumps, hex_digest
 from treaty_consensus.did import Did
 from treaty_consensus.kinds import NONE, Ballot, Blob, Grant, Publish

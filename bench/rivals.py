@@ -16,7 +16,7 @@ from pathlib import Path
 
 import httpx
 
-from treaty_client.project import load_project
+from treaty_client.protocols.project import load_project
 
 from .contest import Group, Meter, Row
 from .http_load import load_generator

@@ -10,8 +10,8 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from treaty_client.handlers import Isolation, SandboxPool, Session
-from treaty_client.project import load_project
+from treaty_client.protocols.project import load_project
+from treaty_client.sandbox import HandlerSession, Isolation, SandboxPool
 from treaty_consensus.handler import read_wheel
 from treaty_handler import Invoke, Opened, Received, Result, Send, encode_json
 
@@ -43,7 +43,7 @@ async def scene() -> AsyncIterator[Mapping[str, Meter]]:
         yield meters
 
 
-def _rate(session: Session) -> Meter:
+def _rate(session: HandlerSession) -> Meter:
     request = {"messageId": "m1", "type": "REQUEST", "action": "getProductInfo", "productId": PRODUCT["productId"]}
     received = Received(peer=PEER, data=encode_json(request))
 

@@ -26,8 +26,9 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from treaty_client.meta import frame, hello, messages
-from treaty_client.meta.frame import ProtocolType
+from treaty_client.anp import frame
+from treaty_client.anp.frame import ProtocolType
+from treaty_client.anp.hello_profile import hello, messages
 from treaty_handler import decode_json, encode_json
 
 from . import report

@@ -5,9 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from treaty_client.agent import Agent
-from treaty_client.identity import Identity
-from treaty_client.policy import Policy
+from treaty_client import Agent, Identity, Policy
 
 
 async def main(registry: str, protocol: str) -> None:

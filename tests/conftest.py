@@ -3,55 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import structlog
 from depth import examples
 from hypothesis import settings
+from postgres_server import Postgres
 from registries import Web, open_registry
 
 from treaty_registry.registry import Registry
 from treaty_registry.storage.embedded import embedded_postgres
-from treaty_registry.storage.postgres import connect, migrate
 
 settings.register_profile("treaty", deadline=None, max_examples=examples(100))  # a busy machine is no failure
 settings.load_profile("treaty")
 structlog.configure(processors=[structlog.processors.KeyValueRenderer()])  # the default draws tracebacks, which takes a second
-
-
-@dataclass
-class Postgres:
-    """A running server. `url`: its maintenance database; databases are made from a migrated template."""
-
-    url: str
-    _numbers: Iterator[int] = field(default_factory=itertools.count)
-
-    def database(self, name: str) -> str:
-        """The URL of a database of this server."""
-        return self.url.replace("/postgres?", f"/{name}?")
-
-    async def prepare(self) -> None:
-        """Make the template."""
-        async with connect(self.url) as connection:
-            await connection.execute("create database template_registry")
-        async with connect(self.database("template_registry")) as connection:
-            await migrate(connection)
-
-    @asynccontextmanager
-    async def fresh(self) -> AsyncIterator[str]:
-        """The URL of a new, migrated, empty database, which is dropped at the end."""
-        name = f"test_{next(self._numbers)}"
-        async with connect(self.url) as connection:
-            await connection.execute(f"create database {name} template template_registry")
-        yield self.database(name)
-        async with connect(self.url) as connection:
-            await connection.execute(f"drop database {name} with (force)")
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.election.ballot import Votes, approvals, count
-from treaty_consensus.election.rule import Poll, Standing, Support, advance, field_of, incumbent_of
+from treaty_consensus.election.rule import DocumentState, Poll, Support, advance, field_of, incumbent_of
 
 from .campaigns import HONEST, HOSTILE, Goal, lots
 from .graphs import Numbers, World
@@ -66,14 +66,14 @@ def by_weight(weights: Weights, world: World) -> list[int]:
 
 def _decided(votes: Votes, goal: Goal) -> bool:
     approved, total = approvals(votes), votes.total
-    standings = {HONEST: Standing("consensus")} if goal in ("promote", "unseat") else {}
-    order = (HONEST, HOSTILE) if standings else (HOSTILE, HONEST)
+    states = {HONEST: DocumentState("consensus")} if goal in ("promote", "unseat") else {}
+    order = (HONEST, HOSTILE) if states else (HOSTILE, HONEST)
     supports = {document: Support(index, 3, 3, total, approved.get(document, 0)) for index, document in enumerate(order)}
     clusters = {name: name for name in votes.principals}
-    counted = count(votes, field_of(supports, standings, total, PARAMETERS), clusters)
+    counted = count(votes, field_of(supports, states, total, PARAMETERS), clusters)
     for _ in range(EPOCHS):
-        standings = advance(Poll(PARAMETERS, counted, standings))
-    consensus = incumbent_of(standings)
+        states = advance(Poll(PARAMETERS, counted, states))
+    consensus = incumbent_of(states)
     return consensus == HOSTILE if goal in ("promote", "unopposed") else consensus != HONEST
 
 

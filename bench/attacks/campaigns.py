@@ -22,7 +22,7 @@ import numpy as np
 
 from treaty_consensus.election.arithmetic import Amounts, conviction, decay, parts, table
 from treaty_consensus.election.ballot import Tiers, Votes, approvals, count
-from treaty_consensus.election.rule import Poll, Standing, Support, advance, field_of, incumbent_of
+from treaty_consensus.election.rule import DocumentState, Poll, Support, advance, field_of, incumbent_of
 
 from .adversaries import RENEWAL
 from .graphs import Numbers
@@ -72,12 +72,12 @@ def flips(electors: Electors, attack: Attack) -> bool:
 
 
 def course(electors: Electors, attack: Attack) -> Iterator[Poll]:
-    """The polls of an attack's epochs, each of which begins with the standings that the one before ended with."""
+    """The polls of an attack's epochs, each of which begins with the document states that the one before ended with."""
     tally = _Tally(electors, attack)
-    standings = {HONEST: Standing("consensus")} if attack.arrival < 0 else {}
+    states = {HONEST: DocumentState("consensus")} if attack.arrival < 0 else {}
     for epoch in range(max(attack.arrival, 0) + attack.epochs):
-        poll = tally.poll(epoch, standings)
-        standings = advance(poll)
+        poll = tally.poll(epoch, states)
+        states = advance(poll)
         yield poll
 
 
@@ -126,7 +126,7 @@ class _Tally:
         honest = int(self._weights[self._side != ENEMY].sum())
         self._reported = honest, honest + int(self._weights[self._side == ENEMY].sum())
 
-    def poll(self, epoch: int, before: dict[str, Standing]) -> Poll:
+    def poll(self, epoch: int, before: dict[str, DocumentState]) -> Poll:
         votes = self._votes(epoch)
         approved = approvals(votes)
         published = [HOSTILE, *self._clones]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from treaty_consensus.election import provenance
 from treaty_consensus.election.arithmetic import Amounts
 from treaty_consensus.election.defaults import open_parameters
-from treaty_consensus.election.reputation import Settled, audible, base_weight, cap, settle
+from treaty_consensus.election.reputation import BoundedTrust, base_weight, bounded_trust, cap, eligible_counterparties
 from treaty_consensus.election.trust import flows, seed, trust
 from treaty_consensus.kinds import Blob, Parameters, Reputation
 
@@ -65,29 +65,29 @@ class Electors:
 
 def electors(attacked: Attacked, rule: Rule = Rule()) -> Electors:
     """Weigh everybody."""
-    settled = _settle(attacked, rule)
-    everybody = np.full(len(settled.trust), terms().mature_epochs)
-    weights = base_weight(settled.trust, settled.cap, everybody, terms().mature_epochs)
-    named = provenance.clusters(attacked.graph, settled.flows, attacked.anchors)
+    bounded = _bounded_trust(attacked, rule)
+    everybody = np.full(len(bounded.trust), terms().mature_epochs)
+    weights = base_weight(bounded.trust, bounded.cap, everybody, terms().mature_epochs)
+    named = provenance.clusters(attacked.graph, bounded.flows, attacked.anchors)
     labels = tuple(sorted(set(named.values())))
     place = {label: number for number, label in enumerate(labels)}
     clusters = np.array([place.get(named.get(name, ""), -1) for name in attacked.graph.principals], dtype=np.int64)
     weights[clusters < 0] = 0
-    loud = audible(settled.trust, settled.cap, terms().counterparty_share)
+    eligible = eligible_counterparties(bounded.trust, bounded.cap, terms().counterparty_share)
     needed = np.uint64(terms().counterparties)
-    heard = np.minimum(_honest_counterparties(attacked, loud), needed)
-    heard[attacked.hostile] = needed
+    met = np.minimum(_honest_counterparties(attacked, eligible), needed)
+    met[attacked.hostile] = needed
     hostile, honest = _agreeing(attacked, weights > 0, rule)
-    return Electors(attacked, weights * heard // needed, clusters, labels, np.sign(hostile - honest), (hostile + honest) > 0)
+    return Electors(attacked, weights * met // needed, clusters, labels, np.sign(hostile - honest), (hostile + honest) > 0)
 
 
-def _settle(attacked: Attacked, rule: Rule) -> Settled:
+def _bounded_trust(attacked: Attacked, rule: Rule) -> BoundedTrust:
     graph, seeds = attacked.graph, seed(attacked.graph, attacked.anchors)
     rounds, least = terms().rounds, terms().least_vouches
     if rule.lending:
-        return settle(graph, seeds, rounds=rounds, least=least, cap_share=terms().cap_share, loan_share=terms().loan_share)
+        return bounded_trust(graph, seeds, rounds=rounds, least=least, cap_share=terms().cap_share, loan_share=terms().loan_share)
     amounts = trust(graph, seeds, rounds=rounds, least=least)
-    return Settled(amounts, flows(graph, amounts, seeds, least=least), cap(amounts, terms().cap_share))
+    return BoundedTrust(amounts, flows(graph, amounts, seeds, least=least), cap(amounts, terms().cap_share))
 
 
 def _agreeing(attacked: Attacked, weighty: NDArray[np.bool_], rule: Rule) -> tuple[Numbers, Numbers]:

@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import Literal, NamedTuple, TypeAlias
 
 from treaty_consensus.election.arithmetic import Amounts
-from treaty_consensus.election.reputation import settle
+from treaty_consensus.election.reputation import bounded_trust
 from treaty_consensus.election.trust import seed as seed_of
 
 from . import baselines
@@ -103,7 +103,7 @@ class Laboratory:
 def _trust(peaceful: Attacked) -> Amounts:
     seeds = seed_of(peaceful.graph, peaceful.anchors)
     shares = {"cap_share": terms().cap_share, "loan_share": terms().loan_share}
-    return settle(peaceful.graph, seeds, rounds=terms().rounds, least=terms().least_vouches, **shares).trust
+    return bounded_trust(peaceful.graph, seeds, rounds=terms().rounds, least=terms().least_vouches, **shares).trust
 
 
 def _corrupt(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:

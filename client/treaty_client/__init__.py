@@ -1,0 +1,119 @@
+"""An agent's side of Treaty: `from treaty_client import Agent, AgentConfig, Identity, Policy`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from treaty_consensus.errors import (
+        Conflict,
+        Gone,
+        Malformed,
+        NotFound,
+        Refused,
+        TooLarge,
+        TreatyError,
+        Unauthorized,
+        Unavailable,
+        Untrusted,
+    )
+
+    from .agent import Agent
+    from .anp.flow_profile.capabilities import FlowRequest
+    from .anp.flow_profile.registry import ProtocolOffer
+    from .anp.flow_profile.states import FlowLimits, FlowTimeouts
+    from .anp.hello_profile.core import Limits
+    from .config import AgentConfig
+    from .identity import Identity
+    from .negotiators.model_negotiator import ModelNegotiators
+    from .negotiators.negotiator import Negotiator, Negotiators, Requirement
+    from .negotiators.openai import OpenAIModel
+    from .network.hosts import Network
+    from .policy import Policy
+    from .sandbox.bubblewrap import SandboxLimits
+    from .sandbox.passivation import Passivation
+    from .sessions.context import AgentEvent
+    from .sessions.escalation import Escalation
+    from .sessions.flow_context import FlowSettings
+    from .sessions.interfaces import Capacity, SessionTimeouts
+    from .sessions.operations import OperationError
+    from .sessions.session import Session
+else:
+    _ERRORS = ("Conflict", "Gone", "Malformed", "NotFound", "Refused", "TooLarge", "TreatyError")
+    _MODULES = {
+        "Agent": ".agent",
+        "AgentConfig": ".config",
+        "AgentEvent": ".sessions.context",
+        "Capacity": ".sessions.interfaces",
+        "Escalation": ".sessions.escalation",
+        "FlowLimits": ".anp.flow_profile.states",
+        "FlowRequest": ".anp.flow_profile.capabilities",
+        "FlowSettings": ".sessions.flow_context",
+        "FlowTimeouts": ".anp.flow_profile.states",
+        "Identity": ".identity",
+        "Limits": ".anp.hello_profile.core",
+        "ModelNegotiators": ".negotiators.model_negotiator",
+        "Negotiator": ".negotiators.negotiator",
+        "Negotiators": ".negotiators.negotiator",
+        "Network": ".network.hosts",
+        "OpenAIModel": ".negotiators.openai",
+        "OperationError": ".sessions.operations",
+        "Passivation": ".sandbox.passivation",
+        "Policy": ".policy",
+        "ProtocolOffer": ".anp.flow_profile.registry",
+        "Requirement": ".negotiators.negotiator",
+        "SandboxLimits": ".sandbox.bubblewrap",
+        "Session": ".sessions.session",
+        "SessionTimeouts": ".sessions.interfaces",
+        **dict.fromkeys((*_ERRORS, "Unauthorized", "Unavailable", "Untrusted"), "treaty_consensus.errors"),
+    }
+
+    def __getattr__(name: str) -> object:
+        """Import a public name at its first use, so that the command line does not import a whole agent."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_MODULES[name], __name__), name)
+        return value
+
+    def __dir__() -> list[str]:
+        """List the public names, those not yet imported too."""
+        return sorted({*globals(), *__all__})
+
+
+__all__ = [
+    "Agent",
+    "AgentConfig",
+    "AgentEvent",
+    "Capacity",
+    "Conflict",
+    "Escalation",
+    "FlowLimits",
+    "FlowRequest",
+    "FlowSettings",
+    "FlowTimeouts",
+    "Gone",
+    "Identity",
+    "Limits",
+    "Malformed",
+    "ModelNegotiators",
+    "Negotiator",
+    "Negotiators",
+    "Network",
+    "NotFound",
+    "OpenAIModel",
+    "OperationError",
+    "Passivation",
+    "Policy",
+    "ProtocolOffer",
+    "Refused",
+    "Requirement",
+    "SandboxLimits",
+    "Session",
+    "SessionTimeouts",
+    "TooLarge",
+    "TreatyError",
+    "Unauthorized",
+    "Unavailable",
+    "Untrusted",
+]

@@ -1,6 +1,6 @@
-"""An agent: what an application uses to speak protocols with others.
+"""An agent: an application uses it to speak protocols with other agents.
 
-    agent = Agent(identity, registry="https://registry.example#<vkey>", policy=Policy(publishers=["did:wba:example.com"]))
+    agent = Agent(identity, "https://registry.example#<vkey>", Policy(publishers=["did:wba:example.com"]))
 
     @agent.provides("https://registry.example/protocols/example.com/product-info/1.0")        # the shop
     async def getProductInfo(productId: str) -> dict: ...
@@ -21,6 +21,7 @@ Where nothing is published yet, two agents with negotiators agree on a protocol 
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -33,93 +34,88 @@ from typing import TypeVar
 from treaty_consensus.errors import Malformed, Refused, TreatyError
 from treaty_consensus.protocol import parse_protocol_uri
 
-from .discovery.candidates import candidates
-from .discovery.client import Discoverer
-from .fetch import Fetcher
-from .flow.manager import MetaProtocolManager
-from .flow.names import PolicyNames
-from .flow.ports import FlowSettings
+from .codes import AgentCode
+from .config import AgentConfig, effective
 from .identity import Identity
-from .meta.limits import Limits
-from .negotiation.negotiator import Negotiators, Requirement
+from .negotiators.negotiator import Negotiators, Requirement
+from .network.did_documents import DidResolver
+from .network.discovery.client import Discoverer, candidates
 from .network.egress import EgressGuard
 from .network.hosts import Network
-from .network.resolver import DidResolver
+from .network.transport.application import Application
+from .network.transport.connection import Connection
 from .policy import Policy
+from .protocols.fetch import Fetcher
+from .protocols.store import default_home
 from .registries.trust import TrustedRegistries, parse_registry_name
-from .reports.log import RegistryLog
-from .reports.reporter import Reporter
-from .session import meeting
-from .session.acquaintances import Acquaintances
-from .session.agreements import Agreements
-from .session.conversation import Answerer
-from .session.doors import Doors
-from .session.escalation import Approvals, OnEscalation
-from .session.household import AgentEvent, Household, Ports, Service
-from .session.negotiated import NegotiatedProtocols
-from .session.opening import Wish
-from .session.operations import Function
-from .session.provision import provide
-from .session.publishing import RegistryPublisher
-from .session.runtime import SandboxRuntime
-from .session.session import Session
-from .session.timing import PATIENT, SessionTimeouts
-from .store import default_home
-from .transport.application import Application
-from .transport.connection import Connection
+from .sandbox.runtime import SandboxRuntime
+from .sessions.agreements import AgreementCache, NegotiatedProtocols
+from .sessions.context import AgentContext, AgentEvent, Ports, Service
+from .sessions.endpoint import AgentEndpoint, PeerDocuments
+from .sessions.escalation import Approvals, OnEscalation
+from .sessions.flow_context import PolicyNames
+from .sessions.flow_manager import MetaProtocolManager
+from .sessions.lifecycle import RegistryPublisher, run_initiator
+from .sessions.negotiation import Answerer
+from .sessions.operations import Function
+from .sessions.provision import provide
+from .sessions.roles import SessionRequest
+from .sessions.session import Session
+from .statements.report import RegistryLog, Reporter
 
 _F = TypeVar("_F", bound=Function)
+_log = logging.getLogger(__name__)
 
 
 class Agent:
-    """One identity's sessions, in both directions. For one event loop; `aclose` it, or use `async with`."""
+    """One identity's sessions, in both directions. For one event loop; `aclose` it, or use `async with`. `config`: the effective
+    configuration, with its home and timeouts."""
 
     def __init__(
         self,
         identity: Identity,
         registry: str,
-        policy: Policy | None = None,
+        config: AgentConfig | Policy | None = None,
         *,
         home: Path | None = None,
         network: Network | None = None,
-        timeouts: SessionTimeouts | None = None,
-        limits: Limits | None = None,
-        flow: FlowSettings | None = None,
         negotiators: Negotiators | None = None,
         on_escalation: OnEscalation | None = None,
         on_event: Callable[[AgentEvent], None] | None = None,
-        transcripts: Path | None = None,
         ports: Ports | None = None,
     ) -> None:
-        """`registry`: BASE_URL#VKEY, from now on among those that `home` (default: $TREATY_HOME or ~/.treaty) trusts; what is
-        negotiated is published and reported there. `policy`: the default runs nothing. `timeouts`: longer ones for whoever
-        negotiates, unless given. `limits`: of messages and bytes in a session. `flow`: what is chosen of the flow profile.
-        `negotiators`: who decides in negotiations, closed with the agent; without, there are none. `on_escalation`: asked when
-        they fail (`session.escalation`). `on_event`: told of the Hello profile's events as they happen; must not block.
-        `transcripts`: a folder for a transcript of every session of the Hello profile, business data included. `ports`: what to
-        stand on instead of the network and the sandbox.
+        """Make an agent; nothing is sent or started.
 
-        Raises `Malformed` for a registry without its key, `Conflict` for one that is trusted by another key, `Refused`
-        (`agent.isolation`) for negotiators without a sandbox.
+        `registry`: BASE_URL#VKEY. The home trusts it from now on; negotiated protocols are published and reported there.
+        `config`: the owner's choices. A policy, with the `home`, is short for AgentConfig(policy, home=home).
+        `negotiators`: decide in negotiations and are closed with the agent; without them there are none. `on_escalation`: asked
+        when they fail (`sessions.escalation`). `on_event`: called with each event as it happens; must not block. `ports`:
+        replace the network and the sandbox.
+
+        Raises `Malformed` for a registry without its key, or with `config.home` for a `home` beside an `AgentConfig`; `Conflict`
+        for a registry that is trusted by another key; `Refused` (`agent.isolation`) for negotiators without a sandbox. Then
+        nothing changed.
         """
-        home, policy, self._network = home or default_home(), policy or Policy(), network or Network()
+        config, home, timeouts = effective(config, home, negotiates=negotiators is not None)
+        self.config, self._network, policy = config, network or Network(), config.policy
         if negotiators is not None and policy.isolation == "none":
             raise Refused(
-                "agent.isolation",
-                "What a negotiator writes runs only in a sandbox: nobody vouches for it.",
+                AgentCode.ISOLATION,
+                "Code of a negotiator runs only in a sandbox: no publisher vouches for it.",
                 fix='Set isolation = "bubblewrap" in the policy, or do without negotiators.',
             )
         name = parse_registry_name(registry)
         TrustedRegistries(home).add(name)
-        agreements = Agreements(home)
-        ports = ports or _real_ports(identity, home, policy, self._network, name.origin, agreements)
-        self._household = Household(
+        agreements = AgreementCache(home)
+        ports = ports or _real_ports(identity, home, config, self._network, name.origin, agreements)
+        self._context = AgentContext(
             identity=identity,
             registry=name.origin,
             home=home,
             policy=policy,
-            timeouts=timeouts or (PATIENT if negotiators else SessionTimeouts()),
-            limits=limits or Limits(),
+            timeouts=timeouts,
+            limits=config.limits,
+            capacity=config.capacity,
             ports=ports,
             agreements=agreements,
             reporter=Reporter(identity, home, ports.log_of, delay=policy.report_delay),
@@ -128,21 +124,57 @@ class Agent:
             negotiators=negotiators,
             on_escalation=on_escalation,
             on_event=on_event,
-            transcripts=transcripts,
+            transcripts=config.transcripts,
         )
-        self._doors = Doors(self._household, self._network, flow or FlowSettings())
+        self._endpoint = AgentEndpoint(self._context, self._network, config.flow)
         self._warming: asyncio.Task[None] | None = None
+
+    @classmethod
+    def from_home(
+        cls,
+        home: Path | None = None,
+        *,
+        registry: str = "",
+        network: Network | None = None,
+        negotiators: Negotiators | None = None,
+        on_escalation: OnEscalation | None = None,
+        on_event: Callable[[AgentEvent], None] | None = None,
+        ports: Ports | None = None,
+    ) -> Agent:
+        """Make the agent of a home (default: $TREATY_HOME or ~/.treaty): its identity, policy.toml, agent.toml and the registry
+        that it trusts.
+
+        `registry`: the origin of a trusted registry where there are several, or BASE_URL#VKEY. The others as in `Agent`.
+
+        Raises the errors of `Identity.load`, `AgentConfig.load`, `TrustedRegistries.choose` and `Agent`. Then nothing changed.
+        """
+        home = home or default_home()
+        return cls(
+            Identity.load(home / "identity.json"),
+            registry if "#" in registry else str(TrustedRegistries(home).choose(registry).name),
+            AgentConfig.load(home, negotiates=negotiators is not None),
+            network=network,
+            negotiators=negotiators,
+            on_escalation=on_escalation,
+            on_event=on_event,
+            ports=ports,
+        )
 
     @property
     def did(self) -> str:
-        """Who this agent says it is."""
-        return self._household.identity.did
+        """The DID of this agent."""
+        return self._context.identity.did
+
+    @property
+    def context(self) -> AgentContext:
+        """The state that all sessions of this agent share. Read it only."""
+        return self._context
 
     @property
     def flow(self) -> MetaProtocolManager:
-        """This agent in the flow profile: register what it offers there, or negotiate over a connection. What it offers, `listen`
-        and `accept` serve beside the Hello profile."""
-        return self._doors.flow
+        """This agent in the flow profile: register offers, or negotiate over a connection. `listen` and `accept` serve these
+        offers beside the Hello profile."""
+        return self._endpoint.flow
 
     async def __aenter__(self) -> Agent:
         return self
@@ -151,29 +183,29 @@ class Agent:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End the workers, the negotiators and the connections to registries. Reports that wait for their time are left to the
+        """End the workers, the negotiators and the connections to registries. Reports that are not due yet stay on disk for the
         next process."""
         if self._warming is not None:
             await self._warming
-        await self._doors.aclose()
-        await self._household.close()
+        await self._endpoint.aclose()
+        await self._context.close()
 
     @property
     def unserved(self) -> Mapping[str, TreatyError]:
-        """The provided protocols that are not served now, by URI, and what is wrong with each."""
-        return MappingProxyType(self._household.unserved)
+        """The provided protocols that are not served now, by URI, and the error of each."""
+        return MappingProxyType(self._context.unserved)
 
     # What this agent can do
 
     def provides(self, uri: str, *, role: str = "") -> Callable[[_F], _F]:
-        """Register the decorated function for the operation of its name in a protocol. Apply it once an operation.
+        """Register the decorated function for the operation of its name in a protocol. Use it once for each operation.
 
-        `role`: this side's, where the protocol leaves it open. Raises `Malformed`.
+        `role`: the role of this side, where the protocol leaves it open. Raises `Malformed`.
         """
         parse_protocol_uri(uri)
 
         def register(function: _F) -> _F:
-            service = self._household.services.setdefault(uri, Service())
+            service = self._context.services.setdefault(uri, Service())
             service.functions.add(function)
             service.role = role or service.role
             return function
@@ -181,14 +213,14 @@ class Agent:
         return register
 
     def offers(self, function: _F) -> _F:
-        """Offer a function to whoever negotiates a protocol for it; what it does is read off its name, docstring and type hints
-        (`session.business`). Raises `Malformed` (`agent.function`)."""
-        self._household.offers.add(function)
+        """Offer a function to peers that negotiate a protocol for it. Its name, docstring and type hints describe it
+        (`sessions.operations`). Raises `Malformed` (`agent.function`)."""
+        self._context.offers.add(function)
         return function
 
     def converses(self, function: Answerer) -> Answerer:
-        """Have a coroutine function, (text, peer's DID) → answer, answer what peers say in natural language."""
-        self._household.answerer = function
+        """Register a coroutine function, (text, peer's DID) → answer, that answers natural language of peers."""
+        self._context.answerer = function
         return function
 
     # Serving
@@ -203,7 +235,7 @@ class Agent:
         name: str = "",
         description: str = "",
     ) -> None:
-        """`listen` until cancelled."""
+        """Serve as `listen` does, until cancelled."""
         async with self.listen(host, port, tls=tls, public=public, name=name, description=description):
             await asyncio.get_running_loop().create_future()
 
@@ -218,44 +250,46 @@ class Agent:
         name: str = "",
         description: str = "",
     ) -> AsyncIterator[int]:
-        """Fetch and verify what is provided, have workers ready, then serve WebSocket and HTTP on one port; yields it (given 0, a
-        free one).
+        """Verify the provided protocols, start workers, and serve WebSocket and HTTP on one port. Yield the port (0: a free one).
 
-        `public`: the URLs under which others reach it, best first, such as `wss://shop.example`; then it is described there by
-        the documents of `discovery`, with a `name` and a `description` for people. HTTP requests have to be signed for one of
-        them.
+        `public`: the URLs under which others reach this agent, best first, such as `wss://shop.example`. With them the agent
+        serves the documents of `discovery`, with a `name` and a `description` for people. HTTP requests must be signed for one
+        of these URLs, without them for the address.
 
-        A provided protocol that cannot be verified or loaded is not served: it is in `unserved`, logged as an error, told to
-        `on_event`, and tried again later. Raises `Unavailable` when the address is taken, and what is wrong with the first
-        protocol when none of those provided can be served. On exit sessions are ended.
+        One line of the log (INFO) tells the address and the protocols. A provided protocol that cannot be verified or loaded is
+        not served: it is in `unserved`, logged as an error, told to `on_event`, and tried again later. Sessions end with the
+        block. Raises `Unavailable` when the address is taken, and the error of the first protocol when none can be served.
         """
         await self.prepare()
-        async with self._doors.listen(host, port, tls=tls, public=public, name=name, description=description) as bound:
+        async with self._endpoint.listen(host, port, tls=tls, public=public, name=name, description=description) as bound:
+            served = ", ".join(uri for uri, service in self._context.services.items() if service.protocol is not None)
+            unserved = ", ".join(f"{uri} ({error.code})" for uri, error in self.unserved.items())
+            _log.info("Listening on %s, port %s; served: %s; not served: %s", host, bound, served or "none", unserved or "none")
             yield bound
 
     def asgi(self, public: Sequence[str], *, name: str = "", description: str = "") -> Application:
-        """What `listen` serves, as an ASGI application for a server of your own. `prepare` comes before; `public` as there, at
-        least one."""
-        return self._doors.application(public=public, name=name, description=description)
+        """Return an ASGI application that serves as `listen` does, for a server of your own. Call `prepare` first. `public`: as
+        for `listen`, at least one."""
+        return self._endpoint.application(public=public, name=name, description=description)
 
     async def prepare(self) -> None:
-        """What `listen` does before it opens the port. Raises as it does."""
-        household = self._household
-        if not (household.services or household.negotiators or household.answerer or len(self.flow.registry)):
+        """Do the work of `listen` before it opens the port. Raises the same errors."""
+        context = self._context
+        if not (context.services or context.negotiators or context.answerer or len(self.flow.registry)):
             raise Refused(
-                "agent.provides-nothing",
+                AgentCode.PROVIDES_NOTHING,
                 "This agent provides no protocol, and neither negotiates nor converses.",
                 fix="Register functions: @agent.provides(URI).",
             )
-        await provide(household)
-        await asyncio.to_thread(household.negotiated.load)
-        await household.ports.runtime.warm()
-        if household.policy.report:
-            household.reporter.resume()
+        await provide(context)
+        await asyncio.to_thread(context.negotiated.load)
+        await context.ports.runtime.warm()
+        if context.policy.report:
+            context.reporter.resume()
 
     async def accept(self, connection: Connection) -> None:
-        """Serve one connection, whatever its transport, until the session is over. `prepare` comes before."""
-        await self._doors.enter(connection)
+        """Serve one connection of any transport until its session is over. Call `prepare` first."""
+        await self._endpoint.enter(connection)
 
     # Connecting
 
@@ -272,29 +306,34 @@ class Agent:
         peer: str = "",
         role: str = "",
     ) -> AsyncIterator[Session]:
-        """A session with the agent at a `ws`, `wss`, `http` or `https` URL, or with the one to `discover`: a domain, a DID, the
-        URL of an agent description. It is about a `topic` or by one of `protocols` (URIs, best first), with a `requirement` to
-        negotiate by where those lead nowhere; by a requirement alone; in `natural` language only; or, of an agent that was
-        discovered, by what that says it speaks. The protocols of a topic are offered in this order: the consensus, what a
-        discovered agent lists, the others.
+        """Open a session with the agent at a `ws`, `wss`, `http` or `https` URL, or with an agent to `discover`: a domain, a DID,
+        or the URL of an agent description.
 
-        `peer`: the DID it has to claim. `role`: this side's, where the protocol leaves it open. With a remembered agreement the
-        session begins at once, and what is wrong with it comes out at the first call; otherwise both sides are ready when it
-        begins. Raises `Malformed`, `Unavailable` (`connection.failed`), `Refused` (`session.no-common-protocol`,
-        `negotiation.rejected`, …), and what discovery, verification and negotiators raise. When the block ends without an error,
-        what was negotiated is published, and a report co-signed, as far as the policies of both sides say so.
+        Choose by a `topic`, by `protocols` (URIs, or ids `anp:protocol:…`, best first), by a `requirement` to negotiate, or only
+        by `natural` language. A requirement beside a topic or protocols is negotiated when those lead nowhere. Without any, the
+        protocols that a discovered agent lists are offered. Of a topic the consensus is offered first, then the protocols that
+        a discovered agent lists, then the others. `sessions.profiles` says how the profile is chosen.
+
+        `peer`: the DID that the peer has to claim. `role`: the role of this side, where the protocol leaves it open. With a
+        remembered agreement the session begins at once, and the first call raises its errors; otherwise both sides are ready
+        when it begins. When the block ends without an error, a negotiated protocol is published, and a report co-signed, as far
+        as the policies of both sides allow.
+
+        Raises `Malformed`, `Unavailable` (`connection.failed`), `Refused` (`session.no-common-protocol`,
+        `negotiation.rejected`, …), and the errors of discovery, verification and negotiators.
         """
         if bool(url) == bool(discover):
-            raise Malformed("agent.address", "Connect to a URL, or to an agent to discover: one of the two.")
+            raise Malformed(AgentCode.ADDRESS, "Connect to a URL, or to an agent to discover: one of the two.")
         self._begin_warming()
-        wish = Wish(topic, tuple(protocols), peer, requirement, natural)
+        request = SessionRequest(topic, tuple(protocols), peer, requirement, natural, role)
         if discover:
-            url, wish = await self._discovered(discover, wish)
+            url, request = await self._discovered(discover, request)
 
-        async def dial() -> Connection:
-            return self._doors.sealed(await self._doors.dial(url, hearsay=bool(discover)))
+        async def dial(for_hello: bool) -> Connection:
+            connection = await self._endpoint.dial(url, untrusted=bool(discover))
+            return self._endpoint.sealed(connection) if for_hello else connection
 
-        async with meeting.visit(self._household, dial, url, wish, role, again=True) as session:
+        async with run_initiator(self._context, self.flow, dial, url, request, again=True) as session:
             yield session
 
     def connect_over(
@@ -308,46 +347,48 @@ class Agent:
         peer: str = "",
         role: str = "",
     ) -> AbstractAsyncContextManager[Session]:
-        """`connect` over an open connection of any transport, by whose address the agreement is remembered. What a person decides
-        after a failed negotiation is proposed by the next one."""
+        """Open a session as `connect` does, over an open connection of any transport. The agreement is remembered by the address
+        of the connection. After a failed negotiation the next session proposes the document that a person chose."""
 
-        async def dial() -> Connection:
-            return self._doors.sealed(connection)
+        async def dial(for_hello: bool) -> Connection:
+            return self._endpoint.sealed(connection) if for_hello else connection
 
-        wish = Wish(topic, tuple(protocols), peer, requirement, natural)
-        return meeting.visit(self._household, dial, connection.address, wish, role, again=False)
+        request = SessionRequest(topic, tuple(protocols), peer, requirement, natural, role)
+        return run_initiator(self._context, self.flow, dial, connection.address, request, again=False)
 
     async def dial(self, url: str) -> Connection:
-        """An open connection to a URL, in the clear: for `flow`. Raises `Malformed`, `Unavailable`."""
-        return await self._doors.dial(url)
+        """Open a connection to a URL without end-to-end encryption, for `flow`. Raises `Malformed`, `Unavailable`."""
+        return await self._endpoint.dial(url)
 
-    async def _discovered(self, name: str, wish: Wish) -> tuple[str, Wish]:
-        """Where an agent is, and what to wish for there. What it says of itself is believed for no more than that."""
+    async def _discovered(self, name: str, request: SessionRequest) -> tuple[str, SessionRequest]:
+        """Return the address of an agent, and the request for it. Its description is trusted for no more than that."""
         described = (await Discoverer(self._network).discover(name)).agents[0]
-        wanted = wish
-        if wish.protocols or not (wish.topic or wish.requirement or wish.natural):
-            wanted = replace(wish, protocols=candidates(described, wish.protocols))
-        return described.address, replace(wanted, peer=wish.peer or described.did, described=described)
+        wanted = request
+        if request.protocols or not (request.topic or request.requirement or request.natural):
+            wanted = replace(request, protocols=candidates(described, request.protocols))
+        return described.address, replace(wanted, peer=request.peer or described.did, described=described)
 
     def _begin_warming(self) -> None:
-        """Have workers started while the network is waited for. Where that fails, the session's own worker will say why."""
+        """Start workers while the network answers. An error is left to the session's own worker, which raises it."""
 
         async def warm() -> None:
             with suppress(TreatyError):
-                await self._household.ports.runtime.warm()
+                await self._context.ports.runtime.warm()
 
         if self._warming is None:
             self._warming = asyncio.create_task(warm())
 
 
-def _real_ports(identity: Identity, home: Path, policy: Policy, network: Network, origin: str, agreements: Agreements) -> Ports:
-    """The registries that are trusted, over the network, and the sandbox."""
-    fetcher = Fetcher(home, policy, network)
+def _real_ports(
+    identity: Identity, home: Path, config: AgentConfig, network: Network, origin: str, agreements: AgreementCache
+) -> Ports:
+    """Return the trusted registries, over the network, and the sandbox."""
+    fetcher = Fetcher(home, config.policy, network)
     return Ports(
         protocols=fetcher,
-        runtime=SandboxRuntime(home, policy.isolation),
+        runtime=SandboxRuntime(home, config.policy.isolation, config.workers, config.sandbox),
         log_of=partial(RegistryLog, fetcher, EgressGuard(network)),
         publisher=RegistryPublisher(identity, fetcher, origin, network),
-        resolver=DidResolver(Acquaintances(network, agreements).fetch),
+        resolver=DidResolver(PeerDocuments(network, agreements).fetch),
         names=partial(PolicyNames, fetcher),
     )

@@ -1,36 +1,12 @@
-"""What an agent's owner allows: whose code runs here, on whose word, how fresh, how isolated.
+"""The policy of an agent's owner: the publishers whose code may run, and the proofs that are needed.
 
-An election elects document bytes, never somebody's code: handlers run only when their publisher is named here. HOME/policy.toml
+An election elects the bytes of a document. It elects no code: a handler runs only when the policy names its publisher.
 
-    publishers = ["did:wba:example.com"]      # whose handlers may run, in order of preference
-    registries = ["registry.example"]         # origins; absent: every registry that is trusted
-    max_age = 3600                            # seconds that a checkpoint may be old
-    resolve_publishers = false                # also compare a publisher's keys with the DID document at its own host
-    report = false                            # tell the log, with the peer, that a negotiation happened: public for ever
-    report_delay = 3600                       # seconds within which a report is submitted, at a random time
-    publish = false                           # publish what this agent negotiated, in its own namespace
-    accept_didwba = false                     # take requests with the older DIDWba header, which whoever gets hold of it can
-                                              # put on any other request to this host
-    send_didwba = false                       # send that header, instead of RFC 9421 signatures, to every peer over HTTP
-    encryption = "off"                        # end-to-end: "preferred" takes plain peers too, "required" does not
-    isolation = "bubblewrap"                  # or "none": the publishers above run unconfined, as you
+    publishers = ["did:wba:example.com"]
+    max_age = 3600
+    isolation = "bubblewrap"
 
-    [tenures]                                 # a DID whose domain changed hands is another publisher
-    "did:wba:example.com" = 1
-
-    [witnesses]                               # a checkpoint needs `quorum` of their cosignatures, each no older than max_age
-    quorum = 2
-    keys = [
-      "w1.example+11c8f4c8+BEtCePP28bkSi/ZxLF65+cydHDRh+AhwUc5Okowfb9iu",
-      "w2.example+f4cdfafa+BPG7LsTqzdoCg6bxHCtaGB6aiE6H29oo6MK8jL61umPv",
-      "w3.example+8ec7334c+BNN3mXXtxmksQZESfVAyd+dQJgv0jd6rDW1/bQn754bK",
-    ]
-
-    [[signers]]                               # who may attest handlers besides the publisher's own DID: OIDC identities of the
-    identity = "https://github.com/o/r/.github/workflows/release.yml@refs/heads/main"     # public-good Sigstore instance
-    issuer = "https://token.actions.githubusercontent.com"
-
-Every field may be absent. A policy that names no publisher runs nothing.
+docs/specification/home.md has all fields of HOME/policy.toml. All are optional. A policy without publishers runs nothing.
 """
 
 from __future__ import annotations
@@ -48,6 +24,8 @@ from treaty_consensus.errors import Malformed
 from treaty_consensus.log.witness import Quorum
 from treaty_consensus.protocol import is_origin
 
+from .codes import PolicyCode
+
 Isolation = Literal["bubblewrap", "none"]
 Encryption = Literal["off", "preferred", "required"]
 DEFAULT_MAX_AGE = 3600
@@ -56,12 +34,16 @@ DEFAULT_REPORT_DELAY = 3600
 
 @dataclass(frozen=True)
 class Policy:
-    """Immutable; any sequence may be given for a tuple. Raises `Malformed` (`policy.*`, `did.*`) on impossible values.
+    """The fields of policy.toml. Immutable; any sequence may be given for a tuple.
 
-    `signers`: (identity, issuer) pairs. `registries`: None for all that are trusted. `tenures`: the one tenure accepted of a DID.
-    `resolve_publishers`: before a handler is kept, the keys that the log has for its publisher, unless that is a did:key, are
-    compared with the DID document at its own host. `witnesses`: who must have cosigned the checkpoint of whatever is used, of
-    every registry; None for nobody.
+    `signers`: pairs (identity, issuer) of those who may attest handlers beside the publisher. `registries`: origins; None for all
+    trusted registries. `tenures`: the one accepted tenure of a DID; a domain that changed hands has another tenure.
+    `resolve_publishers`: before a handler is kept, the publisher's keys in the log are compared with the DID document at its own
+    host, except for a did:key. `accept_didwba`: take the older DIDWba header; an attacker who captures one can put it on any
+    request to this host. `isolation`: with "none" handlers run unconfined, as this user. `witnesses`: the quorum that must have
+    cosigned every checkpoint in use, of every registry; None for no witnesses.
+
+    Raises `Malformed` (`policy.list`, `policy.registries`, `policy.value`, `did.*`) for impossible values.
     """
 
     publishers: Sequence[str] = ()
@@ -83,28 +65,28 @@ class Policy:
         for name in ("publishers", "signers", "registries"):
             value = getattr(self, name)
             if isinstance(value, str):
-                raise Malformed("policy.list", f"`{name}` of a policy is a list, not one string.")
+                raise Malformed(PolicyCode.LIST, f"`{name}` of a policy is a list, not one string.")
             object.__setattr__(self, name, None if value is None else tuple(value))
         for did in (*self.publishers, *self.tenures):
             parse_did(did)
         for origin in self.registries or ():
             if not is_origin(origin):
                 raise Malformed(
-                    "policy.registries", f"A registry in a policy is an origin such as registry.example: {origin[:80]!r}."
+                    PolicyCode.REGISTRIES, f"A registry in a policy is an origin such as registry.example: {origin[:80]!r}."
                 )
         if self.max_age <= 0 or self.report_delay < 0 or self.isolation not in get_args(Isolation):
             raise Malformed(
-                "policy.value", "`max_age` and `report_delay` are numbers of seconds, `isolation` is bubblewrap or none."
+                PolicyCode.VALUE, "`max_age` and `report_delay` are numbers of seconds, `isolation` is bubblewrap or none."
             )
         if self.encryption not in get_args(Encryption):
-            raise Malformed("policy.value", "`encryption` is off, preferred or required.")
+            raise Malformed(PolicyCode.VALUE, "`encryption` is off, preferred or required.")
 
     def admits_registry(self, origin: str) -> bool:
-        """Whether protocols of this origin may be used; that it is also trusted by key is for `trust` to say."""
+        """Return whether protocols of this origin may be used. The trust in its key is another matter (`registries.trust`)."""
         return self.registries is None or origin in self.registries
 
     def admits_publisher(self, did: str, tenure: int) -> bool:
-        """Whether handlers of this DID, in this tenure, may run."""
+        """Return whether handlers of this DID, in this tenure, may run."""
         return did in self.publishers and self.tenures.get(did, tenure) == tenure
 
 
@@ -136,16 +118,14 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load_policy(path: Path) -> Policy:
-    """Read a policy file; an absent one is the policy that runs nothing. Raises `Malformed` (`policy.file`, …)."""
+    """Read a policy file; an absent file is the policy that runs nothing. Raises `Malformed` (`policy.file`, and as `Policy`)."""
     try:
         value = tomllib.loads(path.read_text(encoding="utf-8"))
         parsed = msgspec.convert(value, _File)
     except FileNotFoundError:
         return Policy()
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
-        raise Malformed(
-            "policy.file", f"{path} is not a policy: {error}.", fix="See the example in the documentation."
-        ) from error
+        raise Malformed(PolicyCode.FILE, f"{path} is not a policy: {error}.", fix="See docs/specification/home.md.") from error
     fields = {name: getattr(parsed, name) for name in parsed.__struct_fields__}
     fields["signers"] = tuple((signer.identity, signer.issuer) for signer in parsed.signers)
     if parsed.witnesses is not None:

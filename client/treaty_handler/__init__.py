@@ -1,8 +1,8 @@
-"""The interface a protocol handler is written against: events in, effects out.
+"""Define the interface of a protocol handler: events in, effects out.
 
-A handler speaks one application protocol and nothing else. It has no clock, no sockets, no disk and no randomness: the host
-owns those, and a handler asks for what it needs by returning effects. So the same handler is deterministic, testable from
-written-down transcripts, and safe to run where it can reach nothing.
+A handler implements one application protocol. It has no clock, no sockets, no disk and no randomness: the host owns them, and
+a handler returns effects to ask for them. So a handler is deterministic, testable from recorded transcripts, and safe to run
+in isolation.
 
     from treaty_handler import Call, Effect, Event, Received, Return, Send
 
@@ -16,9 +16,9 @@ written-down transcripts, and safe to run where it can reach nothing.
                     return [Return(call=self.call, value=data.decode())]
             return []
 
-The package's `manifest.json` says which roles the protocol has and which operations they offer; the host checks every effect
-against it before anything happens. Inside the sandbox a handler may import this package and the standard library, of which
-whatever needs a socket, a process, a thread, a writable file or fresh randomness fails.
+The package's `manifest.json` lists the roles of the protocol and their operations; the host checks every effect against it
+first. In the sandbox a handler may import this package and the standard library. Parts of the library that need a socket, a
+process, a thread, a writable file or new random bytes fail there.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from .events import Call, Close, Event, Opened, PeerLost, Received, Result, Time
 from .interface import Handler, Session, derive_id
 from .values import Failure, Value, decode_json, encode_json
 
+# The version of this interface; a manifest names the version that it was written for.
 INTERFACE = 1
-"""The version of this interface; a manifest names the one it was written for."""
 
 __all__ = [
     "INTERFACE",

@@ -1,8 +1,8 @@
-"""What a session asks of its host. Each is checked against the manifest and the caps before any of one event's effects
-happens.
+"""Define the effects that a session requests from its host.
 
-An effect that breaks a rule ends the session with an error and none of that event's effects take place, so a session need not
-guard against half of them. Names and ids are 1 to 64 characters of `A-Z a-z 0-9 . _ : -` (a `stream` may also be "").
+The host checks all effects of an event against the manifest and the caps before it performs any of them. An effect that
+breaks a rule ends the session with an error, and no effect of that event is performed. Names and ids are 1 to 64 characters
+of `A-Z a-z 0-9 . _ : -` (a `stream` may also be "").
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .values import Failure, Value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """Send one whole message to a peer of the session, after all that was sent to it before on this stream."""
+    """Send one whole message to a peer of the session, after all earlier messages to it on this stream."""
 
     peer: str
     data: bytes
@@ -24,9 +24,10 @@ class Send:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invoke:
-    """Call the local application's business logic. A `Result` with the same `call` follows, in any order among several.
+    """Call an operation of the local application. A `Result` with the same `call` follows; several results arrive in any order.
 
-    `call`: chosen by the session, unique among its unanswered ones. `arguments` satisfy the operation's schema.
+    `call`: an id of the session's choice, unique among its unanswered calls.
+    `arguments`: satisfy the operation's schema.
     """
 
     call: str
@@ -36,7 +37,11 @@ class Invoke:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Return:
-    """Answer the `Call` of this id: with a `value` that satisfies the operation's schema, or with an `error`."""
+    """Answer the `Call` with this id.
+
+    `value`: satisfies the operation's schema.
+    `error`: instead of a value, the failure.
+    """
 
     call: str
     value: Value = None
@@ -45,9 +50,9 @@ class Return:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTimer:
-    """Wake this session after `seconds` (more than 0, at most 30 days); replaces a timer of the same name.
+    """Wake this session after a time. Replaces a timer of the same name.
 
-    None cancels it.
+    `seconds`: more than 0, at most 30 days; None cancels the timer.
     """
 
     name: str
@@ -56,7 +61,7 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Persist:
-    """Keep `value` under `key` beyond this session, durably before any later effect happens. None forgets it."""
+    """Keep `value` under `key` beyond this session, durably before any later effect is performed. None deletes it."""
 
     key: str
     value: bytes | None
@@ -64,14 +69,14 @@ class Persist:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """The session is over; unanswered calls fail. Nothing follows it in the list, and no event comes after."""
+    """End the session; unanswered calls fail. It is the last effect of its list, and no event follows."""
 
     status: Literal["completed", "failed"] = "completed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """A note for the operator's log, at most 1,000 characters; shown escaped, never interpreted."""
+    """Write a note to the operator's log, at most 1,000 characters. It is shown escaped and never interpreted."""
 
     text: str
 

@@ -1,7 +1,7 @@
-"""What happens to a session. The host makes these; a session's `handle` consumes one at a time, in the order they occurred.
+"""Define the events of a session. The host creates them; `Session.handle` receives one at a time, in the order they occurred.
 
-Every event carries `at`: milliseconds since 1970 by the host's clock, the only time a session ever sees; 0 where nobody
-cares.
+Every event has `at`: milliseconds since 1970 by the host's clock, the only time that a session sees; 0 where time does not
+matter.
 """
 
 from __future__ import annotations
@@ -13,22 +13,25 @@ from .values import Failure, Value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """The first event of a new session, exactly once. `stored`: what earlier sessions of this role kept by `Persist`, key to
-    value.
+    """Report that the session is new. It is the first event, exactly once; a session that continues from a snapshot does not
+    receive it.
 
-    A session that continues from a snapshot does not see it again.
+    `stored`: key → value that earlier sessions of this role kept by `Persist`.
+    `parameters`: name → value that both sides agreed on beside the protocol; empty where the profile agrees on none.
     """
 
     stored: dict[str, bytes] = field(default_factory=dict)
     at: int = 0
+    parameters: dict[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
-    """One whole message of the protocol arrived. `peer`: the DID that sent it, authenticated by the host.
+    """Report one whole message of the protocol.
 
-    `stream` tells apart what the transport keeps apart; "" where it keeps one stream. `data`: any bytes at all; whoever sent
-    them may be broken or hostile.
+    `peer`: the DID of the sender, authenticated by the host.
+    `data`: any bytes; the sender may be faulty or hostile.
+    `stream`: separates messages of different streams; "" where the transport has one stream.
     """
 
     peer: str
@@ -39,9 +42,10 @@ class Received:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """The local application calls an operation that this role offers. Answer with exactly one `Return` of the same `call`.
+    """Report that the local application calls an operation of this role. Answer with exactly one `Return` of the same `call`.
 
-    `call`: unique among the calls of the session. `arguments` satisfy the operation's schema.
+    `call`: unique among the calls of the session.
+    `arguments`: satisfy the operation's schema.
     """
 
     call: str
@@ -52,8 +56,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The local application answers an `Invoke` of the same `call`: with a `value` that satisfies the schema, or with an
-    `error`.
+    """Report the local application's answer to an `Invoke` of the same `call`.
+
+    `value`: satisfies the operation's schema.
+    `error`: instead of a value, the failure.
     """
 
     call: str
@@ -64,7 +70,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timer:
-    """The timer set under this name ran out. It is gone; setting it again starts a new one."""
+    """Report that the timer of this name expired. It no longer exists; setting it again starts a new one."""
 
     name: str
     at: int = 0
@@ -72,9 +78,9 @@ class Timer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerLost:
-    """The connection to this peer ended without the session asking for it.
+    """Report that the connection to this peer ended without an effect of the session.
 
-    Messages on the way may or may not have arrived.
+    Messages that were sent before may or may not have arrived.
     """
 
     peer: str
@@ -83,7 +89,7 @@ class PeerLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Close:
-    """The local side wants the session over. Effects of this event still happen; no event follows."""
+    """Report that the local application ends the session. Effects of this event are performed; no event follows."""
 
     at: int = 0
 

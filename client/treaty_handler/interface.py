@@ -1,4 +1,4 @@
-"""What a handler package provides: its entry point names one `Handler`, which opens sessions."""
+"""Define the classes that a handler package provides: its entry point names one `Handler`, which opens sessions."""
 
 from __future__ import annotations
 
@@ -12,43 +12,52 @@ from .values import Value
 
 
 class Session(Protocol):
-    """One conversation in one role.
+    """Run one session in one role. The host never calls it concurrently.
 
-    Called by one caller at a time. Whatever `handle` does depends on the parameters, the snapshot and the events so far, and
-    on nothing else. An exception ends the session (and the worker it runs in); what the peer may send must never raise.
+    The result of `handle` depends only on the parameters, the snapshot and the events so far. An exception ends the session
+    and its worker, so no message of a peer may cause one.
     """
 
     def handle(self, event: Event) -> Sequence[Effect]:
-        """Take one event, return what should happen because of it, in that order."""
+        """Process one event; return the effects to perform, in order."""
 
     def snapshot(self) -> bytes:
-        """All state, such that `Handler.open` with it goes on exactly where this session stands. At most 64 KiB. Changes
-        nothing; may be asked for between any two events."""
+        """Return the whole state, at most 64 KiB. `Handler.open` with it continues exactly here.
+
+        Changes no state. The host may call it between any two events.
+        """
 
 
 class Handler(Protocol):
-    """The protocol itself, without state. Messages are JSON values here, so that any host can show, log and test them."""
+    """Implement the protocol itself, without state. Messages are JSON values, so that any host can show, log and test them."""
 
     def open(self, role: str, parameters: Mapping[str, Value], snapshot: bytes = b"") -> Session:
-        """A session in one of the manifest's roles; with a `snapshot`, one that continues.
+        """Open a session in one of the manifest's roles.
 
-        `parameters` always hold `local` and `peer` (DIDs; `peer` is the first where a role speaks with several) and `seed`
-        (32 hex digits, drawn afresh for each session: see `derive_id`), beside what the two sides agreed on.
+        `parameters`: `local` and `peer` (DIDs; `peer` is the first one where a role has several), `seed` (32 hex digits, new
+        for each session: see `derive_id`), and the parameters that the two sides agreed on.
+        `snapshot`: the state to continue from; b"" for a new session.
         """
 
     def encode(self, message: Value) -> bytes:
-        """The wire form of a message. Raises `ValueError` where the protocol has none for it."""
+        """Return the wire form of a message. Raises `ValueError` where the protocol has none for it."""
 
     def decode(self, data: bytes) -> Value:
-        """The message in these bytes. Raises `ValueError` when they are none."""
+        """Return the message in these bytes. Raises `ValueError` when they are not a message."""
 
     def validate(self, message: Value, sender: str) -> Sequence[str]:
-        """What is wrong with a decoded message that the role `sender` sent, a sentence each; empty when it conforms."""
+        """Return the faults of a decoded message, a sentence each; empty when it conforms.
+
+        `sender`: the role that sent it.
+        """
 
 
 def derive_id(seed: str, number: int) -> str:
-    """A 16-digit id that nobody without the seed foresees, and that a second run of the same session computes again.
+    """Return a 16-digit id that needs the seed to predict, and that a second run of the same session computes again.
 
-    It is the start of SHA-256 over `seed/number`; `number` counts what the session named so far.
+    It is the start of SHA-256 over `seed/number`.
+
+    `number`: the number of ids that the session has derived so far.
     """
+    # 64 bits: enough against collisions within a session, and short on the wire.
     return hashlib.sha256(f"{seed}/{number}".encode()).hexdigest()[:16]

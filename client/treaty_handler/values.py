@@ -1,4 +1,4 @@
-"""What travels inside events and effects: JSON values, and the failure of an operation."""
+"""Define the values inside events and effects: JSON values, and the failure of an operation."""
 
 from __future__ import annotations
 
@@ -7,29 +7,32 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
 Value: TypeAlias = Any
-"""A JSON value: None, bool, int within ±(2^53-1), finite float, str without lone surrogates, list, or dict with str names;
-nested at most 32 deep, at most 20,000 values together.
+"""A JSON value: None, bool, int within ±(2^53-1), finite float, str without lone surrogates, list, or dict with str names.
 
-The type is `Any` because a handler takes such values apart by its own protocol's schemas; the host checks the form of each.
+It is nested at most 32 deep, with at most 20,000 values together. The type is `Any` because a handler reads such values by
+its own protocol's schemas; the host checks the form of each.
 """
 
+# The host enforces the same caps, so that a handler finds a fault before it sends it.
 MAX_DEPTH = 32
 MAX_VALUES = 20_000
+# The largest integer that a double holds exactly, so JavaScript reads it too (RFC 7493 §2.2).
 MAX_INTEGER = 2**53 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """How an operation fails. It crosses the same places a value does, and never as an exception.
+    """Describe how an operation fails. It travels like a value and is never raised.
 
-    `code`: an integer. 100 to 599 have the meaning HTTP gives them (RFC 9110 §15), any other is the protocol's own and listed
-    in its document. `message`: one sentence for a person, at most 500 characters, which nobody parses. Four codes may come from
-    any operation: 500 the business logic broke, 502 the other side answered outside of the protocol, 503 it is gone, 504 its
-    answer is late. All others are those that the operation lists under `errors` in the manifest.
+    Business logic reports "not found" with code 404. The session receives `Result(error=Failure(code=404, …))` and encodes it
+    as its protocol requires; the other session returns it to the caller as `Return(error=Failure(code=404, …))`.
 
-    So business logic says "not found" by failing with code 404. The session receives `Result(error=Failure(code=404, …))` and
-    puts it on the wire as its protocol demands; the session at the other end returns it to the caller as
-    `Return(error=Failure(code=404, …))`.
+    Four codes may come from any operation: 500 the business logic failed, 502 the other side broke the protocol, 503 it is
+    gone, 504 its answer is late. The manifest lists all other codes of an operation under `errors`.
+
+    `code`: 100 to 599 have the meaning of HTTP (RFC 9110 §15); other codes belong to the protocol, and its document lists
+    them.
+    `message`: one sentence for a person, at most 500 characters; programs do not parse it.
     """
 
     code: int
@@ -37,7 +40,7 @@ class Failure:
 
 
 def encode_json(value: Value) -> bytes:
-    """Compact UTF-8 JSON (RFC 8259). Raises `ValueError` for what is no `Value`."""
+    """Return compact UTF-8 JSON (RFC 8259). Raises `ValueError` for anything that is not a `Value`."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
     except (TypeError, RecursionError) as error:
@@ -45,11 +48,14 @@ def encode_json(value: Value) -> bytes:
 
 
 def decode_json(data: bytes) -> Value:
-    """Parse UTF-8 JSON that anybody may have written: whatever it returns is a `Value`. Raises `ValueError` for all else.
+    """Parse UTF-8 JSON of any author; the result is a `Value`.
 
-    Stricter than `json.loads`: no name twice in an object, no NaN or infinity (by name or by overflow), no lone surrogates.
+    Stricter than `json.loads`: no duplicate names, no NaN or infinity (by name or by overflow), no lone surrogates.
+
+    Raises `ValueError`.
     """
-    if len(data) > MAX_VALUES and _count_values(data) > 2 * MAX_VALUES:  # before an object is made of each of them
+    # Counted before parsing: building an object for each value costs far more.
+    if len(data) > MAX_VALUES and _count_values(data) > 2 * MAX_VALUES:
         raise ValueError(f"more than {MAX_VALUES} values")
     try:
         value = json.loads(
@@ -59,7 +65,8 @@ def decode_json(data: bytes) -> Value:
             parse_float=_finite,
             parse_constant=_refuse,
         )
-        json.dumps(value, ensure_ascii=False).encode("utf-8")  # fails on a lone surrogate, which JSON can escape
+        # Fails on a lone surrogate: JSON can escape one, but UTF-8 cannot encode it.
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
     except json.JSONDecodeError as error:
         raise ValueError("not JSON") from error
     except UnicodeError as error:
@@ -71,12 +78,14 @@ def decode_json(data: bytes) -> Value:
 
 
 def _count_values(data: bytes) -> int:
-    """How many values there are in JSON, at most; a list or an object that has any counts twice."""
-    outside = b"".join(data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])  # of all texts
+    """Return an upper bound for the number of values in JSON; a list or object that is not empty counts twice."""
+    # Remove escaped backslashes and quotes; every second part between quotes is then outside of strings.
+    outside = b"".join(data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
     return 1 + outside.count(b",") + outside.count(b"[") + outside.count(b"{")
 
 
 def _check_size(value: Value) -> None:
+    # Level by level: a recursive walk over foreign data could exhaust the stack.
     level, count = [value], 0
     for _ in range(MAX_DEPTH):
         count += len(level)
@@ -104,6 +113,7 @@ def _integer(text: str) -> int:
 
 def _finite(text: str) -> float:
     value = float(text)
+    # Infinity by overflow, such as 1e999: it is the only float whose difference with itself is not 0.
     if value - value != 0:
         raise ValueError("a number is too large")
     return value

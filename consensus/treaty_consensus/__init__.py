@@ -1,5 +1,5 @@
-"""What agents agreed on, and the proof of it.
+"""Define a Treaty log and its verification: statements, admission, Merkle proofs, elections and audit.
 
-A pure package: no network, disk, clock or randomness. Everything that decides is here, so that a server, a client and an
-auditor who runs neither compute the same bytes from the same log.
+A pure package: no network, disk, clock or randomness. A server, a client and an auditor run this code and compute the same
+bytes from the same log.
 """

@@ -1,8 +1,8 @@
-"""Canonical bytes: RFC 8785 JSON, SHA-256 digests, padded standard base64.
+"""Encode and decode canonical bytes: RFC 8785 JSON, SHA-256 digests, padded standard base64.
 
-Everything Treaty signs or hashes is JCS (RFC 8785) narrowed to what every language reads alike: no floats, integers within
-±(2^53-1) (larger ones travel as decimal strings), no duplicate names, strings without lone surrogates. Parsing is strict: bytes
-that would re-encode differently are refused, so one value has one spelling.
+All signed and hashed JSON is JCS (RFC 8785) with limits that every language can read: no floats, integers within ±(2^53-1)
+(larger ones are decimal strings), no duplicate names, strings without lone surrogates. Parsing is strict: bytes that
+re-encode differently are refused, so each value has one encoding.
 
     >>> dumps({"b": 1, "a": "é"})
     b'{"a":"\\xc3\\xa9","b":1}'
@@ -19,12 +19,15 @@ from typing import Any, NoReturn
 
 import rfc8785
 
+from .codes import CanonicalCode
 from .errors import Malformed, TooLarge
 
+# The largest integer that a double holds exactly, so JavaScript reads it too (RFC 7493 §2.2).
 MAX_INTEGER = 2**53 - 1
+# Well below the recursion limits of common JSON parsers.
 MAX_DEPTH = 32
+# The default of `parse_json`: objects for so many values take about 0.1 s to build.
 MAX_VALUES = 131_072
-"""How many values `parse_json` makes objects of unless its caller wants fewer: some 0.1 s of work."""
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, sort_keys=True, separators=(",", ":"))
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -33,29 +36,42 @@ _DECIMAL = re.compile(r"0|[1-9][0-9]*")
 
 
 def dumps(value: object) -> bytes:
-    """The JCS bytes of a value made of dict, list, str, int, bool and None. Raises `Malformed` on anything else."""
+    """Return the JCS bytes of a value.
+
+    `value`: made of dict, list, str, int, bool and None.
+
+    Raises `Malformed` (`canonical.*`) for any other value.
+    """
     _check(value, MAX_DEPTH)
     return _encode(value)
 
 
 def loads(data: bytes, *, limit: int, what: str = "JSON") -> Any:
-    """Parse canonical JSON of at most `limit` bytes. Raises `TooLarge`, or `Malformed` when `data` is not its own JCS form."""
+    """Parse canonical JSON of at most `limit` bytes.
+
+    `what`: the name of the value in error messages.
+
+    Raises `TooLarge`, or `Malformed` when `data` is not its own JCS form.
+    """
     value = parse_json(data, limit=limit, what=what, values=limit)
     if _encode(value) != data:
-        raise Malformed("canonical.form", f"This {what} is not in canonical form (RFC 8785).")
+        raise Malformed(CanonicalCode.FORM, f"This {what} is not in canonical form (RFC 8785).")
     return value
 
 
 def parse_json(data: bytes, *, limit: int, what: str = "JSON", values: int = MAX_VALUES) -> Any:
-    """Parse strict (not necessarily canonical) JSON of at most `limit` bytes and `values` values: UTF-8, no duplicate names, no
-    floats, depth ≤ 32.
+    """Parse strict JSON, canonical or not: UTF-8, no duplicate names, no floats, at most 32 levels.
 
-    Raises `TooLarge` or `Malformed`.
+    `limit`, `values`: the largest number of bytes and of values.
+    `what`: the name of the value in error messages.
+
+    Raises `TooLarge` (`canonical.too-large`) or `Malformed` (`canonical.*`).
     """
     if len(data) > limit:
-        raise TooLarge("canonical.too-large", f"This {what} has {len(data)} bytes; at most {limit} are read.")
-    if len(data) > values and count_values(data) > values:  # each value has a byte at least
-        raise TooLarge("canonical.too-large", f"This {what} has more than {values} values.")
+        raise TooLarge(CanonicalCode.TOO_LARGE, f"This {what} has {len(data)} bytes; at most {limit} are read.")
+    # Each value has at least one byte, so short data need no count.
+    if len(data) > values and count_values(data) > values:
+        raise TooLarge(CanonicalCode.TOO_LARGE, f"This {what} has more than {values} values.")
     try:
         text = data.decode("utf-8")
         value = json.loads(
@@ -66,65 +82,76 @@ def parse_json(data: bytes, *, limit: int, what: str = "JSON", values: int = MAX
             parse_int=_integer,
         )
     except (ValueError, RecursionError) as error:
-        raise Malformed("canonical.json", f"This {what} does not parse: {error}.") from error
+        raise Malformed(CanonicalCode.JSON, f"This {what} is not valid JSON: {error}.") from error
     _check(value, MAX_DEPTH)
     return value
 
 
 def count_values(data: bytes) -> int:
-    """How many values there are in JSON, at most, without parsing it; of other bytes any number."""
-    outside = b"".join(data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])  # of all texts
+    """Return an upper bound for the number of values in JSON, without parsing it. For other bytes the result has no meaning."""
+    # Remove escaped backslashes and quotes; every second part between quotes is then outside of strings.
+    outside = b"".join(data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
     return 1 + outside.count(b",") + outside.count(b"[") + outside.count(b"{")
 
 
 def sha256(data: bytes) -> bytes:
-    """The 32 raw bytes of SHA-256."""
+    """Return the 32 raw bytes of SHA-256."""
     return hashlib.sha256(data).digest()
 
 
 def hex_digest(data: bytes) -> str:
-    """SHA-256 as 64 lower-case hexadecimal digits, the form every digest has in JSON and URLs."""
+    """Return SHA-256 as 64 lower-case hexadecimal digits, the form of every digest in JSON and URLs."""
     return hashlib.sha256(data).hexdigest()
 
 
 def parse_digest(text: str) -> str:
-    """Check that `text` is a digest in its one spelling and return it. Raises `Malformed`."""
+    """Return `text` if it is 64 lower-case hexadecimal digits. Raises `Malformed` (`canonical.digest`)."""
     if not _DIGEST.fullmatch(text):
-        raise Malformed("canonical.digest", "A digest is 64 lower-case hexadecimal digits.")
+        raise Malformed(CanonicalCode.DIGEST, "A digest must be 64 lower-case hexadecimal digits.")
     return text
 
 
 def parse_decimal(text: str, *, limit: int) -> int:
-    """A non-negative decimal integer ≤ `limit` in its one spelling: no sign, no leading zero, no separators. Raises
-    `Malformed`."""
+    """Return a non-negative decimal integer of at most `limit`.
+
+    No sign, leading zero or separator is accepted.
+
+    Raises `Malformed` (`canonical.decimal`).
+    """
     if len(text) > len(str(limit)) or not _DECIMAL.fullmatch(text) or int(text) > limit:
-        raise Malformed("canonical.decimal", f"A number here is plain decimal digits, at most {limit}.")
+        raise Malformed(CanonicalCode.DECIMAL, f"A number must be plain decimal digits, at most {limit}.")
     return int(text)
 
 
 def b64encode(data: bytes) -> str:
-    """Padded standard base64 (RFC 4648 §4)."""
+    """Return padded standard base64 (RFC 4648 §4)."""
     return base64.b64encode(data).decode("ascii")
 
 
 def b64decode(text: str, *, limit: int) -> bytes:
-    """Strict inverse of `b64encode` for at most `limit` bytes; any second spelling is refused. Raises `TooLarge`, `Malformed`."""
+    """Decode padded standard base64 of at most `limit` bytes; the strict inverse of `b64encode`.
+
+    Raises `TooLarge` (`canonical.too-large`) or `Malformed` (`canonical.base64`).
+    """
+    # Checked before decoding, so that long foreign text costs nothing.
     if len(text) > (limit + 2) // 3 * 4:
-        raise TooLarge("canonical.too-large", f"This base64 decodes to more than {limit} bytes.")
+        raise TooLarge(CanonicalCode.TOO_LARGE, f"This base64 decodes to more than {limit} bytes.")
     try:
         data = base64.b64decode(text.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError) as error:
-        raise Malformed("canonical.base64", "Not padded standard base64.") from error
+        raise Malformed(CanonicalCode.BASE64, "The text is not padded standard base64.") from error
+    # Unused bits of the last character may be set: then two texts decode to the same bytes.
     if b64encode(data) != text:
-        raise Malformed("canonical.base64", "Not the one base64 spelling of these bytes.")
+        raise Malformed(CanonicalCode.BASE64, "The base64 text has bits after its last byte. Encode the bytes again.")
     return data
 
 
 def _encode(value: Any) -> bytes:
-    """The JCS bytes of a checked value.
+    """Return the JCS bytes of a checked value.
 
-    The standard library's encoder, which is written in C, writes the same text: JCS differs in the order of names, by UTF-16 code
-    units, and only beyond U+D7FF is that another one than by code points.
+    The standard library's encoder is written in C and produces the same text in almost all cases. JCS sorts names by UTF-16
+    code units, the standard library by code points. The orders differ only beyond U+D7FF, and then `rfc8785` encodes the
+    value.
     """
     text = _ENCODER.encode(value)
     return rfc8785.dumps(value) if not text.isascii() and _HIGH.search(text) else text.encode("utf-8")
@@ -142,14 +169,14 @@ def _no_float(text: str) -> NoReturn:
 
 
 def _integer(text: str) -> int:
-    if len(text) > 17:  # "-" and sixteen digits; int() on foreign text of any length is quadratic
+    if len(text) > 17:  # "-" and sixteen digits; `int` takes quadratic time on long text
         raise ValueError("an integer is beyond 2^53-1")
     return int(text)
 
 
 def _check(value: object, depth: int) -> None:
     if depth < 0:
-        raise Malformed("canonical.depth", f"JSON is nested deeper than {MAX_DEPTH} levels.")
+        raise Malformed(CanonicalCode.DEPTH, f"JSON is nested deeper than {MAX_DEPTH} levels.")
     match value:
         case str():
             if not value.isascii():
@@ -160,20 +187,20 @@ def _check(value: object, depth: int) -> None:
         case dict():
             for name, item in value.items():
                 if not isinstance(name, str):
-                    raise Malformed("canonical.value", "Names in an object are strings.")
+                    raise Malformed(CanonicalCode.VALUE, "Names in an object must be strings.")
                 _check(name, depth)
                 _check(item, depth - 1)
         case None | bool():
             return
         case int():
             if not -MAX_INTEGER <= value <= MAX_INTEGER:
-                raise Malformed("canonical.integer", "Integers beyond 2^53-1 travel as decimal strings.")
+                raise Malformed(CanonicalCode.INTEGER, "An integer is beyond 2^53-1. Write it as a decimal string.")
         case _:
-            raise Malformed("canonical.value", f"{type(value).__name__} has no place in canonical JSON.")
+            raise Malformed(CanonicalCode.VALUE, f"Canonical JSON has no values of type {type(value).__name__}.")
 
 
 def _check_text(text: str) -> None:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise Malformed("canonical.string", "A string holds a lone surrogate.") from error
+        raise Malformed(CanonicalCode.STRING, "A string holds a lone surrogate.") from error

@@ -1,4 +1,4 @@
-"""Decentralised identifiers: did:key, did:wba and did:web, their Ed25519 keys, namespaces and principals.
+"""Parse decentralised identifiers: did:key, did:wba and did:web, with their Ed25519 keys, namespaces and principals.
 
     did:key:z6Mk…                      the key is the identity (W3C did:key, Ed25519 only)
     did:wba:example.com                https://example.com/.well-known/did.json
@@ -6,9 +6,11 @@
     did:wba:example.com%3A8443:a       https://example.com:8443/a/did.json
     did:web:…                          reads like did:wba (the same host, the same document)
 
-Hosts are domain names of lower-case A-labels, and no IP address in any spelling; path segments are `[A-Za-z0-9._-]+`. A DID
-URL here is a DID, `#` and a fragment, and names a key. Ed25519 keys are read as Multikey (`z` + base58btc(0xed 0x01 ‖ 32
-bytes)) and as JWK (RFC 8037), and written as Multikey.
+Hosts are domain names of lower-case A-labels; IP addresses are refused in every notation. Path segments are
+`[A-Za-z0-9._-]+`. A DID URL is a DID, `#` and a fragment, and names a key. Ed25519 keys are read as Multikey (`z` +
+base58btc(0xed 0x01 ‖ 32 bytes)) and as JWK (RFC 8037), and written as Multikey.
+
+Specification: `docs/specification/protocols.md`.
 """
 
 from __future__ import annotations
@@ -20,21 +22,29 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from .codes import DidCode
 from .errors import Malformed, Refused
 
+# A DID is part of fact keys, URLs and log entries, so its length needs a bound.
 MAX_DID = 255
+# RFC 1123 labels of at most 63 characters; a name has at most 253 (RFC 1035).
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _SEGMENT = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _FRAGMENT = re.compile(r"[A-Za-z0-9._~:-]{1,128}")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+# The multicodec prefix of an Ed25519 public key.
 _ED25519 = b"\xed\x01"
 
 
 @dataclass(frozen=True)
 class Did:
-    """A parsed DID. `host` is None for did:key; `port` is None unless written."""
+    """Hold a parsed DID.
+
+    `host`: None for did:key.
+    `port`: None unless the DID contains one.
+    """
 
     text: str
     method: str
@@ -44,138 +54,152 @@ class Did:
 
     @property
     def namespace(self) -> str:
-        """The one namespace this DID owns: its domain, its domain and path, or itself (did:key).
+        """Return the one namespace that this DID owns: its domain, its domain and path, or itself (did:key).
 
-        Raises `Refused` for a DID with a port: whoever can listen on some port of a host need not be its owner.
+        Raises `Refused` (`did.no-namespace`) for a DID with a port: a process that listens on a port need not belong to the
+        owner of the host.
         """
         if self.host is None:
             return self.text
         if self.port is not None:
-            raise Refused("did.no-namespace", f"{self.text} names a port, and so owns no namespace.")
+            raise Refused(
+                DidCode.NO_NAMESPACE, f"{self.text} names a port, so it owns no namespace. Publish with a DID without a port."
+            )
         return ":".join((self.host, *self.path))
 
     @property
     def document_url(self) -> str:
-        """Where the DID document is (did:wba and did:web). Raises `Refused` for did:key, which needs none."""
+        """Return the URL of the DID document (did:wba and did:web). Raises `Refused` (`did.no-document`) for did:key."""
         if self.host is None:
-            raise Refused("did.no-document", "A did:key has no document: the key is the identity.")
+            raise Refused(DidCode.NO_DOCUMENT, "A did:key has no document: the key is the identity.")
         authority = self.host if self.port is None else f"{self.host}:{self.port}"
         return f"https://{authority}/{'/'.join(self.path or ('.well-known',))}/did.json"
 
     def principal(self, registrable: Callable[[str], str | None]) -> str | None:
-        """The registrable domain that stands behind this DID, or None: did:key and single-label hosts have none.
+        """Return the registrable domain of this DID, or None for a did:key and for a host of a single label.
 
-        `registrable` maps a host to its registrable domain under the pinned Public Suffix List (ICANN section only).
+        `registrable`: maps a host to its registrable domain by the pinned Public Suffix List (ICANN section only).
         """
         if self.host is None or "." not in self.host:
             return None
         return registrable(self.host)
 
 
-@lru_cache(maxsize=4096)  # a statement names its author in several places, and authors come back
+# A statement names its author in several places, and authors return. Bounded, because foreign text fills it.
+@lru_cache(maxsize=4096)
 def parse_did(text: str) -> Did:
-    """Parse a DID in its one spelling. Raises `Malformed` (`did.*`)."""
+    """Parse a DID. Raises `Malformed` (`did.*`)."""
     if len(text) > MAX_DID:
-        raise Malformed("did.too-long", f"A DID has at most {MAX_DID} characters.")
+        raise Malformed(DidCode.TOO_LONG, f"A DID has at most {MAX_DID} characters.")
     scheme, _, rest = text.partition(":")
     method, _, identifier = rest.partition(":")
     if scheme != "did" or not identifier:
-        raise Malformed("did.syntax", f"Not a DID: {text[:80]!r}.")
+        raise Malformed(DidCode.SYNTAX, f"This is not a DID: {text[:80]!r}.")
     if method == "key":
         decode_multikey(identifier)
         return Did(text, method, None, None, ())
     if method not in ("wba", "web"):
-        raise Malformed("did.method", f"did:{method[:20]} is not supported; did:key, did:wba and did:web are.")
+        raise Malformed(DidCode.METHOD, f"did:{method[:20]} is not supported. Use did:key, did:wba or did:web.")
     authority, *path = identifier.split(":")
     host, port = _authority(authority)
+    # A URL parser would resolve "." and ".." and fetch another document.
     if not all(_SEGMENT.fullmatch(segment) and segment not in (".", "..") for segment in path):
-        raise Malformed("did.path", f"Path segments of a DID are letters, digits, '.', '_' and '-': {text[:80]!r}.")
+        raise Malformed(DidCode.PATH, f"Path segments of a DID must be letters, digits, '.', '_' and '-': {text[:80]!r}.")
     return Did(text, method, host, port, tuple(path))
 
 
 def parse_key_id(text: str) -> tuple[Did, str]:
-    """Split the DID URL of a key into its DID and fragment. Raises `Malformed`."""
+    """Split the DID URL of a key into its DID and fragment. Raises `Malformed` (`did.*`)."""
     did_text, separator, fragment = text.partition("#")
     if not separator or not _FRAGMENT.fullmatch(fragment):
-        raise Malformed("did.key-id", f"A key is named by DID#fragment, not {text[:80]!r}.")
+        raise Malformed(DidCode.KEY_ID, f"A key must be named by DID#fragment, not {text[:80]!r}.")
     did = parse_did(did_text)
+    # The did:key method defines this fragment; any other would be a second name of the same key.
     if did.method == "key" and fragment != did.text.removeprefix("did:key:"):
-        raise Malformed("did.key-id", "The one key of a did:key is named by the DID's own last part.")
+        raise Malformed(DidCode.KEY_ID, "The fragment of a did:key's key must be the last part of the DID.")
     return did, fragment
 
 
 def is_host(text: str) -> bool:
-    """Whether `text` is a host name of lower-case A-labels, at most 253 characters."""
+    """Tell whether `text` is a host name of lower-case A-labels, at most 253 characters."""
     return len(text) <= 253 and _HOST.fullmatch(text) is not None
 
 
 def encode_multikey(public_key: bytes) -> str:
-    """An Ed25519 public key (32 bytes) as Multikey text, `z6Mk…`."""
+    """Return an Ed25519 public key (32 bytes) as Multikey text, `z6Mk…`."""
     return "z" + _base58_encode(_ED25519 + public_key)
 
 
-@lru_cache(maxsize=4096)  # a statement's keys are looked up to verify it, and once more to admit it
+# Each key is decoded once to verify a statement and once to admit it.
+@lru_cache(maxsize=4096)
 def decode_multikey(text: str) -> bytes:
-    """The 32 bytes of an Ed25519 Multikey in its one spelling. Raises `Malformed`."""
+    """Return the 32 bytes of an Ed25519 Multikey. Raises `Malformed` (`did.multikey`)."""
     if not 40 <= len(text) <= 60 or not text.startswith("z"):
-        raise Malformed("did.multikey", "Not a base58btc Multikey.")
+        raise Malformed(DidCode.MULTIKEY, "This is not a base58btc Multikey.")
     data = base58_decode(text[1:])
-    if len(data) != 34 or data[:2] != _ED25519:  # it begins with no zero, and so has no second spelling
-        raise Malformed("did.multikey", "Not an Ed25519 Multikey.")
+    # The data begin with 0xed, not with zero, so base58 has no second notation for them.
+    if len(data) != 34 or data[:2] != _ED25519:
+        raise Malformed(DidCode.MULTIKEY, "This is not an Ed25519 Multikey.")
     return data[2:]
 
 
 def base58_decode(text: str) -> bytes:
-    """The bytes of base58btc text, whose length the caller has bounded. Raises `Malformed`."""
+    """Decode base58btc text. The caller bounds its length, because the time is quadratic. Raises `Malformed` (`did.multikey`)."""
     number = 0
     for character in text:
         digit = _BASE58.find(character)
         if digit < 0:
-            raise Malformed("did.multikey", "Not base58btc.")
+            raise Malformed(DidCode.MULTIKEY, "This is not base58btc.")
         number = number * 58 + digit
     body = number.to_bytes((number.bit_length() + 7) // 8, "big")
+    # Base58 writes each leading zero byte as "1".
     return b"\0" * (len(text) - len(text.lstrip("1"))) + body
 
 
 @lru_cache(maxsize=4096)
 def did_key(public_key: bytes) -> str:
-    """The did:key of an Ed25519 public key."""
+    """Return the did:key of an Ed25519 public key."""
     return f"did:key:{encode_multikey(public_key)}"
 
 
 def did_key_id(public_key: bytes) -> str:
-    """The DID URL of the one key of a did:key."""
+    """Return the DID URL of the one key of a did:key."""
     did = did_key(public_key)
     return f"{did}#{did.removeprefix('did:key:')}"
 
 
 @lru_cache(maxsize=4096)
 def public_key_of(did: Did) -> bytes:
-    """The public key that a did:key is."""
+    """Return the public key that a did:key contains."""
     return decode_multikey(did.text.removeprefix("did:key:"))
 
 
 def authentication_keys(document: Mapping[str, Any], did: Did) -> dict[str, bytes]:
-    """The Ed25519 keys that a DID document lists for authentication: DID URL → 32 bytes, in the document's order.
+    """Return the Ed25519 keys that a DID document lists for authentication: DID URL → 32 bytes, in the document's order.
 
-    `document`: parsed JSON whose `id` must be the DID. Entries of `authentication` are references into `verificationMethod` or
-    methods written in place (DID Core §5.3.1); keys of other kinds are passed over. Raises `Malformed` when the document is not
-    this DID's or lists no usable key.
+    Entries of `authentication` are references into `verificationMethod` or embedded methods (DID Core §5.3.1). Keys of other
+    types are skipped.
+
+    `document`: parsed JSON; its `id` must be the DID.
+
+    Raises `Malformed` (`did.document`) when the document belongs to another DID or lists no usable key.
     """
     if document.get("id") != did.text:
-        raise Malformed("did.document", f"The document at {did.document_url} is not the one of {did.text}.")
+        raise Malformed(DidCode.DOCUMENT, f"The document at {did.document_url} has another id than {did.text}.")
     keys = listed_keys(document, did, "authentication")
     if not keys:
         raise Malformed(
-            "did.document",
+            DidCode.DOCUMENT,
             f"The document of {did.text} lists no Ed25519 key of its own under authentication.",
         )
     return keys
 
 
 def listed_keys(document: Mapping[str, Any], did: Did, relationship: str) -> dict[str, bytes]:
-    """The Ed25519 keys of this DID's own that its document lists under a verification relationship (DID Core §5.3), as
-    `authentication_keys` does; there may be none."""
+    """Return the Ed25519 keys of this DID that its document lists under a verification relationship (DID Core §5.3).
+
+    Entries are read as in `authentication_keys`. The result may be empty.
+    """
     methods = {_key_id(did, method): method for method in _objects(document.get("verificationMethod"))}
     listed = document.get(relationship)
     keys: dict[str, bytes] = {}
@@ -184,7 +208,7 @@ def listed_keys(document: Mapping[str, Any], did: Did, relationship: str) -> dic
         key = _ed25519(method) if isinstance(method, dict) else None
         if isinstance(method, dict) and key is not None:
             key_id = _key_id(did, method)
-            if parse_key_id(key_id)[0] == did:  # a key of somebody else's DID does not speak for this one
+            if parse_key_id(key_id)[0] == did:  # a key of another DID does not act for this one
                 keys[key_id] = key
     return keys
 
@@ -192,11 +216,11 @@ def listed_keys(document: Mapping[str, Any], did: Did, relationship: str) -> dic
 def _authority(text: str) -> tuple[str, int | None]:
     host, _, port = text.partition("%3A")
     if not is_host(host) or _NUMBER.fullmatch(host.rpartition(".")[2]):
-        # What ends in a number is an IPv4 address to a URL parser and to `inet_aton`: 127.1, 2130706433, 0x7f.1, 0177.0.0.1.
-        raise Malformed("did.host", f"The host of a DID is a domain name of lower-case A-labels, not {host[:80]!r}.")
+        # URL parsers and `inet_aton` read a host that ends in a number as IPv4: 127.1, 2130706433, 0x7f.1, 0177.0.0.1.
+        raise Malformed(DidCode.HOST, f"The host of a DID must be a domain name of lower-case A-labels, not {host[:80]!r}.")
     if port or text.endswith("%3A"):
         if not re.fullmatch(r"[1-9][0-9]{0,4}", port) or int(port) > 65535:
-            raise Malformed("did.port", f"Not a port: {port[:10]!r}.")
+            raise Malformed(DidCode.PORT, f"This is not a port: {port[:10]!r}.")
         return host, int(port)
     return host, None
 
@@ -226,6 +250,7 @@ def _ed25519(method: Mapping[str, Any]) -> bytes | None:
                 key = base64.b64decode(x + "=", altchars=b"-_", validate=True)
             except ValueError:
                 return None
+            # Re-encoded, because unused bits of the last character may be set: one key, one text.
             return key if len(key) == 32 and base64.urlsafe_b64encode(key).rstrip(b"=").decode() == x else None
     return None
 

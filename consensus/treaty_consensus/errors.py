@@ -1,21 +1,26 @@
-"""The one error root, and the families that callers tell apart.
+"""Define the root of all errors, and the families that callers handle differently.
 
-An error carries a stable machine `code` (lower-case words joined by `-`, families joined by `.`), a sentence for a person and,
-where there is one, the `fix`: what to do about it. Codes are interface: documented, tested, never reused for another meaning.
+An error has a stable machine `code` (lower-case words joined by `-`, families joined by `.`), a sentence for a person and,
+where one is known, the `fix`: the action to take. Codes are part of the interface: documented, tested, and never reused for
+another meaning.
 """
 
 from __future__ import annotations
 
 from .printable import escaped
 
+# Messages may quote foreign text of any length; logs and terminals need a bound.
 MAX_TEXT = 8_192
 
 
 class TreatyError(Exception):
-    """Root of every error Treaty raises on purpose.
+    """Root of every error that Treaty raises on purpose.
 
-    `code`: stable machine code such as `statement.signature-invalid`. `message`: one sentence, safe to show to anyone.
-    `fix`: what the reader can do, or "". Both are cut at `MAX_TEXT` characters and `printable.escaped`, whatever they quote.
+    `code`: stable machine code such as `statement.signature-invalid`.
+    `message`: one sentence, safe to show to anyone.
+    `fix`: the action that the reader can take, or "".
+
+    Message and fix are cut at `MAX_TEXT` characters and escaped (`printable.escaped`), because they may quote foreign text.
     """
 
     def __init__(self, code: str, message: str, *, fix: str = "") -> None:
@@ -29,11 +34,11 @@ class TreatyError(Exception):
 
 
 class Malformed(TreatyError):
-    """Foreign input that is not in its one canonical form. Nothing was read beyond the point of the fault."""
+    """Foreign input is not in its canonical form. Nothing beyond the fault was read."""
 
 
 class TooLarge(TreatyError):
-    """Input over a documented cap; checked before it is parsed."""
+    """Input exceeds a documented cap. The cap is checked before parsing."""
 
 
 class Unauthorized(TreatyError):
@@ -41,24 +46,24 @@ class Unauthorized(TreatyError):
 
 
 class Refused(TreatyError):
-    """Well-formed and authentic, but a rule says no. The rule's name is in the code."""
+    """Well-formed and authentic input breaks a rule. The code names the rule."""
 
 
 class Conflict(Refused):
-    """Something else already stands in this place; retrying the same input cannot succeed."""
+    """The place is taken by other data. A retry with the same input cannot succeed."""
 
 
 class NotFound(TreatyError):
-    """Nothing of that name is here."""
+    """No data exist under this name."""
 
 
 class Gone(TreatyError):
-    """It was here; its bytes were withdrawn, its log entry remains."""
+    """The bytes were withdrawn. Their log entry remains."""
 
 
 class Unavailable(TreatyError):
-    """A dependency did not answer; the same call may succeed later."""
+    """A dependency did not answer. The same call may succeed later."""
 
 
 class Untrusted(TreatyError):
-    """A proof does not hold: a Merkle path, a checkpoint's signature, a recomputed decision."""
+    """A proof does not hold: a Merkle path, a checkpoint's signature, or a recomputed decision."""

@@ -1,8 +1,8 @@
-"""Facts: the state of a log, as the rules of admission see it.
+"""Define facts: the state of a log, as the admission rules read it.
 
-State is a flat map from a key such as `identity/did:wba:example.com` to one fact. `admit` reads the keys that a statement needs
-and returns the facts it changes; whoever holds the map (a database table, an auditor's dictionary, the few leaves of a proof)
-applies them. Facts are derived from leaves alone, so a map can always be rebuilt by replaying the log.
+State is a flat map from a key such as `identity/did:wba:example.com` to one fact. `admit` reads the keys that a statement
+needs and returns the changed facts. The owner of the map applies them: a database table, an auditor's dictionary, or the few
+leaves of a proof. Facts are derived from leaves alone, so a replay of the log can always rebuild the map.
 
     log                              → LogFact           the log itself: operator, clock, epoch
     identity/DID                     → IdentityFact      the newest identity of a DID
@@ -12,8 +12,8 @@ applies them. Facts are derived from leaves alone, so a map can always be rebuil
     ballot/TOPIC/DID                 → BallotFact        the newest ballot of a DID in a topic
     report/KEY                       → ReportFact        a negotiation: KEY = SHA-256(JCS[sorted DIDs, nid])
     vouch/DID                        → VouchFact         the newest vouch of a DID
-    parameters/ID                    → ParametersFact    what admission needs of a parameters statement
-    needed/SHA256                    → NeededFact        a blob that decisions are recomputed with
+    parameters/ID                    → ParametersFact    the part of a parameters statement that admission needs
+    needed/SHA256                    → NeededFact        a blob that is needed to recompute decisions
     topic/TOPIC                      → TopicFact         the newest decision
 """
 
@@ -24,16 +24,25 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
+from . import canonical
+from .codes import LogCode
+from .did import Did, decode_multikey, did_key_id, public_key_of
 from .errors import Refused
 from .kinds import Witnesses
 
 
 class LogFact(msgspec.Struct, frozen=True, tag="log"):
-    """`time`: the log's clock, the largest `issued` of the operator's statements, set last by leaf `time_index`. `parameters`:
-    the statement in force, `announced`: the one the next epoch opens with. `epoch`: the open epoch, `opened`: when, by the log's
-    clock or, for epochs that close by it, by their schedule; `closed_at`: the input size
-    of the decisions that closed the one before, `closed_topic`: the last topic decided with it, `remaining`: how many still
-    follow."""
+    """Hold the state of the log itself.
+
+    `time`: the log's clock, the largest `issued` of the operator's statements; set last by leaf `time_index`.
+    `parameters`: the statement in force.
+    `announced`: the statement that the next epoch starts with.
+    `epoch`: the open epoch.
+    `opened`: the time at which it opened, by the log's clock; for epochs with a schedule, by the schedule.
+    `closed_at`: the input size of the decisions that closed the previous epoch.
+    `closed_topic`: the last topic decided with it.
+    `remaining`: how many of these decisions still follow.
+    """
 
     origin: str
     operator: str
@@ -49,7 +58,12 @@ class LogFact(msgspec.Struct, frozen=True, tag="log"):
 
 
 class IdentityFact(msgspec.Struct, frozen=True, tag="identity"):
-    """`keys`: DID URL → Multikey. `since`: the log's time when this tenure began. `index`: the leaf."""
+    """Hold the newest identity of a DID.
+
+    `keys`: DID URL → Multikey.
+    `since`: the log's time at the beginning of this tenure.
+    `index`: the leaf.
+    """
 
     statement: str
     index: int
@@ -60,13 +74,13 @@ class IdentityFact(msgspec.Struct, frozen=True, tag="identity"):
 
 
 class GrantFact(msgspec.Struct, frozen=True, tag="grant"):
-    """The leaf that grants."""
+    """Hold the leaf of the grant."""
 
     index: int
 
 
 class ProtocolFact(msgspec.Struct, frozen=True, tag="protocol"):
-    """Who published what, where in the log."""
+    """Hold a published version: its leaf, publisher, document hash and topic."""
 
     index: int
     publisher: str
@@ -75,40 +89,40 @@ class ProtocolFact(msgspec.Struct, frozen=True, tag="protocol"):
 
 
 class HandlerFact(msgspec.Struct, frozen=True, tag="handler"):
-    """The leaf that attached the wheel."""
+    """Hold the leaf that attached the wheel."""
 
     index: int
 
 
 class BallotFact(msgspec.Struct, frozen=True, tag="ballot"):
-    """The last used `seq` and its leaf."""
+    """Hold the last used `seq` and its leaf."""
 
     seq: int
     index: int
 
 
 class VouchFact(msgspec.Struct, frozen=True, tag="vouch"):
-    """The last used `seq` and its leaf."""
+    """Hold the last used `seq` and its leaf."""
 
     seq: int
     index: int
 
 
 class ParametersFact(msgspec.Struct, frozen=True, tag="parameters"):
-    """How long an epoch is, where the schedule closes it, and who must have witnessed what is decided."""
+    """Hold the length of an epoch, where epochs have a schedule, and the witnesses that decisions need."""
 
     epoch_seconds: int | None = None
     witnesses: Witnesses | None = None
 
 
 class NeededFact(msgspec.Struct, frozen=True, tag="needed"):
-    """The newest leaf that names the blob."""
+    """Hold the newest leaf that names the blob."""
 
     index: int
 
 
 class ReportFact(msgspec.Struct, frozen=True, tag="report"):
-    """The document reported first under this key; `equivocated` once another one was."""
+    """Hold the document that was reported first under this key. `equivocated`: a second report named another document."""
 
     document: str
     index: int
@@ -116,7 +130,7 @@ class ReportFact(msgspec.Struct, frozen=True, tag="report"):
 
 
 class TopicFact(msgspec.Struct, frozen=True, tag="topic"):
-    """The statement id of a topic's newest decision."""
+    """Hold the statement id of a topic's newest decision."""
 
     decision: str
     index: int
@@ -143,28 +157,92 @@ _decoder = msgspec.json.Decoder(Fact)
 
 
 def encode(fact: Fact) -> bytes:
-    """A fact as JSON, for a store that keeps bytes."""
+    """Return a fact as JSON, for stores that keep bytes."""
     return msgspec.json.encode(fact)
 
 
 def decode(data: bytes) -> Fact:
-    """Inverse of `encode`, for bytes of our own store."""
+    """Return the fact in these bytes; the inverse of `encode`. For bytes of our own stores only."""
     fact: Fact = _decoder.decode(data)
     return fact
 
 
 def find(facts: Facts, key: str, kind: type[_F]) -> _F | None:
-    """The fact under `key`, or None."""
+    """Return the fact under `key`, or None."""
     fact = facts.get(key)
     if fact is None:
         return None
+    # Keys of one prefix hold facts of one type: another type is a bug of ours, not foreign input.
     assert isinstance(fact, kind), key
     return fact
 
 
 def log_of(facts: Facts) -> LogFact:
-    """The log's own fact. Raises `Refused` before leaf 0."""
+    """Return the log's own fact. Raises `Refused` (`log.no-genesis`) before leaf 0."""
     fact = find(facts, LOG, LogFact)
     if fact is None:
-        raise Refused("log.no-genesis", "This log has no genesis yet: leaf 0 comes first.")
+        raise Refused(LogCode.NO_GENESIS, "This log has no genesis yet. Write the genesis as leaf 0 first.")
     return fact
+
+
+# Keys of one kind begin alike, so that a store can find all of a kind.
+
+
+def identity_key(did: str) -> str:
+    """Return the fact key of a DID's newest identity."""
+    return f"identity/{did}"
+
+
+def report_key(authors: tuple[Did, ...], nid: str) -> str:
+    """Return the fact key of a negotiation between two DIDs."""
+    digest = canonical.hex_digest(canonical.dumps([sorted(did.text for did in authors), nid]))
+    return f"report/{digest}"
+
+
+def topic_key(topic: str) -> str:
+    """Return the fact key of a topic's newest decision."""
+    return f"topic/{topic}"
+
+
+def protocol_key(uri: str) -> str:
+    """Return the fact key of a protocol."""
+    return f"protocol/{uri}"
+
+
+def grant_key(namespace: str, did: str) -> str:
+    """Return the fact key of a grant of a namespace to a DID."""
+    return f"grant/{namespace}/{did}"
+
+
+def handler_key(uri: str, did: str, wheel: str) -> str:
+    """Return the fact key of an author's handler of a protocol."""
+    return f"handler/{uri}/{did}/{wheel}"
+
+
+def ballot_key(topic: str, did: str) -> str:
+    """Return the fact key of a DID's newest ballot in a topic."""
+    return f"ballot/{topic}/{did}"
+
+
+def vouch_key(did: str) -> str:
+    """Return the fact key of a DID's newest vouch."""
+    return f"vouch/{did}"
+
+
+def needed_key(sha256: str) -> str:
+    """Return the fact key of a blob that decisions need."""
+    return f"needed/{sha256}"
+
+
+def parameters_key(statement: str) -> str:
+    """Return the fact key of the parameters that a statement announced."""
+    return f"parameters/{statement}"
+
+
+def keys_of(facts: Facts, did: Did) -> dict[str, bytes]:
+    """Return the current keys of a DID: DID URL → raw Ed25519. Empty when the log does not know the DID."""
+    if did.method == "key":
+        key = public_key_of(did)
+        return {did_key_id(key): key}
+    fact = find(facts, identity_key(did.text), IdentityFact)
+    return {key_id: decode_multikey(multikey) for key_id, multikey in fact.keys.items()} if fact else {}

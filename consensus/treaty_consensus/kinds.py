@@ -1,8 +1,10 @@
-"""The bodies of statements: one struct per type, in the order in which a log meets them.
+"""Define the bodies of statements: one struct per type, in the order in which they first occur in a log.
 
-`KINDS` maps a statement's `type` to its struct. Unknown fields are refused; an optional field that is absent is left out, never
-null. Leaves hold identifiers, digests, keys, enumerations and numbers; free text and bytes are blobs, named by digest and size.
-What a field must satisfy beyond its type is checked by `check`, what must be true of the log by `admit`.
+`KINDS` maps a statement's `type` to its struct. Unknown fields are refused; an absent optional field is left out, never null.
+Bodies hold identifiers, digests, keys, enumerations and numbers; free text and bytes are blobs, named by digest and size.
+`check` tests a field beyond its type; `admit` tests it against the log.
+
+Specification: `docs/specification/statements.md`.
 """
 
 from __future__ import annotations
@@ -13,57 +15,66 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 
 from . import canonical
+from .codes import BallotCode, GenesisCode, IdentityCode, ParametersCode, PublishCode, StatementCode
 from .did import decode_multikey, is_host, parse_did, parse_key_id
 from .errors import Malformed
 from .log.witness import MAX_COSIGNERS, Quorum
-from .protocol import MAX_CARD, MAX_DOCUMENT, is_origin, is_topic, parse_namespace, parse_protocol_uri
+from .protocol import MAX_CARD, MAX_DOCUMENT, check_topic, is_origin, parse_namespace, parse_protocol_uri
 
+# Caps are checked at admission, so a replay never fetches an unbounded blob.
 MAX_BUNDLE = 64 * 1024
 MAX_WHEEL = 2 * 1024 * 1024
 MAX_DID_DOCUMENT = 64 * 1024
+# A transcript lists at most 32 candidates and 256 voters. A roll lists every principal, so it is larger.
 MAX_TRANSCRIPT = 4 * 1024 * 1024
 MAX_ROLL = 128 * 1024 * 1024
 MAX_SUFFIX_LIST = 1024 * 1024
-MIN_ANCHORS = 16
+MIN_ANCHORS = 16  # with fewer a small group could decide (docs/specification/election.md, section 10)
 MAX_ANCHORS = 512
 MAX_ALIASES = 8
-MAX_CANDIDATES = 32
-NONE = "none"
-"""In a ballot: the choice that no candidate becomes the consensus."""
+MAX_CANDIDATES = 32  # the count is quadratic in it
+NONE = "none"  # in a ballot: the choice that no candidate becomes the consensus
+# The election rule of `election.rule`. A decision made by another rule cannot be recomputed here.
 RULE: Final = "schulze-margins-v1"
-"""The election rule of `election.rule`; a decision made by another one cannot be recomputed here."""
 
+# Fields are short, so that a statement fits its 48,000 bytes. `Note` holds a checkpoint with its cosignatures.
 Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
 Note: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 Digest: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=canonical.MAX_INTEGER)]
+# At most 2^16, so that products with weights stay below 2^64.
 Factor: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 Electorate: TypeAlias = Literal["development", "open"]
 State: TypeAlias = Literal["published", "candidate", "provisional", "consensus", "dormant", "superseded", "repealed"]
+_PRINTABLE = re.compile(r"[!-~]+")
 
 
 class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A statement's body. `check()` raises `Malformed` when a field is not in its one spelling."""
+    """Base of all bodies."""
 
     def check(self) -> None:
-        """Fields whose types say everything need no more."""
+        """Check the fields beyond their types. Raises `Malformed`. The default checks nothing."""
 
 
 class Blob(Body, frozen=True):
-    """Bytes outside the log: their SHA-256 and their number."""
+    """Name bytes outside the log by SHA-256 and size."""
 
     sha256: Digest
     size: Count
 
     def at_most(self, limit: int, what: str) -> None:
-        """Raises `Malformed` when the blob is larger than its kind allows."""
+        """Check the size. Raises `Malformed` (`statement.blob-size`) when it exceeds `limit`."""
         if self.size > limit:
-            raise Malformed("statement.blob-size", f"A {what} has at most {limit} bytes, not {self.size}.")
+            raise Malformed(StatementCode.BLOB_SIZE, f"A {what} has at most {limit} bytes, not {self.size}.")
 
 
 class Genesis(Body, frozen=True):
-    """Leaf 0: what this log is. `log_key`, `clock_key`: verifier keys (C2SP signed-note); `operator`: a did:key, so that an
-    auditor needs nothing but the log; `trusted_root`: SHA-256 of the Sigstore trusted root of the registry's own authority."""
+    """Leaf 0: identify the log.
+
+    `log_key`, `clock_key`: verifier keys (C2SP signed-note).
+    `operator`: a did:key, so that an auditor needs only the log.
+    `trusted_root`: SHA-256 of the Sigstore trusted root of the registry's own authority.
+    """
 
     origin: Text
     log_key: Text
@@ -73,20 +84,20 @@ class Genesis(Body, frozen=True):
 
     def check(self) -> None:
         if not is_origin(self.origin):
-            raise Malformed("genesis.origin", "A log's origin is a host, with a port where it is not the default.")
+            raise Malformed(GenesisCode.ORIGIN, "A log's origin must be a host, with a port if it is not the default.")
         if parse_did(self.operator).method != "key":
-            raise Malformed("genesis.operator", "The operator of a log is a did:key.")
+            raise Malformed(GenesisCode.OPERATOR, "The operator of a log must be a did:key.")
 
 
 class Key(Body, frozen=True):
-    """A key of a DID document: its DID URL and its Ed25519 Multikey."""
+    """Hold a key of a DID document: its DID URL and its Ed25519 Multikey."""
 
     id: Text
     multikey: Text
 
 
 class Identity(Body, frozen=True):
-    """The operator's testimony of a DID document it fetched. `previous`: the DID's newest identity statement before this one."""
+    """State that the operator fetched this DID document. `previous`: the DID's previous identity statement."""
 
     did: Text
     document: Blob
@@ -99,14 +110,15 @@ class Identity(Body, frozen=True):
         self.document.at_most(MAX_DID_DOCUMENT, "DID document")
         for key in self.keys:
             if parse_key_id(key.id)[0] != did:
-                raise Malformed("identity.keys", "Every key of an identity is named by the DID it belongs to.")
+                raise Malformed(IdentityCode.KEYS, "Every key of an identity must belong to its DID.")
             decode_multikey(key.multikey)
+        # A did:key needs no identity statement: the DID contains its key.
         if did.method == "key" or len({key.id for key in self.keys}) != len(self.keys):
-            raise Malformed("identity.keys", "An identity lists distinct keys of a DID that has a document.")
+            raise Malformed(IdentityCode.KEYS, "An identity must list distinct keys of a DID that has a document.")
 
 
 class Grant(Body, frozen=True):
-    """The owner of a namespace lets another DID publish in it and vote for it."""
+    """Let another DID publish in a namespace and vote for it. Signed by the namespace's owner."""
 
     namespace: Text
     to: Text
@@ -117,14 +129,14 @@ class Grant(Body, frozen=True):
 
 
 class Base(Body, frozen=True):
-    """The protocol that a document changes: its URI and its hash."""
+    """Name the protocol that a document changes: its URI and its hash."""
 
     uri: Text
     document: Digest
 
 
 class Publish(Body, frozen=True):
-    """A protocol's one version: its URI, topic, document, card. `aliases`: foreign canonical URIs that its publisher claims."""
+    """Publish one version of a protocol. `aliases`: foreign canonical URIs that its publisher claims."""
 
     uri: Text
     topic: Text
@@ -136,15 +148,15 @@ class Publish(Body, frozen=True):
 
     def check(self) -> None:
         parse_protocol_uri(self.uri)
-        _check_topic(self.topic)
+        check_topic(self.topic)
         self.document.at_most(MAX_DOCUMENT, "protocol document")
         self.card.at_most(MAX_CARD, "card")
-        if len(set(self.aliases)) != len(self.aliases) or not all(map(_is_printable, self.aliases)):
-            raise Malformed("publish.aliases", "Aliases are distinct URIs without spaces.")
+        if len(set(self.aliases)) != len(self.aliases) or not all(map(_PRINTABLE.fullmatch, self.aliases)):
+            raise Malformed(PublishCode.ALIASES, "Aliases must be distinct URIs without spaces.")
 
 
 class Handler(Body, frozen=True):
-    """A handler package for a protocol: the wheel, its entry point, and the Sigstore bundle that attests it."""
+    """Attach a handler package to a protocol: the wheel, its entry point, and the Sigstore bundle that attests it."""
 
     uri: Text
     document: Digest
@@ -160,7 +172,7 @@ class Handler(Body, frozen=True):
 
 
 class Status(Body, frozen=True):
-    """What its publisher says of a protocol (`wheel` absent) or of one handler wheel. The newest one holds."""
+    """State the status of a protocol (`wheel` absent) or of one handler wheel. The newest statement counts."""
 
     uri: Text
     state: Literal["active", "deprecated", "yanked", "revoked"]
@@ -174,9 +186,11 @@ class Status(Body, frozen=True):
 
 
 class Report(Body, frozen=True):
-    """Two agents say, in one statement with two signatures, that they negotiated. `nid`: SHA-256(JCS[both DIDs, both Hello
-    randoms]).
-    `seen_checkpoint`: a signed checkpoint of this log, so that every report is gossip about it."""
+    """State that two agents negotiated. Signed by both.
+
+    `nid`: SHA-256(JCS[both DIDs, both Hello randoms]).
+    `seen_checkpoint`: a signed checkpoint of this log, so that every report spreads one.
+    """
 
     topic: Text
     nid: Digest
@@ -186,12 +200,14 @@ class Report(Body, frozen=True):
     seen_checkpoint: Note
 
     def check(self) -> None:
-        _check_topic(self.topic)
+        check_topic(self.topic)
 
 
 class Ballot(Body, frozen=True):
-    """A weak order over document hashes and `NONE`: tiers, best first. Unranked ones are tied last; no tiers withdraw the
-    ballot."""
+    """Rank document hashes and `NONE` in a weak order.
+
+    `tiers`: best first. Unranked choices are tied last. Without tiers, the ballot is withdrawn.
+    """
 
     topic: Text
     seq: Count
@@ -199,12 +215,13 @@ class Ballot(Body, frozen=True):
     seen_checkpoint: Note
 
     def check(self) -> None:
-        _check_topic(self.topic)
+        check_topic(self.topic)
         choices = [choice for tier in self.tiers for choice in tier]
+        # Each choice once, so that a ballot has one meaning.
         if len(set(choices)) != len(choices) or len(choices) > MAX_CANDIDATES + 1 or not all(self.tiers):
             raise Malformed(
-                "ballot.tiers",
-                f"A ballot ranks each of at most {MAX_CANDIDATES} hashes once, in tiers that are not empty.",
+                BallotCode.TIERS,
+                f"A ballot must rank each of at most {MAX_CANDIDATES} hashes once, in tiers that are not empty.",
             )
         for choice in choices:
             if choice != NONE:
@@ -212,8 +229,11 @@ class Ballot(Body, frozen=True):
 
 
 class Vouch(Body, frozen=True):
-    """The principal of the author stands for the one that `to` speaks for, or, `withdrawn`, no longer does. A newer vouch of the
-    same pair replaces the one before. `seq`: 0, then one more than in the author's last vouch for anybody."""
+    """Vouch for another principal, or withdraw the vouch. A newer vouch of the same pair replaces the earlier one.
+
+    `to`: a DID of the other principal.
+    `seq`: 0, then one more than in the author's last vouch for any DID.
+    """
 
     to: Text
     seq: Count
@@ -224,14 +244,10 @@ class Vouch(Body, frozen=True):
 
 
 class Reputation(Body, frozen=True):
-    """The constants of an open electorate; `election.trust` and `election.reputation` have the formulas.
+    """Hold the constants of an open electorate. `docs/specification/election.md` lists them with their meaning.
 
-    `anchors`: the principals that trust starts from, sorted. `suffix_list`: the Public Suffix List, of which the ICANN section
-    counts. Trust flows for `rounds` rounds along vouches: at most the `max_vouches` newest of a principal, each once the two
-    were counterparties in `acquainted_epochs` epochs; whoever vouches for fewer than `least_vouches` leaves the rest unspent. The
-    cap on what a principal's trust counts for leaves all of it over `cap_share`; what others lent it is lent on up to the cap
-    over `loan_share`. A principal is mature after `mature_epochs`; in a topic it weighs its whole once it has `counterparties`
-    counterparties, each of them with trust of the cap over `counterparty_share`."""
+    `election.trust` and `election.reputation` have the formulas.
+    """
 
     anchors: Annotated[tuple[Text, ...], msgspec.Meta(min_length=MIN_ANCHORS, max_length=MAX_ANCHORS)]
     suffix_list: Blob
@@ -247,12 +263,13 @@ class Reputation(Body, frozen=True):
 
     def check(self) -> None:
         self.suffix_list.at_most(MAX_SUFFIX_LIST, "Public Suffix List")
+        # Sorted, so that one set of anchors has one digest.
         if list(self.anchors) != sorted(set(self.anchors)) or not all("." in host and is_host(host) for host in self.anchors):
-            raise Malformed("parameters.anchors", "Anchors are distinct registrable domains, in order.")
+            raise Malformed(ParametersCode.ANCHORS, "Anchors must be distinct registrable domains, sorted.")
 
 
 class Witnesses(Body, frozen=True):
-    """Whose cosignatures (C2SP tlog-cosignature) a decision's input needs: `quorum` of `keys`, which are verifier keys."""
+    """Name the cosignatures (C2SP tlog-cosignature) that a decision's input needs: `quorum` of the verifier keys in `keys`."""
 
     keys: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1, max_length=MAX_COSIGNERS)]
     quorum: Annotated[int, msgspec.Meta(ge=1, le=MAX_COSIGNERS)]
@@ -262,14 +279,12 @@ class Witnesses(Body, frozen=True):
 
     @property
     def parsed(self) -> Quorum:
-        """The keys as keys. Raises `Malformed` (`witness.keys`, `note.key`)."""
+        """Return the parsed keys. Raises `Malformed` (`witness.keys`, `note.key`)."""
         return Quorum.parse(self.keys, self.quorum)
 
 
 class Credit(Body, frozen=True):
-    """The constants of standing; `election.credit` has the formulas. A report earns 1 / `report_share` of a full credit when it
-    is corroborated within `epochs` epochs; credit shared with one corroborator again and again shrinks as `pairs` over
-    `pairs` + what they share already."""
+    """Hold the constants of standing. `election.credit` has the formulas."""
 
     report_share: Factor
     epochs: Factor
@@ -277,18 +292,12 @@ class Credit(Body, frozen=True):
 
 
 class Parameters(Body, frozen=True):
-    """The constants of the election. The first ones hold at once, later ones from the epoch that opens next.
+    """Hold the constants of the election. `docs/specification/election.md` lists them with their meaning.
 
-    W is the weight of all live ballots in a topic, q the quorum, Q what a candidate has of it; `election.rule` has the formulas.
-    `horizon_epochs`: how long a report counts, and how long an equivocator does not. Candidates need `candidate_pairs` pairs of
-    principals in `candidate_clusters` clusters with W / `candidate_share` of weight; `max_candidates` of them are kept.
-    `quorum_share`: q is W over it. `cluster_share`: no cluster counts for more than q over it. `provisional_share`: what is
-    provisional or kept needs q over it. `over_none`, `over_incumbent`: [x, y], the ratio x : y by which a consensus is preferred.
-    `sustain_epochs`: how long conditions hold before a consensus is made or repealed, `dormant_epochs`: before it sleeps.
-    `suspect_epochs`: how long a warning stands.
-
-    An *open* electorate has `reputation`, and `epoch_seconds`: its epochs close by the log's clock. In a *development* electorate
-    every DID with a domain weighs the same, and epochs are closed by hand. `witnesses`: who must have seen what is decided."""
+    The first parameters of a log apply at once, later ones from the next epoch. An *open* electorate has `reputation` and
+    `epoch_seconds`. In a *development* electorate every DID with a domain weighs the same, and the operator closes epochs by
+    hand.
+    """
 
     rule: Literal["schulze-margins-v1"]
     electorate: Electorate
@@ -312,19 +321,21 @@ class Parameters(Body, frozen=True):
 
     def check(self) -> None:
         is_open = self.electorate == "open"
+        # The fields must match the electorate, so that no constant is logged that nothing reads.
         if (self.reputation is not None) != is_open or (self.epoch_seconds is not None) != is_open:
             raise Malformed(
-                "parameters.electorate", "An open electorate has `reputation` and `epoch_seconds`, a development one neither."
+                ParametersCode.ELECTORATE,
+                "An open electorate needs `reputation` and `epoch_seconds`; a development one has neither.",
             )
-        if self.reputation:
-            self.reputation.check()
-        if self.witnesses:
-            self.witnesses.check()
+        for part in filter(None, (self.reputation, self.witnesses)):
+            part.check()
 
 
 class Input(Body, frozen=True):
-    """The log up to which a decision counts: size and root (hexadecimal); `witnessed`: its checkpoint with the cosignatures that
-    the parameters ask for."""
+    """Name the log prefix that a decision counts: its size and root (hexadecimal).
+
+    `witnessed`: its checkpoint with the cosignatures that the parameters require.
+    """
 
     size: Count
     root: Digest
@@ -332,13 +343,13 @@ class Input(Body, frozen=True):
 
 
 class Decision(Body, frozen=True):
-    """An epoch's outcome in a topic. Everything it rests on is in the transcript blob; replaying the log gives its identical
-    bytes.
+    """State an epoch's outcome in a topic. A replay of the log recomputes the transcript to the same bytes.
 
-    `roll`: who counts in the epoch, and for how much; the same for all its decisions.
-    `parameters`, `previous`: ids of the parameters in force and of the topic's decision before. `states`: each candidate in the
-    order of its publication, then what left the field in this epoch. `remaining`: how many decisions of this epoch still follow;
-    until they are there the log takes nothing else."""
+    `parameters`, `previous`: ids of the parameters in force and of the topic's previous decision.
+    `remaining`: how many decisions of this epoch follow. Until they are logged, the log accepts no other statement.
+    `roll`: the blob with all principals and weights of the epoch, the same for all its decisions.
+    `states`: each candidate in the order of its publication, then the documents that left the field in this epoch.
+    """
 
     topic: Text
     epoch: Count
@@ -354,37 +365,27 @@ class Decision(Body, frozen=True):
     previous: Digest | None = None
 
     def check(self) -> None:
-        _check_topic(self.topic)
+        check_topic(self.topic)
         self.transcript.at_most(MAX_TRANSCRIPT, "decision transcript")
         self.roll.at_most(MAX_ROLL, "electoral roll")
 
 
 class Withdrawal(Body, frozen=True):
-    """The operator no longer serves a blob's bytes. The leaf that named it remains."""
+    """State that the operator no longer serves a blob. The leaf that named it remains."""
 
     sha256: Digest
     reason: Literal["illegal", "personal", "malicious"]
 
 
 KINDS: dict[str, type[Body]] = {
-    "genesis": Genesis,
-    "identity": Identity,
-    "grant": Grant,
-    "publish": Publish,
-    "handler": Handler,
-    "status": Status,
-    "report": Report,
-    "ballot": Ballot,
-    "vouch": Vouch,
-    "parameters": Parameters,
-    "decision": Decision,
-    "withdrawal": Withdrawal,
+    kind.__name__.lower(): kind
+    for kind in (Genesis, Identity, Grant, Publish, Handler, Status, Report, Ballot, Vouch, Parameters, Decision, Withdrawal)
 }
 TYPE_OF: dict[type[Body], str] = {kind: name for name, kind in KINDS.items()}
 
 
 def blobs_of(body: Body) -> tuple[Blob, ...]:
-    """The blobs that a statement names, each of which its sender uploads beforehand."""
+    """Return the blobs that a statement names. Its sender uploads each of them first."""
     match body:
         case Publish():
             return body.document, body.card
@@ -397,15 +398,3 @@ def blobs_of(body: Body) -> tuple[Blob, ...]:
         case Decision():
             return body.transcript, body.roll
     return ()
-
-
-def _check_topic(topic: str) -> None:
-    if not is_topic(topic):
-        raise Malformed(
-            "statement.topic",
-            "A topic is one to four lower-case names joined by '/', such as commerce/product-info.",
-        )
-
-
-def _is_printable(uri: str) -> bool:
-    return re.fullmatch(r"[!-~]+", uri) is not None

@@ -1,14 +1,14 @@
-"""Protocol documents and their names.
+"""Parse protocol documents, URIs, versions, topics and cards.
 
-A protocol is a Markdown document, UTF-8, at most 256 KiB; its hash is the SHA-256 of exactly those bytes. Its URI is its
-identity and where it is:
+A protocol is a Markdown document, UTF-8, at most 256 KiB. Its hash is the SHA-256 of exactly those bytes. Its URI is its
+identity and its location, for example
 
-    https://HOST/protocols/NAMESPACE/NAME/VERSION
+    https://registry.example/protocols/example.com/product-info/1.0
 
-HOST is the log's origin, NAMESPACE the publisher's (see `did`), NAME lower-case words joined by `-`, VERSION a PEP 440 version in
-its normal form (equal versions are one version) without a local part. A topic is a slash path such as `commerce/product-info`.
+A topic is a slash path such as `commerce/product-info`. The *card* is a canonical JSON blob beside the document: `{"title",
+"summary", "tags", "licence"}`.
 
-The *card* is a canonical JSON blob beside the document: `{"title", "summary", "tags", "licence"}`.
+Specification: `docs/specification/protocols.md`.
 """
 
 from __future__ import annotations
@@ -21,22 +21,27 @@ import msgspec
 from packaging.version import InvalidVersion, Version
 
 from . import canonical
+from .codes import CardCode, DocumentCode, ProtocolCode, StatementCode
 from .did import Did, is_host, parse_did
 from .errors import Malformed, TooLarge
 
+# Agents give a document to a language model in one prompt.
 MAX_DOCUMENT = 256 * 1024
+# Catalogue pages load many cards at once.
 MAX_CARD = 8 * 1024
+# The same bound as `kinds.Text`, so that every URI fits a statement field.
 MAX_URI = 512
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 _TOPIC = re.compile(rf"{_NAME.pattern}(?:/{_NAME.pattern}){{0,3}}")
+# The lookahead prevents a host such as `example.com` from matching `example.com@evil.example`.
 _ALIAS = re.compile(r"https?://([a-z0-9.-]+)(?=[/?#]|\Z)", re.IGNORECASE)
 _ORIGIN = re.compile(r"([a-z0-9.-]+)(?::([1-9][0-9]{0,4}))?")
 
 
 @dataclass(frozen=True)
 class ProtocolUri:
-    """The parts of a protocol's URI. `str()` is the URI."""
+    """Hold the parts of a protocol's URI. `str()` returns the URI."""
 
     origin: str
     namespace: str
@@ -48,12 +53,12 @@ class ProtocolUri:
 
     @property
     def path(self) -> str:
-        """The path below the registry's root, beginning with a slash."""
+        """Return the path below the registry's root, with its leading slash."""
         return f"/protocols/{self.namespace}/{self.name}/{self.version}"
 
 
 class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a catalogue shows of a protocol; free text, in a blob that an operator can withdraw."""
+    """Hold the text that a catalogue shows for a protocol. It is free text, in a blob that an operator can withdraw."""
 
     title: str
     summary: str
@@ -61,52 +66,69 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     licence: str = ""
 
     def encode(self) -> bytes:
-        """The canonical bytes. Raises `Malformed` when a field is over its cap."""
+        """Return the canonical bytes. Raises `Malformed` (`card.*`) when a field exceeds its cap."""
         if not self.title or len(self.title) > 120 or len(self.summary) > 500 or len(self.licence) > 64:
-            raise Malformed("card.field", "A card has a title of 1–120 characters, a summary of ≤ 500, a licence of ≤ 64.")
+            raise Malformed(
+                CardCode.FIELD, "A card needs a title of 1–120 characters, a summary of at most 500, a licence of at most 64."
+            )
         if len(self.tags) > 16 or not all(is_name(tag) for tag in self.tags):
-            raise Malformed("card.tags", "A card has at most 16 tags of lower-case letters, digits and '-'.")
+            raise Malformed(CardCode.TAGS, "A card has at most 16 tags of lower-case letters, digits and '-'.")
         return canonical.dumps(msgspec.to_builtins(self))
 
 
 def parse_card(data: bytes) -> Card:
-    """Parse a card blob strictly. Raises `TooLarge` or `Malformed`."""
+    """Parse a card blob strictly. Raises `TooLarge` or `Malformed` (`card.*`, `canonical.*`)."""
     value = canonical.loads(data, limit=MAX_CARD, what="card")
     try:
         card = msgspec.convert(value, Card)
     except msgspec.ValidationError as error:
-        raise Malformed("card.field", f"Not a card: {error}.") from error
+        raise Malformed(CardCode.FIELD, f"This is not a card: {error}.") from error
     if card.encode() != data:
-        raise Malformed("card.form", "A card leaves empty fields out.")
+        raise Malformed(CardCode.FORM, "The card contains an empty field. Leave empty fields out.")
     return card
 
 
 def check_document(data: bytes) -> str:
-    """The hash of a protocol document, after its caps: UTF-8, no byte-order mark, not empty. Raises `TooLarge` or `Malformed`."""
+    """Check a protocol document and return its hash.
+
+    The document is UTF-8 text, not empty, without byte-order mark and NUL.
+
+    Raises `TooLarge` or `Malformed` (`document.*`).
+    """
     if len(data) > MAX_DOCUMENT:
-        raise TooLarge("document.too-large", f"A protocol document has at most {MAX_DOCUMENT} bytes.")
+        raise TooLarge(DocumentCode.TOO_LARGE, f"A protocol document has at most {MAX_DOCUMENT} bytes.")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Malformed("document.utf8", "A protocol document is UTF-8 text.") from error
+        raise Malformed(DocumentCode.UTF8, "A protocol document must be UTF-8 text.") from error
+    # A byte-order mark or NUL is invisible, and would give one visible text two hashes.
     if not text.strip() or text.startswith("\ufeff") or "\0" in text:
-        raise Malformed("document.text", "A protocol document is text, not empty, with no byte-order mark and no NUL.")
+        raise Malformed(DocumentCode.TEXT, "A protocol document must be text, not empty, without byte-order mark and NUL.")
     return canonical.hex_digest(data)
 
 
 def agora_digest(data: bytes) -> bytes:
-    """Agora's name for a document: SHA-1 of its bytes. A name only, never an integrity anchor."""
+    """Return Agora's name for a document: SHA-1 of its bytes. It is a name only and never proves integrity."""
     return hashlib.sha1(data, usedforsecurity=False).digest()
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` is lower-case letters and digits joined by '-', 1 to 64 characters."""
+    """Tell whether `text` is lower-case letters and digits joined by '-', 1 to 64 characters."""
     return _NAME.fullmatch(text) is not None
 
 
 def is_topic(text: str) -> bool:
-    """Whether `text` is a topic: one to four names joined by slashes."""
+    """Tell whether `text` is a topic: one to four names joined by slashes."""
     return len(text) <= 160 and _TOPIC.fullmatch(text) is not None
+
+
+def check_topic(topic: str) -> None:
+    """Check the name of a topic. Raises `Malformed` (`statement.topic`)."""
+    if not is_topic(topic):
+        raise Malformed(
+            StatementCode.TOPIC,
+            "A topic must be one to four lower-case names joined by '/', such as commerce/product-info.",
+        )
 
 
 def is_origin(text: str) -> bool:
@@ -116,42 +138,51 @@ def is_origin(text: str) -> bool:
 
 
 def is_verified_alias(alias: str, publisher: Did) -> bool:
-    """Whether a claim to a foreign URI holds: its host is the publisher's own domain, not that of a path or port."""
+    """Tell whether a claim to a foreign URI is verified: its host is the publisher's own domain.
+
+    A publisher with a port or a path does not own the domain.
+    """
     match = _ALIAS.match(alias)
     return match is not None and publisher.host == match[1].lower() and publisher.port is None and not publisher.path
 
 
 def parse_version(text: str) -> str:
-    """Check that `text` is a PEP 440 version in normal form, at most 64 characters, without a local part. Raises `Malformed`."""
+    """Return `text` if it is a PEP 440 version in normal form, at most 64 characters, without a local part.
+
+    Raises `Malformed` (`protocol.version`).
+    """
     try:
         version = Version(text) if len(text) <= 64 else None
     except InvalidVersion as error:
-        raise Malformed("protocol.version", f"{text!r} is not a PEP 440 version, such as 1.0 or 2.1rc1.") from error
+        raise Malformed(ProtocolCode.VERSION, f"{text!r} is not a PEP 440 version, such as 1.0 or 2.1rc1.") from error
+    # A local part names a private build, and equal versions must have one spelling, because a version is immutable.
     if version is None or str(version) != text or version.local is not None:
-        raise Malformed("protocol.version", f"{text[:64]!r} is not in normal form: write {str(version)[:64]!r}.")
+        raise Malformed(ProtocolCode.VERSION, f"{text[:64]!r} is not in normal form: write {str(version)[:64]!r}.")
     return text
 
 
 def parse_namespace(text: str) -> str:
-    """Check a namespace: a host, a host and path joined by ':', or a did:key. Raises `Malformed`."""
+    """Return `text` if it is a namespace: a host, a host and path joined by ':', or a did:key. Raises `Malformed`."""
     did = parse_did(text if text.startswith("did:") else f"did:wba:{text}")
     if did.port is not None or did.namespace != text:
-        raise Malformed("protocol.namespace", f"A namespace is a domain, a domain and path, or a did:key, not {text[:80]!r}.")
+        raise Malformed(
+            ProtocolCode.NAMESPACE, f"A namespace must be a domain, a domain and path, or a did:key, not {text[:80]!r}."
+        )
     return text
 
 
 def parse_protocol_uri(text: str) -> ProtocolUri:
-    """Parse a protocol URI in its one spelling. Raises `Malformed` (`protocol.uri`, `protocol.version`, `did.*`)."""
+    """Parse a protocol URI. Raises `Malformed` (`protocol.uri`, `protocol.name`, `protocol.version`, `did.*`)."""
     scheme, _, rest = text.partition("://")
     parts = rest.split("/")
     if len(text) > MAX_URI or scheme != "https" or len(parts) != 5 or parts[1] != "protocols" or not is_origin(parts[0]):
         raise Malformed(
-            "protocol.uri",
-            f"Not a protocol URI (https://HOST/protocols/NAMESPACE/NAME/VERSION): {text[:120]!r}.",
+            ProtocolCode.URI,
+            f"This is not a protocol URI (https://HOST/protocols/NAMESPACE/NAME/VERSION): {text[:120]!r}.",
         )
     if not is_name(parts[3]):
         raise Malformed(
-            "protocol.name",
-            f"A protocol's name is lower-case letters, digits and '-', not {parts[3][:64]!r}.",
+            ProtocolCode.NAME,
+            f"A protocol's name must be lower-case letters, digits and '-', not {parts[3][:64]!r}.",
         )
     return ProtocolUri(parts[0], parse_namespace(parts[2]), parts[3], parse_version(parts[4]))

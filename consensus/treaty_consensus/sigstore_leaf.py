@@ -1,19 +1,14 @@
-"""The two kinds of log entry that the registry's own Sigstore services make.
+"""Encode and parse the two kinds of log entry that the registry's Sigstore services write.
 
-A signing certificate, logged before it is handed out (`DER`: an X.509 certificate, at most 8,192 bytes):
+A certificate leaf holds a signing certificate, logged before it is issued:
 
     {"certificate": B64(DER)}
 
-and the canonical body of a Rekor v2 `hashedrekord` entry, version 0.0.2: somebody signed a digest with a certified key:
+A hashedrekord leaf is the canonical body of a Rekor v2 `hashedrekord` entry, version 0.0.2: a signature of a digest by a
+certified key. Its digest for a DSSE envelope is the SHA-256 of the pre-authentication encoding.
 
-    {"apiVersion": "0.0.2", "kind": "hashedrekord", "spec": {"hashedRekordV002": {
-        "data": {"algorithm": "SHA2_256", "digest": B64(32 bytes)},
-        "signature": {"content": B64(ECDSA P-256 signature, DER, at most 72 bytes),
-                      "verifier": {"keyDetails": "PKIX_ECDSA_P256_SHA_256", "x509Certificate": {"rawBytes": B64(DER)}}}}}}
-
-Both are JCS, base64 is standard and padded, and no other name is allowed anywhere: their names tell them apart from each other
-and from a statement, whose leaf is `{"payload", "payloadType", "signatures"}`. For a DSSE envelope `digest` is the SHA-256 of
-its pre-authentication encoding. The auditor's rule: the certificate of a hashedrekord leaf is itself a leaf at a lower index.
+The member names distinguish the leaves from each other and from a statement. Specification: `docs/specification/log.md`,
+"Leaves".
 """
 
 from __future__ import annotations
@@ -24,35 +19,42 @@ from typing import Literal
 import msgspec
 
 from . import canonical
+from .codes import SigstoreLeafCode
 from .errors import Malformed
 
 KEY_DETAILS = "PKIX_ECDSA_P256_SHA_256"
+# Our certificates are much smaller; the cap leaves room for long DIDs and extensions.
 MAX_CERTIFICATE = 8_192
+# The longest DER encoding of an ECDSA signature on P-256: two integers of 33 bytes and six bytes of headers.
 MAX_SIGNATURE = 72
+# A certificate and a signature in base64, with names.
 MAX_LEAF = 16_384
 
 
 @dataclass(frozen=True)
 class CertificateLeaf:
-    """A signing certificate that the registry's authority issued. `der` is opaque here: X.509 is for whoever verifies it."""
+    """Hold a signing certificate that the registry's authority issued.
+
+    `der`: the certificate, not parsed here; its verifier checks X.509.
+    """
 
     der: bytes
 
     def encode(self) -> bytes:
-        """The leaf's bytes."""
+        """Return the leaf's bytes."""
         return canonical.dumps({"certificate": canonical.b64encode(self.der)})
 
 
 @dataclass(frozen=True)
 class RekordLeaf:
-    """A signature over a SHA-256 digest by the key of a certificate."""
+    """Hold a signature over a SHA-256 digest by the key of a certificate."""
 
     digest: bytes
     signature: bytes
     certificate: bytes
 
     def encode(self) -> bytes:
-        """The leaf's bytes: Rekor's `canonicalizedBody`."""
+        """Return the leaf's bytes: Rekor's `canonicalizedBody`."""
         verifier = {"keyDetails": KEY_DETAILS, "x509Certificate": {"rawBytes": canonical.b64encode(self.certificate)}}
         entry = {
             "data": {"algorithm": "SHA2_256", "digest": canonical.b64encode(self.digest)},
@@ -62,7 +64,7 @@ class RekordLeaf:
 
 
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A JSON object with exactly the fields of the struct."""
+    """Base of JSON objects with exactly the fields of the struct."""
 
 
 class _Certificate(_Record, frozen=True):
@@ -104,8 +106,10 @@ class _Entry(_Record, frozen=True):
 
 
 def parse_sigstore_leaf(data: bytes) -> CertificateLeaf | RekordLeaf:
-    """Parse a leaf strictly: what comes back encodes to `data` again. Raises `Malformed` or `TooLarge` (`canonical.*`,
-    `sigstore-leaf.form`); neither the certificate nor the signature is verified."""
+    """Parse a leaf strictly: the result encodes to `data` again. Verifies neither certificate nor signature.
+
+    Raises `Malformed` or `TooLarge` (`canonical.*`, `sigstore-leaf.form`).
+    """
     value = canonical.loads(data, limit=MAX_LEAF, what="Sigstore leaf")
     try:
         if isinstance(value, dict) and "certificate" in value:
@@ -113,10 +117,10 @@ def parse_sigstore_leaf(data: bytes) -> CertificateLeaf | RekordLeaf:
             return CertificateLeaf(_decode(certificate.certificate, MAX_CERTIFICATE))
         rekord = msgspec.convert(value, _Entry).spec.hashed_rekord
     except msgspec.ValidationError as error:
-        raise Malformed("sigstore-leaf.form", f"Neither a certificate leaf nor a hashedrekord leaf: {error}.") from error
+        raise Malformed(SigstoreLeafCode.FORM, f"This is neither a certificate leaf nor a hashedrekord leaf: {error}.") from error
     digest = canonical.b64decode(rekord.data.digest, limit=32)
     if len(digest) != 32:
-        raise Malformed("sigstore-leaf.form", "The digest of a hashedrekord leaf has 32 bytes.")
+        raise Malformed(SigstoreLeafCode.FORM, "The digest of a hashedrekord leaf has 32 bytes.")
     return RekordLeaf(
         digest,
         _decode(rekord.signature.content, MAX_SIGNATURE),
@@ -127,5 +131,5 @@ def parse_sigstore_leaf(data: bytes) -> CertificateLeaf | RekordLeaf:
 def _decode(text: str, limit: int) -> bytes:
     data = canonical.b64decode(text, limit=limit)
     if not data:
-        raise Malformed("sigstore-leaf.form", "A field of a Sigstore leaf is empty.")
+        raise Malformed(SigstoreLeafCode.FORM, "A field of a Sigstore leaf is empty.")
     return data

@@ -1,21 +1,16 @@
-"""The self-issued identity token with which a DID asks the registry's certificate authority for a signing certificate.
+"""Build, parse and verify the self-issued identity token of a DID, which requests a certificate from the registry's authority.
 
-A JWT in compact serialization (RFC 7515 §7.1, RFC 7519), at most 4,096 characters, that the DID signs itself:
+The token is a JWT in compact serialization (RFC 7515 §7.1, RFC 7519) that the DID signs itself with Ed25519:
 
-    BASE64URL(header) "." BASE64URL(claims) "." BASE64URL(Ed25519 signature over the two segments and the dot before it)
+    header  {"alg": "EdDSA", "kid": "did:wba:example.com#key-1", "typ": "JWT"}
+    claims  {"aud": ["sigstore", "registry.example"], "exp": 1790000300, "iat": 1790000000, "iss": "did:wba:example.com",
+             "jti": "zq3ySdQ1uVnQk0aB", "sub": "did:wba:example.com"}
 
-    header  {"alg": "EdDSA", "kid": KEY-ID, "typ": "JWT"}         `typ` may be absent
-    claims  {"aud": ["sigstore", ORIGIN], "cnf": {"spki-sha256": HEX}, "exp": SECONDS, "iat": SECONDS, "iss": DID, "jti": TEXT,
-             "sub": DID}                                           `cnf` may be absent
+`aud` holds the value that the stock Sigstore clients expect, and the log's origin, so that no other registry can use the
+token. The claim `cnf` (RFC 7800) binds the token to one key. The key comes from the DID alone: any other header parameter
+(`jwk`, `jku`, `x5u`, `x5c`, `crit`, …) and any other claim is refused.
 
-`KEY-ID` is the DID URL of a key in the DID's `authentication`; `sub` is its DID, and so is `iss`: nobody else vouches here. The
-certificate names as its issuer who checked, `https://ORIGIN/sigstore`. `aud` is what the stock Sigstore clients look for, and
-the log's origin, so that no other registry can use the token. `jti` is 16 to 64 characters of `A-Za-z0-9_-` and works once. A
-token lives for at most 300 seconds. `cnf` (RFC 7800) binds it to one key: the SHA-256 of the SubjectPublicKeyInfo that may be
-certified.
-
-The key comes from the DID alone: any other header parameter (`jwk`, `jku`, `x5u`, `x5c`, `crit`, …) and any other claim is
-refused. Base64url is unpadded and in its one spelling (RFC 7515 §2).
+Specification: `docs/specification/http.md`.
 """
 
 from __future__ import annotations
@@ -32,13 +27,18 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from . import canonical
+from .codes import TokenCode
 from .did import Did, parse_key_id
 from .errors import Malformed, TooLarge, Unauthorized
 
+# Two DID URLs and short claims need less than 2 KiB.
 MAX_TOKEN = 4_096
+# A token needs to live for one request only; five minutes allow for clock differences.
 MAX_LIFETIME = 300
+# The audience that the stock Sigstore clients require.
 CLIENT_ID = "sigstore"
 
+# A `jti` is stored until the token expires, so that a token works once.
 _JTI = re.compile(r"[A-Za-z0-9_-]{16,64}")
 _Seconds = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -65,9 +65,10 @@ class _Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class IdentityToken:
-    """A parsed token. Its form is right; `verify` checks the signature, and the authority the rest.
+    """Hold a parsed token. Its form is valid; `verify` checks the signature, and the authority checks the rest.
 
-    `issued`, `expires`: Unix seconds. `bound_key`: hexadecimal SHA-256 of the one SubjectPublicKeyInfo it may certify, or None.
+    `issued`, `expires`: Unix seconds.
+    `bound_key`: hexadecimal SHA-256 of the one SubjectPublicKeyInfo that it may certify, or None.
     """
 
     key_id: str
@@ -82,14 +83,14 @@ class IdentityToken:
 
 
 def issuer_url(origin: str) -> str:
-    """What certificates of the authority of `origin` name as their OIDC issuer (`--cert-oidc-issuer`)."""
+    """Return the OIDC issuer that certificates of this authority name (`--cert-oidc-issuer`)."""
     return f"https://{origin}/sigstore"
 
 
 def signing_input(key_id: str, *, origin: str, issued: int, jti: str, bound_key: str | None) -> bytes:
-    """The bytes that the key `key_id` signs: header and claims of a token that lives for `MAX_LIFETIME` from `issued`.
+    """Return the bytes that the key `key_id` signs: header and claims of a token that is valid for `MAX_LIFETIME` from `issued`.
 
-    Raises `Malformed` on what `parse` would refuse.
+    Raises `Malformed` where `parse` would.
     """
     did = parse_key_id(key_id)[0].text
     claims: dict[str, object] = {
@@ -104,35 +105,36 @@ def signing_input(key_id: str, *, origin: str, issued: int, jti: str, bound_key:
         claims["cnf"] = {"spki-sha256": bound_key}
     header = canonical.dumps({"alg": "EdDSA", "kid": key_id, "typ": "JWT"})
     text = f"{_encode(header)}.{_encode(canonical.dumps(claims))}"
+    # Parse the result with an empty signature, so that one place holds the rules.
     parse(f"{text}.{_encode(bytes(64))}")
     return text.encode("ascii")
 
 
 def seal(signing_input: bytes, signature: bytes) -> str:
-    """The token, from what was signed and the 64-byte signature."""
+    """Return the token for a signing input and its 64-byte signature."""
     return f"{signing_input.decode('ascii')}.{_encode(signature)}"
 
 
 def parse(text: str) -> IdentityToken:
-    """Parse a token strictly. Raises `Malformed` or `TooLarge` (`token.*`); verifies nothing."""
+    """Parse a token strictly, without verifying it. Raises `Malformed` or `TooLarge` (`token.*`)."""
     if len(text) > MAX_TOKEN:
-        raise TooLarge("token.too-large", f"An identity token has at most {MAX_TOKEN} characters.")
+        raise TooLarge(TokenCode.TOO_LARGE, f"An identity token has at most {MAX_TOKEN} characters.")
     segments = text.split(".")
     if len(segments) != 3:
-        raise Malformed("token.form", "An identity token is a JWT of three segments.")
+        raise Malformed(TokenCode.FORM, "An identity token is a JWT of three segments.")
     header_json, claims_json, signature = (_decode(segment) for segment in segments)
     try:
         header = msgspec.convert(canonical.parse_json(header_json, limit=MAX_TOKEN, what="token header"), _Header)
     except msgspec.ValidationError as error:
         raise Malformed(
-            "token.header",
-            f"The header of an identity token does not fit: {error}.",
+            TokenCode.HEADER,
+            f"The header of an identity token is not valid: {error}.",
             fix='It is {"alg": "EdDSA", "kid": DID-URL, "typ": "JWT"}; the key comes from the DID, never from the token.',
         ) from error
     try:
         claims = msgspec.convert(canonical.parse_json(claims_json, limit=MAX_TOKEN, what="token claims"), _Claims)
     except msgspec.ValidationError as error:
-        raise Malformed("token.claims", f"The claims of an identity token do not fit: {error}.") from error
+        raise Malformed(TokenCode.CLAIMS, f"The claims of an identity token are not valid: {error}.") from error
     did = parse_key_id(header.kid)[0]
     _check(claims, did)
     return IdentityToken(
@@ -149,29 +151,34 @@ def parse(text: str) -> IdentityToken:
 
 
 def verify(token: IdentityToken, keys: Mapping[str, bytes]) -> None:
-    """Check the signature under `keys`, the DID's current authentication keys (DID URL → raw Ed25519). Raises `Unauthorized`."""
+    """Check the signature.
+
+    `keys`: the DID's current authentication keys, DID URL → raw Ed25519.
+
+    Raises `Unauthorized` (`token.*`).
+    """
     key = keys.get(token.key_id)
     if key is None:
         raise Unauthorized(
-            "token.unknown-key",
+            TokenCode.UNKNOWN_KEY,
             f"{token.key_id[:120]} is not a key that its DID lists for authentication.",
             fix="Sign with a current key of the DID, or publish the key in its DID document first.",
         )
     try:
         Ed25519PublicKey.from_public_bytes(key).verify(token.signature, token.signing_input)
     except InvalidSignature as error:
-        raise Unauthorized("token.signature-invalid", "The identity token's signature does not verify.") from error
+        raise Unauthorized(TokenCode.SIGNATURE_INVALID, "The identity token's signature does not verify.") from error
 
 
 def _check(claims: _Claims, did: Did) -> None:
     if claims.sub != did.text or claims.iss != did.text:
-        raise Malformed("token.subject", "`sub` and `iss` of an identity token are the DID of its `kid`.")
+        raise Malformed(TokenCode.SUBJECT, "`sub` and `iss` of an identity token are the DID of its `kid`.")
     if claims.aud[0] != CLIENT_ID:
-        raise Malformed("token.audience", f'`aud` of an identity token is ["{CLIENT_ID}", ORIGIN].')
+        raise Malformed(TokenCode.AUDIENCE, f'`aud` of an identity token is ["{CLIENT_ID}", ORIGIN].')
     if not _JTI.fullmatch(claims.jti):
-        raise Malformed("token.jti", "`jti` is 16 to 64 characters of A-Z, a-z, 0-9, '_' and '-'.")
+        raise Malformed(TokenCode.JTI, "`jti` is 16 to 64 characters of A-Z, a-z, 0-9, '_' and '-'.")
     if not 0 < claims.exp - claims.iat <= MAX_LIFETIME:
-        raise Malformed("token.lifetime", f"An identity token lives for 1 to {MAX_LIFETIME} seconds (`exp` - `iat`).")
+        raise Malformed(TokenCode.LIFETIME, f"An identity token lives for 1 to {MAX_LIFETIME} seconds (`exp` - `iat`).")
 
 
 def _encode(data: bytes) -> str:
@@ -182,7 +189,8 @@ def _decode(segment: str) -> bytes:
     try:
         data = base64.b64decode(segment + "=" * (-len(segment) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
-        raise Malformed("token.form", "A segment of the identity token is not base64url.") from error
+        raise Malformed(TokenCode.FORM, "A segment of the identity token is not base64url.") from error
+    # One token, one text: otherwise a used token could be written differently and pass as new.
     if _encode(data) != segment:
-        raise Malformed("token.form", "A segment of the identity token is not in the one spelling of its bytes.")
+        raise Malformed(TokenCode.FORM, "A segment of the identity token is not in the one spelling of its bytes.")
     return data

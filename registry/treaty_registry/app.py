@@ -1,4 +1,4 @@
-"""The HTTP side of a registry as one ASGI application."""
+"""Build the ASGI application of a registry."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .registry import Registry
 from .routes import blobs, health, identities, log, names, openapi, protocols, sigstore, standing, statements, topics
 from .routes.responses import on_exception
 from .serving.bodies import MAX_BODY
+from .serving.cache import ResponseCache
 from .serving.fast_path import FastPath
-from .serving.memory import Memory
 from .serving.views import PERIOD, Views
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ _ROUTES = [
 
 @lru_cache(maxsize=1)
 def _openapi() -> bytes:
-    """The OpenAPI document, from the routes in an application of their own: made once, it is bytes like any other."""
+    """Return the OpenAPI document, made once from the routes in a separate application."""
     absent = {name: Provide(lambda: None, sync_to_thread=False) for name in ("views", "services")}
     config = OpenAPIConfig(
         title="Treaty registry",
@@ -63,18 +63,21 @@ def _openapi() -> bytes:
         description="Publish, elect and fetch what agents agree on. Errors are RFC 9457 problems with a stable `code`.",
         use_handler_docstrings=True,
     )
-    return openapi.encoded(Litestar(route_handlers=_ROUTES, dependencies=absent, openapi_config=config))
+    return openapi.encoded(Litestar(route_handlers=_ROUTES, dependencies=absent, openapi_config=config, logging_config=None))
 
 
-def create_app(registry: Registry, memory: Memory | None = None, period: float = PERIOD) -> ASGIApp:
-    """The application for an open registry, which outlives it. `memory`: what to remember in, a new one by default; `period`: the
-    seconds that a bundle may be old (`views`)."""
+def create_app(registry: Registry, memory: ResponseCache | None = None, period: float = PERIOD) -> ASGIApp:
+    """Return the application for an open registry. The registry must be closed after the application.
+
+    `memory`: the cache of answers, by default a new one. `period`: the seconds that a bundle may be old (`views`).
+    """
     views = Views(registry, memory, period)
+    document = _openapi()  # at the start, because it takes half a second and many clients may request it at once
     services = sigstore.Services.of(registry)
     app = Litestar(
         route_handlers=[*_ROUTES, openapi.schema],
         dependencies={
-            "openapi": Provide(_openapi, sync_to_thread=True),
+            "openapi": Provide(lambda: document, sync_to_thread=False),
             "views": Provide(lambda: views, sync_to_thread=False),
             "services": Provide(lambda: services, sync_to_thread=False),
         },

@@ -1,17 +1,20 @@
-"""Bounds on the TCP connections of a listening port, which the HTTP server itself does not have.
+"""Limit the TCP connections of a listening port, because the HTTP server does not.
 
-Granian ends a connection whose request head has begun and does not end. It never ends one that sends nothing, or that asks and
-reads nothing, and it has no limit per address. Its sockets are file descriptors of this process. So a `ConnectionGuard` looks at
-them twice a second, in a thread of its own, and asks the kernel about each (`TCP_INFO`, tcp(7)). A request costs nothing more.
+Granian ends a connection whose request head has begun and is not completed in time. But it never ends a connection that sends
+nothing, or that does not read its answers, and it has no limit per address. Its sockets are file descriptors of this process. So
+a `ConnectionGuard` checks them twice a second in its own thread, with the kernel's data about each (`TCP_INFO`, tcp(7)).
+Requests are not slowed down.
 
 A connection is shut down when
 
 - it has sent nothing for `ConnectionLimits.silent` seconds, or got no answer for `unanswered` seconds;
-- its client reads fewer than `least_rate` bytes a second of what waits for it, over `stalled` seconds;
-- nothing went either way for `idle` seconds;
-- its address has more than `per_address` connections, or the port more than `total`. The first to go are those that never sent
-  a byte, then those with unread answers, then those that were never answered, then the longest idle. So a new connection finds
-  room, and a client that is being served keeps its own.
+- its client reads fewer than `least_rate` bytes a second of the waiting answers, over `stalled` seconds;
+- nothing was sent in either direction for `idle` seconds;
+- its address has more than `per_address` connections, or the port more than `total`. The first to be closed are those that never
+  sent a byte, then those with unread answers, then those that were never answered, then the longest idle. So a new connection
+  finds a place, and a client that is being served keeps its connection.
+
+The kernel also limits the unsent bytes of a connection. Without that limit it would buffer 4 MB of unread answers.
 
 Linux only, as the registry is.
 """
@@ -24,7 +27,7 @@ import socket
 import struct
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -39,17 +42,20 @@ Peer = tuple[str, int]
 
 MAX_OPEN_FILES = 65_536
 _OTHER_FILES = 1_024  # for PostgreSQL's connections, blobs, the fence, the accept queue
-_INTERVAL = 0.5  # seconds between two looks: what a flood opens in this time is what it can hold beyond the limits
-_LISTEN, _CLOSED = 10, (0, 7)  # net/tcp_states.h; a closed socket is only waiting for its descriptor to go
-_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing discards what is unread, so that the kernel's buffers go at once
+_INTERVAL = 0.5  # seconds between two checks; a flood can exceed the limits by the connections it opens in this time
+_LISTEN, _CLOSED = 10, (0, 7)  # net/tcp_states.h; a closed socket only waits for its descriptor to be closed
+_NAMED = 8  # the most networks named in a log line
+UNSENT = 128 * 1024
+"""Unsent bytes of answers per connection in the kernel. Bytes in flight do not count, so distant clients are not slowed down."""
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing discards unread bytes and frees the kernel's buffers at once
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """Seconds, bytes a second, and counts; see the module. A proxy in `exempt` brings everybody's requests, so its address has no
-    limit of its own."""
+    """Limits in seconds, bytes a second, and counts; see the module. `exempt`: addresses of proxies, which have no limit per
+    address."""
 
     silent: float = 10
     unanswered: float = 90  # a body may take 30 seconds, and so may a write
@@ -63,7 +69,7 @@ class ConnectionLimits:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What the kernel says of a connection. Times are seconds that have passed."""
+    """The kernel's data about a connection. Times are elapsed seconds."""
 
     peer: Peer
     received: int
@@ -79,7 +85,7 @@ class _Seen:
 
 
 def raise_open_files() -> int:
-    """Allow this process as many open files as the system lets it have, at most `MAX_OPEN_FILES`. Return the number."""
+    """Raise the limit on open files as far as the system allows, at most to `MAX_OPEN_FILES`. Returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -89,19 +95,19 @@ def raise_open_files() -> int:
 
 
 def room_for_connections() -> int:
-    """How many connections the process may hold beside its other files; at least 64."""
+    """Return the number of connections that the process can hold in addition to its other files, at least 64."""
     return max(64, raise_open_files() - _OTHER_FILES)
 
 
 class ConnectionGuard:
-    """Holds the connections to `port` of this process to `limits` while its block lasts."""
+    """Applies `limits` to the connections of this process to `port` during its block."""
 
     def __init__(self, port: int, limits: ConnectionLimits) -> None:
         self._port = port
         self._limits = limits
-        self._unread: dict[Peer, tuple[float, int]] = {}  # since when, and how much the client had read then
+        self._unread: dict[Peer, tuple[float, int]] = {}  # start of the measurement, and the bytes read until then
         self._stop = threading.Event()
-        # A thread: the look at ten thousand sockets takes 0.1 s, and the event loop must not wait for it.
+        # A thread, because a check of ten thousand sockets takes 0.1 s and must not block the event loop.
         self._thread = threading.Thread(target=self._run, name="connections", daemon=True)
 
     def __enter__(self) -> ConnectionGuard:
@@ -112,6 +118,15 @@ class ConnectionGuard:
         self._stop.set()
         self._thread.join()
 
+    def bound_unsent(self) -> None:
+        """Limit the unsent bytes of future connections, which inherit the limit from the listening socket. The socket must exist
+        already."""
+        for fd in _descriptors():
+            with suppress(OSError), _borrow(fd) as sock:
+                state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+                if state == _LISTEN and sock.getsockname()[1] == self._port:
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
+
     def _run(self) -> None:
         while not self._stop.wait(_INTERVAL):
             try:
@@ -120,15 +135,16 @@ class ConnectionGuard:
                 _log.warning("connections not looked at", error=str(error))
 
     def enforce(self, now: float) -> int:
-        """Look once; return how many connections were shut down. `now`: monotonic seconds."""
+        """Check all connections once, and return how many were shut down. `now`: monotonic seconds."""
         found = list(self._connections())
         self._unread = {seen.peer: self._unread.get(seen.peer, (now, seen.acknowledged)) for _, seen in found if seen.unread}
         doomed = {seen.peer for _, seen in found if self._has_expired(seen, now)}
         doomed |= self._excess([seen for _, seen in found if seen.peer not in doomed], now)
-        ended = sum(self._end(fd, seen.peer) for fd, seen in found if seen.peer in doomed)
+        ended = [seen for fd, seen in found if seen.peer in doomed and self._end(fd, seen.peer)]
         if ended:
-            _log.info("connections ended", ended=ended, of=len(found))
-        return ended
+            most = Counter(host_network(seen.peer[0]) for seen in ended).most_common(_NAMED)
+            _log.info("connections ended", ended=len(ended), of=len(found), most=dict(most))
+        return len(ended)
 
     def _has_expired(self, seen: _Seen, now: float) -> bool:
         limits = self._limits
@@ -145,7 +161,7 @@ class ConnectionGuard:
         return seen.acknowledged - had < limits.least_rate * (now - since)
 
     def _precedence(self, seen: _Seen, now: float) -> tuple[int, float]:
-        """The smaller, the sooner a connection goes when there are too many."""
+        """Return the sort key for closing: a connection with a smaller key is closed first when there are too many."""
         if not seen.received:
             return 0, -seen.since_received
         since, had = self._unread.get(seen.peer, (now, 0))
@@ -174,14 +190,14 @@ class ConnectionGuard:
         return {seen.peer for seen in ordered[:surplus]}
 
     def _connections(self) -> Iterator[tuple[int, _Seen]]:
-        for fd in [int(entry.name) for entry in os.scandir("/proc/self/fd")]:
-            with suppress(OSError), _borrow(fd) as sock:  # it may be closed by now, or no TCP socket
+        for fd in _descriptors():
+            with suppress(OSError), _borrow(fd) as sock:  # it may be closed already, or not be a TCP socket
                 seen = self._look(sock)
                 if seen is not None:
                     yield fd, seen
 
     def _look(self, sock: socket.socket) -> _Seen | None:
-        """Ask the kernel about a socket; None when it is no connection to the port. Raises OSError when it is not TCP."""
+        """Read the kernel's data about a socket. None: it is not a connection to the port. Raises OSError when it is not TCP."""
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
         if len(info) < 160 or info[0] == _LISTEN or info[0] in _CLOSED or sock.getsockname()[1] != self._port:
             return None
@@ -199,7 +215,7 @@ class ConnectionGuard:
         )
 
     def _end(self, fd: int, peer: Peer) -> bool:
-        """Shut a connection down, if the descriptor is still its own: the server may have closed it and opened another."""
+        """Shut a connection down if the descriptor still belongs to it. The server may have closed it and reused the number."""
         with suppress(OSError), _borrow(fd) as sock:
             if sock.getsockname()[1] == self._port and sock.getpeername()[:2] == peer:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -208,10 +224,16 @@ class ConnectionGuard:
         return False
 
 
+def _descriptors() -> list[int]:
+    return [int(entry.name) for entry in os.scandir("/proc/self/fd")]
+
+
 @contextmanager
 def _borrow(fd: int) -> Iterator[socket.socket]:
-    """The socket behind a descriptor, by a descriptor of our own. So it stays the same socket when the server closes the other
-    one. Raises OSError when there is no socket."""
+    """Return the socket behind a descriptor, through a duplicate descriptor.
+
+    The duplicate stays valid when the server closes the original. Raises OSError when it is not a socket.
+    """
     own = os.dup(fd)
     try:
         borrowed = socket.socket(fileno=own)

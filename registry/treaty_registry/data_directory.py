@@ -1,4 +1,4 @@
-"""Opening a registry's data directory (`settings`): its database, its operator's keys."""
+"""Open a registry's data directory (`settings`): its database and its operator's keys."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from treaty_consensus.errors import NotFound
 
+from .codes import KeysCode
 from .keys import Operator, create_operator, load_operator
 from .log.fence import create_fence
 from .settings import Settings
@@ -15,7 +16,7 @@ from .storage.embedded import embedded_postgres
 
 @asynccontextmanager
 async def running_database(settings: Settings) -> AsyncIterator[str]:
-    """The URL of the database: the one of the settings, or the embedded one, started and in the end stopped if need be."""
+    """Yield the URL of the database of the settings, or of the embedded one, which is started and stopped as needed."""
     if settings.database is not None:
         yield settings.database
         return
@@ -25,14 +26,15 @@ async def running_database(settings: Settings) -> AsyncIterator[str]:
 
 
 def open_operator(settings: Settings) -> Operator:
-    """The operator's keys. Makes them, and the fence's record, when the data directory has none. Blocking.
+    """Return the operator's keys. Makes them and the fence's record when the data directory has none. Blocking.
 
-    Raises `NotFound` when there are none and no origin to make them for, `Conflict` when the settings name another origin.
+    Raises `NotFound` when there are no keys and no origin to make them for, and `Conflict` when the settings name another
+    origin.
     """
     if not settings.keys.exists():
         if settings.origin is None:
             raise NotFound(
-                "keys.missing",
+                KeysCode.MISSING,
                 f"There is no log in {settings.data}.",
                 fix="Name its origin to make one: --origin registry.example",
             )

@@ -1,11 +1,11 @@
-"""The operator: the keys of a log, and the statements that only its operator makes.
+"""Hold the keys of a log's operator, and make the statements that only the operator can make.
 
     DATA/keys/log.key         the log's Ed25519 key, a C2SP signed-note signer key (`PRIVATE+KEY+ORIGIN+…`)
     DATA/keys/clock.key       its clock's cosignature key, the same form, named ORIGIN/clock
     DATA/keys/operator.json   the operator's did:key (`treaty_client.identity`)
     DATA/keys/authority/      the Sigstore authority's keys (`sigstore_authority.keys`)
 
-They are made once and together: the directory appears whole or not at all. All files are 0600, the directory is 0700.
+The keys are made once, together: the complete directory appears in one step. All files are 0600, the directory is 0700.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ from pathlib import Path
 from treaty_client import durable
 from treaty_client.identity import Identity
 from treaty_consensus import statement
-from treaty_consensus.admit import keys_of
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import NotFound, TreatyError, Untrusted
+from treaty_consensus.facts import keys_of
 from treaty_consensus.kinds import Body, Genesis
 from treaty_consensus.log.note import KeyType, SignerKey
 from treaty_consensus.statement import Verified
 
+from .codes import KeysCode
 from .sigstore_authority.keys import AuthorityKeys, create_keys, load_keys
 from .sigstore_authority.trust import trusted_root
 
-_MAX_KEY_FILE = 4096
+_MAX_KEY_FILE = 4096  # bytes
 
 
 @dataclass(frozen=True)
 class Testimony:
-    """A payload that the operator's key `key_id` has signed, and another key is to sign too."""
+    """A payload that the operator's key `key_id` has signed, and that another key must also sign."""
 
     payload: bytes
     key_id: str
@@ -47,7 +48,7 @@ class Testimony:
 
 @dataclass(frozen=True)
 class Operator:
-    """Whoever holds the keys of the log `origin`."""
+    """The operator of the log `origin`, with its keys."""
 
     log_key: SignerKey
     clock_key: SignerKey
@@ -56,38 +57,38 @@ class Operator:
 
     @property
     def origin(self) -> str:
-        """The log's name, which its key carries."""
+        """Return the log's name, which its key contains."""
         return self.log_key.name
 
     @property
     def did(self) -> str:
-        """The operator's did:key."""
+        """Return the operator's did:key."""
         return self.identity.did
 
     @cached_property
     def trusted_root(self) -> bytes:
-        """The Sigstore trusted root of the registry's own authority: the exact bytes that the genesis pins."""
+        """Return the Sigstore trusted root of the registry's own authority: the exact bytes that the genesis pins."""
         return trusted_root(self.authority, origin=self.origin, log_key=self.log_key.verifier.public)
 
     def genesis(self) -> Genesis:
-        """The body of leaf 0."""
+        """Return the body of leaf 0."""
         keys = str(self.log_key.verifier), str(self.clock_key.verifier)
         return Genesis(self.origin, *keys, operator=self.did, trusted_root=hex_digest(self.trusted_root))
 
     def state(self, body: Body, *, issued: datetime) -> Verified:
-        """A statement by the operator, signed."""
+        """Return a statement by the operator, signed."""
         signed = self.identity.statement(body, log=self.origin, issued=int(issued.timestamp()))
         return statement.verify(signed, keys_of({}, signed.author))
 
     def testify(self, body: Body, cosigner: str, *, issued: datetime) -> Testimony:
-        """The operator's half of a statement that the key `cosigner` signs too."""
+        """Sign the operator's half of a statement that the key `cosigner` must also sign."""
         key_id = self.identity.key_id
         draft = statement.draft(body, log=self.origin, by=(key_id, cosigner), issued=int(issued.timestamp()))
         return Testimony(draft.payload, key_id, self.identity.sign(draft.signing_input))
 
 
 def create_operator(directory: Path, origin: str) -> Operator:
-    """Make the keys of a new log and store them as `directory`, which must not exist. Durable when it returns; raises OSError."""
+    """Make the keys of a new log and store them as `directory`, which must not exist. Durable on return; raises OSError."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))  # mkdtemp makes it 0700
     try:
@@ -111,11 +112,13 @@ def create_operator(directory: Path, origin: str) -> Operator:
 
 
 def load_operator(directory: Path) -> Operator:
-    """Read what `create_operator` stored. Raises `NotFound`, or `Untrusted` when others can read a key or the parts do not
-    fit."""
+    """Read the files of `create_operator`.
+
+    Raises `NotFound`, or `Untrusted` when other users can read a key or the parts do not fit.
+    """
     log_key, clock_key = _load_key(directory / "log.key"), _load_key(directory / "clock.key")
     if log_key.type != KeyType.ED25519 or clock_key.type != KeyType.COSIGNATURE or clock_key.name != f"{log_key.name}/clock":
-        raise Untrusted("keys.mismatch", f"The keys in {directory} do not belong together.")
+        raise Untrusted(KeysCode.MISMATCH, f"The keys in {directory} do not belong together.")
     return Operator(log_key, clock_key, Identity.load(directory / "operator.json"), load_keys(directory / "authority"))
 
 
@@ -124,10 +127,10 @@ def _load_key(path: Path) -> SignerKey:
         with path.open("rb") as file:
             mode, data = stat.S_IMODE(os.fstat(file.fileno()).st_mode), file.read(_MAX_KEY_FILE)
     except FileNotFoundError as error:
-        raise NotFound("keys.missing", f"There is no {path}.", fix="Bring the keys back from a backup.") from error
+        raise NotFound(KeysCode.MISSING, f"There is no {path}.", fix="Bring the keys back from a backup.") from error
     if mode & 0o077:
-        raise Untrusted("keys.mode", f"Others on this machine may read {path}.", fix=f"Run: chmod 600 {path}")
+        raise Untrusted(KeysCode.MODE, f"Others on this machine may read {path}.", fix=f"Run: chmod 600 {path}")
     try:
         return SignerKey.parse(data.decode("ascii").removesuffix("\n"))
     except (UnicodeDecodeError, TreatyError) as error:
-        raise Untrusted("keys.damaged", f"{path} holds no signer key.", fix="Bring it back from a backup.") from error
+        raise Untrusted(KeysCode.DAMAGED, f"{path} holds no signer key.", fix="Bring it back from a backup.") from error

@@ -1,4 +1,4 @@
-"""Listening for HTTP requests: one process, one event loop, Granian in front of an ASGI application."""
+"""Listen for HTTP requests: one process, one event loop, Granian in front of an ASGI application."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from granian.server.embed import Server
 
 from treaty_consensus.errors import Malformed, Unavailable
 
+from .codes import ServerCode, SettingsCode
 from .connections import ConnectionGuard, ConnectionLimits, room_for_connections
 
 if TYPE_CHECKING:
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
 _BACKLOG = 4_096  # connections that wait to be accepted; Linux's own default bound
 _LAST_REQUESTS = 10
 _HEAD_SECONDS = 10
-_MAX_HEAD = 64 * 1024  # the application refuses 32 KiB of headers with a problem; this is what is read at all
+_MAX_HEAD = 64 * 1024  # the most that is read; the application refuses more than 32 KiB of headers with a problem
 
 
 @dataclass(frozen=True)
 class Listening:
-    """Where to listen: an address and a port, with a certificate chain and its key for https; and for how much."""
+    """An address and a port to listen on, with an optional certificate chain and key for https, and limits."""
 
     host: str
     port: int
@@ -40,13 +41,15 @@ class Listening:
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
     def check(self) -> None:
-        """Raises `Unavailable` when the port is taken, `Malformed` when the TLS files are none."""
+        """Raise `Unavailable` when the port is taken, `Malformed` when the TLS files are invalid."""
         self._check_port()
         self._check_tls()
 
     async def serve(self, app: ASGIApp, ready: Callable[[], None], stopping: Callable[[], None] = lambda: None) -> None:
-        """Serve `app` until SIGTERM or SIGINT; then finish the requests under way. `ready` is called once connections are
-        taken, `stopping` when the signal comes."""
+        """Serve `app` until SIGTERM or SIGINT, then finish the current requests.
+
+        `ready` is called once connections are accepted, `stopping` when the signal arrives.
+        """
         room = room_for_connections()
         limits = replace(self.limits, total=min(self.limits.total, room * 3 // 4))
         server = Server(
@@ -54,12 +57,12 @@ class Listening:
             address=self.host,
             port=self.port,
             interface=Interfaces.ASGI,
-            # HTTP/2 carries many requests on a connection, and has a flow control that the kernel does not see. The guard could
-            # bound neither. A proxy in front may speak it.
+            # HTTP/2 has many requests on a connection, and a flow control that the kernel does not see. The guard could not
+            # limit either. A proxy in front may speak it.
             http=HTTPModes.http1,
             websockets=False,
             backlog=_BACKLOG,
-            backpressure=room,  # the guard keeps below it, so that there is always one to accept: a health check's, say
+            backpressure=room,  # the guard stays below it, so that a new connection, such as a health check's, is always accepted
             http1_settings=HTTP1Settings(header_read_timeout=_HEAD_SECONDS * 1_000, max_buffer_size=_MAX_HEAD),
             log_enabled=False,
             ssl_cert=self.tls_cert,
@@ -78,14 +81,15 @@ class Listening:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
         serving = asyncio.create_task(server.serve())
-        with ConnectionGuard(self.port, limits):
+        with ConnectionGuard(self.port, limits) as guard:
             if await self._takes_connections(serving):
+                guard.bound_unsent()
                 ready()
-            with suppress(TimeoutError):  # requests that took longer than `_LAST_REQUESTS` are given up
+            with suppress(TimeoutError):  # requests that take longer than `_LAST_REQUESTS` are abandoned
                 await serving
 
     async def _takes_connections(self, serving: asyncio.Task[None]) -> bool:
-        """Wait until the server takes connections; False when it ended instead."""
+        """Wait until the server accepts connections; False when it ended instead."""
         while not serving.done():
             with suppress(OSError):
                 _, writer = await asyncio.open_connection(self.host, self.port)
@@ -95,7 +99,7 @@ class Listening:
         return False
 
     def _check_port(self) -> None:
-        """Granian shares a port with whoever holds it already, so ask for it alone first."""
+        """Bind the port once alone, because Granian would share it with another process that listens already."""
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -103,7 +107,7 @@ class Listening:
                 probe.bind((self.host, self.port))
             except OSError as error:
                 raise Unavailable(
-                    "server.port",
+                    ServerCode.PORT,
                     f"{self.host} port {self.port} cannot be listened on: {error.strerror}.",
                     fix="Choose another one: --port",
                 ) from error
@@ -115,7 +119,7 @@ class Listening:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.tls_cert, self.tls_key)
         except OSError as error:  # ssl.SSLError is one
             raise Malformed(
-                "settings.tls",
+                SettingsCode.TLS,
                 f"{self.tls_cert} and {self.tls_key} are no certificate chain and its key: {error.strerror or error}.",
                 fix="Give PEM files: --tls-cert, the chain, the server's own certificate first; --tls-key, its private key.",
             ) from error

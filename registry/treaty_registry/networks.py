@@ -1,4 +1,4 @@
-"""The reverse proxies in front of a registry, and the addresses that they say requests come from."""
+"""Find the sender's address of requests that pass through reverse proxies."""
 
 from __future__ import annotations
 
@@ -11,46 +11,47 @@ from typing import TypeAlias
 
 from treaty_consensus.errors import Malformed
 
+from .codes import SettingsCode
+
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 sender: ContextVar[str | None] = ContextVar("sender", default=None)
-"""The IP address that the request under way comes from, where it is known."""
+"""The IP address that the current request comes from, if known."""
 MAX_HOPS = 32
 """Proxies named in one `X-Forwarded-For`; more are not read."""
 
 
 @dataclass(frozen=True)
 class TrustedProxies:
-    """The reverse proxies whose `X-Forwarded-For` is believed. By default there are none, and the header is ignored."""
+    """The reverse proxies whose `X-Forwarded-For` is trusted. By default there are none, and the header is ignored."""
 
     networks: tuple[Network, ...] = ()
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> TrustedProxies:
-        """From IP addresses and networks in CIDR notation. Raises `Malformed` (`settings.trusted-proxy`)."""
+        """Parse IP addresses and networks in CIDR notation. Raises `Malformed` (`settings.trusted-proxy`)."""
         networks: list[Network] = []
         for text in texts:
             try:
                 networks.append(ipaddress.ip_network(text))
             except ValueError as error:
                 raise Malformed(
-                    "settings.trusted-proxy",
+                    SettingsCode.TRUSTED_PROXY,
                     f"Not an address or a network: {text[:80]!r}.",
                     fix="Name the proxy by its IP address, or its network: 192.0.2.7, 10.0.0.0/8, fd00::/8.",
                 ) from error
         return cls(tuple(networks))
 
     def trusts(self, address: str) -> bool:
-        """Whether `address` is one of the proxies'."""
+        """Whether `address` is one of the proxies."""
         return bool(self.networks) and _is_in(address, self.networks)
 
     def client(self, peer: str | None, forwarded: Iterable[str]) -> str | None:
-        """The IP address that a request comes from. `peer`: the other end of the connection. `forwarded`: the values of all
-        `X-Forwarded-For` headers, in order.
+        """Return the IP address that a request comes from.
 
-        Every proxy appends the address it was reached from. So the list is read from its end, as long as its entries are trusted
-        proxies; the first other entry is the client. An entry that is no IP address ends the reading: then the request counts as
-        the last proxy's.
+        `peer`: the other end of the connection. `forwarded`: the values of all `X-Forwarded-For` headers, in order. Every proxy
+        appends the address of its own client. So the list is read from its end while its entries are trusted proxies; the next
+        entry is the client. If an entry is not an IP address, the request counts as coming from the proxy after it.
         """
         if peer is None or not self.trusts(peer):
             return peer
@@ -67,7 +68,7 @@ class TrustedProxies:
 
 
 def _address(hop: str) -> str | None:
-    """An entry's IP address, without the port and brackets that some proxies add; None when there is none."""
+    """Return the IP address of an entry, without the port and brackets that some proxies add; None when there is none."""
     if hop.startswith("["):
         hop = hop[1:].partition("]")[0]
     elif hop.count(":") == 1:

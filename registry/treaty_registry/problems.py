@@ -1,14 +1,14 @@
-"""The one table from errors to HTTP, and the form every refusal has: RFC 9457 `application/problem+json`.
+"""Map errors to HTTP in one table, and write every refusal as RFC 9457 `application/problem+json`.
 
     {"type": "urn:treaty:problem:CODE", "title": FAMILY, "status": STATUS, "code": CODE, "detail": SENTENCE, "fix": SENTENCE}
 
-`code` is the stable code of the `TreatyError`, or one of `http.*` for what went wrong before any rule of Treaty was asked;
-`fix` is absent where there is none. A client maps `status` back to the family:
+`code` is the stable code of the `TreatyError`, or one of `http.*` for a failure of HTTP itself. `fix` is absent where there is
+none. A client maps `status` back to the family:
 
     400 Malformed      401 Unauthorized    404 NotFound     409 Conflict          410 Gone
     413 TooLarge       422 Refused, Untrusted               429, 503 Unavailable
 
-An exception that nobody raised on purpose is a 500 with a fixed sentence: its own text goes to the server's log and nowhere else.
+An unexpected exception is a 500 with a fixed sentence. Its own text goes only to the server's log.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from treaty_consensus.errors import (
     Untrusted,
 )
 
+from .codes import HttpCode
 from .storage.postgres import database_silent, is_outage
 
 MEDIA_TYPE = "application/problem+json"
@@ -51,16 +52,16 @@ _FAMILIES: Mapping[type[TreatyError], tuple[HTTPStatus, str]] = {
 }
 _QUOTA = "quota."
 _STATUSES: Mapping[int, tuple[str, str]] = {
-    400: ("http.request", "The request is not in the form this route asks for."),
-    404: ("http.not-found", "Nothing is served at this path."),
-    405: ("http.method", "This path does not answer that method."),
-    406: ("http.not-acceptable", "This resource has no representation of an acceptable media type."),
-    408: ("http.timeout", "The request took too long to arrive."),
-    413: ("http.body-too-large", "The body of the request is larger than this route reads."),
-    414: ("http.target-too-long", "The path or the query of the request is longer than anything served here."),
-    415: ("http.media-type", "This route does not read bodies of that Content-Type."),
-    431: ("http.headers-too-large", "The headers of the request are larger than a registry reads."),
-    500: ("http.internal", "The registry failed to answer; the fault is on its side and was recorded."),
+    400: (HttpCode.REQUEST, "The request is not in the form this route asks for."),
+    404: (HttpCode.NOT_FOUND, "Nothing is served at this path."),
+    405: (HttpCode.METHOD, "This path does not answer that method."),
+    406: (HttpCode.NOT_ACCEPTABLE, "This resource has no representation of an acceptable media type."),
+    408: (HttpCode.TIMEOUT, "The request took too long to arrive."),
+    413: (HttpCode.BODY_TOO_LARGE, "The body of the request is larger than this route reads."),
+    414: (HttpCode.TARGET_TOO_LONG, "The path or the query of the request is longer than anything served here."),
+    415: (HttpCode.MEDIA_TYPE, "This route does not read bodies of that Content-Type."),
+    431: (HttpCode.HEADERS_TOO_LARGE, "The headers of the request are larger than a registry reads."),
+    500: (HttpCode.INTERNAL, "The registry failed to answer; the fault is on its side and was recorded."),
 }
 _log = structlog.get_logger(__name__)
 
@@ -78,7 +79,7 @@ class ProblemDetails(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class Problem:
-    """A refusal, ready to send: `body` is its JSON, `headers` what its status asks for beside it."""
+    """A refusal that is ready to send: its status and JSON body, and `headers` that its status requires."""
 
     status: int
     code: str
@@ -89,17 +90,17 @@ class Problem:
 
     @property
     def details(self) -> ProblemDetails:
-        """The members of the problem, for embedding in another document."""
+        """Return the members of the problem, for embedding in another document."""
         return ProblemDetails(f"urn:treaty:problem:{self.code}", self.title, self.status, self.code, self.detail, self.fix)
 
     @property
     def body(self) -> bytes:
-        """The problem's JSON."""
+        """Return the problem's JSON."""
         return msgspec.json.encode(self.details)
 
 
 def problem_of(error: Exception) -> Problem:
-    """The problem that says what `error` may say to a stranger. Logs an error that nobody raised on purpose."""
+    """Return the public problem of `error`. Logs unexpected errors."""
     if is_outage(error):
         _log.warning("database unavailable", error=repr(error))
         error = database_silent()
@@ -112,7 +113,7 @@ def problem_of(error: Exception) -> Problem:
 
 
 def http_problem(status: int, detail: str = "", *, headers: tuple[tuple[str, str], ...] = ()) -> Problem:
-    """A refusal by HTTP itself. `detail` replaces the status's own sentence."""
+    """Return a refusal by HTTP itself. `detail` replaces the default sentence of the status."""
     code, sentence = _STATUSES.get(status, _STATUSES[400])
     return Problem(status, code, HTTPStatus(status).phrase, detail or sentence, headers=headers)
 

@@ -1,7 +1,7 @@
-"""Whether this process takes writes, and if not, why: for the health check, and for each write before it begins.
+"""Check whether this process takes writes, for the health check and before each write.
 
-An answer is given within about a second, whatever is out of order: PostgreSQL is asked one question at a time, and is out of
-order when it does not answer within a second.
+A check takes at most about a second. PostgreSQL gets one query at a time, and counts as failed when it does not answer within a
+second.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from contextlib import suppress
 
 from treaty_consensus.errors import TreatyError, Unavailable
 
+from .codes import ServiceCode
 from .log.checkpoints import RENEWAL
 from .log.clock import LogClock
 from .log.leader import Leader
 from .storage.postgres import DATABASE_ERRORS, Pool, database_silent
-from .storage.space import Room
+from .storage.space import FreeSpace
 
 _PATIENCE = 1.0
 
 
 class Readiness:
-    """For one event loop; `close` in the end."""
+    """The checks. For one event loop; call `close` at the end."""
 
-    def __init__(self, leader: Leader, clock: LogClock, rooms: Sequence[Room], pool: Pool) -> None:
-        """`rooms`: on the disks that a write needs."""
+    def __init__(self, leader: Leader, clock: LogClock, rooms: Sequence[FreeSpace], pool: Pool) -> None:
+        """`rooms`: the free space of the disks that a write needs."""
         self._leader = leader
         self._clock = clock
         self._rooms = rooms
@@ -33,13 +34,13 @@ class Readiness:
         self._question: asyncio.Task[bool] | None = None
 
     def permit_write(self) -> None:
-        """Raises `Unavailable` (`disk.full`, `log.clock-behind`, `log.clock-ahead`) when a write must not even begin."""
+        """Raise `Unavailable` (`disk.full`, `log.clock-behind`, `log.clock-ahead`) when no write may start."""
         self._clock.now()
         for room in self._rooms:
             room.check()
 
     async def check(self) -> None:
-        """Raises `Unavailable` with the reason when this process does not take writes now. Takes about a second at most."""
+        """Raise `Unavailable` with the reason when this process takes no writes now. Takes about a second at most."""
         self.permit_write()
         head = self._leader.head
         if self._leader.fault is not None:
@@ -52,14 +53,14 @@ class Readiness:
             raise _not_ready("the checkpoint is not renewed")
 
     async def close(self) -> None:
-        """Ask nothing more."""
+        """Cancel a running query."""
         if self._question is not None:
             self._question.cancel()
 
     async def _database_answers(self) -> bool:
         if self._question is None or self._question.done():
             self._question = asyncio.create_task(self._ask())
-        # Neither cancelled nor asked a second time: while PostgreSQL stands still, health checks must not pile up in it.
+        # Neither cancelled nor repeated: while PostgreSQL does not answer, health checks must not pile up in it.
         done, _ = await asyncio.wait([self._question], timeout=_PATIENCE)
         return bool(done) and self._question.result()
 
@@ -70,4 +71,4 @@ class Readiness:
 
 
 def _not_ready(why: str) -> Unavailable:
-    return Unavailable("registry.not-ready", f"This process does not take writes now: {why}.", fix="Try again in a few seconds.")
+    return Unavailable(ServiceCode.NOT_READY, f"This process takes no writes now: {why}.", fix="Try again in a few seconds.")

@@ -14,7 +14,7 @@ from handler_packages import LOCAL, PEER, package
 from meetings import TOPIC, buyer, meeting, shop
 from sandboxes import probe
 
-from treaty_client.handlers import SandboxPool
+from treaty_client.sandbox import SandboxPool
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Call, Opened
 
@@ -46,6 +46,7 @@ async def nothing_unhandled() -> AsyncIterator[None]:
     assert [(said["message"], said.get("exception")) for said in complaints] == []
 
 
+@pytest.mark.threat(53)
 @pytest.mark.parametrize("code", HAND_WRITTEN.values(), ids=list(HAND_WRITTEN))
 async def test_a_handler_writes_a_reply_by_hand_and_dies(code: str) -> None:
     async with nothing_unhandled(), probe() as inside:
@@ -60,6 +61,7 @@ async def test_a_handler_writes_a_reply_by_hand_and_dies(code: str) -> None:
         await ask("value = 3")
 
 
+@pytest.mark.threat(53)
 async def test_a_worker_that_is_ended_while_it_starts() -> None:
     async with nothing_unhandled():
         for steps in range(6):

@@ -13,8 +13,8 @@ from meetings import LAPTOP, TOPIC, URI_1, URI_2, Party, Published, SimulatedPro
 from sandboxes import descendants, gone
 from virtual_time import run
 
-from treaty_client.handlers import Limits, SandboxPool
-from treaty_client.session import provision
+from treaty_client.sandbox import SandboxLimits, SandboxPool
+from treaty_client.sessions import provision
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_consensus.handler import HandlerPackage
 
@@ -56,16 +56,17 @@ class Registry(SimulatedProtocols):
         return await super().fetch(uri)
 
 
+@pytest.mark.threat(47)
 async def test_handlers_that_hang_eat_memory_or_do_not_compile(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     before = descendants()
     seller = shop(tmp_path, URI_2)
 
-    async def rehearse(package: HandlerPackage, *, local: str) -> None:
+    async def preload(package: HandlerPackage, *, local: str) -> None:
         """As the runtime does it, with less patience."""
-        async with SandboxPool(size=0, limits=Limits(load=3.0)) as pool:
+        async with SandboxPool(size=0, limits=SandboxLimits(load=3.0)) as pool:
             await (await pool.load(package, local=local, peers=[local])).close()
 
-    seller.runtime.rehearse = rehearse  # type: ignore[method-assign]
+    seller.runtime.preload = preload  # type: ignore[method-assign]
     for number, source in enumerate(BAD):
         seller.protocols.published[uri(number)] = Published(uri(number), f"{number:064}", "bad", package(source))
         provide_also(seller, uri(number))
@@ -104,6 +105,7 @@ def two(tmp_path: Path, **refused: TreatyError) -> Party:
     return seller
 
 
+@pytest.mark.threat(47)
 def test_a_protocol_that_was_revoked_or_whose_registry_is_away(tmp_path: Path) -> None:
     async def main() -> None:
         for number, error in enumerate((REVOKED, AWAY)):
@@ -148,6 +150,7 @@ class Dripping(SimulatedProtocols):
         return await super().fetch(uri)
 
 
+@pytest.mark.threat(47)
 def test_a_registry_that_drips_holds_no_other_protocol_and_its_own_is_served_once_it_is_there(tmp_path: Path) -> None:
     async def main() -> None:
         now = asyncio.get_running_loop().time

@@ -16,15 +16,15 @@ import pytest
 from meetings import LAPTOP, TOPIC, Party, Tap, buyer, shop
 from secure_peers import resolve
 
-from treaty_client.authentication.signer import RequestSigner
 from treaty_client.identity import Identity
+from treaty_client.network.authentication.request_signing import RequestSigner
+from treaty_client.network.transport import memory
+from treaty_client.network.transport.connection import Connection
+from treaty_client.network.transport.http import MEDIA_TYPE, SESSIONS, encode_messages
+from treaty_client.network.transport.secure import SecureConnection
 from treaty_client.policy import Policy
-from treaty_client.session.operations import OperationError
-from treaty_client.session.session import Session
-from treaty_client.transport import memory
-from treaty_client.transport.connection import Connection
-from treaty_client.transport.http import MEDIA_TYPE, SESSIONS, encode_messages
-from treaty_client.transport.secure import SecureConnection
+from treaty_client.sessions.operations import OperationError
+from treaty_client.sessions.session import Session
 from treaty_consensus.errors import TreatyError
 
 SECRETS = ["getProductInfo", "P12345", "no-such-product", str(LAPTOP["productName"]), "codeGeneration", '"status"']
@@ -83,7 +83,7 @@ async def meeting(near: Party, far: Party, *, encrypted: bool, at: str = "memory
 
 
 def _identity(party: Party) -> Identity:
-    return party.agent._household.identity
+    return party.agent.context.identity
 
 
 async def talk(session: Session) -> Any:
@@ -92,6 +92,7 @@ async def talk(session: Session) -> Any:
     return await session.call("getProductInfo", productId="P12345")
 
 
+@pytest.mark.threat(104)
 async def test_captured_traffic_holds_no_plaintext(tmp_path: Path) -> None:
     near, far = buyer(tmp_path), shop(tmp_path)
     async with meeting(near, far, encrypted=True) as (session, tap):
@@ -148,6 +149,7 @@ async def posted(port: int, headers: dict[str, str]) -> httpx.Response:
         return await recorder.post(url, content=encode_messages(["{}"]), headers={**headers, "Content-Type": MEDIA_TYPE})
 
 
+@pytest.mark.threat(102)
 @pytest.mark.parametrize("policy, opens", [(Policy(), False), (Policy(accept_didwba=True), True)])
 async def test_a_captured_didwba_header_opens_a_session_only_where_it_was_asked_for(
     tmp_path: Path, policy: Policy, opens: bool

@@ -9,12 +9,13 @@ import pytest
 from fetching import fetcher, refused_at
 from simulated_registry import ALICE, BOB, uri_of, with_echo
 
-from treaty_client.store import Lockfile
+from treaty_client.protocols.store import Lockfile
 from treaty_consensus import kinds
 
 LINE = uri_of().rpartition("/")[0]
 
 
+@pytest.mark.threat(30)
 async def test_another_publisher_stops_and_asks(tmp_path: Path) -> None:
     registry = with_echo()
     async with fetcher(registry, tmp_path, publishers=(ALICE, BOB)) as agent:
@@ -42,6 +43,7 @@ async def test_another_publisher_of_a_new_version_stops_and_asks(tmp_path: Path)
     assert failure.code == "lock.publisher"
 
 
+@pytest.mark.threat(30)
 @pytest.mark.parametrize(
     "path, value, code",
     [

@@ -13,13 +13,13 @@ from http_api import attach, path_of, problem
 from registries import TOPIC, Publication, Web, ballot, grant, log, publication, publish
 from signers import ORIGIN, domain_signer, key_signer
 
-from treaty_client.verification.bundle import parse_bundle
+from treaty_client.registries.bundle import parse_bundle
 from treaty_consensus import kinds
 from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_registry.app import create_app
 from treaty_registry.catalogue.retrieval import MAX_COMPLETIONS, MAX_WALK, Query, Retrieval
 from treaty_registry.registry import Registry
-from treaty_registry.serving.memory import Memory
+from treaty_registry.serving.cache import ResponseCache
 
 WRITER = key_signer("writer")
 FEW, MANY = 600, 12_000
@@ -81,6 +81,7 @@ async def searching(database: str) -> AsyncIterator[tuple[Retrieval, Callable[[]
         yield Retrieval(pool), read
 
 
+@pytest.mark.threat(85)
 async def test_a_search_reads_no_more_of_a_large_catalogue_than_of_a_small_one(database: str) -> None:
     bound = 16 * (MAX_WALK + MAX_COMPLETIONS)
     connection = await asyncpg.connect(database)
@@ -173,6 +174,7 @@ async def grow(registry: Registry, number: int) -> None:
     await log(registry, grant(WRITER, number), WRITER)
 
 
+@pytest.mark.threat(86)
 async def test_what_a_leaf_does_not_change_is_served_from_memory(
     api: httpx.AsyncClient, registry: Registry, made: Publication
 ) -> None:
@@ -189,6 +191,7 @@ async def test_what_a_leaf_does_not_change_is_served_from_memory(
         assert target == "/checkpoint" or again.content == response.content, target
 
 
+@pytest.mark.threat(86)
 async def test_no_spelling_of_a_request_makes_anything_anew(
     api: httpx.AsyncClient, registry: Registry, made: Publication
 ) -> None:
@@ -212,9 +215,10 @@ async def test_no_spelling_of_a_request_makes_anything_anew(
         assert (await api.get(target, headers={"Accept": accept})).status_code == 200, (target, accept)
 
 
+@pytest.mark.threat(87)
 async def test_strangers_push_nothing_out_that_is_used(registry: Registry, made: Publication) -> None:
     path = path_of(made.body.uri)
-    async with reading(registry, memory=Memory(small=400_000, large=400_000)) as api:
+    async with reading(registry, memory=ResponseCache(small=400_000, large=400_000)) as api:
         for _ in range(2):
             assert (await api.get(f"{path}.bundle")).status_code == (await api.get(path)).status_code == 200
         for number in range(500):
@@ -224,6 +228,7 @@ async def test_strangers_push_nothing_out_that_is_used(registry: Registry, made:
         assert (await api.get(f"{path}.bundle")).status_code == (await api.get(path)).status_code == 200
 
 
+@pytest.mark.threat(86)
 async def test_a_writer_reads_what_it_wrote(api: httpx.AsyncClient, registry: Registry, made: Publication, web: Web) -> None:
     alice, path, uri = domain_signer("alice.example"), path_of(made.body.uri), made.body.uri
 
@@ -292,6 +297,7 @@ async def waiting(database: asyncpg.Connection[asyncpg.Record]) -> int:
     return count
 
 
+@pytest.mark.threat(85)
 @pytest.mark.parametrize(("table", "most"), [("words", 2), ("handlers", 4)])
 async def test_costly_answers_leave_room_for_others(
     api: httpx.AsyncClient, registry: Registry, made: Publication, database: str, table: str, most: int

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from handler_packages import ANYTHING, LOCAL, MANIFEST, PEER, package
-from sandboxes import probe
+from costly_schemas import AMBIGUOUS, SECONDS, each
 
-from treaty_client.handlers import SandboxPool
-from treaty_client.handlers.schemas import MAX_CHECKS, MAX_MATCH, MAX_TEXT, Schemas
-from treaty_client.handlers.validation import MAX_FAILURE_TEXT, MAX_PENDING, Operations, SessionRules
-from treaty_client.handlers.worker import framing
-from treaty_client.meta import messages
-from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
+from treaty_client.anp.hello_profile import messages
+from treaty_client.sandbox.schemas import MAX_CHECKS, MAX_MATCH, MAX_TEXT, Schemas
+from treaty_client.sandbox.worker import framing
+from treaty_consensus.errors import Malformed, Refused, TooLarge
 from treaty_consensus.handler.schema import check_schema, check_together, pattern_weight, work_of
-from treaty_handler import Call, Effect, Failure, Invoke, Opened, Return, Timer, decode_json
+from treaty_handler import decode_json
 from treaty_handler.values import MAX_VALUES
-
-SECONDS = 1.0
-"""Of processor time, for what takes 0.1 s at most; without bounds the same things took 3 to 40 s."""
-
-
-AMBIGUOUS = "(a[ -y]{1,9}|b[ -y]{1,17}){12}z"
-"""What an automaton of all its states has no room for: each letter costs as much as the pattern is long."""
 
 
 def nested(build: Callable[[Any], Any], levels: int, inner: Any) -> Any:
@@ -42,6 +31,7 @@ def doubling(*keywords: str) -> dict[str, Any]:
     return {"$ref": "#/$defs/d0", "$defs": {**levels, "d20": {"type": "string"}}}
 
 
+@pytest.mark.threat(43)
 @pytest.mark.parametrize(
     "schema",
     [
@@ -112,6 +102,7 @@ def test_patterns_as_they_are_used_are_light(pattern: str, weight: int) -> None:
     Schemas().compile(check_schema({"pattern": pattern}, "a result"), "ask")
 
 
+@pytest.mark.threat(43)
 def test_what_many_schemas_cost_together_is_bounded() -> None:
     small = {"items": {"pattern": "^[ab]{900}"}}
     check_together([small] * 50)  # the same pattern is compiled once
@@ -144,11 +135,6 @@ def beside(schema: dict[str, Any], item: Any) -> list[Any]:
     work, size = work_of(schema), len(item.encode()) if isinstance(item, str) else 0
     text = min(MAX_TEXT, MAX_CHECKS * 64 // work.text if work.text else MAX_TEXT)
     return [item] * (min(MAX_VALUES - 1, MAX_CHECKS // work.checks - 1, (text - 64) // size if size else MAX_VALUES))
-
-
-def each(*schemas: dict[str, Any]) -> dict[str, Any]:
-    """A schema that applies all of these to every item, whatever they say of the first ones."""
-    return {"items": {"allOf": [{"anyOf": [schema, {"not": schema}]} for schema in schemas]}}
 
 
 def most_costly() -> Iterator[tuple[str, dict[str, Any], Any]]:
@@ -199,6 +185,7 @@ def most_costly() -> Iterator[tuple[str, dict[str, Any], Any]]:
     yield "lengths", {"allOf": [{"maxLength": 10**9}] * 300}, "é" * 200_000
 
 
+@pytest.mark.threat(44)
 def test_the_worst_case_that_the_caps_admit() -> None:
     """Prints what each takes (`pytest -s`): the figure in the documentation is the largest of them."""
     slowest = 0.0
@@ -245,6 +232,7 @@ def test_only_a_small_value_gets_an_explanation() -> None:
         check([1], "operation.result", "The result")
 
 
+@pytest.mark.threat(44)
 def test_a_text_too_long_for_its_pattern_is_refused_even_where_the_pattern_is_negated() -> None:
     schemas = Schemas()
     matches = schemas.compile(check_schema({"pattern": "^[a-f]{64}$"}, "a result"), "ask").check
@@ -255,91 +243,6 @@ def test_a_text_too_long_for_its_pattern_is_refused_even_where_the_pattern_is_ne
         with pytest.raises(Malformed, match="too long for its pattern"):
             check("b" * (MAX_MATCH // 66 + 1), "operation.result", "The result")
     denied("b" * 100, "operation.result", "The result")  # the next check begins anew
-
-
-# The same for all values of one event
-
-
-def amplified(schema: dict[str, Any]) -> dict[str, Any]:
-    """A manifest whose client answers `ask`, and invokes `fetch` with values `x` of this schema."""
-    fetch = {**ANYTHING, "arguments": {"type": "object", "properties": {"x": schema}}}
-    client = {**MANIFEST["roles"]["client"], "invokes": ["fetch"]}
-    return {
-        "operations": {**MANIFEST["operations"], "ask": {**ANYTHING, "result": schema}, "fetch": fetch},
-        "roles": {**MANIFEST["roles"], "client": client},
-    }
-
-
-def rules_of(schema: dict[str, Any]) -> SessionRules:
-    manifest = package(manifest=amplified(schema)).manifest
-    rules = SessionRules(manifest.roles["client"], Operations(manifest), [PEER])
-    rules.enter(Opened())
-    return rules
-
-
-HALF = MAX_MATCH // pattern_weight(AMBIGUOUS) // 2
-MANY: dict[str, tuple[dict[str, Any], str]] = {
-    "negated patterns": (
-        {"items": {"not": {"pattern": AMBIGUOUS}}},
-        f"[format(r.getrandbits({HALF}), '0{HALF}b').replace('0', 'a').replace('1', 'b') for _ in 'xx']",
-    ),
-    "short texts": (
-        each({"pattern": AMBIGUOUS}),
-        "[format(r.getrandbits(60), '060b').replace('0', 'a').replace('1', 'b') for _ in range(40)]",
-    ),
-    "multiples": (each({"multipleOf": 1.7e-9}), "[1.7e308] * 50"),
-    "unique": ({"items": {"uniqueItems": True}}, "[[n + .5 for n in range(48)]]"),
-    "enumeration": (each({"enum": list(range(100, 580))}), "[0] * 20"),
-    "host names": (each({"format": "idn-hostname"}), "['a' + chr(233) * 31] * 20"),
-}
-"""Schemas, and values of which each is cheap and 1,024 fit into one reply; `r` is a `random.Random`."""
-
-
-@pytest.mark.parametrize("name", MANY)
-def test_the_effects_of_one_event_share_one_budget(name: str) -> None:
-    schema, source = MANY[name]
-    values = [eval(source, {"r": random.Random(seed)}) for seed in range(MAX_PENDING)]
-    alone, together = rules_of(schema), rules_of(schema)
-    for number, value in enumerate(values[:50]):  # each event has a budget of its own
-        alone.leave(Timer(name="t"), [Invoke(call=f"{number}", operation="fetch", arguments={"x": value})])
-    effects = [Invoke(call=f"{number}", operation="fetch", arguments={"x": value}) for number, value in enumerate(values)]
-    started = time.thread_time()
-    with pytest.raises(Refused, match="cost too much to check") as caught:
-        together.leave(Timer(name="t"), effects)
-    spent = time.thread_time() - started
-    print(f"{name:40} {spent * 1000:7.1f} ms")
-    assert caught.value.code == "handler.effect-many"
-    assert spent < SECONDS
-
-
-def test_returns_share_the_budget_of_their_event() -> None:
-    for answer in (
-        {"value": [1.7e308] * 50},
-        {"value": None, "error": Failure(code=500, message="\x00" * MAX_FAILURE_TEXT)},
-    ):
-        rules = rules_of(each({"multipleOf": 1.7e-9}))
-        for number in range(MAX_PENDING):
-            rules.enter(Call(call=f"{number}", operation="ask", arguments={}))
-        with pytest.raises(Refused, match=r"at once|cost too much") as caught:
-            rules.leave(Timer(name="t"), [Return(call=f"{number}", **answer) for number in range(MAX_PENDING)])
-        assert caught.value.code == "handler.effect-many"
-
-
-def test_an_event_of_many_small_effects_is_admitted() -> None:
-    text = {"type": "string", "maxLength": 100}
-    name = {**text, "pattern": "^[a-z][a-z0-9-]{0,62}$"}
-    price = {"type": "number", "multipleOf": 0.01}
-    item = {"type": "object", "properties": {"id": name, "title": text, "mail": {**text, "format": "email"}, "price": price}}
-    rules = rules_of(item)
-    value = {"id": "p-99", "title": "A lamp", "mail": "shop@example.org", "price": 19.99}
-    for number in range(MAX_PENDING):
-        rules.enter(Call(call=f"{number}", operation="ask", arguments={}))
-    effects: list[Effect] = [
-        *(Return(call=f"{number}", value=value) for number in range(MAX_PENDING)),
-        *(Invoke(call=f"{number}", operation="fetch", arguments={"x": value}) for number in range(MAX_PENDING)),
-    ]
-    assert rules.leave(Timer(name="t"), effects) == effects
-    assert rules.pending_calls == ()
 
 
 # What these keywords mean is what the standard says
@@ -370,6 +273,7 @@ def test_the_metered_keywords(schema: dict[str, Any], valid: list[Any], invalid:
 # What is counted before objects are made of it
 
 
+@pytest.mark.threat(46)
 @pytest.mark.parametrize("item", [None, 1, 300, 2**40, 1.5, "", "x" * 40, "x" * 400, b"", b"x" * 70_000, [], {}])
 def test_a_reply_has_so_many_values(item: object) -> None:
     most = framing.MAX_REPLY_VALUES - 3  # the frame, its kind, and the list are values too
@@ -382,6 +286,7 @@ def test_a_reply_has_so_many_values(item: object) -> None:
         framing.decode_reply(reply(most + 1))
 
 
+@pytest.mark.threat(46)
 def test_a_message_of_the_peer_has_so_many_values() -> None:
     started = time.thread_time()
     for filler in ("0,", "[],", '"",', "{},"):
@@ -395,73 +300,3 @@ def test_a_message_of_the_peer_has_so_many_values() -> None:
     asked = '{"action":"fixErrorNegotiation","status":"negotiating","errorDescription":"' + ',[{\\"\\\\' * 2_000 + '"}'
     assert isinstance(messages.parse(asked.encode()), messages.FixErrorNegotiation)
     assert decode_json(b'{"a":"' + b',[{\\"\\\\' * 50_000 + b'"}')
-
-
-# Beside all that, an honest session
-
-
-HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
-    "zeros": ({}, "import os\nos.write(0, (3900014).to_bytes(4, 'big') + b'\\x92\\xa7effects\\xdd' + (3900000).to_bytes(4, 'big')"
-              " + bytes(3900000))"),
-    "zeros by the interface": ({}, "value = [0] * 3_900_000"),
-    "texts": ({}, "value = ['a' * 99] * 40_000"),
-    "pattern": ({"items": {"pattern": "[ab][ -y]{1,900}z"}}, "import random\nr = random.Random(1)\n"
-                "value = [''.join(r.choice('ab') for _ in range(570))] * 5_000"),
-    "alternatives": ({"anyOf": [{"type": "string"}] * 480}, "value = ['x' * 50] * 4_000"),
-    "unique": ({"allOf": [{"uniqueItems": True}] * 4}, "value = [[n + .5, []] for n in range(6_000)] + [[], []]"),
-    "depth": ({}, "for _ in range(500): value = [value]"),
-    "notes": ({}, "effects = [Audit(text='x' * 1000)] * 4_000"),
-    **{f"many: {name}": (schema, "import random\nr = random.Random(1)\neffects = [Invoke(call=str(n), operation='fetch', "
-                         f"arguments={{'x': {source}}}) for n in range({MAX_PENDING})]")
-       for name, (schema, source) in MANY.items()},
-}  # fmt: skip
-
-
-class Lag:
-    """The most processor time that the loop's thread spent between two ticks."""
-
-    def __init__(self) -> None:
-        self.most = 0.0
-
-    async def watch(self) -> None:
-        last = time.thread_time()
-        while True:
-            await asyncio.sleep(0.001)
-            now = time.thread_time()
-            self.most, last = max(self.most, now - last), now
-
-
-async def test_an_honest_session_beside_hostile_ones() -> None:
-    lag = Lag()
-    async with SandboxPool(size=0) as pool, probe() as honest:
-
-        async def attack(name: str) -> str:
-            schema, code = HOSTILE[name]
-            worker = await pool.load(package(manifest=amplified(schema)), local=LOCAL, peers=[PEER])
-            session = await worker.open("client")
-            await session.handle(Opened())
-            try:
-                await session.handle(Call(call="1", operation="ask", arguments={"code": code}))
-            except TreatyError as error:
-                return error.code
-            finally:
-                await worker.close()
-            return "done"
-
-        watching = asyncio.create_task(lag.watch())
-        attacks = [asyncio.create_task(attack(name)) for name in HOSTILE]
-        answers = 0
-        while not all(task.done() for task in attacks):
-            answers += 1
-            assert await honest.run(f"value = {answers}") == answers
-        watching.cancel()
-        codes = dict(zip(HOSTILE, await asyncio.gather(*attacks), strict=True))
-        effects = await honest.effects("value = 'still here'")
-    assert isinstance(effects[-1], Return)
-    assert effects[-1].value == "still here"
-    print(f"{answers} honest answers beside {codes}; longest without a tick: {lag.most * 1000:.0f} ms of processor time")
-    assert set(codes.values()) <= {"handler.effect-result", "handler.effect-many", "handler.reply", "sandbox.timeout"}
-    assert "done" not in codes.values()
-    assert {codes[f"many: {name}"] for name in MANY} == {"handler.effect-many"}
-    assert answers > len(HOSTILE)
-    assert lag.most < SECONDS

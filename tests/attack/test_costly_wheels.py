@@ -105,6 +105,7 @@ async def attack(api: httpx.AsyncClient, server: Server, name: str) -> tuple[str
     return name, await send(api, server, attacker, body, *blobs)
 
 
+@pytest.mark.threat(73)
 async def test_an_honest_publish_and_attach_succeed_while_costly_wheels_are_refused(
     api: httpx.AsyncClient, server: Server
 ) -> None:
@@ -125,6 +126,7 @@ async def test_an_honest_publish_and_attach_succeed_while_costly_wheels_are_refu
     assert await server.stop() == 0
 
 
+@pytest.mark.threat(73)
 async def test_a_stop_ends_the_registry_while_hostile_work_is_under_way(api: httpx.AsyncClient, server: Server) -> None:
     agent = key_signer("attacker")
     made = of(server, publication(agent))
@@ -165,6 +167,7 @@ def work_for_all_that_fits() -> float:
     return work(with_text(f"{PACKAGE}/x.py", b"# a comment\n" * ((MAX_CONTENT - 20_000) // 12) + b"\0"))
 
 
+@pytest.mark.threat(41)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_whatever_a_wheel_holds_reading_it_takes_no_more_than_a_few_honest_ones(name: str) -> None:
     assert work(HOSTILE[name][0]) < 20 * work_for_all_that_fits()

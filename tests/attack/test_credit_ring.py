@@ -48,6 +48,7 @@ def ring_in_one_cluster() -> LogBuilder:
     return log
 
 
+@pytest.mark.threat(36)
 def test_a_ring_in_one_cluster_earns_nothing_even_with_borrowed_counterparties() -> None:
     log = ring_in_one_cluster()
     for first, second in ((0, 1), (2, 3), (0, 2), (1, 3)):
@@ -62,6 +63,7 @@ def test_a_ring_in_one_cluster_earns_nothing_even_with_borrowed_counterparties()
     assert {member.did.removeprefix("did:wba:") for member in RING} <= earned, "only somebody else's word makes it a fact"
 
 
+@pytest.mark.threat(36)
 def test_the_dids_of_one_principal_and_those_of_none_corroborate_nothing() -> None:
     log = open_log()
     helper, key, subdomain = key_signer("helper"), key_signer("key"), domain_signer(f"agents.{ANCHORS[1]}")
@@ -86,6 +88,7 @@ def farmed(documents: int) -> LogBuilder:
     return log
 
 
+@pytest.mark.threat(36)
 def test_a_ring_over_several_clusters_earns_with_the_logarithm_of_what_it_invents() -> None:
     few, many = (standings(farmed(documents))[f"did:wba:{DOMAINS[0]}"] for documents in (12, 48))
     assert many == sum(EIGHTH * 4 // (4 + shared) for shared in range(48))
@@ -93,6 +96,7 @@ def test_a_ring_over_several_clusters_earns_with_the_logarithm_of_what_it_invent
     assert many < 2 * few, "four times the reports, not even twice the standing"
 
 
+@pytest.mark.threat(36)
 def test_an_equivocator_has_no_standing_and_earns_none_while_it_is_barred() -> None:
     log = LogBuilder()
     liar, partner, third, fourth, fifth = log.agents
@@ -117,6 +121,7 @@ def test_an_equivocator_has_no_standing_and_earns_none_while_it_is_barred() -> N
     assert standings(log)[liar.did] < EIGHTH // 2, "it comes back, as faded as if nothing had been"
 
 
+@pytest.mark.threat(37)
 def test_standing_buys_no_vote() -> None:
     """The same statements under terms that make standing a hundred times dearer: every vote is the same."""
     transcripts = []
@@ -136,6 +141,7 @@ def test_standing_buys_no_vote() -> None:
     assert transcripts[0] == transcripts[1]
 
 
+@pytest.mark.threat(37)
 @pytest.mark.parametrize("forged", ["standing", "credit"])
 def test_an_operator_that_hands_out_standing_is_found_out(forged: str) -> None:
     log = LogBuilder()

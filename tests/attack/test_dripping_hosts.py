@@ -15,18 +15,17 @@ from fetching import kept_in
 from loopback import Loopback
 from simulated_registry import NAME, TOPIC, SimulatedNetwork, SimulatedRegistry, uri_of, with_echo
 
-from treaty_client import fetch
-from treaty_client.fetch import Fetcher
 from treaty_client.network.egress import EgressGuard
 from treaty_client.network.exchange import MAX_AT_ONCE, BoundedClient
 from treaty_client.network.hosts import Address, Network
 from treaty_client.network.requests_adapter import session_setup
+from treaty_client.network.transport import reconnect, websocket
+from treaty_client.network.transport.connection import Backoff, ConnectionFailed
 from treaty_client.policy import Policy
+from treaty_client.protocols import fetch
+from treaty_client.protocols.fetch import Fetcher
 from treaty_client.registries.api import RegistryClient
 from treaty_client.registries.trust import RegistryName, TrustedRegistries
-from treaty_client.transport import reconnect, websocket
-from treaty_client.transport.backoff import Backoff
-from treaty_client.transport.connection import ConnectionFailed
 from treaty_consensus.errors import Malformed, TreatyError, Unavailable
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.tiles import Bundle
@@ -137,6 +136,7 @@ async def closed(connections: set[asyncio.Task[None]]) -> None:
         await asyncio.gather(*connections, return_exceptions=True)
 
 
+@pytest.mark.threat(8)
 @pytest.mark.parametrize("how", ENDLESS)
 async def test_a_registry_that_answers_for_ever_is_left_at_the_deadline(how: str) -> None:
     async with host(ENDLESS[how]) as (url, connections), RegistryClient(url, Network(timeout=TIMEOUT)) as registry:
@@ -211,6 +211,7 @@ async def test_a_compressed_bomb_is_neither_unpacked_nor_read_beyond_its_cap() -
     assert failure.value.code == "registry.answer"
 
 
+@pytest.mark.threat(8)
 @pytest.mark.parametrize("cancelled", [False, True])
 async def test_exchanges_that_are_read_at_once_give_their_places_back(cancelled: bool) -> None:
     requests, heads, all_read = 0, 0, asyncio.Event()
@@ -265,6 +266,7 @@ async def test_a_server_that_does_not_read_ends_an_upload_too() -> None:
     assert failure.value.code == "network.deadline"
 
 
+@pytest.mark.threat(8)
 async def test_a_host_that_hangs_holds_neither_another_host_nor_its_connections() -> None:
     """More exchanges than a client has connections hang at one host; another host is answered meanwhile."""
     well = answering(SIZED % 2 + b"ok")
@@ -311,6 +313,7 @@ def half_deaf(registry: SimulatedRegistry, home: Path, *, timeout: float) -> Fet
     return Fetcher(home, Policy(publishers=["did:wba:alice.example"]), network, clock=lambda: registry.now)
 
 
+@pytest.mark.threat(68)
 async def test_a_guarded_fetch_from_a_host_that_drips_ends_and_keeps_nothing(tmp_path: Path) -> None:
     async def drip(head: str) -> bytes:
         await asyncio.sleep(3600)
@@ -355,6 +358,7 @@ async def test_a_registry_that_hangs_leaves_a_topic_to_the_others(tmp_path: Path
         assert [protocol.uri for protocol in view.protocols] == [uri_of()]
 
 
+@pytest.mark.threat(8)
 async def test_a_uri_at_a_registry_that_hangs_holds_no_other_and_its_turn_comes_back(tmp_path: Path) -> None:
     registry = with_echo()
     hanging = uri_of().replace(NAME.origin, "hanging.example")

@@ -75,9 +75,11 @@ async def watched(server: Server) -> AsyncIterator[Oracle]:
     assert await server.stop() == 0
 
 
-async def flood(server: Server, oracle: Oracle, kind: str, count: int, file: Path | None = None) -> None:
+async def flood(
+    server: Server, oracle: Oracle, kind: str, count: int, file: Path | None = None, addresses: str = "127.0.0.1"
+) -> None:
     """Flood for as long as the phase of this name lasts."""
-    arguments = [str(server.port), kind, str(count), str(SECONDS), "127.0.0.1", *([str(file)] if file else [])]
+    arguments = [str(server.port), kind, str(count), str(SECONDS), addresses, *([str(file)] if file else [])]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(sys.executable, FLOOD, *arguments, stdout=pipe)
     assert process.stdout is not None
@@ -86,6 +88,7 @@ async def flood(server: Server, oracle: Oracle, kind: str, count: int, file: Pat
     assert await process.wait() == 0
 
 
+@pytest.mark.threat(76)
 async def test_connections_from_one_address_keep_nobody_out(server: Server) -> None:
     """Silent ones, more than any limit; heads, prefaces and bodies that drip; answers that nobody reads; idle ones."""
     kinds_of_flood = {"silent": 2_500, "head": 600, "preface": 600, "body": 300, "unread": 50, "various": 50, "idle": 600}
@@ -94,6 +97,38 @@ async def test_connections_from_one_address_keep_nobody_out(server: Server) -> N
             await flood(server, oracle, kind, count)
 
 
+@pytest.mark.threat(114)
+async def test_pipelined_requests_from_one_network_keep_nobody_waiting(server: Server) -> None:
+    """Two hundred requests on each connection: for large and small answers, for none, with bodies; unread, sipped and read."""
+    addresses = "127.0.0.1,127.0.0.2"
+    async with watched(server) as oracle:
+        for kind in ("unread", "small", "missing", "heads", "posts", "sipped", "read"):
+            await flood(server, oracle, kind, 300, addresses=addresses)
+
+
+@pytest.mark.threat(114)
+async def test_an_honest_request_does_not_wait_for_pipelined_ones(server: Server) -> None:
+    """Counted, not timed: while one network has 20,000 requests in the line, another one's hundred are answered."""
+    sent, honest = 200, 100
+    crowd = [await asyncio.open_connection("127.0.0.1", server.port, local_addr=("127.0.0.1", 0)) for _ in range(100)]
+    address = httpx.AsyncHTTPTransport(local_address=HONEST)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", transport=address, timeout=30) as api:
+        await api.get("/checkpoint")
+        for _, writer in crowd:
+            writer.write(b"HEAD /nothing HTTP/1.1\r\nHost: registry.example\r\n\r\n" * sent)
+        for _ in range(honest):
+            assert (await api.get("/checkpoint")).status_code == 200
+        answered = 0
+        for reader, writer in crowd:
+            reader.feed_eof()
+            answered += (await reader.read()).count(b"HTTP/1.1 404")
+            writer.transport.abort()
+    print(answered, "answers to the flood before", honest, "honest ones")
+    assert answered < len(crowd) * sent // 8
+    assert await server.stop() == 0
+
+
+@pytest.mark.threat(77)
 async def test_statements_from_one_network_keep_nobody_from_writing(server: Server, tmp_path: Path) -> None:
     """Ballots of fresh did:keys for topics of their own, what a did:key may really say, and what is no statement."""
     origin, seen = server.about["origin"], await checkpoint(server)

@@ -12,6 +12,7 @@ from simulated_registry import ALICE, BOB, uri_of, with_echo
 from treaty_consensus import canonical
 
 
+@pytest.mark.threat(32)
 @pytest.mark.parametrize(
     "field, value",
     [
@@ -37,6 +38,7 @@ async def test_an_attestation_by_somebody_else_is_refused(tmp_path: Path) -> Non
     assert failure.code == "attestation.identity"
 
 
+@pytest.mark.threat(32)
 async def test_an_attestation_by_somebody_else_is_refused_even_when_the_policy_names_them(tmp_path: Path) -> None:
     registry = with_echo()
     registry.publish("2.0")
@@ -46,6 +48,7 @@ async def test_an_attestation_by_somebody_else_is_refused_even_when_the_policy_n
     assert failure.code == "attestation.identity"
 
 
+@pytest.mark.threat(25)
 async def test_a_trusted_root_that_the_genesis_does_not_pin_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     pinned = canonical.hex_digest(registry.trusted_root)

@@ -12,10 +12,10 @@ from lying import (
 )
 from simulated_registry import ALICE, BOB, SimulatedRegistry, uri_of, with_echo
 
-from treaty_client.fetch import Fetcher
-from treaty_client.network.resolver import DidDocument, DidResolver
+from treaty_client.network.did_documents import DidDocument, DidResolver
 from treaty_client.policy import Policy
-from treaty_client.verification.steps import VerificationFailed
+from treaty_client.protocols.fetch import Fetcher
+from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_consensus.did import Did
 from treaty_consensus.errors import TreatyError, Unavailable
 
@@ -42,6 +42,7 @@ def asking(registry: SimulatedRegistry, home: Path, hosts: Hosts) -> Fetcher:
     return Fetcher(home, policy, registry.network(), clock=lambda: registry.now, resolver=hosts.resolver())
 
 
+@pytest.mark.threat(18)
 async def test_a_first_contact_can_ask_the_publishers_own_host(tmp_path: Path) -> None:
     registry = with_echo()
     honest = Hosts(alice=ALICE.public_key)

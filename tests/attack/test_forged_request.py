@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from signed_requests import NOW, URL, Listener
 
-from treaty_client.authentication.nonces import LIFETIME
-from treaty_client.authentication.signer import RequestSigner
 from treaty_client.identity import Identity
+from treaty_client.network.authentication.nonces import LIFETIME
+from treaty_client.network.authentication.request_signing import RequestSigner
 from treaty_consensus.errors import Unauthorized
 
 ALICE = Identity.create("alice.example", bind=True)
@@ -38,6 +38,7 @@ async def refused(listener: Listener, headers: dict[str, str], **request: object
     return refusal.value.code
 
 
+@pytest.mark.threat(101)
 async def test_a_signature_over_the_authority_alone_is_good_for_no_request(listener: Listener) -> None:
     """The official SDK's verifier accepts it on any method and path (tests/interop)."""
     inputs = f'("@authority");created={NOW};expires={NOW + 300};nonce="n";keyid="{ALICE.key_id}"'
@@ -48,6 +49,7 @@ async def test_a_signature_over_the_authority_alone_is_good_for_no_request(liste
         assert await refused(listener, headers, method=method, body=b"") == "authentication.coverage"
 
 
+@pytest.mark.threat(101)
 async def test_another_body_is_not_the_one_that_was_signed(listener: Listener) -> None:
     headers = signer(ALICE).headers("POST", URL, b'{"pay":1}')
     assert await refused(listener, headers, body=b'{"pay":9}') == "authentication.digest"
@@ -58,6 +60,7 @@ async def test_another_body_is_not_the_one_that_was_signed(listener: Listener) -
     assert await refused(listener, {**bodiless, "Content-Digest": other}, body=b'{"pay":9}') == "authentication.coverage"
 
 
+@pytest.mark.threat(101)
 async def test_a_key_id_is_not_swapped(listener: Listener) -> None:
     headers = signer(MALLORY).headers("POST", URL, b"{}")
     forged = {**headers, "Signature-Input": headers["Signature-Input"].replace(MALLORY.key_id, ALICE.key_id)}
@@ -78,6 +81,7 @@ async def test_two_key_ids_do_not_confuse_it(listener: Listener) -> None:
             assert second == ALICE
 
 
+@pytest.mark.threat(103)
 async def test_a_document_with_a_strangers_key_proves_nothing_for_a_bound_did(listener: Listener) -> None:
     """The web server was taken over: it serves a document with the thief's key."""
     document = ALICE.did_document()
@@ -92,6 +96,7 @@ async def test_a_document_with_a_strangers_key_proves_nothing_for_a_bound_did(li
     assert await refused(listener, forged) == "authentication.identity"
 
 
+@pytest.mark.threat(101)
 async def test_a_key_that_was_rotated_out_or_a_did_taken_out_of_use_sends_nothing_more(listener: Listener) -> None:
     assert await listener.verify(signer(ALICE).headers("POST", URL, b"{}")) == ALICE.did
     former = signer(MALLORY).headers("POST", URL, b"{}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from fetching import refused_at
 from signers import domain_signer, signed
 from simulated_registry import ALICE, BOB, OPERATOR, TOPIC, uri_of, with_echo
@@ -20,6 +21,7 @@ def with_signature_of(made: Statement, other: Statement) -> bytes:
     return canonical.dumps(envelope)
 
 
+@pytest.mark.threat(15)
 async def test_a_publish_that_its_author_never_signed_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     document, card = registry.put(b"# Evil\n"), registry.put(canonical.dumps({"summary": "", "title": "Evil"}))
@@ -47,6 +49,7 @@ async def test_a_handler_that_its_author_never_signed_is_refused(tmp_path: Path)
     assert failure.code == "statement.signature-invalid"
 
 
+@pytest.mark.threat(15)
 async def test_an_identity_that_the_operator_did_not_testify_to_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     mallory = domain_signer("mallory.example")
@@ -60,6 +63,7 @@ async def test_an_identity_that_the_operator_did_not_testify_to_is_refused(tmp_p
     assert failure.code == "statement.unknown-key"
 
 
+@pytest.mark.threat(21)
 async def test_a_second_publication_of_the_same_version_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     document, card = registry.put(b"# Other\n"), registry.put(canonical.dumps({"summary": "", "title": "Other"}))
@@ -69,6 +73,7 @@ async def test_a_second_publication_of_the_same_version_is_refused(tmp_path: Pat
     assert failure.code == "publish.version-exists"
 
 
+@pytest.mark.threat(34)
 async def test_a_statement_for_another_log_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     body = kinds.Status(uri_of(), "active")
@@ -77,6 +82,7 @@ async def test_a_statement_for_another_log_is_refused(tmp_path: Path) -> None:
     assert failure.code == "statement.other-log"
 
 
+@pytest.mark.threat(31)
 async def test_a_key_that_was_rotated_out_signs_nothing_more(tmp_path: Path) -> None:
     registry = with_echo()
     old = next(made for _, made in registry.statements() if isinstance(made.body, kinds.Identity) and made.body.did == BOB.did)

@@ -9,13 +9,14 @@ from fetching import fetcher, refused_at
 from signers import signed
 from simulated_registry import ALICE, CLOCK_KEY, NAME, uri_of, with_echo
 
-from treaty_client.verification.steps import VerificationFailed
+from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_consensus import kinds
 from treaty_consensus.log.checkpoint import Checkpoint, open_checkpoint
 from treaty_consensus.log.note import KeyType, SignerKey, sign
 from treaty_consensus.log.proof import Receipt
 
 
+@pytest.mark.threat(10)
 async def test_a_rewritten_history_is_refused_with_both_checkpoints_as_evidence(tmp_path: Path) -> None:
     registry = with_echo()
     async with fetcher(registry, tmp_path) as agent:
@@ -51,7 +52,7 @@ async def test_a_fork_that_a_receipt_shows_is_refused(tmp_path: Path) -> None:
         fork = registry.rewritten(3, registry.leaves[4])
         made = signed(kinds.Status(uri_of(), "active"), ALICE, issued=registry.now)
         index = fork.force(made.leaf)
-        receipt = fork._receipt(index)
+        receipt = fork.receipt(index)
         assert Receipt.parse(receipt).verify(made.leaf, NAME.key)
     async with fetcher(fork, tmp_path) as agent:
         with pytest.raises(VerificationFailed) as failure:
@@ -71,9 +72,10 @@ async def test_a_log_by_another_key_is_refused(tmp_path: Path) -> None:
     assert failure.code == "note.signature"
 
 
+@pytest.mark.threat(2)
 async def test_a_leaf_that_is_not_in_the_log_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
-    honest = registry._inclusion
-    registry._inclusion = lambda index: honest(index) if index != 4 else honest(5)  # type: ignore[method-assign]
+    honest = registry.inclusion
+    registry.inclusion = lambda index: honest(index) if index != 4 else honest(5)  # type: ignore[method-assign]
     failure = await refused_at(3, registry, tmp_path)
     assert failure.code == "log.inclusion"

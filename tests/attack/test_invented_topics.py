@@ -23,6 +23,7 @@ def decided(log: LogBuilder) -> list[str]:
     return topics
 
 
+@pytest.mark.threat(75)
 def test_whoever_is_not_heard_opens_no_topic() -> None:
     log = open_log()
     document = log.publish(log.agents[0], "one")
@@ -46,6 +47,7 @@ def test_a_topic_is_closed_for_good_when_nobody_speaks_of_it_any_more() -> None:
     assert decided(log) == [TOPIC]
 
 
+@pytest.mark.threat(75)
 def test_an_epoch_decides_so_many_topics_and_those_that_most_speak_of_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agenda, "MAX_TOPICS", 3)
     log = open_log()

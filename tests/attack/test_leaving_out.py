@@ -26,14 +26,14 @@ from lying import (
 )
 from simulated_registry import ALICE, BOB, OPERATOR, TOPIC, blob_of, uri_of, with_echo
 
-from treaty_client.export import export, verify_directory
 from treaty_client.policy import Policy
+from treaty_client.protocols.export import export, verify_directory
+from treaty_client.protocols.store import Lockfile
+from treaty_client.protocols.verification import completeness
+from treaty_client.protocols.verification.contradiction import LeftOut
+from treaty_client.protocols.verification.steps import VerificationFailed
+from treaty_client.registries.leaves import SeenLeaf
 from treaty_client.registries.memory import SeenLeaves
-from treaty_client.store import Lockfile
-from treaty_client.verification import completeness
-from treaty_client.verification.contradiction import LeftOut
-from treaty_client.verification.leaves import SeenLeaf
-from treaty_client.verification.steps import VerificationFailed
 from treaty_consensus import kinds
 from treaty_consensus.did import encode_multikey
 
@@ -51,6 +51,7 @@ async def test_at_a_first_contact_a_second_first_identity_is_taken_for_the_first
 # Identities
 
 
+@pytest.mark.threat(17)
 @pytest.mark.parametrize("tenures", [{}, {ALICE.did: 1}])
 async def test_a_second_first_identity_of_a_publisher_stops(tmp_path: Path, tenures: dict[str, int]) -> None:
     registry = with_echo()
@@ -73,6 +74,7 @@ async def test_a_second_first_identity_is_known_again_in_another_protocol_and_in
     await topic_stops(registry, tmp_path, "memory.identity")
 
 
+@pytest.mark.threat(16)
 async def test_a_key_that_was_rotated_out_does_not_come_back(tmp_path: Path) -> None:
     registry = with_echo()
     rotate(registry)
@@ -82,6 +84,7 @@ async def test_a_key_that_was_rotated_out_does_not_come_back(tmp_path: Path) -> 
     await stops(registry, tmp_path, "memory.identity")
 
 
+@pytest.mark.threat(18)
 async def test_a_lock_refuses_a_second_first_identity_on_a_machine_that_never_met_the_registry(tmp_path: Path) -> None:
     registry = with_echo()
     await seen(registry, tmp_path)
@@ -131,6 +134,7 @@ async def test_going_back_to_an_older_handler_stops(tmp_path: Path) -> None:
     assert not failure.contradiction.verify(), "what was left out proves nothing to others"
 
 
+@pytest.mark.threat(16)
 async def test_going_back_to_a_revoked_handler_stops(tmp_path: Path) -> None:
     registry = with_echo()
     first = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Handler))
@@ -145,6 +149,7 @@ async def test_going_back_to_a_revoked_handler_stops(tmp_path: Path) -> None:
     await stops(registry, tmp_path, "memory.status")
 
 
+@pytest.mark.threat(16)
 @pytest.mark.parametrize("state", ["revoked", "yanked"])
 @pytest.mark.parametrize("learned_by", ["fetch", "document", "topic"])
 async def test_what_was_refused_as_taken_back_stays_so(tmp_path: Path, state: str, learned_by: str) -> None:
@@ -173,6 +178,7 @@ async def test_an_older_status_does_not_pass_for_the_newest(tmp_path: Path) -> N
     await stops(registry, tmp_path, "memory.status")
 
 
+@pytest.mark.threat(33)
 async def test_a_cached_handler_is_not_run_once_it_is_known_to_be_revoked(tmp_path: Path) -> None:
     """Neither from memory nor from the disk, and whichever process came to know it; no request is made."""
     registry = with_echo()
@@ -211,6 +217,7 @@ async def test_what_is_learned_of_a_topic_is_not_read_again_for_what_is_cached(
         assert 0 < len(read) < 10
 
 
+@pytest.mark.threat(17)
 async def test_a_version_does_not_change_its_document(tmp_path: Path) -> None:
     registry = with_echo()
     await seen(registry, tmp_path)
@@ -226,6 +233,7 @@ async def test_a_version_does_not_change_its_document(tmp_path: Path) -> None:
             assert refused.value.code == "lock.document"
 
 
+@pytest.mark.threat(16)
 async def test_a_protocol_that_was_there_is_not_unknown(tmp_path: Path) -> None:
     registry = with_echo()
     await seen(registry, tmp_path)
@@ -262,6 +270,7 @@ async def test_parameters_that_were_announced_are_not_taken_back(tmp_path: Path)
     await stops(registry, tmp_path, "memory.parameters")
 
 
+@pytest.mark.threat(18)
 @pytest.mark.parametrize("what", ["status", "handler_status"])
 async def test_a_lock_remembers_on_another_machine_that_a_version_was_taken_back(tmp_path: Path, what: str) -> None:
     registry = with_echo()
@@ -290,6 +299,7 @@ async def test_a_lock_remembers_on_another_machine_that_a_version_was_taken_back
     assert status is not None and (status.index, status.state) == (registry.size - 1, "active")
 
 
+@pytest.mark.threat(18)
 async def test_a_folder_is_compared_with_the_lock(tmp_path: Path) -> None:
     registry, home, other = with_echo(), tmp_path / "home", tmp_path / "other"
     await seen(registry, home)

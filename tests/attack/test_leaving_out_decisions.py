@@ -19,8 +19,8 @@ from lying import (
 )
 from simulated_registry import ALICE, BOB, TOPIC, SimulatedRegistry, uri_of, with_echo
 
-from treaty_client.verification.contradiction import LeftOut
-from treaty_client.verification.steps import VerificationFailed
+from treaty_client.protocols.verification.contradiction import LeftOut
+from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_consensus import kinds
 
 
@@ -33,6 +33,7 @@ def decided() -> SimulatedRegistry:
     return registry
 
 
+@pytest.mark.threat(17)
 async def test_another_decision_of_the_same_epoch_stops(decided: SimulatedRegistry, tmp_path: Path) -> None:
     await seen(decided, tmp_path)
     other_decision(decided)
@@ -63,6 +64,7 @@ async def test_a_decision_that_does_not_follow_the_one_that_was_seen_stops(
     await seen(decided, tmp_path)
 
 
+@pytest.mark.threat(17)
 async def test_an_older_decision_stops(decided: SimulatedRegistry, tmp_path: Path) -> None:
     voted(decided)
     await seen(decided, tmp_path)
@@ -81,6 +83,7 @@ async def test_no_decision_where_there_was_one_stops(decided: SimulatedRegistry,
     await stops(decided, tmp_path, "memory.decision")
 
 
+@pytest.mark.threat(19)
 async def test_a_decision_is_not_replaced_by_way_of_an_answer_about_something_else(
     decided: SimulatedRegistry, tmp_path: Path
 ) -> None:
@@ -98,6 +101,7 @@ async def test_a_decision_is_not_replaced_by_way_of_an_answer_about_something_el
     assert known_in(tmp_path) == before
 
 
+@pytest.mark.threat(16)
 async def test_a_competitor_does_not_vanish_from_its_topic(tmp_path: Path) -> None:
     registry = with_echo()
     registry.publish(signer=BOB)

@@ -68,6 +68,7 @@ async def backup(server: Server, database: str) -> AsyncIterator[str]:
         await connection.execute(f"drop database backup_{name} with (force)")
 
 
+@pytest.mark.threat(58)
 async def test_a_restored_backup_is_not_signed(postgres: Server, database: str, data: Path, web: Web) -> None:
     async with open_registry(data, database, web) as registry:
         await log(registry, grant(WRITER, 0), WRITER)
@@ -81,6 +82,7 @@ async def test_a_restored_backup_is_not_signed(postgres: Server, database: str, 
             await log(registry, grant(WRITER, 2), WRITER)
 
 
+@pytest.mark.threat(58)
 async def test_a_backup_that_grew_elsewhere_is_not_signed_however_large(
     postgres: Server, database: str, data: Path, tmp_path: Path, web: Web
 ) -> None:
@@ -97,6 +99,7 @@ async def test_a_backup_that_grew_elsewhere_is_not_signed_however_large(
         assert await opening_fails(data, old, Untrusted) == "fence.behind"
 
 
+@pytest.mark.threat(11)
 async def test_a_fork_by_a_copied_key_is_noticed_when_its_checkpoint_comes_back(
     postgres: Server, database: str, data: Path, tmp_path: Path, web: Web
 ) -> None:
@@ -127,6 +130,7 @@ async def test_a_fork_by_a_copied_key_is_noticed_when_its_checkpoint_comes_back(
         await log(registry, ballot(registry), victim)
 
 
+@pytest.mark.threat(59)
 async def test_a_second_process_does_not_write(
     database: str, data: Path, tmp_path: Path, web: Web, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,20 +142,21 @@ async def test_a_second_process_does_not_write(
     await log(registry, grant(WRITER), WRITER)
 
 
+@pytest.mark.threat(59)
 async def test_a_leader_that_lost_its_lock_unawares_signs_nothing_more(
     database: str, data: Path, tmp_path: Path, web: Web, registry: Registry
 ) -> None:
     await log(registry, grant(WRITER, 0), WRITER)
     shutil.copytree(data, tmp_path / "second")
     last = registry.head
-    await registry._leader.connection.execute("select pg_advisory_unlock($1)", LEADER)
+    await registry.leader.connection.execute("select pg_advisory_unlock($1)", LEADER)
     async with open_registry(tmp_path / "second", database, web) as second:
         await log(second, grant(WRITER, 1), WRITER)
         refusal = await refuse(registry, OTHER_WRITER.statement(grant(OTHER_WRITER)))
         assert isinstance(refusal, Unavailable)
         assert registry.head == last
         with pytest.raises(Unavailable):
-            await registry._leader.take_over(patience=0)
+            await registry.leader.take_over(patience=0)
         assert registry.head == last
         assert not await registry.is_ready()
         proof = await second.consistency(last.size)
@@ -167,11 +172,11 @@ async def test_a_leader_that_lost_its_lock_does_not_even_cosign(
 ) -> None:
     shutil.copytree(data, tmp_path / "second")
     last = registry.head
-    await registry._leader.connection.execute("select pg_advisory_unlock($1)", LEADER)
+    await registry.leader.connection.execute("select pg_advisory_unlock($1)", LEADER)
     async with open_registry(tmp_path / "second", database, web) as second:
         await log(second, grant(WRITER), WRITER)
         with pytest.raises(Unavailable) as refused:
-            await registry._leader.renew()
+            await registry.leader.renew()
         assert refused.value.code == "log.superseded"
         assert registry.head == last
 

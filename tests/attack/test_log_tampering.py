@@ -82,6 +82,7 @@ def test_the_honest_log_is_accepted(honest: LogBuilder) -> None:
     replay.check_checkpoint(honest.head())
 
 
+@pytest.mark.threat(23)
 def test_any_byte_of_any_leaf_flipped(honest: LogBuilder) -> None:
     """The bytes of a leaf are bound by its form and its signatures, so nothing can be changed without a key."""
     for index, leaf in enumerate(honest.leaves):
@@ -91,6 +92,7 @@ def test_any_byte_of_any_leaf_flipped(honest: LogBuilder) -> None:
             assert where == index and refusal.code in ("audit.leaf", "audit.signature", "audit.refused"), at
 
 
+@pytest.mark.threat(22)
 @pytest.mark.parametrize(
     ("path", "changes"),
     [
@@ -184,6 +186,7 @@ def test_a_wrong_transcript_is_explained(honest: LogBuilder) -> None:
     assert 'transcript.pairwise[0][1] = "7"; recomputed from the log it is "21474836480"' in refusal.message
 
 
+@pytest.mark.threat(22)
 def test_a_wrong_weight_is_explained(honest: LogBuilder) -> None:
     """The roll comes before the transcript that follows from it."""
     last = decision_indexes(honest)[-1]
@@ -194,6 +197,7 @@ def test_a_wrong_weight_is_explained(honest: LogBuilder) -> None:
     assert 'roll.principals[0][3] = "7"; recomputed from the log it is "4294967296"' in refusal.message
 
 
+@pytest.mark.threat(22)
 def test_what_a_wrong_decision_names_may_be_withheld_or_be_nothing(honest: LogBuilder) -> None:
     last = decision_indexes(honest)[-1]
     for garbage in (b"", b"{", honest.transcripts[last] + b" ", b"\xff" * 100):
@@ -273,6 +277,7 @@ def test_a_ballot_of_a_stranger_or_for_another_log(log: LogBuilder) -> None:
     assert cause(refusal) == "statement.other-log"
 
 
+@pytest.mark.threat(23)
 def test_a_statement_logged_twice(log: LogBuilder) -> None:
     """An old status, logged once more, would undo the newer one."""
     uri = f"https://{ORIGIN}/protocols/alpha.example/product-info/1.0"
@@ -282,6 +287,7 @@ def test_a_statement_logged_twice(log: LogBuilder) -> None:
     assert (index, refusal.code) == (len(log.leaves), "audit.duplicate")
 
 
+@pytest.mark.threat(22)
 def test_a_topic_hidden_from_its_epoch(log: LogBuilder) -> None:
     """Two topics are due. The operator decides one and says that was all, or decides them in another order."""
     log.vote(log.agents[0], NONE, topic="zoo")

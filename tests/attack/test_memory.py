@@ -23,14 +23,15 @@ from lying import (
 from signers import Signer, key_signer, signed
 from simulated_registry import ALICE, BOB, NAME, OPERATOR, TOPIC, uri_of, with_echo
 
-from treaty_client.answers import contradictions
-from treaty_client.verification.contradiction import Contradiction
-from treaty_client.verification.steps import VerificationFailed
+from treaty_client.protocols.answers import contradictions
+from treaty_client.protocols.verification.contradiction import Contradiction
+from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_consensus import kinds
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.log.note import VerifierKey
 
 
+@pytest.mark.threat(17)
 async def test_evidence_is_kept_once_and_holds_without_the_agent(tmp_path: Path) -> None:
     registry = with_echo()
     await seen(registry, tmp_path)
@@ -57,7 +58,7 @@ def second_vkey() -> VerifierKey:
 async def test_a_registry_cannot_fill_the_disk_with_evidence_against_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("treaty_client.answers._MAX_CONTRADICTIONS", 2)
+    monkeypatch.setattr("treaty_client.protocols.answers._MAX_CONTRADICTIONS", 2)
     registry = with_echo()
     await seen(registry, tmp_path)
     leave_out(registry, kinds.Handler)
@@ -70,6 +71,7 @@ async def test_a_registry_cannot_fill_the_disk_with_evidence_against_itself(
     assert len(contradictions(tmp_path / "evidence", NAME.origin)) == 2
 
 
+@pytest.mark.threat(20)
 async def test_whoever_stands_between_cannot_put_anything_into_the_memory(tmp_path: Path) -> None:
     """A forged status fails step 3; a shortened answer stops; then the honest registry is believed as before."""
     registry = with_echo()

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from signed_requests import AUDIENCE, NOW, URL, Listener
 
-from treaty_client.authentication.nonces import FUTURE, LIFETIME
-from treaty_client.authentication.signer import RequestSigner
 from treaty_client.identity import Identity
+from treaty_client.network.authentication.nonces import FUTURE, LIFETIME
+from treaty_client.network.authentication.request_signing import RequestSigner
 from treaty_consensus.errors import Unauthorized
 
 ALICE = Identity.create("alice.example")
@@ -37,6 +37,7 @@ async def refused(listener: Listener, headers: dict[str, str], **request: str) -
     return refusal.value.code
 
 
+@pytest.mark.threat(100)
 @BOTH_FORMS
 async def test_a_request_is_not_accepted_twice_not_even_after_a_restart(listener: Listener, legacy: bool) -> None:
     headers = sign(legacy=legacy)
@@ -48,6 +49,7 @@ async def test_a_request_is_not_accepted_twice_not_even_after_a_restart(listener
     assert await listener.verify(sign(legacy=legacy)) == ALICE.did
 
 
+@pytest.mark.threat(100)
 @BOTH_FORMS
 async def test_a_machine_that_lost_power_accepts_nothing_from_before(listener: Listener, legacy: bool) -> None:
     headers = sign(legacy=legacy, at=NOW + FUTURE)
@@ -69,6 +71,7 @@ async def test_it_expires_before_it_is_forgotten(listener: Listener, legacy: boo
         assert await refused(listener, headers) in ("authentication.replayed", "authentication.expired")
 
 
+@pytest.mark.threat(100)
 @BOTH_FORMS
 async def test_it_is_for_one_host(listener: Listener, legacy: bool) -> None:
     elsewhere = sign(legacy=legacy, url=URL.replace("shop.example", "other.example"))
@@ -84,6 +87,7 @@ async def test_it_is_for_one_request(listener: Listener) -> None:
     assert await listener.verify(headers) == ALICE.did
 
 
+@pytest.mark.threat(100)
 @BOTH_FORMS
 async def test_it_is_not_accepted_under_another_name_of_its_key(listener: Listener, legacy: bool) -> None:
     document = json.loads(json.dumps(listener.documents[ALICE.did]))

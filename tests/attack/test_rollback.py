@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from fetching import fetcher, refused_at
 from simulated_registry import ALICE, BOB, NAME, SimulatedRegistry, uri_of, with_echo
 
@@ -11,6 +12,7 @@ from treaty_consensus import kinds
 from treaty_consensus.log.checkpoint import open_checkpoint
 
 
+@pytest.mark.threat(7)
 async def test_a_log_that_lost_its_newest_leaves_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     short = registry.copy()
@@ -27,7 +29,7 @@ def lagging(registry: SimulatedRegistry) -> None:
     """Serve the log without its last leaf, and tiles of the whole log."""
     whole = registry.copy()
     registry.served = registry.size - 1
-    registry.tamper = lambda path, body: whole._tile(path) if path.startswith("/tile/") else body
+    registry.tamper = lambda path, body: whole.tile(path) if path.startswith("/tile/") else body
 
 
 async def test_a_server_that_lags_behind_is_accepted_and_not_remembered(tmp_path: Path) -> None:
@@ -45,6 +47,7 @@ async def test_a_server_that_lags_behind_is_accepted_and_not_remembered(tmp_path
         assert agent.registries.get(NAME.origin).seen == newest
 
 
+@pytest.mark.threat(16)
 async def test_a_server_that_lags_behind_what_was_seen_of_the_protocol_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     registry.add(kinds.Status(uri_of(), "deprecated"), ALICE)

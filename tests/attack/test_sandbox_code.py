@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import pytest
 from handler_packages import LOCAL, PACKAGE, PEER, PROBE, package
 
-from treaty_client.handlers import CodeCache, SandboxPool
+from treaty_client.sandbox import CodeCache, SandboxPool
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Call, Opened, Return
 
@@ -53,19 +53,21 @@ async def test_a_warm_start_uses_what_a_worker_compiled(tmp_path: Path) -> None:
     assert await answer(cache) == "from the cache"
 
 
+@pytest.mark.threat(56)
 async def test_the_host_neither_compiles_nor_unmarshals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object, **__: object) -> NoReturn:
         raise AssertionError("the host touched a handler's code")
 
     monkeypatch.setattr(marshal, "loads", never)
-    monkeypatch.setattr("treaty_client.handlers.worker.importer.compile_package", never)
-    monkeypatch.setattr("treaty_client.handlers.worker.importer.install_package", never)
+    monkeypatch.setattr("treaty_client.sandbox.worker.importer.compile_package", never)
+    monkeypatch.setattr("treaty_client.sandbox.worker.importer.install_package", never)
     cache = CodeCache(tmp_path)
     assert await answer(cache) == 42
     assert await answer(cache) == 42
     assert importlib.util.find_spec(PACKAGE) is None
 
 
+@pytest.mark.threat(56)
 @pytest.mark.parametrize(
     "code",
     [b"", b"\xff" * 100, marshal.dumps([1]), marshal.dumps({"a": 1}), marshal.dumps({})[:-1], crashing()],

@@ -8,7 +8,7 @@ import pytest
 from handler_packages import LOCAL, MANIFEST, PEER, PROBE, package
 from sandboxes import Probe, probe
 
-from treaty_client.handlers import SandboxPool
+from treaty_client.sandbox import SandboxPool
 from treaty_consensus.errors import Malformed, Refused, TreatyError
 from treaty_handler import (
     Audit,
@@ -37,6 +37,7 @@ async def refused(inside: Probe, code: str, expected: str) -> None:
     assert not inside.worker.alive
 
 
+@pytest.mark.threat(55)
 @pytest.mark.parametrize(
     ("effect", "code"),
     [
@@ -118,6 +119,7 @@ async def test_a_forged_reply_of_another_form(reply: bytes) -> None:
         await refused(inside, forged, "handler.reply")
 
 
+@pytest.mark.threat(54)
 async def test_a_forged_reply_is_judged_like_any_other() -> None:
     forged = (
         "import os, sys\nframing = sys.modules['worker.framing']\n"

@@ -10,12 +10,12 @@ import pytest
 from handler_packages import LOCAL, PEER, PROBE, package
 from sandboxes import Probe, descendants, gone, left, open_descriptors, probe
 
-from treaty_client.handlers import Limits, SandboxPool
+from treaty_client.sandbox import SandboxLimits, SandboxPool
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_handler import Call, Opened
 
-HELPERS = str(Path(__file__).resolve().parents[1])
-SHORT = Limits(event=0.5, load=5.0)
+HELPERS = str(Path(__file__).resolve().parents[1] / "support")
+SHORT = SandboxLimits(event=0.5, load=5.0)
 
 
 async def ends_with(inside: Probe, code: str, expected: str) -> None:
@@ -32,6 +32,7 @@ async def ends_with(inside: Probe, code: str, expected: str) -> None:
     assert gone(before)
 
 
+@pytest.mark.threat(52)
 @pytest.mark.parametrize(
     "code",
     [
@@ -48,6 +49,7 @@ async def test_an_endless_event(code: str) -> None:
         await ends_with(inside, code, "sandbox.timeout")
 
 
+@pytest.mark.threat(52)
 async def test_memory() -> None:
     async with probe() as inside:
         await ends_with(inside, "value = len(bytearray(1 << 30))", "sandbox.memory")
@@ -85,6 +87,7 @@ async def test_exceptions_of_every_kind_are_told_escaped() -> None:
             assert gone(before)
 
 
+@pytest.mark.threat(54)
 @pytest.mark.parametrize(
     "code",
     [
@@ -125,6 +128,7 @@ async def test_a_second_reply_after_the_first_was_taken() -> None:
         assert caught.value.code == "handler.reply"
 
 
+@pytest.mark.threat(52)
 async def test_one_worker_dies_and_the_others_go_on() -> None:
     async with SandboxPool(size=0, limits=SHORT) as pool:
         workers = [await pool.load(package(), local=LOCAL, peers=[peer]) for peer in (PEER, "did:wba:other.example")]
@@ -157,7 +161,7 @@ async def test_one_worker_dies_and_the_others_go_on() -> None:
     ],
 )
 async def test_a_package_that_is_bad_already_when_it_is_loaded(source: str, code: str) -> None:
-    async with SandboxPool(size=0, limits=Limits(load=1.0)) as pool:
+    async with SandboxPool(size=0, limits=SandboxLimits(load=1.0)) as pool:
         before = descendants()
         with pytest.raises(TreatyError) as caught:
             await pool.load(package(source), local=LOCAL, peers=[PEER])

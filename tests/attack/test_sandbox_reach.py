@@ -18,6 +18,7 @@ HERE, HOME = Path(__file__).resolve(), Path.home()
 REFUSED = ("PermissionError", "OSError", "RuntimeError", "ImportError", "NotImplementedError")
 
 
+@pytest.mark.threat(48)
 async def test_no_network() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -44,6 +45,7 @@ async def test_the_view_holds_nothing_else() -> None:
             assert await inside.attempt(f"import os; os.listdir({path!r})") == "FileNotFoundError", path
 
 
+@pytest.mark.threat(49)
 async def test_every_file_that_is_visible_is_one_of_the_interpreters_own() -> None:
     walk = "import os; value = [f'{place}/{name}' for place, _, names in os.walk('/') for name in names]"
     own = re.compile(
@@ -64,6 +66,7 @@ async def test_every_file_that_is_visible_is_one_of_the_interpreters_own() -> No
     assert len(libraries) < 20, libraries  # what the worker has mapped, and not what the host has installed
 
 
+@pytest.mark.threat(49)
 async def test_no_file_gives_away_a_path_or_the_login_name_of_the_host() -> None:
     private = {str(HOME), str(HOME.resolve()), str(HERE.parents[2]), str(Path.cwd()), sys.base_prefix, sys.prefix}
     if getpass.getuser() != "root":  # a word like any other
@@ -93,6 +96,7 @@ async def test_no_file_gives_away_a_path_or_the_login_name_of_the_host() -> None
         assert [word for word in private if word in told] == []
 
 
+@pytest.mark.threat(49)
 async def test_neither_home_nor_repository_nor_installed_packages(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("swordfish")
@@ -118,6 +122,7 @@ async def test_the_standard_library_is_there_as_far_as_it_computes() -> None:
         assert await inside.run(works) == ["e3b0c442", "1", True, "0.333", mac, zlib.crc32(b"x"), "writer"]
 
 
+@pytest.mark.threat(49)
 async def test_nothing_is_writable() -> None:
     async with probe() as inside:
         for folder in ("/", "/python", "/python/lib", "/treaty", "/treaty/worker"):
@@ -150,6 +155,7 @@ async def test_every_mount_is_read_only() -> None:
         assert await inside.run("value = 1") == 1
 
 
+@pytest.mark.threat(51)
 async def test_the_environment_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "swordfish")
     monkeypatch.setenv("PYTHONPATH", "/swordfish")
@@ -160,6 +166,7 @@ async def test_the_environment_is_empty(monkeypatch: pytest.MonkeyPatch) -> None
         assert await inside.attempt("import os; assert os.uname().nodename == 'x'") == "PermissionError"
 
 
+@pytest.mark.threat(51)
 async def test_it_is_nobody() -> None:
     async with probe() as inside:
         # Seen from outside: bwrap keeps the uid of whoever started it, the interpreter below it does not keep root's.
@@ -175,6 +182,7 @@ async def test_it_is_nobody() -> None:
         assert await inside.run("value = 1") == 1
 
 
+@pytest.mark.threat(50)
 async def test_no_process_and_no_signal() -> None:
     async with probe() as inside:
         for code in (
@@ -218,6 +226,7 @@ async def test_no_process_and_no_signal() -> None:
             assert await inside.run("import errno; value = session.kept['errno'] == errno.EPERM"), name
 
 
+@pytest.mark.threat(50)
 async def test_no_native_code_after_the_doors_closed() -> None:
     async with probe() as inside:
         # mmap(0, 4096, READ|WRITE|EXEC, PRIVATE|ANONYMOUS, -1, 0), and making memory executable later.
@@ -227,6 +236,7 @@ async def test_no_native_code_after_the_doors_closed() -> None:
             assert await inside.attempt(f"import {module}") in ("ImportError", "ModuleNotFoundError"), module
 
 
+@pytest.mark.threat(51)
 async def test_inherited_descriptors_are_closed(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("swordfish")

@@ -17,14 +17,15 @@ from secure_peers import (
     Peer,
     destination,
     draws,
+    keys_of,
     plain_hello,
     shake_hands,
     source,
 )
 
+from treaty_client.anp.e2ee import key_schedule, keys
+from treaty_client.anp.e2ee.hello import FRESHNESS, UNBOUND
 from treaty_client.identity import Identity
-from treaty_client.meta.secure import keys, schedule
-from treaty_client.meta.secure.hello import FRESHNESS, UNBOUND
 from treaty_consensus.errors import TreatyError
 
 ASKED = plain_hello("sourceHello", BUYER, SHOP.did)
@@ -52,7 +53,7 @@ def refused(code: str, reader: Peer, text: str, now: float = NOW) -> None:
 
 
 def swap_shares(value: dict[str, Any]) -> None:
-    share = schedule.share(MALLORYS_KEY)
+    share = key_schedule.share(MALLORYS_KEY)
     for one in value.get("keyShares", [value.get("keyShare")]):
         one["keyExchange"] = share
 
@@ -62,6 +63,7 @@ def claim_key(value: dict[str, Any]) -> None:
     value["verificationMethod"]["publicKeyHex"] = MALLORY.public_key.hex()
 
 
+@pytest.mark.threat(105)
 @pytest.mark.parametrize("signer", [None, MALLORY])
 def test_swapping_the_sources_key_share_is_refused(signer: Identity | None) -> None:
     far = destination()
@@ -77,6 +79,7 @@ def test_swapping_the_destinations_key_share_is_refused(signer: Identity | None)
     assert near.channel.peer == ""
 
 
+@pytest.mark.threat(106)
 def test_claiming_a_did_with_another_key_is_refused() -> None:
     def impersonate(value: dict[str, Any]) -> None:
         swap_shares(value)
@@ -103,6 +106,7 @@ def test_claiming_a_did_with_a_key_of_ones_own_did_is_refused() -> None:
     refused("secure.identity", destination(), changed(source().say(ASKED)[0], by_did_key, someone))
 
 
+@pytest.mark.threat(106)
 def test_a_key_that_the_document_no_longer_lists_proves_nothing() -> None:
     document = BUYER.did_document()
     for gone in (document | {"authentication": []}, document | {"deactivated": True}, MALLORY.did_document()):
@@ -120,6 +124,7 @@ def test_another_agent_that_answers_in_its_own_name_is_not_the_one_that_was_aske
     refused("secure.destination", near, answered)
 
 
+@pytest.mark.threat(105)
 def test_a_key_share_passed_off_as_ones_own_leads_nowhere() -> None:
     """Mallory, known to both, has each of them believe that the other's key share is Mallory's: both then derive the same keys,
     and only what `finished` covers tells them that they are not talking to whom they think."""
@@ -135,7 +140,7 @@ def test_a_key_share_passed_off_as_ones_own_leads_nowhere() -> None:
     far.take(changed(asked, as_mallory, MALLORY))
     answered, finished = far.say(plain_hello("destinationHello", SHOP, MALLORY.did))
     near.take(changed(answered, as_mallory, MALLORY))
-    assert near.channel._keys == far.channel._keys
+    assert keys_of(near) == keys_of(far)
     forged = changed(finished, lambda value: value.update(sourceDid=MALLORY.did, destinationDid=BUYER.did))
     refused("secure.finished", near, forged)
 
@@ -155,6 +160,7 @@ def test_a_hello_that_was_only_written_in_another_way_is_noticed(which: str) -> 
     refused("secure.finished", far, reply)
 
 
+@pytest.mark.threat(105)
 def test_a_recorded_hello_opens_nothing() -> None:
     wire = shake_hands(source(), destination())
     again = destination(draw=draws("another session"))
@@ -179,6 +185,7 @@ def strip(value: dict[str, Any]) -> None:
     value["verificationMethod"] = {"id": value["verificationMethod"]["id"]}
 
 
+@pytest.mark.threat(107)
 def test_taking_the_encryption_out_of_a_hello_is_refused_where_it_is_required() -> None:
     near, far = source(), destination()
     (asked,) = near.say(ASKED)
@@ -196,6 +203,7 @@ def test_taking_a_part_of_it_out_is_refused_everywhere() -> None:
         assert far.got == []
 
 
+@pytest.mark.threat(107)
 def test_an_older_version_cannot_be_slipped_in() -> None:
     both = ("1.1", UNBOUND)
     near, far = source(versions=both), destination(versions=both)

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from witnesses import VKEYS, WITNESSES
 
 from treaty_client.cli import main
-from treaty_client.verification.steps import VerificationFailed
+from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.log import merkle
 from treaty_consensus.log.equivocation import Equivocation
@@ -40,7 +40,7 @@ class Watched:
             cosigner = self.cosigners[number]
             latest = cosigner.latest(NAME.origin)
             old = latest.checkpoint.size if latest else 0
-            proof = tuple(merkle.consistency_proof(old, registry.size, registry._nodes))
+            proof = tuple(merkle.consistency_proof(old, registry.size, registry.nodes))
             answer = cosigner.add_checkpoint(AddCheckpoint(old, proof, note).format())
             lines += cosignature(answer, note, cosigner.key)
         return note + lines
@@ -69,6 +69,7 @@ async def test_what_enough_witnesses_have_seen_is_used(tmp_path: Path) -> None:
         await agent.fetch(uri_of())
 
 
+@pytest.mark.threat(12)
 async def test_what_too_few_have_seen_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     watched = Watched(tmp_path / "witnesses", registry)
@@ -81,6 +82,7 @@ async def test_what_too_few_have_seen_is_refused(tmp_path: Path) -> None:
     assert (await refused_at(2, registry, tmp_path / "home", witnesses=TWO_OF_THREE)).code == "checkpoint.not-witnessed"
 
 
+@pytest.mark.threat(12)
 async def test_a_history_that_the_witnesses_were_not_shown_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     watched = Watched(tmp_path / "witnesses", registry)
@@ -97,6 +99,7 @@ async def test_a_history_that_the_witnesses_were_not_shown_is_refused(tmp_path: 
     assert failure.code == "checkpoint.not-witnessed", "cosignatures do not carry over"
 
 
+@pytest.mark.threat(12)
 async def test_an_old_head_with_a_new_time_is_refused(tmp_path: Path) -> None:
     """The clock is the operator's: it can say that an old head is the newest. The witnesses would not."""
     registry = with_echo()
@@ -116,6 +119,7 @@ def equivocations(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.equivocation.json"))
 
 
+@pytest.mark.threat(13)
 @pytest.mark.parametrize("grown", [0, 3])
 async def test_whoever_is_shown_both_keeps_a_proof_that_anybody_can_check(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], grown: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from fetching import fetcher, refused_at
 from simulated_registry import LOG_KEY, NAME, uri_of, with_echo
 
@@ -11,6 +12,7 @@ from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.note import KeyType, SignerKey, sign
 
 
+@pytest.mark.threat(6)
 async def test_an_old_checkpoint_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     registry.cosigned = registry.now - 601
@@ -28,6 +30,7 @@ async def test_a_checkpoint_from_the_future_is_refused(tmp_path: Path) -> None:
     assert failure.code == "checkpoint.future"
 
 
+@pytest.mark.threat(6)
 async def test_a_checkpoint_without_the_clock_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     unclocked = sign(Checkpoint(NAME.origin, registry.size, registry.root()).format(), [LOG_KEY])
@@ -35,6 +38,7 @@ async def test_a_checkpoint_without_the_clock_is_refused(tmp_path: Path) -> None
     assert (await refused_at(2, registry, tmp_path)).code == "checkpoint.no-clock"
 
 
+@pytest.mark.threat(25)
 async def test_a_clock_that_the_genesis_does_not_name_counts_for_nothing(tmp_path: Path) -> None:
     registry = with_echo()
     other = SignerKey(f"{NAME.origin}/clock", KeyType.COSIGNATURE, b"\x09" * 32)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fetching import refused_at
 from simulated_registry import SimulatedRegistry, flipped, match_of, uri_of, with_echo
 
@@ -26,6 +27,7 @@ def editing(registry: SimulatedRegistry, edit: Callable[[dict[str, Any]], None])
     registry.tamper = tamper
 
 
+@pytest.mark.threat(4)
 async def test_a_changed_document_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     digest = registry.document_of(uri_of()).sha256

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from fetching import fetcher, refused_at
 from simulated_registry import ALICE, echo_wheel, flipped, uri_of, with_echo
 
 from treaty_consensus import kinds
 
 
+@pytest.mark.threat(1)
 async def test_a_changed_wheel_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     registry.tamper = lambda path, body: flipped(body, len(body) // 2) if path.startswith("/blobs/") else body
@@ -24,6 +26,7 @@ async def test_a_wheel_of_another_release_is_refused(tmp_path: Path) -> None:
     assert (await refused_at(7, registry, tmp_path)).code == "wheel.digest"
 
 
+@pytest.mark.threat(9)
 async def test_an_endless_wheel_is_cut_off(tmp_path: Path) -> None:
     registry = with_echo()
     registry.tamper = lambda path, body: body * 100 if path.startswith("/blobs/") else body
@@ -51,6 +54,7 @@ async def test_a_wheel_for_another_protocol_is_refused_though_its_publisher_sign
     assert (await refused_at(7, registry, tmp_path, uri_of("2.0"))).code == "handler.manifest"
 
 
+@pytest.mark.threat(5)
 async def test_a_damaged_store_is_fetched_again_and_never_run(tmp_path: Path) -> None:
     registry = with_echo()
     async with fetcher(registry, tmp_path) as agent:

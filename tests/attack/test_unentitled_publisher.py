@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from fetching import fetcher, refused_at
 from signers import Signer, domain_signer, identity_body, signed
 from simulated_registry import ALICE, BOB, OPERATOR, TOPIC, SimulatedRegistry, uri_of, with_echo
@@ -20,6 +21,7 @@ def publication(registry: SimulatedRegistry, author: Signer) -> bytes:
     return signed(body, author, issued=registry.now).leaf
 
 
+@pytest.mark.threat(27)
 async def test_a_stranger_in_a_namespace_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     registry.force(publication(registry, BOB))
@@ -62,6 +64,7 @@ def pass_days(registry: SimulatedRegistry, days: int) -> int:
     return registry.submit(signed(body, OPERATOR, issued=registry.now + days * DAY).leaf)
 
 
+@pytest.mark.threat(28)
 async def test_the_new_owner_of_a_domain_waits_thirty_days(tmp_path: Path) -> None:
     registry = with_echo()
     heir = inherited(registry)
@@ -88,7 +91,7 @@ async def test_without_the_leaf_that_moved_the_clock_the_wait_is_not_over(tmp_pa
     heir = inherited(registry)
     moved = pass_days(registry, 30)
     registry.submit(publication(registry, heir))
-    registry._time_index = lambda before: 0  # type: ignore[method-assign]
+    registry.time_index = lambda before: 0  # type: ignore[method-assign]
     assert moved not in (0, 1)
     failure = await refused_at(4, registry, tmp_path, uri_of("2.0"))
     assert failure.code == "publish.new-tenure"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from fetching import fetcher, refused_at
 from simulated_registry import ALICE, BOB, uri_of, with_echo
 
@@ -16,6 +17,7 @@ async def test_a_policy_that_names_nobody_runs_nothing(tmp_path: Path) -> None:
     assert ALICE.did in failure.message
 
 
+@pytest.mark.threat(26)
 async def test_a_handler_by_a_stranger_is_refused(tmp_path: Path) -> None:
     failure = await refused_at(6, with_echo(), tmp_path, publishers=(BOB,))
     assert failure.code == "policy.publisher"
@@ -40,6 +42,7 @@ async def test_the_first_publisher_of_the_policy_wins_and_its_newest_handler(tmp
     assert (verified.publisher, verified.author, verified.package.version) == (BOB.did, ALICE.did, "3")
 
 
+@pytest.mark.threat(28)
 async def test_a_publisher_in_another_tenure_is_another_publisher(tmp_path: Path) -> None:
     failure = await refused_at(6, with_echo(), tmp_path, tenures={ALICE.did: 2})
     assert failure.code == "policy.publisher"

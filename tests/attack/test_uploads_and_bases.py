@@ -27,6 +27,7 @@ async def upload(registry: Registry, agent: Signer, made: Publication) -> None:
         await registry.put_blob(digest, leaf, data)
 
 
+@pytest.mark.threat(82)
 async def test_a_statement_that_is_refused_prolongs_no_upload(registry: Registry, web: Web) -> None:
     made = publication(STRANGER)
     await upload(registry, STRANGER, made)
@@ -45,6 +46,7 @@ async def _outcome(registry: Registry, leaf: bytes) -> str | Logged:
     return outcome if isinstance(outcome, Logged) else outcome.code
 
 
+@pytest.mark.threat(82)
 async def test_when_strangers_fill_the_room_for_uploads_a_did_is_still_learned(registry: Registry, web: Web) -> None:
     await registry.pool.execute(
         "insert into pending_blobs (sha256, size, expires) values ($1, $2, now() + interval '1 hour')", b"\0" * 32, MAX_WAITING
@@ -83,6 +85,7 @@ async def test_many_uploads_expire_in_steps_that_each_last(registry: Registry) -
     assert await registry.pool.fetchval("select count(*) from pending_blobs") == 0
 
 
+@pytest.mark.threat(82)
 async def test_a_chain_of_bases_is_bounded(registry: Registry, tmp_path: Path) -> None:
     def based(version: int, base: kinds.Publish | None) -> Publication:
         made = publication(STRANGER, version=f"{version}.0")

@@ -14,9 +14,9 @@ from fetching import fetcher, refused_at
 from meetings import Party, Tap, party
 from simulated_registry import ALICE, SimulatedRegistry, uri_of, with_echo
 
-from treaty_client.fetch import Fetcher
-from treaty_client.transport import memory
-from treaty_client.verification.steps import VerificationFailed
+from treaty_client.network.transport import memory
+from treaty_client.protocols.fetch import Fetcher
+from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_consensus import kinds
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import HandlerPackage
@@ -27,6 +27,7 @@ def handlers(registry: SimulatedRegistry) -> list[kinds.Handler]:
     return [made.body for _, made in registry.statements() if isinstance(made.body, kinds.Handler)]
 
 
+@pytest.mark.threat(33)
 @pytest.mark.parametrize("state", ["yanked", "revoked"])
 async def test_a_protocol_that_was_taken_back_is_refused(tmp_path: Path, state: str) -> None:
     registry = with_echo()
@@ -67,6 +68,7 @@ async def test_a_withdrawn_wheel_is_refused(tmp_path: Path) -> None:
     assert (await refused_at(9, registry, tmp_path)).code == "blob.withdrawn"
 
 
+@pytest.mark.threat(33)
 async def test_a_cache_notices_once_its_proof_is_too_old(tmp_path: Path) -> None:
     registry = with_echo()
     async with fetcher(registry, tmp_path, max_age=600) as agent:
@@ -139,6 +141,7 @@ async def refused_between(provider: Party, visitor: Party, *offered: str) -> str
     return failure.value.code
 
 
+@pytest.mark.threat(33)
 @pytest.mark.parametrize("state", ["yanked", "revoked"])
 async def test_an_agent_that_learned_of_it_serves_it_no_longer_and_its_other_protocols_go_on(tmp_path: Path, state: str) -> None:
     registry = with_echo()
@@ -157,6 +160,7 @@ async def test_an_agent_that_learned_of_it_serves_it_no_longer_and_its_other_pro
     await visitor.agent.aclose()
 
 
+@pytest.mark.threat(33)
 async def test_an_agent_that_is_told_of_it_when_a_session_begins_serves_it_no_longer(tmp_path: Path) -> None:
     registry = with_echo()
     provider, visitor, _ = two_agents(registry, tmp_path, max_age=600)

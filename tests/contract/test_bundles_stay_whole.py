@@ -1,6 +1,6 @@
 """What the registry puts into its bundles is what clients hold it to: an honest log may grow as it likes, and no client stops.
 
-The client's rule (`verification.completeness`) and the registry's queries are written twice, and meet here.
+The client's rule (`protocols.verification.completeness`) and the registry's queries are written twice, and meet here.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from http_api import attach, publish, say
 from registries import TOPIC, Publication, Web, ballot, log, publication
 from signers import Signer, domain_signer
 
+from treaty_client.protocols.verification import completeness
+from treaty_client.protocols.verification.completeness import RegistryAnswer, left_out
+from treaty_client.protocols.verification.ten_steps import examine
+from treaty_client.protocols.verification.topic import view_topic
+from treaty_client.registries import bundle as bundles
+from treaty_client.registries.bundle import Bundle, parse_bundle
+from treaty_client.registries.leaves import SeenLeaf
 from treaty_client.registries.memory import SeenLeaves
 from treaty_client.registries.trust import RegistryName, TrustedRegistry
-from treaty_client.verification import bundle as bundles
-from treaty_client.verification import completeness
-from treaty_client.verification.bundle import Bundle, parse_bundle
-from treaty_client.verification.completeness import Answer, left_out
-from treaty_client.verification.evidence import examine
-from treaty_client.verification.leaves import SeenLeaf
-from treaty_client.verification.topic import view_topic
 from treaty_consensus import kinds
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.kinds import Decision, Handler, Publish
@@ -46,7 +46,7 @@ class Reader:
         """Read a bundle, which lacks nothing, and remember it."""
         bundle = parse_bundle((await self._api.get(path)).content)
         evidence = examine(bundle, self.trusted, now=None, max_age=0)
-        answer = Answer(evidence, bundle.uri, bundle.topic)
+        answer = RegistryAnswer(evidence, bundle.uri, bundle.topic)
 
         def check(seen: list[SeenLeaf]) -> None:
             assert [(leaf.index, leaf.statement.type) for leaf in left_out(answer, seen)] == []
@@ -60,7 +60,7 @@ class Reader:
         bundle = parse_bundle((await self._api.get(path)).content)
         leaves = tuple(leaf for leaf in bundle.leaves if leaf.index not in indexes)
         kept = Bundle(bundle.checkpoint, leaves, bundle.blobs, bundle.uri, bundle.topic)
-        answer = Answer(examine(kept, self.trusted, now=None, max_age=0), kept.uri, kept.topic)
+        answer = RegistryAnswer(examine(kept, self.trusted, now=None, max_age=0), kept.uri, kept.topic)
         return [leaf.index for leaf in left_out(answer, self._seen.about(self.origin, answer.subjects))]
 
 
@@ -198,6 +198,7 @@ def named_in(bundle: Bundle) -> set[str]:
     return {d for body in bodies if isinstance(body, Decision) for d, state in body.states if state != "published"}
 
 
+@pytest.mark.threat(20)
 async def test_everything_else_that_may_happen(
     api: httpx.AsyncClient, registry: Registry, web: Web, alice: Signer, bob: Signer, tmp_path: Path
 ) -> None:

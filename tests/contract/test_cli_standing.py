@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_api import free_port, serving
+from http_api import serving
+from ports import free_port
 from registries import TOPIC, Web, log, publication, publish
 from signers import Signer, domain_signer
 
@@ -88,7 +89,7 @@ async def test_speakers_are_found_by_hash_by_uri_and_by_topic(treaty: Treaty, ag
     shown = await treaty("speakers", TOPIC)
     assert all(agent.did in shown for agent in agents)
     assert shown.count("0.125") == 4
-    assert "Nobody has reported another/topic here." in await treaty("speakers", "another/topic")
+    assert "No agent has reported another/topic here." in await treaty("speakers", "another/topic")
 
 
 async def test_a_name_that_means_nothing_is_refused(treaty: Treaty, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_api import free_port, serving
+from http_api import serving
+from ports import free_port
 from registries import TOPIC, Web, contents, publication, publish
 from signers import Signer
 
@@ -34,7 +35,7 @@ async def test_an_agent_vouches_renews_and_withdraws(
         document = tmp_path / "did.json"
         did = (await told("identity", "new", "shop.example", "--document", str(document)))["did"]
         web.documents[did] = document.read_bytes()
-        assert "vouches for nobody" in await treaty("vouches")
+        assert "vouches for no agent" in await treaty("vouches")
         first = await told("vouch", alice.did)
         assert (first["to"], first["withdrawn"], first["seq"], first["epoch"]) == (alice.did, False, 0, 0)
         assert f"You vouch for {bob.did}" in await treaty("vouch", bob.did)

@@ -19,10 +19,10 @@ from websockets.asyncio.server import serve as raw_serve
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.http11 import Request, Response
 
-from treaty_client.meta.frame import MAX_FRAME
+from treaty_client.anp.frame import MAX_FRAME
 from treaty_client.network.hosts import Address, Network
-from treaty_client.transport import listener, memory, reconnect, websocket
-from treaty_client.transport.connection import Connection, ConnectionLost
+from treaty_client.network.transport import listener, memory, reconnect, websocket
+from treaty_client.network.transport.connection import Connection, ConnectionLost
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError, Unavailable
 
 
@@ -199,6 +199,7 @@ async def test_an_address_that_is_taken_is_a_clear_error() -> None:
         assert failure.value.code == "connection.listen"
 
 
+@pytest.mark.threat(99)
 async def test_a_web_page_cannot_speak_to_an_agent() -> None:
     async with listener.listen(_hang_up, "127.0.0.1", 0, max_connections=1) as port:
         with pytest.raises(InvalidStatus) as refusal:

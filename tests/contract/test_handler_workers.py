@@ -11,7 +11,7 @@ import pytest
 from handler_packages import LOCAL, PEER, package
 from sandboxes import descendants
 
-from treaty_client.handlers import Isolation, Limits, SandboxPool, Worker
+from treaty_client.sandbox import Isolation, SandboxLimits, SandboxPool, Worker
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 from treaty_handler import Call, Close, End, Opened, PeerLost, Persist, Received, Return, Send, SetTimer, Timer, derive_id
 
@@ -289,10 +289,10 @@ async def test_large_messages(worker: Worker) -> None:
 
 
 async def test_a_sandbox_that_cannot_be_had_is_told_with_its_fix(monkeypatch: pytest.MonkeyPatch) -> None:
-    from treaty_client.handlers import sandbox
+    from treaty_client.sandbox import bubblewrap
 
-    sandbox.find_bubblewrap.cache_clear()
-    monkeypatch.setattr(sandbox, "_version", lambda _: (0, 6))
+    bubblewrap.find_bubblewrap.cache_clear()
+    monkeypatch.setattr(bubblewrap, "_version", lambda _: (0, 6))
     try:
         async with SandboxPool(size=1) as pool:
             for attempt in (pool.warm(), pool.load(PACKAGE, local=LOCAL, peers=[PEER])):
@@ -302,13 +302,13 @@ async def test_a_sandbox_that_cannot_be_had_is_told_with_its_fix(monkeypatch: py
                 assert 'isolation = "none"' in caught.value.fix
     finally:
         monkeypatch.undo()
-        sandbox.find_bubblewrap.cache_clear()
+        bubblewrap.find_bubblewrap.cache_clear()
 
 
 async def test_what_bubblewrap_says_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from treaty_client.handlers import process, sandbox
+    from treaty_client.sandbox import bubblewrap, process
 
-    real = sandbox.command("bubblewrap", Limits())
+    real = bubblewrap.command("bubblewrap", SandboxLimits())
     monkeypatch.setattr(process, "command", lambda *_: (real[0], "--no-such-option"))
     async with SandboxPool(size=0) as pool:
         with pytest.raises(Unavailable, match="no-such-option") as caught:

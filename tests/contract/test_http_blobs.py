@@ -14,6 +14,7 @@ from treaty_registry.keys import Operator
 from treaty_registry.registry import Registry
 
 
+@pytest.mark.threat(84)
 async def test_an_upload_is_served_once_its_statement_is_logged(api: httpx.AsyncClient, alice: Signer) -> None:
     made = publication(alice)
     signed = alice.statement(made.body)
@@ -29,6 +30,7 @@ async def test_an_upload_is_served_once_its_statement_is_logged(api: httpx.Async
     assert (await put(api, made.document, signed)).status_code == 204
 
 
+@pytest.mark.threat(84)
 async def test_a_blob_is_an_inert_attachment_that_never_changes(api: httpx.AsyncClient, alice: Signer) -> None:
     made = publication(alice)
     await publish(api, alice, made)

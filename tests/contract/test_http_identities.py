@@ -12,7 +12,8 @@ from typing import Any
 
 import httpx
 import pytest
-from http_api import free_port, problem, publish, say, serving
+from http_api import problem, publish, say, serving
+from ports import free_port
 from registries import Web, ballot, publication
 from signers import NOW, ORIGIN, Signer
 
@@ -20,11 +21,11 @@ from treaty_client.cli import main
 from treaty_client.identity import Identity
 from treaty_client.network.exchange import BoundedClient
 from treaty_client.network.hosts import Network
+from treaty_client.protocols.log_head import LogHead
 from treaty_client.registries import replies
 from treaty_client.registries.api import RegistryClient
-from treaty_client.registries.head import LogHead
 from treaty_client.registries.trust import RegistryName, TrustedRegistries
-from treaty_client.rotation import confirm
+from treaty_client.statements.key_rotation import confirm
 from treaty_consensus import canonical, kinds, statement
 from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused, TreatyError, Unauthorized
 from treaty_consensus.statement import Statement
@@ -130,6 +131,7 @@ async def test_whoever_the_log_does_not_know_needs_no_confirmation(
     assert (await api.get(f"/identities/{alice.did}")).json()["tenure"] == 1
 
 
+@pytest.mark.threat(29)
 async def test_a_key_that_the_log_does_not_know_vouches_for_nothing(
     api: httpx.AsyncClient, registry: Registry, web: Web, alice: Signer, agent: Agent
 ) -> None:
@@ -159,6 +161,7 @@ async def test_the_testimony_alone_is_worth_nothing(
             problem(await api.post("/statements", content=leaf, headers=JSON), 401, "statement.signature-invalid")
 
 
+@pytest.mark.threat(29)
 async def test_a_registry_that_would_have_something_else_signed_gets_no_signature(
     api: httpx.AsyncClient, registry: Registry, web: Web, alice: Signer, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from signers import NOW, Signer
 from treaty_consensus import kinds
 from treaty_registry.app import create_app
 from treaty_registry.registry import Registry
-from treaty_registry.serving.front import MAX_HEADER_BYTES
+from treaty_registry.serving.request_filter import MAX_HEADER_BYTES
 from treaty_registry.settings import Quotas
 
 RECORD = "/protocols/alice.example/product-info/1.0"
@@ -74,6 +74,7 @@ async def test_an_entity_tag_changes_with_what_it_tags(api: httpx.AsyncClient, a
     assert changed == {RECORD, "/protocols", f"{RECORD}.bundle"}
 
 
+@pytest.mark.threat(72)
 async def test_heads_over_the_caps_are_refused(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
     leaf = alice.statement(ballot(registry, 0)).leaf
     long_header = {"X-Long": "a" * MAX_HEADER_BYTES}
@@ -109,6 +110,7 @@ async def test_unknown_paths_and_methods_are_refused(api: httpx.AsyncClient, reg
             assert ("GET" in response.headers["allow"]) == ("HEAD" in response.headers["allow"])
 
 
+@pytest.mark.threat(89)
 async def test_a_fault_of_ours_says_nothing_of_itself(
     api: httpx.AsyncClient, registry: Registry, alice: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

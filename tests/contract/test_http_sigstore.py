@@ -14,11 +14,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from http_api import free_port, problem, serving, unchanged
+from http_api import problem, serving, unchanged
+from ports import free_port
 from registries import Web, settings_for
 from signers import ORIGIN, Signer
 
-from treaty_client.attestation import Binding, Trust, attest, identity_token, verify_attestation
+from treaty_client.protocols.attestation import Binding, Trust, attest, identity_token, verify_attestation
 from treaty_consensus import statement
 from treaty_consensus.errors import Untrusted
 from treaty_consensus.kinds import Genesis

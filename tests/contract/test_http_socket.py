@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import httpx
 import pytest
-from http_api import free_port, post, problem, publish, serving, unchanged
+from http_api import post, problem, publish, serving, unchanged
+from ports import free_port
 from registries import ballot, publication
 from signers import Signer
 

@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import open_electorates
 import pytest
-from conftest import Postgres
 from http_api import problem, publish
+from postgres_server import Postgres
 from registries import TOPIC, Web, ballot, bucket, log, publication, settings_for
 from signers import NOW, ORIGIN, Signer, domain_signer, key_signer
 
@@ -236,6 +236,7 @@ async def test_impossible_questions_are_refused(api: httpx.AsyncClient, agents: 
         problem(await api.get(path), status, code)
 
 
+@pytest.mark.threat(83)
 async def test_in_an_open_electorate_a_domain_has_the_standing_and_whom_it_grants_speaks_for_it(
     postgres: Postgres, tmp_path: Path
 ) -> None:

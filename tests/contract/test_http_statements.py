@@ -95,6 +95,7 @@ async def test_refusals_say_why_and_change_nothing(
         assert alice.did not in found["title"]
 
 
+@pytest.mark.threat(72)
 async def test_bodies_of_other_kinds_and_sizes_are_refused(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
     leaf = alice.statement(ballot(registry, 0)).leaf
     async with unchanged(registry):

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TypeAlias
 
 import pytest
-from http_api import free_port, serving, unchanged
+from http_api import serving, unchanged
+from ports import free_port
 from registries import ballot
 from signers import Signer
 
@@ -75,12 +76,14 @@ CONTROL = [
 ]
 
 
+@pytest.mark.threat(88)
 async def test_a_head_that_is_none_is_refused(send: Send, registry: Registry) -> None:
     async with unchanged(registry):
         for request in NO_HEADS:
             assert statuses(await send(request)) == [400], request
 
 
+@pytest.mark.threat(88)
 async def test_no_control_character_reaches_anything(send: Send, registry: Registry) -> None:
     async with unchanged(registry):
         for target in CONTROL:
@@ -102,6 +105,7 @@ async def test_older_and_other_spellings_of_a_request_are_answered(send: Send, a
         assert (await send(request)).partition(b" ")[2].startswith(b"200"), request
 
 
+@pytest.mark.threat(88)
 async def test_bodies_that_are_not_what_their_heads_say(send: Send, registry: Registry, alice: Signer) -> None:
     leaf = alice.statement(ballot(registry, 0)).leaf
     post = b"POST /statements HTTP/1.1\r\n" + HOST + JSON
@@ -170,6 +174,7 @@ async def test_a_fault_on_a_connection_spoils_no_answer_before_it(send: Send, re
     assert statuses(await send(get(b"/log", HOST + many))) == [431]
 
 
+@pytest.mark.threat(72)
 async def test_bodies_that_are_under_way_hold_bounded_memory(send: Send, registry: Registry) -> None:
     chunked = b"POST /statements HTTP/1.1\r\n" + HOST + JSON + b"Transfer-Encoding: chunked\r\n" + CLOSE + b"1\r\n{\r\n"
     async with unchanged(registry):

@@ -16,16 +16,15 @@ import trustme
 from websockets.asyncio.client import connect as raw_connect
 from websockets.exceptions import ConnectionClosed
 
-from treaty_client.meta.frame import MAX_FRAME
+from treaty_client.anp.frame import MAX_FRAME
 from treaty_client.network.hosts import Address, Network
-from treaty_client.transport import listener, reconnect, websocket
-from treaty_client.transport.application import Document
-from treaty_client.transport.backoff import Backoff
-from treaty_client.transport.connection import Connection, ConnectionLost
-from treaty_client.transport.http import MEDIA_TYPE, SESSIONS
+from treaty_client.network.transport import listener, reconnect, websocket
+from treaty_client.network.transport.application import StaticDocument
+from treaty_client.network.transport.connection import Backoff, Connection, ConnectionLost
+from treaty_client.network.transport.http import MEDIA_TYPE, SESSIONS
 from treaty_consensus.errors import Unavailable
 
-DOCUMENTS = {"/.well-known/agent-descriptions": Document("application/json", b"{}")}
+DOCUMENTS = {"/.well-known/agent-descriptions": StaticDocument("application/json", b"{}")}
 UPGRADE = (
     b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
@@ -172,6 +171,7 @@ async def test_a_closed_websocket_is_gone_though_its_peer_reads_nothing(monkeypa
         assert sockets[0].get_write_buffer_size() == 0  # thrown away
 
 
+@pytest.mark.threat(93)
 async def test_answers_that_nobody_reads_are_neither_kept_nor_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "READ_TIMEOUT", 2)
     served: list[Any] = []

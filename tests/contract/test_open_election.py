@@ -88,7 +88,7 @@ async def closed(registry: Registry, api: httpx.AsyncClient, clock: Clock, docum
         await registry.decide()
     clock.seconds = before["closes"]
     with suppress(Refused):  # the registry's own task may look at the clock at the same moment
-        await registry._schedule._step()
+        await registry.schedule.close_if_due()
     topic = (await api.get(f"/topics/{TOPIC}")).json()
     assert (topic["electorate"], topic["decision"]["epoch"]) == ("open", before["epoch"])
     (candidate,) = topic["candidates"]

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import httpx
 import pytest
 import schemathesis
-from conftest import Postgres
-from http_api import free_port, serving
+from http_api import serving
 from hypothesis import settings
+from ports import free_port
+from postgres_server import Postgres
 from registries import TOPIC, Web, ballot, open_registry, publication, publish
 from schemathesis import engine
 from schemathesis.engine import events
@@ -100,6 +101,7 @@ def findings(live: Live, parameters: dict[str, str], *phases: str) -> tuple[list
     return found, taken
 
 
+@pytest.mark.threat(88)
 def test_no_phase_finds_anything(live: Live) -> None:
     found, phases = findings(live, {})
     assert not found, "\n".join(found[:10])

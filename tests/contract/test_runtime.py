@@ -11,12 +11,11 @@ import pytest
 from handler_packages import LOCAL, PEER, package
 from sandboxes import descendants, open_descriptors
 
-from treaty_client.handlers import Isolation
-from treaty_client.project import load_project
-from treaty_client.session import runtime
-from treaty_client.session.passivation import Passivation, PassiveHandler
-from treaty_client.session.ports import RunningHandler
-from treaty_client.session.runtime import MAX_SPARES, SandboxRuntime
+from treaty_client.protocols.project import load_project
+from treaty_client.sandbox import Isolation, runtime
+from treaty_client.sandbox.interface import RunningHandler
+from treaty_client.sandbox.passivation import Passivation, PassiveHandler
+from treaty_client.sandbox.runtime import MAX_SPARES, SandboxRuntime
 from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.handler import read_wheel
 from treaty_handler import Call, Effect, Invoke, Opened, Received, Result, Return, Send, Timer, encode_json
@@ -47,7 +46,8 @@ async def count(handler: RunningHandler) -> object:
 
 
 async def spares(sandbox: SandboxRuntime) -> list[runtime._Sandboxed]:
-    """The sessions in waiting, once they are ready."""
+    """The sessions in waiting, once they are ready and those that were dismissed are gone."""
+    await asyncio.gather(*sandbox._leaving)
     return list(await asyncio.gather(*sandbox._spares.values()))
 
 
@@ -57,6 +57,7 @@ def in_worker(handler: RunningHandler) -> object:
     return handler._session if handler._has_worker else None
 
 
+@pytest.mark.threat(57)
 async def test_sessions_of_one_peer_share_no_interpreter_not_even_one_after_the_other(sandbox: SandboxRuntime) -> None:
     first, second = await session(sandbox), await session(sandbox)
     assert [await count(first), await count(first), await count(second)] == [1, 2, 1]
@@ -72,7 +73,7 @@ async def test_whoever_comes_again_need_not_wait_for_a_worker(sandbox: SandboxRu
     await (await session(sandbox)).close()
     (spare,) = await spares(sandbox)
     assert in_worker(await sandbox.open(PROBE, "client", local=LOCAL, peer=PEER)) is spare
-    assert sandbox._spares == {}
+    assert sandbox.waiting_for == []
 
 
 async def test_a_waiting_worker_is_for_one_handler_role_and_pair(sandbox: SandboxRuntime) -> None:
@@ -95,23 +96,22 @@ async def test_one_that_is_not_ready_yet_is_not_waited_for(sandbox: SandboxRunti
     monkeypatch.setattr(runtime, "PAUSE", 3600)
     await (await session(sandbox)).close()
     assert await count(await session(sandbox)) == 1
-    assert sandbox._spares == {}
+    assert sandbox.waiting_for == []
 
 
 async def test_only_a_few_wait(sandbox: SandboxRuntime) -> None:
     for number in range(MAX_SPARES + 1):
         await (await session(sandbox, f"did:wba:peer{number}.example")).close()
-    assert [key.peer for key in sandbox._spares] == [f"did:wba:peer{number}.example" for number in range(1, MAX_SPARES + 1)]
-    await asyncio.gather(*sandbox._leaving)
+    assert sandbox.waiting_for == [f"did:wba:peer{number}.example" for number in range(1, MAX_SPARES + 1)]
     await spares(sandbox)
-    assert len(sandbox._pool._workers) == MAX_SPARES
+    assert sandbox.workers == MAX_SPARES
 
 
 async def test_nothing_runs_on_after_the_close(sandbox: SandboxRuntime) -> None:
     running = await session(sandbox)
     await (await session(sandbox)).close()
     await sandbox.close()
-    assert not sandbox._pool._workers
+    assert sandbox.workers == 0
     with pytest.raises(TreatyError):
         await running.handle(Call(call="1", operation="ask", arguments={"code": ""}))
     with pytest.raises(TreatyError):
@@ -121,7 +121,7 @@ async def test_nothing_runs_on_after_the_close(sandbox: SandboxRuntime) -> None:
 async def test_a_role_that_is_none_leaves_nothing_running(sandbox: SandboxRuntime) -> None:
     with pytest.raises(Refused):
         await session(sandbox, role="courier")
-    assert not sandbox._pool._workers
+    assert sandbox.workers == 0
 
 
 async def rest(*handlers: RunningHandler) -> None:
@@ -152,7 +152,7 @@ async def test_a_session_goes_on_in_another_sandbox_as_if_nothing_had_happened(t
                 assert told == list(range(1, round + 1))
                 seeds.add(seed)
         assert len(seeds) == 3
-        assert len(sandbox._pool._workers) == 2
+        assert sandbox.workers == 2
     finally:
         await sandbox.close()
 
@@ -199,7 +199,7 @@ async def test_a_session_without_a_snapshot_stays_in_its_worker_until_another_ne
         with pytest.raises(TreatyError) as failure:
             await run(handler, "value = 1")
         assert failure.value.code == "session.no-worker"
-        assert len(sandbox._pool._workers) == 1
+        assert sandbox.workers == 1
     finally:
         await sandbox.close()
 
@@ -215,7 +215,7 @@ async def test_a_session_whose_snapshot_hangs_lies_or_is_none_is_over(sandbox: S
         with pytest.raises(TreatyError) as failure:
             await run(handler, "value = 1")
         assert failure.value.code == code
-    assert not sandbox._pool._workers
+    assert sandbox.workers == 0
 
 
 async def test_the_shop_of_product_info_answers_the_same_with_and_without_rest(sandbox: SandboxRuntime) -> None:
@@ -247,10 +247,10 @@ async def test_passive_sessions_leave_neither_processes_nor_descriptors(tmp_path
     sandbox = SandboxRuntime(tmp_path, passivation=Passivation(max_workers=2))
     handlers = [await session(sandbox, f"did:wba:peer{number}.example") for number in range(4)]
     await rest(*[handler for handler in handlers if in_worker(handler) is not None])
-    await asyncio.gather(*sandbox._leaving)
-    assert not sandbox._pool._workers
+    assert await spares(sandbox) == []
+    assert sandbox.workers == 0
     for handler in handlers:
         await handler.close()
-    assert sandbox._spares == {}
+    assert sandbox.waiting_for == []
     await sandbox.close()
     assert (descendants(), open_descriptors()) == before

@@ -22,6 +22,7 @@ def record(witness: WitnessProcess) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (witness.data / "logs").glob("*")}
 
 
+@pytest.mark.threat(63)
 async def test_it_answers_as_the_specification_says(tmp_path: Path) -> None:
     async with witness_process(tmp_path / "w", LOG.verifier, name="w.example/1") as witness:
         assert witness.about["logs"] == {ORIGIN: 0}

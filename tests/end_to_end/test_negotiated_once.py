@@ -31,12 +31,11 @@ from simulated_registry import NAME, SimulatedRegistry
 from simulated_sigstore import Authority, serving
 from working_agents import CUSTOMER, SELLER, agents_registry
 
-from treaty_client.agent import Agent
-from treaty_client.negotiation.negotiator import Requirement
-from treaty_client.policy import Policy
-from treaty_client.session.operations import OperationError
-from treaty_client.session.session import Session
-from treaty_client.session.timing import SessionTimeouts
+from treaty_client import Agent, AgentConfig, Policy
+from treaty_client.negotiators.negotiator import Requirement
+from treaty_client.sessions.interfaces import SessionTimeouts
+from treaty_client.sessions.operations import OperationError
+from treaty_client.sessions.session import Session
 from treaty_consensus import kinds
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import NotFound, TreatyError
@@ -186,15 +185,14 @@ async def agent(
     **policy: Any,
 ) -> AsyncIterator[Agent]:
     """An agent, with a language model or without."""
-    options: dict[str, Any] = {"home": home / domain, "network": registry.network(), "timeouts": TIMEOUTS}
-    allowed = Policy(**{"report_delay": 0, **policy})
+    network, config = registry.network(), AgentConfig(Policy(**{"report_delay": 0, **policy}), TIMEOUTS, home=home / domain)
     if model is None:
-        async with Agent(identity(domain), str(NAME), allowed, **options) as made:
+        async with Agent(identity(domain), str(NAME), config, network=network) as made:
             yield made
         return
     async with (
         opened(model, patience=patience, fix_rounds=1) as negotiators,
-        Agent(identity(domain), str(NAME), allowed, negotiators=negotiators, **options) as made,
+        Agent(identity(domain), str(NAME), config, network=network, negotiators=negotiators) as made,
     ):
         yield made
 
@@ -320,7 +318,7 @@ async def test_without_a_model_it_says_so(tmp_path: Path, registry: SimulatedReg
         with pytest.raises(TreatyError) as caught:
             await meet(customer, "ws://127.0.0.1:1", TRAINS, requirement=wanted)
         assert caught.value.code == "agent.no-negotiator"
-        assert "no language model" in caught.value.message
+        assert "neither a language model" in caught.value.message
         with pytest.raises(NotFound):
             await meet(customer, "ws://127.0.0.1:1", TRAINS, topic=plan.topic)
     assert model.seen == []

@@ -14,17 +14,17 @@ from meetings import LAPTOP, URI_2
 from shop_process import agent
 
 from treaty_client.network.hosts import Network
-from treaty_client.session.operations import OperationError
+from treaty_client.sessions.operations import OperationError
 from treaty_consensus.errors import TreatyError
 
-TESTS = Path(__file__).parent.parent
+SUPPORT = Path(__file__).parents[1] / "support"
 
 
 @contextmanager
 def shop(home: Path, port: int = 0, certificate: Path | None = None) -> Iterator[tuple[int, subprocess.Popen[str]]]:
     """A shop's process and its port."""
     arguments = [str(home / "shop"), str(port), *([str(certificate)] if certificate else [])]
-    command = [sys.executable, str(TESTS / "shop_process.py"), *arguments]
+    command = [sys.executable, str(SUPPORT / "shop_process.py"), *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -20,7 +20,7 @@ import httpx
 import pytest
 from simulated_registry import BASE_URL, LOG_KEY, SimulatedRegistry, with_echo
 
-from treaty_client.registries import audit
+from treaty_client.audit import auditor
 from treaty_consensus.log.tiles import TILE_WIDTH
 from treaty_consensus.sigstore_leaf import CertificateLeaf
 
@@ -88,7 +88,7 @@ def finished(process: subprocess.Popen[bytes]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def registry() -> SimulatedRegistry:
     """A log that is long enough to be checked by processes."""
-    assert LEAVES > audit._WORTH_PROCESSES
+    assert LEAVES > auditor._WORTH_PROCESSES
     registry = with_echo()
     while registry.size < LEAVES:
         registry.force(CertificateLeaf(b"certificate %d" % registry.size).encode())

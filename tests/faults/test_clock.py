@@ -90,6 +90,7 @@ async def refuses(registry: Registry, code: str) -> None:
     assert await registry.tile("/tile/entries/000.p/1")
 
 
+@pytest.mark.threat(62)
 async def test_a_clock_that_is_set_while_it_runs(machine: Machine) -> None:
     async with machine.registry() as registry:
         assert await signs(registry, "at first") == NOW
@@ -125,6 +126,7 @@ async def test_a_leap_is_signed_once_the_operator_has_looked(machine: Machine) -
         await refuses(registry, "log.clock-behind")
 
 
+@pytest.mark.threat(62)
 async def test_a_start_with_a_clock_that_was_set_back(machine: Machine) -> None:
     async with machine.registry() as registry:
         signed = await signs(registry, "at first")
@@ -229,6 +231,7 @@ async def at(data: Path, offset: str, monkeypatch: pytest.MonkeyPatch) -> AsyncI
         await server.stop()
 
 
+@pytest.mark.threat(62)
 async def test_a_process_whose_clock_was_set_signs_nothing(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def time_of(client: httpx.AsyncClient, key: VerifierKey) -> int:
         found = (await client.get("/log")).json()

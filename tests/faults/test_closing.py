@@ -26,6 +26,7 @@ from signers import NOW, ORIGIN, Signer
 
 from treaty_consensus import kinds, statement
 from treaty_consensus.errors import Refused
+from treaty_registry import projection
 from treaty_registry.admission.uploads import Uploads
 from treaty_registry.log import tables as log_tables
 from treaty_registry.log.checkpoints import CheckpointSigner
@@ -94,10 +95,10 @@ async def test_a_crash_at_each_step_of_a_closing(
             await log(registry, ballot(registry, 0, kinds.NONE, topic=topic), voter)
         size = registry.head.size
     async with opened(tmp_path, database, web, NOW + PERIOD - 1) as registry:
-        registry.clock = registry._decisions._clock = lambda: datetime.fromtimestamp(NOW + PERIOD, UTC)
+        registry.clock = registry.decisions.clock = lambda: datetime.fromtimestamp(NOW + PERIOD, UTC)
         place, name, replacement = step
         if place == "projection":
-            monkeypatch.setattr(registry._leader, "_apply", replacement)
+            monkeypatch.setattr(projection, "apply", replacement)
         else:
             monkeypatch.setattr(place, name, replacement)
         with pytest.raises(Crash):
@@ -108,7 +109,7 @@ async def test_a_crash_at_each_step_of_a_closing(
     async with opened(tmp_path, database, web, NOW + PERIOD) as registry:
         with suppress(Refused):  # the registry's own task may close it at this very moment, or have closed it
             await registry.decide()
-        found = await registry.constitution()
+        found = await registry.parameters_status()
         assert (found.epoch, found.closes, registry.head.size) == (1, NOW + 2 * PERIOD, size + len(TOPICS))
         assert not (await registry.rebuild()).differed
 

@@ -13,6 +13,7 @@ from signers import ORIGIN, key_signer
 
 from treaty_consensus.log.merkle import verify_consistency
 from treaty_consensus.log.proof import Receipt
+from treaty_registry import projection
 from treaty_registry.log import tables as log_tables
 from treaty_registry.log.checkpoints import CheckpointSigner
 from treaty_registry.log.clock import SignedTime
@@ -71,11 +72,11 @@ async def test_a_crash_at_each_step_of_a_write(
         leaf = INTERRUPTED.statement(grant(INTERRUPTED)).leaf
         place, name, replacement = step
         if place == "projection":
-            monkeypatch.setattr(registry._leader, "_apply", replacement)
+            monkeypatch.setattr(projection, "apply", replacement)
         else:
             monkeypatch.setattr(place, name, replacement)
         writing = asyncio.create_task(registry.submit([leaf]))
-        worker = registry._sequencer._tasks[0]
+        worker = registry.sequencer._tasks[0]
         await asyncio.wait([worker])
         assert isinstance(worker.exception(), Crash)
         writing.cancel()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -20,6 +19,7 @@ import asyncpg
 import httpx
 import pytest
 import pytest_asyncio
+from postgres_process import another_process
 from registries import grant
 from registry_process import Server, empty
 from signers import NOW, key_signer
@@ -134,6 +134,7 @@ async def client() -> AsyncIterator[Client]:
             await client.http.aclose()
 
 
+@pytest.mark.threat(61)
 async def test_a_killed_server_is_started_again_and_again(client: Client) -> None:
     registry = client.server.data
     for pids in (processes(registry)[:1], processes(registry), processes(registry)[::-1]):
@@ -187,6 +188,7 @@ async def test_connections_that_are_cut_are_made_again(client: Client) -> None:
         await client.recovered()
 
 
+@pytest.mark.threat(61)
 async def test_while_it_is_suspended_nothing_waits_for_long(client: Client) -> None:
     await client.recovered()
     with suspended(client.server.data):
@@ -199,6 +201,7 @@ async def test_while_it_is_suspended_nothing_waits_for_long(client: Client) -> N
     await client.recovered()
 
 
+@pytest.mark.threat(61)
 async def test_a_stop_waits_neither_for_a_suspended_server_nor_for_a_dead_one(client: Client) -> None:
     registry = client.server.data
     with suspended(registry):
@@ -221,27 +224,8 @@ async def test_a_stop_waits_neither_for_a_suspended_server_nor_for_a_dead_one(cl
     await client.recovered()
 
 
-HOLD = """
-import asyncio, pathlib, sys
-from treaty_registry.storage.embedded import embedded_postgres
-
-async def hold():
-    async with embedded_postgres(pathlib.Path(sys.argv[1])):
-        print("ready", flush=True)
-        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-
-asyncio.run(hold())
-"""
-
-
 async def test_of_several_that_use_it_one_starts_it_again(data: Path) -> None:
-    pipe = asyncio.subprocess.PIPE
-    others = [
-        await asyncio.create_subprocess_exec(sys.executable, "-c", HOLD, str(data), stdin=pipe, stdout=pipe) for _ in range(2)
-    ]
-    for other in others:
-        assert other.stdout is not None
-        assert await other.stdout.readline() == b"ready\n"
+    others = [await another_process(data) for _ in range(2)]
     async with embedded_postgres(data) as url:
         for _ in range(2):
             before = postmaster(data)

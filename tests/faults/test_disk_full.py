@@ -122,6 +122,7 @@ async def server(data: Path) -> AsyncIterator[Server]:
             yield server
 
 
+@pytest.mark.threat(60)
 async def test_with_no_disk_left_at_all_it_refuses_and_then_goes_on(server: Server) -> None:
     writer = Writer(server)
     assert (await writer.write()).status_code == 201
@@ -148,6 +149,7 @@ async def test_with_no_disk_left_at_all_it_refuses_and_then_goes_on(server: Serv
     await writer.check()
 
 
+@pytest.mark.threat(60)
 async def test_without_room_for_blobs_alone_every_write_is_refused(data: Path, database: str, web: Web) -> None:
     publisher = key_signer("publisher")
     made = publication(publisher)
@@ -211,6 +213,7 @@ async def outcome_of(registry: Registry, leaf: bytes) -> Logged | TreatyError:
             return error
 
 
+@pytest.mark.threat(60)
 async def test_when_only_the_database_has_no_disk_left(data: Path, far_database: tuple[Path, str], web: Web) -> None:
     folder, url = far_database
     async with open_registry(data / "registry", url, web) as registry:

@@ -133,6 +133,7 @@ async def server(data: Path, tmp_path: Path) -> AsyncIterator[Server]:
             yield server
 
 
+@pytest.mark.threat(65)
 async def test_killing_the_server_loses_nothing_and_never_forks_the_log(server: Server) -> None:
     seed = os.environ.get("TREATY_SEED", secrets.token_hex(4))
     print(f"TREATY_SEED={seed}")

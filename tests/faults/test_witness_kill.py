@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+import pytest
 from witness_process import WitnessProcess, witness_process
 from witnesses import LOG, ORIGIN, History, leaves
 
@@ -65,6 +66,7 @@ def recorded(data: Path) -> Checkpoint:
     return open_checkpoint(path.read_bytes(), LOG.verifier).checkpoint if path.exists() else Checkpoint(ORIGIN, 0, EMPTY_ROOT)
 
 
+@pytest.mark.threat(12)
 async def test_a_witness_that_is_killed_again_and_again_cosigns_one_history(tmp_path: Path) -> None:
     seed = int(os.environ.get("TREATY_SEED") or secrets.randbits(32))
     print(f"TREATY_SEED={seed}")

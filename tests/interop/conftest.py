@@ -82,10 +82,11 @@ def environment(request: pytest.FixtureRequest) -> Environment:
         with (folder.parent / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not (folder / "complete").exists():
-                subprocess.run([python, "-m", "venv", "--clear", str(folder)], check=True)
+                subprocess.run([python, "-m", "venv", "--clear", "--without-pip", str(folder)], check=True)
                 (folder / "requirements").write_text(requirements)
-                install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r"]
-                subprocess.run([str(made), *install, str(folder / "requirements")], check=True)
+                install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--require-hashes"]
+                where = ["--python", str(made), "-r", str(folder / "requirements")]
+                subprocess.run([*install, *where], check=True)
                 (folder / "complete").touch()
         return made
 

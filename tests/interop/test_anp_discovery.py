@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from treaty_client.discovery.documents import AgentFacts, OfferedProtocol, describe
-from treaty_client.discovery.reading import AgentDescription, SupportedProtocol, parse
-from treaty_client.transport import listener
-from treaty_client.transport.connection import Connection
+from treaty_client.network.discovery.documents import AgentFacts, OfferedProtocol, describe
+from treaty_client.network.discovery.parsing import AgentDescription, SupportedProtocol, parse
+from treaty_client.network.transport import listener
+from treaty_client.network.transport.connection import Connection
 
 DID = "did:wba:shop.example"
 URI = "https://registry.example/protocols/example.com/product-info/1.1"

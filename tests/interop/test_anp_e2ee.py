@@ -14,9 +14,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from secure_peers import Peer
 
-from treaty_client.meta.secure import keys
-from treaty_client.meta.secure.channel import SecureChannel, State
-from treaty_client.meta.secure.hello import BOUND, UNBOUND
+from treaty_client.anp.e2ee import keys
+from treaty_client.anp.e2ee.channel import ChannelState, SecureChannel
+from treaty_client.anp.e2ee.hello import BOUND, UNBOUND
 from treaty_consensus.errors import TreatyError
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "e2ee"
@@ -67,7 +67,7 @@ def test_a_recorded_session_of_the_sdk_is_read_from_either_side(role: str) -> No
     now = _time_of(json.loads(texts[0]))
     signer = SdkSigner(own["did"], private_key(own["privateKey"]))
     seed = (int(own["ephemeral"], 16) - 1).to_bytes(48, "big")
-    channel = SecureChannel(signer, is_source=role == "source", draw=lambda size: seed[-size:], versions=ALL_VERSIONS)
+    channel = SecureChannel(signer, is_initiator=role == "source", draw=lambda size: seed[-size:], versions=ALL_VERSIONS)
     peer = Peer(channel, signer, {theirs["did"]: document(theirs["did"], theirs["publicKeyHex"])})
     random = next(json.loads(m["text"])["random"] for m in RECORDED["messages"] if m["from"] == role)
     said = plain_hello(f"{role}Hello", signer, theirs["did"], random)
@@ -78,7 +78,7 @@ def test_a_recorded_session_of_the_sdk_is_read_from_either_side(role: str) -> No
         peer.take(texts[0], now=now)
         peer.say(said, now)
     peer.take(*texts[1:], now=now)
-    assert channel.state is State.OPEN
+    assert channel.state is ChannelState.OPEN
     assert channel.peer == theirs["did"]
     assert peer.got == [texts[0], FRAME]
 
@@ -94,15 +94,15 @@ def end(sdk_script: Callable[[str], Any]) -> Iterator[Any]:
         yield running
 
 
-def us(end: Any, *, is_source: bool, versions: tuple[str, ...] = ALL_VERSIONS) -> tuple[SdkSigner, SecureChannel]:
+def us(end: Any, *, is_initiator: bool, versions: tuple[str, ...] = ALL_VERSIONS) -> tuple[SdkSigner, SecureChannel]:
     key = ec.generate_private_key(ec.SECP256R1())
     signer = SdkSigner(end.call("address", public_key_hex=keys.public_key(key).data.hex()), key)
-    return signer, SecureChannel(signer, is_source=is_source, draw=secrets.token_bytes, versions=versions)
+    return signer, SecureChannel(signer, is_initiator=is_initiator, draw=secrets.token_bytes, versions=versions)
 
 
 def as_source(end: Any, **options: Any) -> Peer:
     """A session that this side began."""
-    signer, channel = us(end, is_source=True, **options)
+    signer, channel = us(end, is_initiator=True, **options)
     theirs = end.call("begin", peer=signer.did, session=SESSION, initiator=False)
     peer = Peer(channel, signer, {theirs["did"]: document(theirs["did"], theirs["publicKeyHex"])})
     (asked,) = peer.say(plain_hello("sourceHello", signer, theirs["did"], secrets.token_hex(32)), time.time())
@@ -115,7 +115,7 @@ def as_source(end: Any, **options: Any) -> Peer:
 
 def as_destination(end: Any, **options: Any) -> Peer:
     """A session that the SDK began."""
-    signer, channel = us(end, is_source=False, **options)
+    signer, channel = us(end, is_initiator=False, **options)
     theirs = end.call("begin", peer=signer.did, session=SESSION, initiator=True)
     peer = Peer(channel, signer, {theirs["did"]: document(theirs["did"], theirs["publicKeyHex"])})
     peer.take(json.dumps(theirs["sent"][0]), now=time.time())
@@ -130,7 +130,7 @@ def as_destination(end: Any, **options: Any) -> Peer:
 def test_the_sdk_and_this_side_speak_in_either_role(end: Any, begin: Callable[[Any], Peer]) -> None:
     peer = begin(end)
     assert end.call("finished")
-    assert peer.channel.state is State.OPEN
+    assert peer.channel.state is ChannelState.OPEN
     assert peer.channel.peer.startswith("did:all:")
     (record,) = peer.say(FRAME, time.time())
     assert end.call("decrypt", text=record) == FRAME.decode()
@@ -146,7 +146,7 @@ def test_by_default_the_sdk_is_refused_as_its_records_keep_no_order(end: Any, be
 
 
 def test_the_sdk_refuses_a_hello_that_was_changed(end: Any) -> None:
-    signer, channel = us(end, is_source=True)
+    signer, channel = us(end, is_initiator=True)
     theirs = end.call("begin", peer=signer.did, session=SESSION, initiator=False)
     (asked,) = channel.send(plain_hello("sourceHello", signer, theirs["did"], secrets.token_hex(32)), time.time())
     assert end.call("receive", text=json.dumps(json.loads(asked) | {"random": "0" * 64})) == []

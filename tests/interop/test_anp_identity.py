@@ -14,12 +14,12 @@ import httpx
 import pytest
 from signed_requests import URL, Listener
 
-from treaty_client.authentication.signer import RequestSigner
 from treaty_client.identity import Identity
-from treaty_client.network.resolver import read_did_document
-from treaty_client.transport.connection import Connection
-from treaty_client.transport.http import MEDIA_TYPE, SESSIONS, decode_messages, encode_messages
-from treaty_client.transport.listener import listen
+from treaty_client.network.authentication.request_signing import RequestSigner
+from treaty_client.network.did_documents import read_did_document
+from treaty_client.network.transport.connection import Connection
+from treaty_client.network.transport.http import MEDIA_TYPE, SESSIONS, decode_messages, encode_messages
+from treaty_client.network.transport.listener import listen
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Unauthorized
 

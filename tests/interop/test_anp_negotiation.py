@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from meta_peers import destination_hello, shop, source_hello
 
-from treaty_client.meta.actions import Action, Consider, Draft, Ended, Load, Running, SendBinary
-from treaty_client.meta.machine import Machine, State, Timeouts
+from treaty_client.anp.hello_profile.actions import Action, Consider, Draft, Ended, Load, Running, SendBinary
+from treaty_client.anp.hello_profile.commands import Accept, CodeFailed, CodeReady, Propose, Reject
+from treaty_client.anp.hello_profile.machine import HelloState, Machine, Timeouts
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Unavailable
 
@@ -68,7 +69,7 @@ class Meeting:
                     self.loaded = action
                     hash = action.agreement.protocol_hash or ""
                     failure = Unavailable("session.no-code", "The code could not be made.")
-                    self.act(self.machine.code_failed(failure) if self.code_fails else self.machine.code_ready(hash, 0.0))
+                    self.act(self.machine.apply(CodeFailed(failure) if self.code_fails else CodeReady(hash), 0.0))
                 case Running():
                     self.ran = True
                 case Ended():
@@ -104,10 +105,10 @@ class Meeting:
         match kind:
             case "propose":
                 text, summary = texts
-                return self.machine.propose(text, summary, 0.0)
+                return self.machine.apply(Propose(text, summary), 0.0)
             case "accept":
-                return self.machine.accept(0.0)
-        return self.machine.reject(texts[0], 0.0)
+                return self.machine.apply(Accept(), 0.0)
+        return self.machine.apply(Reject(texts[0]), 0.0)
 
     def _note(self, who: str, data: bytes) -> None:
         message = json.loads(data[1:])
@@ -133,7 +134,7 @@ def meet(negotiator: Any, tmp_path: Path) -> Meet:
             machine = shop({}, negotiates=True)
             greeting: str = source_hello(()).format()
         else:
-            machine, _ = Machine.source(source_hello(()), now=0.0, timeouts=Timeouts(), negotiates=True)
+            machine, _ = Machine.initiator(source_hello(()), now=0.0, timeouts=Timeouts(), negotiates=True)
             greeting = destination_hello().format()
         negotiator.tell(begin=role, answers=answers, code=str(tmp_path))
         while negotiator.event() != {"ready": True}:
@@ -150,7 +151,7 @@ def assert_running(meeting: Meeting, document: str) -> None:
     assert meeting.loaded
     agreement = meeting.loaded.agreement
     assert (agreement.document, agreement.protocol_hash) == (document, hex_digest(document.encode()))
-    assert (meeting.machine.state, meeting.ran, meeting.ended) == (State.RUNNING, True, None)
+    assert (meeting.machine.state, meeting.ran, meeting.ended) == (HelloState.RUNNING, True, None)
     assert (meeting.outcome["agreed"], meeting.outcome["peer_generated"]) == (True, True)
     generated = [(who, status) for who, number, status in meeting.trace if number is None]
     assert sorted(generated) == [("sdk", "generated"), ("we", "generated")]
@@ -186,7 +187,7 @@ def test_we_reject_what_the_sdk_proposes(meet: Meet) -> None:
     meeting = meet("source", [{"text": FIRST}], ("reject", "We sell no products."))
     meeting.to_the_end()
     assert meeting.trace == [("sdk", 1, "negotiating"), ("we", 2, "rejected"), ("sdk", 1, "rejected")]
-    assert (meeting.machine.state, meeting.code) == (State.REJECTED, "negotiation.rejected")
+    assert (meeting.machine.state, meeting.code) == (HelloState.REJECTED, "negotiation.rejected")
     assert (meeting.outcome["agreed"], meeting.loaded) == (False, None)
 
 
@@ -194,7 +195,7 @@ def test_the_sdk_rejects_our_counter_offer(meet: Meet) -> None:
     answers = [{"text": FIRST}, says("rejected", summary="Names are not unique.")]
     meeting = meet("source", answers, ("propose", SECOND, "By name too."))
     meeting.to_the_end()
-    assert (meeting.machine.state, meeting.code) == (State.REJECTED, "negotiation.rejected")
+    assert (meeting.machine.state, meeting.code) == (HelloState.REJECTED, "negotiation.rejected")
     assert meeting.ended and "Names are not unique." in str(meeting.ended.error)
     assert meeting.outcome["agreed"] is False
 
@@ -203,7 +204,7 @@ def test_the_model_of_the_sdk_fails_at_the_first_draft(meet: Meet) -> None:
     meeting = meet("source", [{"fail": "quota"}])
     meeting.until(lambda: meeting.ended is not None)
     assert meeting.trace == [("sdk", 1, "rejected")]
-    assert (meeting.machine.state, meeting.code) == (State.REJECTED, "negotiation.rejected")
+    assert (meeting.machine.state, meeting.code) == (HelloState.REJECTED, "negotiation.rejected")
 
 
 def test_the_sdk_accepts_our_proposal_and_counts_from_one(meet: Meet) -> None:
@@ -242,7 +243,7 @@ def test_the_sdk_rejects_our_proposal_and_says_why(meet: Meet) -> None:
     meeting = meet("destination", [says("rejected", summary="We sell no products.")], ("propose", FIRST, ""))
     meeting.to_the_end()
     assert meeting.trace == [("we", 0, "negotiating"), ("sdk", 2, "rejected")]
-    assert (meeting.machine.state, meeting.code) == (State.REJECTED, "negotiation.rejected")
+    assert (meeting.machine.state, meeting.code) == (HelloState.REJECTED, "negotiation.rejected")
     assert meeting.ended and "We sell no products." in str(meeting.ended.error)
 
 
@@ -251,7 +252,7 @@ def test_we_reject_the_counter_offer_of_the_sdk(meet: Meet) -> None:
     meeting = meet("destination", answers, ("propose", FIRST, ""), ("reject", "Names are not unique."))
     meeting.to_the_end()
     assert meeting.trace[2:] == [("we", 3, "rejected"), ("sdk", 2, "rejected")]
-    assert (meeting.machine.state, meeting.outcome["agreed"]) == (State.REJECTED, False)
+    assert (meeting.machine.state, meeting.outcome["agreed"]) == (HelloState.REJECTED, False)
 
 
 @pytest.mark.parametrize("answer", [{"fail": "quota"}, {"text": "Sure, let us do that!"}, {"text": "[]"}, {"text": ""}])
@@ -260,7 +261,7 @@ def test_a_failing_model_of_the_sdk_is_a_rejection_with_an_old_number(meet: Meet
     meeting.to_the_end()
     assert meeting.trace[1][0::2] == ("sdk", "rejected")
     assert meeting.trace[1][1] in (0, 2)
-    assert (meeting.machine.state, meeting.code) == (State.REJECTED, "negotiation.rejected")
+    assert (meeting.machine.state, meeting.code) == (HelloState.REJECTED, "negotiation.rejected")
     assert meeting.ended and "Error during evaluation" in str(meeting.ended.error)
 
 
@@ -273,10 +274,10 @@ def test_the_sdk_says_nothing_when_its_code_fails_and_our_deadline_ends_the_sess
     answers, decision = talk[role]
     meeting = meet(role, [*answers, {"fail": "quota"}, {"fail": "quota"}], decision)
     meeting.to_the_end()
-    assert (meeting.outcome["agreed"], meeting.machine.state) == (False, State.AGREED)
+    assert (meeting.outcome["agreed"], meeting.machine.state) == (False, HelloState.AGREED)
     assert meeting.machine.deadline == Timeouts().code
     meeting.act(meeting.machine.tick(meeting.machine.deadline))
-    assert (meeting.machine.state, meeting.ran) == (State.TIMEOUT, False)
+    assert (meeting.machine.state, meeting.ran) == (HelloState.TIMEOUT, False)
 
 
 @pytest.mark.parametrize("role", ["source", "destination"])
@@ -289,7 +290,7 @@ def test_our_code_fails_and_we_say_so_though_the_sdk_takes_it_for_success(meet: 
     meeting = meet(role, [*answers, *CODE], decision, code_fails=True)
     meeting.to_the_end()
     assert ("we", None, "error") in meeting.trace
-    assert (meeting.machine.state, meeting.code) == (State.ERROR, "session.no-code")
+    assert (meeting.machine.state, meeting.code) == (HelloState.ERROR, "session.no-code")
     assert meeting.outcome["peer_generated"] is True
 
 
@@ -302,5 +303,5 @@ def test_the_sdk_would_go_on_for_ever_and_we_stop_at_ten(meet: Meet, role: str) 
     ]
     meeting = meet(role, answers, *decisions)
     meeting.until(lambda: meeting.ended is not None)
-    assert (meeting.machine.state, meeting.code) == (State.REJECTED, "negotiation.limit")
+    assert (meeting.machine.state, meeting.code) == (HelloState.REJECTED, "negotiation.limit")
     assert len(meeting.trace) == 10

@@ -26,7 +26,7 @@ from simulated_log import SUFFIX_LIST, SUFFIXES, LogBuilder, open_log
 from treaty_consensus.kinds import NONE
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "tests" / "recompute.py"
+SCRIPT = ROOT / "tests" / "support" / "recompute.py"
 LOCK = ROOT / "requirements.lock"
 NEEDED = {"cffi", "cryptography", "msgspec", "numpy", "packaging", "publicsuffixlist", "pycparser", "rfc8785"}
 """What `treaty_consensus` imports, and what that imports."""

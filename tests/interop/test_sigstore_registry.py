@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from ports import free_port
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/guides/sigstore.md").read_text(encoding="utf-8")
@@ -22,9 +22,7 @@ BIN = Path(sys.executable).parent
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[str]:
     """`treaty-registry serve` on a free port: its URL."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [str(BIN / "treaty-registry"), "serve", "--data", str(tmp_path / "registry"), "--port", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from simulated_registry import ALICE, NAME, SimulatedRegistry, flipped, uri_of, with_echo
 
 from treaty_client.policy import Policy
+from treaty_client.protocols.verification.records import ProvenProtocol, VerifiedProtocol
+from treaty_client.protocols.verification.steps import VerificationFailed
+from treaty_client.protocols.verification.ten_steps import read_bundle, verify_bundle, verify_handler
 from treaty_client.registries.trust import TrustedRegistry
-from treaty_client.verification.protocol import ProvenProtocol, VerifiedProtocol, read_bundle, verify_bundle, verify_handler
-from treaty_client.verification.steps import VerificationFailed
 from treaty_consensus import canonical
 from treaty_consensus.protocol import parse_protocol_uri
 
@@ -53,6 +54,7 @@ def verified(data: bytes) -> VerifiedProtocol | int:
         return failure.step
 
 
+@pytest.mark.threat(3)
 @settings(max_examples=examples(300), deadline=None)
 @given(data=st.data())
 def test_no_byte_of_a_bundle_can_be_changed_unnoticed(data: st.DataObject) -> None:
@@ -86,6 +88,7 @@ def _places(value: dict[str, Any]) -> list[tuple[tuple[str | int, ...], int]]:
     return places
 
 
+@pytest.mark.threat(2)
 @settings(max_examples=examples(300), deadline=None)
 @given(data=st.data())
 def test_the_step_that_should_notice_does(data: st.DataObject) -> None:
@@ -131,6 +134,7 @@ def test_nothing_can_be_left_out() -> None:
         assert outcome in needed[kind], kind
 
 
+@pytest.mark.threat(1)
 def test_no_byte_of_a_wheel_can_be_changed() -> None:
     registry, trusted, good, wheel, _ = world()
     proven = prove(good, registry, trusted)

@@ -15,14 +15,14 @@ from simulated_registry import NAME, uri_of, with_echo
 
 from treaty_client.identity import Identity
 from treaty_client.network import egress
+from treaty_client.network.did_documents import read_did_document
 from treaty_client.network.hosts import Network
-from treaty_client.network.resolver import read_did_document
 from treaty_client.policy import load_policy
+from treaty_client.protocols.store import Lockfile
 from treaty_client.registries import api
+from treaty_client.registries.bundle import parse_bundle
 from treaty_client.registries.replies import Page
 from treaty_client.registries.trust import TrustedRegistries, parse_base_url, parse_registry_name
-from treaty_client.store import Lockfile
-from treaty_client.verification.bundle import parse_bundle
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import TreatyError
 
@@ -58,7 +58,7 @@ def in_file(name: str, read: Callable[[Path], object]) -> Callable[[bytes], obje
         lambda text: Network.parse([text]),
         lambda text: Network.parse([f"host={text}"]),
         Network().endpoint,
-        egress.EgressGuard(Network())._checked,
+        egress.EgressGuard(Network()).check_url,
         Identity.create,
     ],
 )
@@ -80,8 +80,8 @@ def test_any_text(parse: Callable[[str], object], text: str) -> None:
         in_file("registries.json", lambda path: TrustedRegistries(path.parent).all()),
         in_file("treaty.lock", lambda path: Lockfile(path.parent).read()),
         in_file("policy.toml", load_policy),
-        lambda data: api._convert(data, Page),
-        lambda data: api._refusal(422, api._parse_problem(data)),
+        lambda data: api.parse_reply(data, Page),
+        lambda data: api.refusal_of(422, api.parse_problem(data)),
     ],
 )
 @settings(max_examples=examples(60), deadline=None)

@@ -19,7 +19,7 @@ from simulated_log import LogBuilder
 from treaty_consensus.canonical import parse_json
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.election.ballot import Ballots, Count, Implied, Votes, approvals, count, votes
-from treaty_consensus.election.principals import Voices
+from treaty_consensus.election.principals import PrincipalDirectory
 from treaty_consensus.kinds import NONE
 
 CANDIDATES = ("a", "b", "c", "d")
@@ -33,7 +33,7 @@ def topics(draw: st.DrawFn) -> tuple[Votes, dict[str, str]]:
     ranks = st.lists(st.integers(0, 3), min_size=len(choices), max_size=len(choices))
     tiers = ranks.map(lambda made: tuple(tuple(choices[c] for c in tier) for tier in tiered(made)))
     voters = [voter(number) for number in range(draw(st.integers(1, 12)))]
-    ballots, implied = Ballots(Voices()), {}
+    ballots, implied = Ballots(PrincipalDirectory()), {}
     for did in voters:
         if draw(st.booleans()):
             implied[did] = Implied((draw(st.sampled_from(CANDIDATES)),), draw(st.integers(0, EPOCH)), draw(st.integers(0, EPOCH)))

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treaty_consensus.election.arithmetic import ONE, decay, part
-from treaty_consensus.election.credit import Credits, Earned, first_disjoint
-from treaty_consensus.election.report import Agreed, Pair
+from treaty_consensus.election.credit import Credits, EarnedCredit, first_disjoint
+from treaty_consensus.election.report import AgreedReport, Pair
 from treaty_consensus.kinds import Credit
 
 TERMS = Credit(report_share=8, epochs=3, pairs=4)
@@ -36,14 +36,14 @@ class History:
     """A history played: what was earned in each epoch, and the credits after each."""
 
     def __init__(self, history: Sequence[_Epoch]) -> None:
-        self.credits, self.earned, self.after = Credits(), list[list[Earned]](), list[Credits]()
-        self.reports: list[list[Agreed]] = []
+        self.credits, self.earned, self.after = Credits(), list[list[EarnedCredit]](), list[Credits]()
+        self.reports: list[list[AgreedReport]] = []
         self.clusters: list[dict[str, str]] = []
         leaf = 0
         for epoch, (said, elected, labels, barred) in enumerate(history):
             clusters = {name: label for name, label in zip(NAMES, labels, strict=True) if name not in barred}
             counting = [(pair, topic, document) for pair, topic, document in said if clusters.keys() >= set(pair)]
-            reports = [Agreed(leaf + place, *report) for place, report in enumerate(counting)]
+            reports = [AgreedReport(leaf + place, *report) for place, report in enumerate(counting)]
             leaf += len(reports)
             self.credits, earned = self.credits.close(epoch, clusters, reports, TERMS, HORIZON, elected)
             self.earned.append(earned)
@@ -115,7 +115,7 @@ def test_amounts_follow_from_what_each_credit_says_of_itself(history: list[_Epoc
 
 @given(histories)
 def test_what_two_principals_give_each_other_is_bounded(history: list[_Epoch]) -> None:
-    given: dict[tuple[str, str], list[Earned]] = {}
+    given: dict[tuple[str, str], list[EarnedCredit]] = {}
     for earned in History(history).earned:
         for credit in earned:
             given.setdefault((credit.principal, credit.corroborator), []).append(credit)
@@ -127,7 +127,7 @@ def test_what_two_principals_give_each_other_is_bounded(history: list[_Epoch]) -
 @given(histories)
 def test_standing_is_the_sum_of_what_has_not_faded(history: list[_Epoch]) -> None:
     played = History(history)
-    everything: list[Earned] = []
+    everything: list[EarnedCredit] = []
     for epoch, (earned, credits) in enumerate(zip(played.earned, played.after, strict=True)):
         everything += earned
         for name in NAMES:

@@ -7,9 +7,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treaty_client.discovery import reading
-from treaty_client.discovery.documents import AgentFacts, OfferedProtocol, describe
-from treaty_client.discovery.reading import AgentDescription, CollectionPage, parse, parse_service
+from treaty_client.network.discovery import parsing
+from treaty_client.network.discovery.documents import AgentFacts, OfferedProtocol, describe
+from treaty_client.network.discovery.parsing import AgentDescription, CollectionPage, parse, parse_service
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import TreatyError
 
@@ -60,9 +60,9 @@ def check(found: CollectionPage | AgentDescription) -> None:
     if isinstance(found, CollectionPage):
         assert all(url.startswith("https:") for url in [*found.items, *([found.next] if found.next else [])])
         return
-    assert len(found.addresses) <= reading.MAX_ADDRESSES
-    assert len(found.protocols) <= reading.MAX_PROTOCOLS
-    assert all(reading.is_address(address) for address in found.addresses)
+    assert len(found.addresses) <= parsing.MAX_ADDRESSES
+    assert len(found.protocols) <= parsing.MAX_PROTOCOLS
+    assert all(parsing.is_address(address) for address in found.addresses)
     assert len(set(found.uris)) == len(found.uris)
     assert all(1 <= len(uri) <= 512 and uri.isascii() and uri.isprintable() and " " not in uri for uri in found.uris)
     assert (found.name + found.description + "".join(protocol.version for protocol in found.protocols)).isprintable()

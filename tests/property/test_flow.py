@@ -27,15 +27,25 @@ from flow_peers import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treaty_client.flow.actions import Action, Agreed, Ended, Ready, Send, Shortcut
-from treaty_client.flow.capabilities import Goal, Peer
-from treaty_client.flow.engine import FINAL, MAX_MESSAGES, FlowLimits, State
-from treaty_client.flow.history import History
-from treaty_client.flow.identifiers import parse_protocol_id
-from treaty_client.flow.initiator import Initiator
-from treaty_client.flow.messages import Message, encode, format_time, is_flow, parse, parse_time, wrap
-from treaty_client.flow.parameters import Choice, Range, Unsupported, counter, instead, preferred, respond
-from treaty_client.flow.payloads import (
+from treaty_client.anp.flow_profile.actions import Action, Agreed, NegotiationEnded, Ready, SendMessage, Shortcut
+from treaty_client.anp.flow_profile.capabilities import FlowRequest, Peer
+from treaty_client.anp.flow_profile.commands import Hosted, Loaded, Renegotiate, SendData, Unverified
+from treaty_client.anp.flow_profile.machine import FINAL, MAX_MESSAGES, FlowLimits, FlowState
+from treaty_client.anp.flow_profile.messages import (
+    HEADER,
+    FlowMessage,
+    encode,
+    format_time,
+    is_flow,
+    parse,
+    parse_signature,
+    parse_time,
+    sign,
+    signing_input,
+    wrap,
+)
+from treaty_client.anp.flow_profile.parameters import Choice, Range, Unsupported, counter, next_offer, preferred, respond
+from treaty_client.anp.flow_profile.payloads import (
     PAYLOADS,
     ContextInfo,
     Metrics,
@@ -43,12 +53,13 @@ from treaty_client.flow.payloads import (
     Supported,
     encode_payload,
     parse_payload,
+    parse_protocol_id,
     ratio,
     share,
 )
-from treaty_client.flow.registry import Offer
-from treaty_client.flow.signatures import HEADER, parse_signature, sign, signing_input
-from treaty_client.flow.strategy import evaluate
+from treaty_client.anp.flow_profile.registry import ProtocolOffer
+from treaty_client.anp.flow_profile.strategy import evaluate
+from treaty_client.sessions.agreements import FlowHistory
 from treaty_consensus.errors import TreatyError
 
 VECTORS = [json.loads(path.read_text()) for path in sorted((Path(__file__).parents[1] / "vectors" / "flow").glob("*.json"))]
@@ -147,7 +158,7 @@ def test_what_is_read_has_one_spelling(read: Callable[[str], Any], write: Callab
 def test_any_history_is_read(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     home = tmp_path_factory.mktemp("home")
     (home / "flow-history.json").write_bytes(data)
-    assert History(home).recall("did:x:1", "buy", [SHARING]) is None
+    assert FlowHistory(home).recall("did:x:1", "buy", [SHARING]) is None
 
 
 @settings(deadline=None)
@@ -178,7 +189,7 @@ CONTEXTS = st.builds(
 def test_001_08_a_score_is_between_0_and_1_and_the_same_from_either_side(
     one: Supported, other: Supported, here: ContextInfo, there: ContextInfo, required: frozenset[str]
 ) -> None:
-    goal = Goal("x", required=tuple(required), requirements={"dataVolume": "large"})
+    goal = FlowRequest("x", required=tuple(required), requirements={"dataVolume": "large"})
     mine = evaluate(one, other, goal, here, Peer(context=there))
     theirs = evaluate(other, one, goal, there, Peer(context=here))
     assert mine == theirs
@@ -205,13 +216,13 @@ def test_001_05_what_both_rules_admit_is_agreed_on_or_refused_by_name(mine: Any,
             wanted = counter(mine, asked, answered)
         except Unsupported as error:
             assert error.details["parameter"] in theirs
-            following = instead(mine, asked, error.details)
+            following = next_offer(mine, asked, error.details)
             if following is None:
                 return
             asked = following
             continue
         if wanted == answered:
-            assert all(rules[name].fit(name, value) == value for rules in (mine, theirs) for name, value in answered.items())
+            assert all(rules[name].clamp(name, value) == value for rules in (mine, theirs) for name, value in answered.items())
             return
         asked = wanted
 
@@ -226,18 +237,18 @@ OTHER = {"chunkSize": Range(512, 32_768), "level": Choice(("b",))}
 
 def wires() -> st.SearchStrategy[Callable[[], FlowWire]]:
     """Meetings of all kinds."""
-    mine, theirs = (sharing(parameters=RULED), delegation(), Offer(GRAPH)), (sharing(parameters=OTHER), delegation())
+    mine, theirs = (sharing(parameters=RULED), delegation(), ProtocolOffer(GRAPH)), (sharing(parameters=OTHER), delegation())
     agreed = Agreed(SHARING, {"chunkSize": 2048, "level": "b"}, {}, "", digest_of(SHARING))
     makers: list[Callable[[], FlowWire]] = [
         lambda: FlowWire.join(registry(*mine), registry(*theirs), limits=LIMITS),
         lambda: FlowWire.join(registry(*mine), registry(*theirs), limits=LIMITS, count=2),
-        lambda: FlowWire.join(registry(*mine), registry(*theirs), Goal("x", summary=True), limits=LIMITS),
+        lambda: FlowWire.join(registry(*mine), registry(*theirs), FlowRequest("x", summary=True), limits=LIMITS),
         lambda: FlowWire.join(registry(*mine), registry(*theirs), limits=LIMITS, shortcut=Shortcut(agreed, True)),
         lambda: FlowWire.join(registry(*mine), registry(*theirs), limits=LIMITS, shortcut=Shortcut(agreed, False)),
         lambda: FlowWire.join(registry(*mine), registry(delegation()), limits=LIMITS, shortcut=Shortcut(agreed, True)),
         lambda: FlowWire.join(registry(*mine), registry(*theirs), limits=LIMITS, refuses={"initiator": {SHARING}}),
         lambda: FlowWire.join(registry(*mine), registry(*theirs), limits=LIMITS, refuses={"responder": {SHARING, DELEGATION}}),
-        lambda: FlowWire.join(registry(Offer(GRAPH)), registry(*theirs), limits=LIMITS),
+        lambda: FlowWire.join(registry(ProtocolOffer(GRAPH)), registry(*theirs), limits=LIMITS),
     ]
     return st.sampled_from(makers)
 
@@ -256,12 +267,12 @@ STEPS = st.one_of(
 )
 
 
-def forged(wire: FlowWire, who: str, example: Message, answered: int, about_session: bool) -> Message:
+def forged(wire: FlowWire, who: str, example: FlowMessage, answered: int, about_session: bool) -> FlowMessage:
     """An example of the source as the other side might send it, in answer to any message, about any session."""
     sender, recipient = (SHOP.did, BUYER.did) if who == "initiator" else (BUYER.did, SHOP.did)
     sent = [message.message_id for _, message in wire.sent]
     reply = sent[answered] if -len(sent) <= answered < len(sent) else example.reply_to
-    sessions = list(wire.engine(who).sessions._sessions)
+    sessions = list(wire.engine(who).sessions)
     session = sessions[0] if about_session and sessions else example.session_id
     return replace(example, sender=sender, recipient=recipient, reply_to=reply, session_id=session, timestamp=at(wire.now).unix)
 
@@ -283,7 +294,7 @@ def step(wire: FlowWire, what: str, who: str, *rest: Any) -> None:
         case "inject":
             actions = engine.receive(forged(wire, who, *rest), now)
         case "speak":
-            sessions = list(engine.sessions._sessions) or ["session-nowhere1"]
+            sessions = list(engine.sessions) or ["session-nowhere1"]
             example = forged(wire, who, EXAMPLES[10], 99, False)
             actions = engine.receive(replace(example, session_id=sessions[0], action="message", payload=wrap(rest[0])), now)
         case "wait":
@@ -291,20 +302,21 @@ def step(wire: FlowWire, what: str, who: str, *rest: Any) -> None:
         case "tick":
             wire.wait(max(0.0, engine.deadline - wire.now) + 0.01 if not engine.is_final else 0.0)
         case "late":
-            actions = [*engine.loaded(rest[0], "https://r.example", digest_of("x"), now), *engine.hosted(rest[0], now)]
+            late = Loaded(rest[0], "https://r.example", digest_of("x")), Hosted(rest[0])
+            actions = [action for command in late for action in engine.apply(command, now)]
         case "lost":
             actions = engine.lost("x")
         case "close":
             actions = engine.close()
         case "unverified":
-            actions = engine.unverified(TreatyError("flow.unverified", "No."), now)
+            actions = engine.apply(Unverified(TreatyError("flow.unverified", "No.")), now)
         case "send" | "change":
-            for session in list(engine.sessions._sessions):
+            for session in list(engine.sessions):
                 try:
                     if what == "send":
-                        actions += engine.send(session, b"x", now)
-                    elif isinstance(engine, Initiator):
-                        actions += engine.renegotiate(session, now, protocol=DELEGATION if who == "initiator" else "")
+                        actions += engine.apply(SendData(session, b"x"), now)
+                    else:
+                        actions += engine.apply(Renegotiate(session, protocol=DELEGATION), now)
                 except TreatyError as error:
                     assert error.code
     wire.perform(who, actions)
@@ -326,14 +338,15 @@ def test_no_sequence_hangs_loops_or_crashes_and_every_one_ends(make: Callable[[]
             wire.now = max(wire.now, engine.deadline) + 0.01
             wire.perform(who, engine.tick(at(wire.now)))
         assert engine.state in FINAL, engine
-        (over,) = wire.of(who, Ended)
+        (over,) = wire.of(who, NegotiationEnded)
         assert wire.done[who].index(over) == len(wire.done[who]) - 1
-        assert (over.error is None) <= (engine.state is State.CLOSED)
+        assert (over.error is None) <= (engine.state is FlowState.CLOSED)
         assert engine.receive(EXAMPLES[0], at(wire.now)) == engine.tick(at(wire.now + 10_000)) == engine.close() == []
+    wire.check_transcripts()
 
 
 def ended_with(wire: FlowWire) -> str:
-    (over,) = wire.of("initiator", Ended)
+    (over,) = wire.of("initiator", NegotiationEnded)
     return str(over.error.code) if over.error else ""
 
 
@@ -341,15 +354,16 @@ def ended_with(wire: FlowWire) -> str:
 @given(wires())
 def test_left_alone_both_sides_come_to_the_same_end(make: Callable[[], FlowWire]) -> None:
     wire = make().settle()
+    wire.check_transcripts()
     mine, theirs = wire.of("initiator", Ready), wire.of("responder", Ready)
     assert mine == theirs
-    assert (wire.initiator.state is State.RUNNING) == bool(mine)
+    assert (wire.initiator.state is FlowState.RUNNING) == bool(mine)
     if not mine:
-        assert wire.initiator.state is State.REJECTED
+        assert wire.initiator.state is FlowState.REJECTED
         wire.perform("responder", wire.responder.lost(ended_with(wire)))  # the initiator's driver closes the connection
         assert wire.responder.is_final
-        assert wire.responder.state is not State.CLOSED
+        assert wire.responder.state is not FlowState.CLOSED
     for action in wire.done["initiator"] + wire.done["responder"]:
-        if isinstance(action, Send) and isinstance(action.message.payload, Payload):
+        if isinstance(action, SendMessage) and isinstance(action.message.payload, Payload):
             text = encode(replace(action.message, timestamp=at(0).unix), BUYER)
             assert parse(text).message.payload == action.message.payload

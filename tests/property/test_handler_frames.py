@@ -10,7 +10,7 @@ from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treaty_client.handlers.worker import framing
+from treaty_client.sandbox.worker import framing
 from treaty_handler import Audit, Effect, End, Failure, Invoke, Persist, Return, Send, SetTimer
 
 text = st.text(max_size=20)

@@ -17,7 +17,7 @@ from handler_packages import FILENAME, MANIFEST, PACKAGE, metadata, package, wit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treaty_client.handlers import parse_vector
+from treaty_client.sandbox import parse_vector
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import build_wheel, parse_filename, parse_manifest, read_wheel
 from treaty_consensus.handler.archive import read_archive, write_archive
@@ -123,6 +123,7 @@ def test_archives_round_trip_and_unpack_the_same_where_case_is_folded(files: dic
     assert all(len(spellings) == 1 for spellings in places.values()), "one spelling, and a file or a folder"
 
 
+@pytest.mark.threat(40)
 @settings(max_examples=examples(400), deadline=None)
 @given(headings | st.text(max_size=40).map(lambda text: text.encode("utf-8", "surrogatepass")))
 def test_a_source_that_is_accepted_is_utf_8_for_every_reader(source: bytes) -> None:
@@ -137,6 +138,7 @@ def test_a_source_that_is_accepted_is_utf_8_for_every_reader(source: bytes) -> N
     assert source.decode().splitlines() == (lines[:-1] if not lines[-1] else lines), "all agree where lines end"
 
 
+@pytest.mark.threat(39)
 @settings(max_examples=examples(200), deadline=None)
 @given(st.dictionaries(st.sampled_from(MODULES), st.just(b""), max_size=6))
 def test_every_module_has_one_file(files: dict[str, bytes]) -> None:

@@ -31,11 +31,13 @@ from meta_peers import (
     verdict,
 )
 
-from treaty_client.meta import frame, hello, messages
-from treaty_client.meta.actions import Action, Deliver, Ended, Running
-from treaty_client.meta.frame import ProtocolType
-from treaty_client.meta.machine import FINAL, Limits, Machine, Provided, State
-from treaty_client.meta.messages import ReportProposed, ReportRefused
+from treaty_client.anp import frame
+from treaty_client.anp.frame import ProtocolType
+from treaty_client.anp.hello_profile import commands, hello, messages
+from treaty_client.anp.hello_profile.actions import Action, Deliver, Ended, Running
+from treaty_client.anp.hello_profile.commands import CodeFailed, CodeReady, Send, SendMeta
+from treaty_client.anp.hello_profile.machine import FINAL, HelloState, Limits, Machine, Provided
+from treaty_client.anp.hello_profile.messages import ReportProposed, ReportRefused
 from treaty_consensus.errors import Refused, TreatyError
 
 JSON = st.recursive(
@@ -119,9 +121,17 @@ STEPS = st.one_of(
     st.binary(max_size=8).map(lambda payload: ("early", payload)),
     st.floats(0, 700, allow_nan=False).map(lambda seconds: ("wait", seconds)),
     st.sampled_from([("failed", None), ("report", None), ("lost", "why"), ("close", None)]),
-    st.sampled_from(["propose", "accept", "propose_tests", "accept_tests", "tests_passed", "accept_error", "skip_tests"]).map(
-        lambda method: ("decide", method)
-    ),
+    st.sampled_from(
+        [
+            commands.Propose("# Text\n", "- changes"),
+            commands.Accept(),
+            commands.ProposeTests("# Text\n", "- changes"),
+            commands.AcceptTests(),
+            commands.TestsPassed(),
+            commands.AcceptError(),
+            commands.SkipTests(),
+        ]
+    ).map(lambda command: ("decide", command)),
 )
 MACHINES = st.sampled_from(
     [
@@ -142,19 +152,17 @@ def step(machine: Machine, what: str, value: Any, now: float) -> list[Action]:
         case "receive":
             return machine.receive(value, now)
         case "ready":
-            return machine.code_ready(value, now)
+            return machine.apply(CodeReady(value), now)
         case "failed":
-            return machine.code_failed(Refused("x.y", "No."))
+            return machine.apply(CodeFailed(Refused("x.y", "No.")), 0.0)
         case "send" | "early" if machine.is_natural:
             return []
         case "send" | "early":
-            return machine.send(value, now, early=what == "early")
+            return machine.apply(Send(value, early=what == "early"), now)
         case "report":
-            return machine.send_meta(ReportProposed(b"{}", "did:wba:buyer.example#key-1", bytes(64)), now)
+            return machine.apply(SendMeta(ReportProposed(b"{}", "did:wba:buyer.example#key-1", bytes(64))), now)
         case "decide":
-            texts = ("# Text\n", "- changes") if value.startswith("propose") else ()
-            actions: list[Action] = getattr(machine, value)(*texts, now)
-            return actions
+            return machine.apply(value, now)
         case "lost":
             return machine.lost(value)
         case "close":
@@ -175,8 +183,8 @@ def test_every_step_leaves_a_final_state_or_a_deadline_ahead(make: Any, steps: l
         running = running or any(isinstance(action, Running) for action in actions)
         assert running or not any(isinstance(action, Deliver) for action in actions), "nothing is delivered before both are ready"
         assert not actions or not isinstance(actions[-1], Ended) or machine.is_final
-        assert len(machine._inbox) <= Limits().waiting_frames
-        assert machine._inbox.size <= Limits().waiting_bytes + frame.MAX_PAYLOAD
+        assert len(machine.inbox) <= Limits().waiting_frames
+        assert machine.inbox.size <= Limits().waiting_bytes + frame.MAX_PAYLOAD
         assert machine.is_final or machine.deadline <= now + 600.0
     assert ended == machine.is_final
     machine.tick(machine.deadline)
@@ -198,14 +206,14 @@ def test_two_honest_sides_always_reach_the_same_end(
     wire = Wire.join(source_hello(tuple(candidates), offered=offered), provides)
     wire.source.known_uri = URI if offered == HASH else OTHER_URI
     for payload in early:
-        wire.perform("source", wire.source.send(payload, 0.0, early=True))
+        wire.perform("source", wire.source.apply(Send(payload, early=True), 0.0))
     for who in order:
         if wire.to_source if who == "source" else wire.to_destination:
             wire.deliver(who)
     wire.settle()
     common = any(uri in provides for uri in candidates)
     confirmed = any(known.confirmable and known.protocol_hash == offered for known in provides.values())
-    expected = State.RUNNING if common or confirmed else State.REJECTED
+    expected = HelloState.RUNNING if common or confirmed else HelloState.REJECTED
     assert (wire.source.state, wire.destination.state) == (expected, expected)
     assert wire.source.agreement == wire.destination.agreement
     assert wire.delivered["destination"] == (early if confirmed else [])

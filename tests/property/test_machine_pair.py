@@ -37,10 +37,10 @@ from meta_peers import (
     verification,
 )
 
-from treaty_client.meta import actions, hello, messages
-from treaty_client.meta.actions import Action
-from treaty_client.meta.machine import FINAL, Limits, Machine, State
-from treaty_client.meta.messages import FixErrorNegotiation, NaturalLanguageNegotiation, ReportRefused
+from treaty_client.anp.hello_profile import actions, commands, hello, messages
+from treaty_client.anp.hello_profile.actions import Action
+from treaty_client.anp.hello_profile.machine import FINAL, HelloState, Limits, Machine
+from treaty_client.anp.hello_profile.messages import FixErrorNegotiation, NaturalLanguageNegotiation, ReportRefused
 from treaty_consensus.errors import Refused, TreatyError
 
 SOURCE, DESTINATION = "source", "destination"
@@ -62,7 +62,7 @@ ASKED = (
     actions.Question,
 )
 ENDS = {
-    State.REJECTED: {
+    HelloState.REJECTED: {
         "negotiation.rejected",
         "negotiation.tests-rejected",
         "negotiation.limit",
@@ -70,8 +70,8 @@ ENDS = {
         "session.no-model",
         "session.not-natural",
     },
-    State.CLOSED: {"session.peer-lost"},
-    State.ERROR: {"negotiation.fix-limit", "session.peer-code", "session.peer-lost", "own.code"},
+    HelloState.CLOSED: {"session.peer-lost"},
+    HelloState.ERROR: {"negotiation.fix-limit", "session.peer-code", "session.peer-lost", "own.code"},
 }
 """How a session between honest sides may end, besides running."""
 
@@ -100,7 +100,7 @@ class Pair(RuleBasedStateMachine):
     )
     def begin(self, capabilities: Any, negotiates: Any, wants_tests: bool, offer: str, provides: Any, ahead: int) -> None:
         """`ahead`: how far things went already, in their usual course."""
-        self.machines[DESTINATION] = Machine.destination(
+        self.machines[DESTINATION] = Machine.responder(
             destination_hello(capabilities=capabilities[1]),
             now=0.0,
             timeouts=TIMEOUTS,
@@ -108,7 +108,7 @@ class Pair(RuleBasedStateMachine):
             negotiates=negotiates[1],
             limits=self.limits,
         )
-        self.machines[SOURCE], first = Machine.source(
+        self.machines[SOURCE], first = Machine.initiator(
             source_hello(
                 (URI,) if offer in ("candidate", "hash") else (),
                 offered={"hash": HASH, "other hash": OTHER_HASH}.get(offer),
@@ -137,11 +137,11 @@ class Pair(RuleBasedStateMachine):
                     self.ran[who] = True
                 case actions.Deliver(payload):
                     assert self.ran[who], "nothing is delivered before the session runs"
-                    assert self.machines[who].state is State.RUNNING
+                    assert self.machines[who].state is HelloState.RUNNING
                     assert payload != UNDER_TEST, "a verification message is not user data"
                 case actions.DeliverVerification(payload):
                     assert payload != APPLICATION
-                    assert self.machines[who].state in (State.TESTING, State.RUNNING)
+                    assert self.machines[who].state in (HelloState.TESTING, HelloState.RUNNING)
                 case actions.Ended(error):
                     self.ended[who] += 1
                     assert self.machines[who].is_final
@@ -152,12 +152,12 @@ class Pair(RuleBasedStateMachine):
     def other(self, who: str) -> str:
         return DESTINATION if who == SOURCE else SOURCE
 
-    def act(self, who: str, method: str, *arguments: Any) -> None:
+    def act(self, who: str, command: commands.Command) -> None:
         """A decision or a wish of one side; what may not be said changes nothing."""
         machine = self.machines[who]
         before = (machine.state, machine.deadline, machine.agreement)
         try:
-            performed = getattr(machine, method)(*arguments)
+            performed = machine.apply(command, self.now)
         except TreatyError:
             assert (machine.state, machine.deadline, machine.agreement) == before
         else:
@@ -178,34 +178,34 @@ class Pair(RuleBasedStateMachine):
         machine, now = self.machines[who], self.now
         match self.asked[who].pop(0), choice:
             case (actions.Draft() | actions.Consider(), "reject"):
-                self.act(who, "reject", "no", now)
+                self.act(who, commands.Reject("no"))
             case (actions.Consider(last=False), "other") | (actions.Draft(), _):
-                self.act(who, "propose", text, "- changes", now)
+                self.act(who, commands.Propose(text, "- changes"))
             case (actions.Consider(), _):
-                self.act(who, "accept", now)
+                self.act(who, commands.Accept())
             case (actions.Load() | actions.Test(), "reject"):
-                self.perform(who, machine.code_failed(Refused("own.code", "No.")))
+                self.perform(who, machine.apply(commands.CodeFailed(Refused("own.code", "No.")), now))
             case (actions.Load(agreement), _):
-                self.act(who, "code_ready", agreement.protocol_hash or HASH, now)
+                self.act(who, commands.CodeReady(agreement.protocol_hash or HASH))
             case (actions.DraftTests() | actions.ConsiderTests(), "reject"):
-                self.act(who, "reject_tests", "no", now)
+                self.act(who, commands.RejectTests("no"))
             case (actions.DraftTests(), "other"):
-                self.act(who, "skip_tests", now)
+                self.act(who, commands.SkipTests())
             case (actions.DraftTests(), _) | (actions.ConsiderTests(last=False), "other"):
-                self.act(who, "propose_tests", CASES, "- changes", now)
+                self.act(who, commands.ProposeTests(CASES, "- changes"))
             case (actions.ConsiderTests(), _):
-                self.act(who, "accept_tests", now)
+                self.act(who, commands.AcceptTests())
             case (actions.Test(), "other"):
-                self.act(who, "report_error", "It fails.", now)
-                self.act(who, "tests_passed", now)
+                self.act(who, commands.ReportError("It fails."))
+                self.act(who, commands.TestsPassed())
             case (actions.Test(), _):
-                self.act(who, "tests_passed", now)
+                self.act(who, commands.TestsPassed())
             case (actions.ConsiderError(), "accept"):
-                self.act(who, "accept_error", now)
+                self.act(who, commands.AcceptError())
             case (actions.ConsiderError(), _):
-                self.act(who, "reject_error", "It is not my fault.", now)
+                self.act(who, commands.RejectError("It is not my fault."))
             case (actions.Question(message_id), _):
-                self.act(who, "answer", message_id, text, now)
+                self.act(who, commands.Answer(message_id, text))
 
     @rule(who=SIDES, times=st.integers(1, 4))
     def deliver(self, who: str, times: int) -> None:
@@ -229,30 +229,30 @@ class Pair(RuleBasedStateMachine):
     def send(self, who: str, early: bool) -> None:
         machine = self.machines[who]
         if not machine.is_natural:
-            self.perform(who, machine.send(APPLICATION, self.now, early=early))
+            self.perform(who, machine.apply(commands.Send(APPLICATION, early), self.now))
 
     @rule(who=SIDES, message_id=IDS)
     def speak(self, who: str, message_id: str) -> None:
         machine = self.machines[who]
         if machine.both_list(hello.NATURAL_LANGUAGE_PROTOCOL):
-            self.act(who, "say", "Hello?", self.now)
+            self.act(who, commands.Say("Hello?"))
         if machine.both_list(hello.NATURAL_LANGUAGE_NEGOTIATION):
-            self.act(who, "ask", message_id, "In which currency?", self.now)
+            self.act(who, commands.Ask(message_id, "In which currency?"))
 
     @rule(who=SIDES)
     def verify(self, who: str) -> None:
         if self.machines[who].both_list(hello.VERIFICATION_PROTOCOL):
-            self.act(who, "send_verification", UNDER_TEST, self.now)
+            self.act(who, commands.SendVerification(UNDER_TEST))
 
     @rule(who=SIDES)
     def complain(self, who: str) -> None:
         if self.machines[who].both_list(hello.FIX_ERROR_NEGOTIATION):
-            self.act(who, "report_error", "status.code is missing", self.now)
+            self.act(who, commands.ReportError("status.code is missing"))
 
     @rule(who=SIDES)
     def report(self, who: str) -> None:
-        if self.machines[who].can_report():
-            self.act(who, "send_meta", ReportRefused("report.x"), self.now)
+        if self.machines[who].both_list(hello.REPORT_COSIGNATURE):
+            self.act(who, commands.SendMeta(ReportRefused("report.x")))
 
     @invariant()
     def there_is_a_deadline_ahead_or_an_end(self) -> None:
@@ -289,11 +289,14 @@ class Honest(Pair):
         source, destination = self.machines[SOURCE], self.machines[DESTINATION]
         assert not self.wire[SOURCE] or source.is_final
         assert not self.wire[DESTINATION] or destination.is_final
-        if source.is_natural and destination.state is State.NEGOTIATING:
+        if source.is_natural and destination.state is HelloState.NEGOTIATING:
             return  # nobody said anything yet
-        assert (source.state is State.RUNNING) == (destination.state is State.RUNNING), (source.state, destination.state)
+        assert (source.state is HelloState.RUNNING) == (destination.state is HelloState.RUNNING), (
+            source.state,
+            destination.state,
+        )
         assert source.is_final == destination.is_final
-        if source.state is State.RUNNING:
+        if source.state is HelloState.RUNNING:
             assert source.agreement == destination.agreement
             assert self.ran[SOURCE]
             assert self.ran[DESTINATION]
@@ -332,26 +335,26 @@ FOREIGN = st.one_of(
     st.binary(max_size=20),
     st.text(max_size=20),
 )
-UNASKED: dict[str, tuple[Any, ...]] = {
-    "propose": (DOCUMENT, "- changes"),
-    "accept": (),
-    "reject": ("no",),
-    "code_ready": (HASH,),
-    "propose_tests": (CASES, "- changes"),
-    "accept_tests": (),
-    "reject_tests": ("no",),
-    "skip_tests": (),
-    "tests_passed": (),
-    "report_error": ("It fails.",),
-    "accept_error": (),
-    "reject_error": ("It is not my fault.",),
-    "say": ("Hello?",),
-    "ask": ("x" * 16, "?"),
-    "answer": ("0" * 16, "!"),
-    "send": (APPLICATION,),
-    "send_verification": (UNDER_TEST,),
-    "send_meta": (ReportRefused("report.x"),),
-}
+UNASKED: tuple[commands.Command, ...] = (
+    commands.Propose(DOCUMENT, "- changes"),
+    commands.Accept(),
+    commands.Reject("no"),
+    commands.CodeReady(HASH),
+    commands.ProposeTests(CASES, "- changes"),
+    commands.AcceptTests(),
+    commands.RejectTests("no"),
+    commands.SkipTests(),
+    commands.TestsPassed(),
+    commands.ReportError("It fails."),
+    commands.AcceptError(),
+    commands.RejectError("It is not my fault."),
+    commands.Say("Hello?"),
+    commands.Ask("x" * 16, "?"),
+    commands.Answer("0" * 16, "!"),
+    commands.Send(APPLICATION),
+    commands.SendVerification(UNDER_TEST),
+    commands.SendMeta(ReportRefused("report.x")),
+)
 
 
 class Hostile(Pair):
@@ -363,9 +366,9 @@ class Hostile(Pair):
     def say_anything(self, who: str, message: str | bytes) -> None:
         self.perform(who, self.machines[who].receive(message, self.now))
 
-    @rule(who=SIDES, method=st.sampled_from(sorted(UNASKED)))
-    def decide_anything(self, who: str, method: str) -> None:
-        self.act(who, method, *UNASKED[method], self.now)
+    @rule(who=SIDES, command=st.sampled_from(UNASKED))
+    def decide_anything(self, who: str, command: commands.Command) -> None:
+        self.act(who, command)
 
     @rule(who=SIDES)
     def lose_a_message(self, who: str) -> None:
@@ -381,11 +384,16 @@ class Hostile(Pair):
     def lose_the_connection(self, who: str, reason: str) -> None:
         self.perform(who, self.machines[who].lost(reason))
 
-    @rule(who=SIDES, act=st.sampled_from(["close", "fail", "code_failed"]))
+    @rule(who=SIDES, act=st.sampled_from(["close", "fail", "code failed"]))
     def give_up(self, who: str, act: str) -> None:
-        machine = self.machines[who]
-        error = Refused("own.code", "No.")
-        self.perform(who, machine.close() if act == "close" else getattr(machine, act)(error))
+        machine, error = self.machines[who], Refused("own.code", "No.")
+        match act:
+            case "close":
+                self.perform(who, machine.close())
+            case "fail":
+                self.perform(who, machine.fail(error))
+            case _:
+                self.perform(who, machine.apply(commands.CodeFailed(error), self.now))
 
     @rule(seconds=st.floats(0.1, 700.0))
     def wait(self, seconds: float) -> None:

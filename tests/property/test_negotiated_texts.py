@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_model import FOLDER
 
-from treaty_client.model.prompts import sections
-from treaty_client.negotiation.ids import Ids
-from treaty_client.negotiation.test_cases import Message, Success, TestCase, format_test_cases, parse_test_cases
+from treaty_client.negotiators.handler_check import Ids
+from treaty_client.negotiators.prompts import sections
+from treaty_client.negotiators.test_cases import CaseMessage, Success, TestCase, format_test_cases, parse_test_cases
 from treaty_consensus.canonical import b64encode, hex_digest
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Failure, derive_id
@@ -29,9 +29,9 @@ values = st.recursive(
     max_leaves=8,
 )
 messages = st.one_of(
-    st.builds(Message, st.just("json"), values),
-    st.builds(Message, st.just("text"), texts),
-    st.builds(Message, st.just("base64"), st.binary(max_size=40).map(b64encode)),
+    st.builds(CaseMessage, st.just("json"), values),
+    st.builds(CaseMessage, st.just("text"), texts),
+    st.builds(CaseMessage, st.just("base64"), st.binary(max_size=40).map(b64encode)),
 )
 cases = st.builds(
     TestCase,
@@ -76,17 +76,17 @@ def test_ids_are_the_only_difference_that_is_allowed(data: Any) -> None:
     ids = {literal: derive_id(SEED, number) for number, literal in enumerate(literals, 1)}
     pieces = data.draw(st.lists(st.sampled_from(literals) | words, min_size=1, max_size=8))
     shown, sent = {"m": list(pieces)}, {"m": [ids.get(piece, piece) for piece in pieces]}
-    message = Message("json", shown)
+    message = CaseMessage("json", shown)
     judge = Ids(SEED)
-    assert judge.matches(message, Message("json", sent).data)
-    assert judge.fill(message) == Message("json", sent).data
+    assert judge.matches(message, CaseMessage("json", sent).data)
+    assert judge.fill(message) == CaseMessage("json", sent).data
     line, sent_line = " ".join(pieces), " ".join(sent["m"])
-    assert judge.matches(Message("text", line), sent_line.encode())
-    assert judge.fill(Message("text", line)) == sent_line.encode()
+    assert judge.matches(CaseMessage("text", line), sent_line.encode())
+    assert judge.fill(CaseMessage("text", line)) == sent_line.encode()
     place = data.draw(st.integers(0, len(pieces) - 1))
     spoilt = [*sent["m"]]
     spoilt[place] += "!"
-    assert not judge.matches(message, Message("json", {"m": spoilt}).data)
+    assert not judge.matches(message, CaseMessage("json", {"m": spoilt}).data)
 
 
 @given(texts, texts)

@@ -11,8 +11,8 @@ from handler_packages import MANIFEST, PEER, package
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treaty_client.handlers.validation import Operations, SessionRules
-from treaty_client.session.passivation import Passivation, PassiveHandler, Workforce
+from treaty_client.sandbox.passivation import Passivation, PassiveHandler, WorkerPool
+from treaty_client.sandbox.validation import Operations, SessionRules
 from treaty_consensus.errors import TreatyError
 from treaty_handler import (
     Audit,
@@ -123,13 +123,13 @@ stories = st.tuples(st.just("client"), st.lists(st.one_of(*common, calls), max_s
 
 async def outcomes(role: str, story: list[Event | None], *, resting: bool) -> list[object]:
     """The effects of each event, or the code of its refusal; then goodbye."""
-    workforce = Workforce(Passivation(max_workers=1))
+    workers = WorkerPool(Passivation(max_workers=1))
     session = Inline(role)
 
     async def start() -> Inline:
         return session
 
-    handler: PassiveHandler = await workforce.open(start, lambda: None)
+    handler: PassiveHandler = await workers.open(start, lambda: None)
     told: list[object] = []
     for event in [Opened(stored={"kept": b"1"}), *story, Close()]:
         if event is REST:
@@ -143,7 +143,7 @@ async def outcomes(role: str, story: list[Event | None], *, resting: bool) -> li
         except ValueError as error:  # what only a broken host does, and this one is
             told.append(str(error))
     await handler.close()
-    await workforce.close()
+    await workers.close()
     rested = any(event is REST for event in story)
     assert (session.alive, bool(session.resumed)) == (False, resting and rested)
     return told

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from treaty_consensus.election.arithmetic import HALVINGS, ONE, Amounts, conviction, decay, part, parts, table
 from treaty_consensus.election.provenance import clusters
-from treaty_consensus.election.reputation import audible, base_weight, cap, in_topic
+from treaty_consensus.election.reputation import base_weight, cap, eligible_counterparties, in_topic
 from treaty_consensus.election.trust import graph
 
 FRACTIONS = st.one_of(st.integers(0, ONE), st.sampled_from([0, 1, ONE - 1, ONE]))
@@ -140,15 +140,17 @@ def test_a_part_of_trust_is_at_most_so_many_times_that_part_of_capped_trust(
 
 
 @given(st.integers(0, ONE), st.integers(0, 9), st.integers(1, 9))
-def test_in_a_topic_weight_grows_with_who_was_heard(weight: int, heard: int, counterparties: int) -> None:
+def test_in_a_topic_weight_grows_with_counterparties(weight: int, met: int, counterparties: int) -> None:
     assert in_topic(weight, 0, counterparties) == 0
-    assert in_topic(weight, heard, counterparties) <= in_topic(weight, heard + 1, counterparties) <= weight
-    assert (in_topic(weight, heard, counterparties) == weight) or heard < counterparties
+    assert in_topic(weight, met, counterparties) <= in_topic(weight, met + 1, counterparties) <= weight
+    assert (in_topic(weight, met, counterparties) == weight) or met < counterparties
 
 
 @given(AMOUNTS, st.integers(0, ONE), st.integers(1, 2**16))
 def test_audible_is_a_share_of_the_cap_and_never_nothing(amounts: list[int], most: int, share: int) -> None:
-    assert audible(array(amounts), most, share).tolist() == [bool(amount) and share * amount >= most for amount in amounts]
+    assert eligible_counterparties(array(amounts), most, share).tolist() == [
+        bool(amount) and share * amount >= most for amount in amounts
+    ]
 
 
 # Provenance

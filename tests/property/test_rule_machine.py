@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from treaty_consensus.election.defaults import development_parameters
-from treaty_consensus.election.rule import Poll, Standing, advance
+from treaty_consensus.election.rule import DocumentState, Poll, advance
 from treaty_consensus.election.schulze import rank
 from treaty_consensus.kinds import Parameters, State
 
@@ -90,7 +90,7 @@ class Rules(RuleBasedStateMachine):
         self.cast: dict[int, Tiered] = {}
         self.field = frozenset(range(DOCUMENTS))
         self.warned: frozenset[int] = frozenset()
-        self.standings: dict[str, Standing] = {}
+        self.states: dict[str, DocumentState] = {}
         self.history: list[Epoch] = []
 
     @rule(voter=st.integers(0, VOTERS - 1), ballot=ballots | st.just(()), epochs=lengths)
@@ -126,9 +126,9 @@ class Rules(RuleBasedStateMachine):
         clusters = {row: self.clusters[voter] for row, voter in enumerate(sorted(self.cast))}
         count = counted(live, DOCUMENTS, clusters, sorted(field))
         warned = {name(document, DOCUMENTS) for document in self.warned}
-        poll = Poll(self.parameters, count, self.standings, warned)
-        self.standings = advance(poll)
-        states = {document: self._standing(document).state for document in range(DOCUMENTS)}
+        poll = Poll(self.parameters, count, self.states, warned)
+        self.states = advance(poll)
+        states = {document: self._current(document).state for document in range(DOCUMENTS)}
         self._record(incumbent, frozenset(field), states)
         self.check_the_states_are_what_the_past_says()
         self.check_the_counters_are_how_long_it_lasted()
@@ -199,11 +199,11 @@ class Rules(RuleBasedStateMachine):
 
     # --- what the past says
 
-    def _standing(self, document: int) -> Standing:
-        return self.standings.get(name(document, DOCUMENTS), Standing())
+    def _current(self, document: int) -> DocumentState:
+        return self.states.get(name(document, DOCUMENTS), DocumentState())
 
     def _incumbent(self) -> int | None:
-        return next((document for document in range(DOCUMENTS) if self._standing(document).state == "consensus"), None)
+        return next((document for document in range(DOCUMENTS) if self._current(document).state == "consensus"), None)
 
     def _before(self, document: int) -> State:
         return self.history[-2].after[document] if len(self.history) > 1 else "published"
@@ -246,7 +246,7 @@ class Rules(RuleBasedStateMachine):
     def check_the_counters_are_how_long_it_lasted(self) -> None:
         now = self.history[-1]
         for document, state in now.after.items():
-            known = self._standing(document)
+            known = self._current(document)
             challenges = document != now.incumbent and self._incumbent() == now.incumbent
             assert (known.provisional, known.ahead, known.failing, known.repealing) == (
                 self._run(lambda epoch, d=document: epoch.after[d] == "provisional"),  # type: ignore[misc]
@@ -260,13 +260,13 @@ class Rules(RuleBasedStateMachine):
             since = self._run(lambda epoch, d=document: d in epoch.field and d not in epoch.flagged)  # type: ignore[misc]
             flagged = since < len(self.history) and document in self.history[-1 - since].flagged
             left = max(self.parameters.suspect_epochs - since, 0) if flagged else 0
-            assert self._standing(document).suspect == left
+            assert self._current(document).suspect == left
             event("suspect" if left else "not suspect")
 
     # --- what the rule promises
 
     def check_there_is_at_most_one_consensus(self) -> None:
-        assert sum(standing.state == "consensus" for standing in self.standings.values()) <= 1
+        assert sum(current.state == "consensus" for current in self.states.values()) <= 1
 
     def check_a_consensus_is_earned(self) -> None:
         """By epochs of being provisional, clusters enough, and nobody before it in any pair."""

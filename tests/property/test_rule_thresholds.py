@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.election.defaults import development_parameters
-from treaty_consensus.election.rule import Poll, Shortfall, Standing
+from treaty_consensus.election.rule import DocumentState, Poll, Shortfall
 from treaty_consensus.kinds import Parameters
 
 CANDIDATES = 3
@@ -26,16 +26,16 @@ votes = st.lists(st.tuples(ballots, st.integers(1, 50) | st.integers(1, ONE)), m
 clusters = st.lists(st.sampled_from(["one", "two", "three", "four"]), min_size=12, max_size=12).map(
     lambda made: dict(enumerate(made))
 )
-standings = st.fixed_dictionaries(
+states = st.fixed_dictionaries(
     {
-        CHOSEN: st.builds(Standing, st.just("provisional"), st.integers(1, 3), st.integers(0, 3)),
-        INCUMBENT: st.sampled_from([Standing("consensus"), Standing("candidate")]),
+        CHOSEN: st.builds(DocumentState, st.just("provisional"), st.integers(1, 3), st.integers(0, 3)),
+        INCUMBENT: st.sampled_from([DocumentState("consensus"), DocumentState("candidate")]),
     }
 )
 
 
 def poll_of(
-    cast: list[Vote], belongs: dict[int, str], before: Mapping[str, Standing], parameters: Parameters = PARAMETERS
+    cast: list[Vote], belongs: dict[int, str], before: Mapping[str, DocumentState], parameters: Parameters = PARAMETERS
 ) -> Poll:
     return Poll(parameters, counted(cast, CANDIDATES, belongs), before)
 
@@ -50,9 +50,9 @@ def conditions(shortfalls: list[Shortfall]) -> set[tuple[str, str | None]]:
     return {(shortfall.condition, shortfall.against) for shortfall in shortfalls}
 
 
-@given(votes, clusters, standings, st.data())
+@given(votes, clusters, states, st.data())
 def test_more_support_never_lacks_more(
-    cast: list[Vote], belongs: dict[int, str], before: dict[str, Standing], data: st.DataObject
+    cast: list[Vote], belongs: dict[int, str], before: dict[str, DocumentState], data: st.DataObject
 ) -> None:
     which = data.draw(st.integers(0, len(cast) - 1))
     raised = data.draw(st.sampled_from([0, 1]))
@@ -81,9 +81,9 @@ def test_more_support_never_lacks_more(
     ],
     ids=str,
 )
-@given(cast=votes, belongs=clusters, before=standings)
+@given(cast=votes, belongs=clusters, before=states)
 def test_a_stricter_constant_never_lacks_less(
-    stricter: dict[str, object], cast: list[Vote], belongs: dict[int, str], before: dict[str, Standing]
+    stricter: dict[str, object], cast: list[Vote], belongs: dict[int, str], before: dict[str, DocumentState]
 ) -> None:
     now = poll_of(cast, belongs, before)
     then = poll_of(cast, belongs, before, msgspec.structs.replace(PARAMETERS, **stricter))
@@ -92,15 +92,17 @@ def test_a_stricter_constant_never_lacks_less(
     assert now.is_rejected(INCUMBENT) or not then.is_rejected(INCUMBENT) or "quorum_share" not in stricter
 
 
-@given(votes, clusters, standings)
-def test_what_is_short_has_less_than_it_needs(cast: list[Vote], belongs: dict[int, str], before: dict[str, Standing]) -> None:
+@given(votes, clusters, states)
+def test_what_is_short_has_less_than_it_needs(
+    cast: list[Vote], belongs: dict[int, str], before: dict[str, DocumentState]
+) -> None:
     poll = poll_of(cast, belongs, before)
     assert all(shortfall.has < shortfall.needs for shortfall in lacking(poll, CHOSEN) + poll.kept_shortfalls(INCUMBENT))
 
 
-@given(votes, clusters, standings, st.integers(1, 4))
+@given(votes, clusters, states, st.integers(1, 4))
 def test_a_quorum_takes_as_many_clusters_as_the_share_says(
-    cast: list[Vote], belongs: dict[int, str], before: dict[str, Standing], share: int
+    cast: list[Vote], belongs: dict[int, str], before: dict[str, DocumentState], share: int
 ) -> None:
     poll = poll_of(cast, belongs, before, msgspec.structs.replace(PARAMETERS, cluster_share=share))
     for document in poll.candidates:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from signers import domain_signer, key_signer
 from simulated_log import LogBuilder
 
-from treaty_client.registries.scratch import Scratch
+from treaty_client.audit.replay_store import ReplayStore
 from treaty_consensus import facts
 from treaty_consensus.audit import Replay
 from treaty_consensus.errors import Untrusted
@@ -44,8 +44,8 @@ operations = st.lists(
 
 
 @contextmanager
-def scratch(recent: int) -> Iterator[Scratch]:
-    with tempfile.TemporaryDirectory() as folder, Scratch(Path(folder), recent=recent) as opened:
+def scratch(recent: int) -> Iterator[ReplayStore]:
+    with tempfile.TemporaryDirectory() as folder, ReplayStore(Path(folder), recent=recent) as opened:
         assert not list(Path(folder).iterdir()), "it has no name"
         yield opened
 

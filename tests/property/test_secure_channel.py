@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from secure_peers import BUYER, NOW, SHOP, Peer, destination, draws, opened, plain_hello, shake_hands, source
 
-from treaty_client.meta.secure import is_secure_hello
-from treaty_client.meta.secure.channel import LIFETIME, State
-from treaty_client.meta.secure.records import MAX_PART
+from treaty_client.anp.e2ee import is_secure_hello
+from treaty_client.anp.e2ee.channel import LIFETIME, ChannelState
+from treaty_client.anp.e2ee.records import MAX_PART
 from treaty_consensus.errors import TreatyError
 
 ASKED = plain_hello("sourceHello", BUYER, SHOP.did)
@@ -71,6 +71,7 @@ def again(peer: Peer) -> Peer:
     return Peer(channel, peer.signer, got=list(peer.got))
 
 
+@pytest.mark.threat(105)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_no_byte_of_any_message_can_be_changed(moment: Any) -> None:
     original, text = moment()
@@ -82,7 +83,7 @@ def test_no_byte_of_any_message_can_be_changed(moment: Any) -> None:
             reader.take(flipped.decode("utf-8", "surrogateescape"))
         assert reader.got == original.got, position
         assert reader.ends == []
-        assert reader.channel.state is State.BROKEN
+        assert reader.channel.state is ChannelState.BROKEN
         with pytest.raises(TreatyError):
             reader.take(text)
     original.take(text)
@@ -166,7 +167,7 @@ def test_whatever_is_said_and_delivered_every_end_stays_sane(shaken: bool, steps
         shake_hands(session.ends["near"], session.ends["far"])
     for kind, end, what in steps:
         peer = session.ends[end]
-        broken = peer.channel.state is State.BROKEN
+        broken = peer.channel.state is ChannelState.BROKEN
         other = "far" if end == "near" else "near"
         try:
             match kind:

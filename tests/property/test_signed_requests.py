@@ -7,11 +7,11 @@ from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treaty_client.authentication import didwba, message_signature
-from treaty_client.authentication.message_signature import Parameters, Request
-from treaty_client.authentication.nonces import NonceMemory
 from treaty_client.identity import Identity
-from treaty_client.key_binding import check_binding
+from treaty_client.identity.key_binding import check_binding
+from treaty_client.network.authentication import didwba, message_signature
+from treaty_client.network.authentication.message_signature import Parameters, Request
+from treaty_client.network.authentication.nonces import NonceMemory
 from treaty_consensus.errors import TreatyError, Unauthorized
 
 ALICE = Identity.create("alice.example", bind=True)

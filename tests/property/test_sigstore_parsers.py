@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from signers import NOW
 from simulated_sigstore import ALICE, Authority, csr_request, make_authority
 
-from treaty_client.attestation import Binding, Trust, verify_attestation
+from treaty_client.protocols.attestation import Binding, Trust, verify_attestation
 from treaty_consensus import canonical, sigstore_token
 from treaty_consensus.errors import TreatyError, Untrusted
 from treaty_consensus.sigstore_leaf import MAX_CERTIFICATE, MAX_SIGNATURE, CertificateLeaf, RekordLeaf, parse_sigstore_leaf

@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from treaty_consensus.election.arithmetic import ONE, Amounts
-from treaty_consensus.election.reputation import cap, settle
+from treaty_consensus.election.reputation import bounded_trust, cap
 from treaty_consensus.election.trust import Graph, flows, graph, held, seed, trust
 
 NAMES = "abcdefgh"
@@ -315,7 +315,7 @@ def settled_by_hand(case: Case, cap_share: int, loan_share: int) -> tuple[Case, 
 @given(cases(most=ALL), CAP_SHARES, LOAN_SHARES)
 def test_trust_is_settled_in_two_passes(case: Case, cap_share: int, loan_share: int) -> None:
     terms = {"rounds": case.rounds, "least": case.least, "cap_share": cap_share, "loan_share": loan_share}
-    found = settle(case.graph, case.seed, **terms)
+    found = bounded_trust(case.graph, case.seed, **terms)
     assert (found.trust <= case.amounts).all(), "nobody gains when surplus cannot be lent"
     case, most = settled_by_hand(case, cap_share, loan_share)
     assert found.cap == most

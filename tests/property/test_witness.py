@@ -109,6 +109,7 @@ def test_a_changed_proof_proves_nothing_else(proof: Equivocation, mutation: tupl
     assert heads == proof.verify(), "a log cannot be made to have said something else"
 
 
+@pytest.mark.threat(13)
 @given(histories, st.data())
 @settings(deadline=None)
 def test_an_honest_log_cannot_be_accused(history: History, data: st.DataObject) -> None:
@@ -215,6 +216,7 @@ TestWitnessing = Witnessing.TestCase
 TestWitnessing.settings = settings(deadline=None, max_examples=examples(60), stateful_step_count=25)
 
 
+@pytest.mark.threat(12)
 def test_the_machine_does_cosign() -> None:
     """A machine whose every request is refused would prove nothing."""
     machine = Witnessing()

@@ -18,6 +18,7 @@ ROWS = """
 """
 
 
+@pytest.mark.threat(66)
 @pytest.mark.parametrize("block", sorted({*ROWS.split(), *REFUSED}))
 def test_no_address_of_a_row_is_public(block: str) -> None:
     network = ipaddress.ip_network(block)

@@ -11,7 +11,21 @@ from pathlib import Path
 
 import pytest
 from handler_packages import metadata
-from registries import Publication, Web, ballot, blob, bucket, contents, grant, log, open_registry, publication, publish, refuse
+from registries import (
+    Publication,
+    Web,
+    ballot,
+    blob,
+    bucket,
+    contents,
+    grant,
+    log,
+    open_registry,
+    operator_of,
+    publication,
+    publish,
+    refuse,
+)
 from signers import Signer, domain_signer, key_signer, signed
 
 from treaty_consensus import kinds, statement
@@ -71,6 +85,7 @@ async def test_a_statement_for_another_log(registry: Registry) -> None:
     assert (await refuse(registry, made)).code == "statement.other-log"
 
 
+@pytest.mark.threat(71)
 async def test_the_signature_of_somebody_else(registry: Registry) -> None:
     impostor = Signer(KEY.did, KEY.key_id, key_signer("impostor").private_key)
     assert (await refuse(registry, impostor.statement(grant(KEY)))).code == "statement.signature-invalid"
@@ -80,7 +95,7 @@ async def test_the_signature_of_somebody_else(registry: Registry) -> None:
 async def test_only_the_operator_speaks_for_the_log(registry: Registry, kind: str) -> None:
     digest, data = "ab" * 32, kinds.Blob("cd" * 32, 4)
     bodies: dict[str, kinds.Body] = {
-        "genesis": registry._operator.genesis(),
+        "genesis": operator_of(registry).genesis(),
         "parameters": (await statement_at(registry, 1)).body,
         "identity": kinds.Identity(ALICE.did, data, (kinds.Key(ALICE.key_id, KEY.did.removeprefix("did:key:")),), 1),
         "decision": kinds.Decision(
@@ -93,6 +108,7 @@ async def test_only_the_operator_speaks_for_the_log(registry: Registry, kind: st
     assert refusal.code in ("statement.not-operator", "genesis.exists", "blob.missing")
 
 
+@pytest.mark.threat(74)
 @pytest.mark.parametrize("with_operator", [False, True], ids=["alone", "with the operator's name"])
 async def test_what_only_the_operator_says_is_not_read_for_a_stranger(
     registry: Registry, tmp_path: Path, web: Web, with_operator: bool
@@ -165,6 +181,7 @@ async def test_a_document_that_says_nothing(registry: Registry, web: Web, docume
     assert (await refuse(registry, ALICE.statement(ballot(registry)))).code == "identity.unresolved"
 
 
+@pytest.mark.threat(71)
 async def test_a_document_with_another_key_is_logged_but_proves_nothing_for_the_impostor(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
     impostor = Signer(ALICE.did, ALICE.key_id, KEY.private_key)
@@ -234,7 +251,7 @@ async def test_a_seen_checkpoint_that_our_key_did_not_sign(registry: Registry, w
 async def test_a_seen_checkpoint_that_proves_a_fork(registry: Registry, web: Web, size: int, root: bytes) -> None:
     web.serve(ALICE)
     await log(registry, ballot(registry), ALICE)
-    log_key = registry._operator.log_key
+    log_key = operator_of(registry).log_key
     forked = sign(Checkpoint("registry.example", size, root).format(), [log_key]).decode()
     refusal = await refuse(registry, ALICE.statement(kinds.Ballot("topic/x", 0, (), forked)))
     assert refusal.code == "log.forked"
@@ -303,7 +320,7 @@ async def test_withdrawn_bytes_stay_away(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
     made = publication(ALICE)
     await publish(registry, ALICE, made)
-    withdrawal = registry._operator.state(kinds.Withdrawal(made.body.document.sha256, "malicious"), issued=registry.clock())
+    withdrawal = operator_of(registry).state(kinds.Withdrawal(made.body.document.sha256, "malicious"), issued=registry.clock())
     await registry.submit([withdrawal.statement.leaf])
     with pytest.raises(Gone):
         await registry.blob(made.body.document.sha256)
@@ -401,6 +418,7 @@ async def test_wheels_are_read_before_they_are_logged(registry: Registry, web: W
 # --- quotas
 
 
+@pytest.mark.threat(81)
 async def test_quotas_refuse_before_anything_is_parsed(tmp_path: Path, database: str, web: Web) -> None:
     few = Quotas(bucket(2), bucket(6), bucket(100))
     settings = Settings(data=tmp_path / "registry", origin="registry.example", database=database, quotas=few)

@@ -101,6 +101,7 @@ def test_a_log_has_one_genesis_signed_by_its_operator(log: Log) -> None:
     assert late.refuses(GENESIS, OPERATOR) == "genesis.exists"
 
 
+@pytest.mark.threat(34)
 def test_a_statement_for_another_log_does_not_replay_here(log: Log) -> None:
     assert log.refuses(publish(), ALICE, log="other.example") == "statement.other-log"
 
@@ -158,6 +159,7 @@ def test_a_domain_that_changed_hands_waits_thirty_days_of_the_logs_clock(log: Lo
     log.add(publish(), NEW_OWNER)
 
 
+@pytest.mark.threat(28)
 def test_a_changed_document_with_no_new_key_keeps_the_tenure(log: Log) -> None:
     """Otherwise a stranger's nonsense, which makes the registry look again, would cost an owner thirty days."""
     first = log.facts["identity/did:wba:alice.example"]
@@ -168,6 +170,7 @@ def test_a_changed_document_with_no_new_key_keeps_the_tenure(log: Log) -> None:
     log.add(publish(), ALICE)
 
 
+@pytest.mark.threat(28)
 def test_listing_an_old_key_beside_a_new_one_does_not_keep_the_tenure(log: Log) -> None:
     first = log.facts["identity/did:wba:alice.example"]
     assert isinstance(first, facts.IdentityFact)
@@ -261,7 +264,7 @@ def test_a_negotiation_is_reported_once_and_another_hash_is_equivocation(log: Lo
     log.add(report(), ALICE, BOB)
     assert log.refuses(report(), ALICE, BOB, issued=NOW + 1) == "report.exists"
     log.add(report(document=OTHER.sha256), ALICE, BOB)
-    fact = log.facts[admit.report_key(signed(report(), ALICE, BOB).authors, "ef" * 32)]
+    fact = log.facts[facts.report_key(signed(report(), ALICE, BOB).authors, "ef" * 32)]
     assert isinstance(fact, facts.ReportFact)
     assert fact.equivocated
     assert log.refuses(report(document="11" * 32), ALICE, BOB) == "report.exists"

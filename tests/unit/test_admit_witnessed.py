@@ -51,6 +51,7 @@ def test_a_quorum_of_the_witnesses_is_enough() -> None:
         assert find(admitted(decision(note_of(HEAD, *present)), TWO_OF_THREE), LOG_FACT, LogFact) is not None
 
 
+@pytest.mark.threat(14)
 @pytest.mark.parametrize(
     "witnessed",
     [

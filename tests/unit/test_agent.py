@@ -29,10 +29,10 @@ from meetings import (
 )
 from virtual_time import run
 
-from treaty_client.project import load_project
-from treaty_client.session.operations import OperationError
-from treaty_client.session.ports import RunningHandler
-from treaty_client.transport import memory, outbox
+from treaty_client.network.transport import memory, outbox
+from treaty_client.protocols.project import load_project
+from treaty_client.sandbox.interface import RunningHandler
+from treaty_client.sessions.operations import OperationError
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
 from treaty_consensus.handler import read_wheel
 from treaty_handler import Call, Close, Effect, End, Event, Opened, Persist, Received, Return, Send, SetTimer, Timer
@@ -160,7 +160,7 @@ def test_000_61_a_stale_destination_drops_early_data_and_the_call_is_made_once(t
         seller, customer = shop(tmp_path), buyer(tmp_path)
         await buy(seller, customer)
         opened = len(seller.runtime.opened)
-        for service in seller.agent._household.services.values():
+        for service in seller.agent.context.services.values():
             assert isinstance(service.protocol, Published)
             service.protocol = dataclasses.replace(service.protocol, seconds_old=MAX_AGE + 1)
         value, tap, resumed = await buy(seller, customer)
@@ -199,6 +199,7 @@ def test_a_source_whose_verification_is_stale_takes_the_long_way(tmp_path: Path)
     run(main())
 
 
+@pytest.mark.threat(98)
 def test_an_operation_that_is_not_idempotent_waits_for_the_confirmation(tmp_path: Path) -> None:
     project = load_project(PROTOCOLS / "1.1")
     assert project.handler is not None
@@ -423,8 +424,9 @@ CALL = {"productId": "P12345"}
 
 def provide(seller: Party, function: Callable[..., Any]) -> None:
     """Put another function in the place of the shop's."""
-    for service in seller.agent._household.services.values():
-        service.functions._functions["getProductInfo"] = function
+    for service in seller.agent.context.services.values():
+        service.functions.remove("getProductInfo")
+        service.functions.add(function, name="getProductInfo")
 
 
 def _raises(_: str = "", **__: Any) -> Any:
@@ -654,6 +656,7 @@ def test_an_idle_session_ends(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.threat(92)
 def test_a_peer_that_reads_nothing_loses_the_connection_and_costs_bounded_memory(tmp_path: Path) -> None:
     async def main() -> None:
         seller = shop(tmp_path)
@@ -708,6 +711,7 @@ def test_callers_that_wait_for_a_slow_peer_are_let_go_one_at_a_time(
     run(main())
 
 
+@pytest.mark.threat(92)
 def test_a_peer_that_floods_is_slowed_down_by_its_own_connection(tmp_path: Path) -> None:
     async def main() -> None:
         seller = shop(tmp_path)
@@ -763,7 +767,7 @@ def test_a_narrator_that_raises_spoils_nothing(tmp_path: Path) -> None:
         raise RuntimeError("no paper left")
 
     seller, customer = shop(tmp_path), buyer(tmp_path)
-    object.__setattr__(customer.agent._household, "on_event", broken)
+    object.__setattr__(customer.agent.context, "on_event", broken)
     assert run(buy(seller, customer))[0] == LAPTOP
 
 
@@ -824,7 +828,7 @@ def test_what_a_handler_keeps_it_sees_again_in_that_role_with_that_peer(tmp_path
 
 
 def test_audit_texts_go_to_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="treaty_client.session.hosting")
+    caplog.set_level("INFO", logger="treaty_client.sessions.handler_host")
     seller, customer = shop(tmp_path), buyer(tmp_path)
     run(_one_odd_message(seller, customer))
     assert "provider with did:wba:buyer.example: Ignored what is no message" in caplog.text

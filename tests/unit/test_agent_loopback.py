@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from meetings import LAPTOP, TOPIC
+from meetings import LAPTOP, TOPIC, identity
 from signers import key_signer
 from simulated_registry import SimulatedRegistry, flipped
 from working_agents import CUSTOMER, NEW, OLD, SELLER, agent, agents_registry, open_shop
 
-from treaty_client.session.household import AgentEvent
-from treaty_client.session.operations import OperationError
-from treaty_client.verification.steps import VerificationFailed
+from treaty_client.anp.flow_profile.registry import ProtocolOffer
+from treaty_client.protocols.verification.steps import VerificationFailed
+from treaty_client.sessions.context import AgentEvent
+from treaty_client.sessions.flow_context import FlowSettings
+from treaty_client.sessions.operations import OperationError
 from treaty_consensus import kinds
 from treaty_consensus.errors import TreatyError
 
@@ -90,6 +92,39 @@ async def test_both_sides_report_to_the_log(tmp_path: Path, registry: SimulatedR
         for _ in range(2):  # the second one says nothing new
             async with customer.connect(url, topic=TOPIC) as session:
                 await session.call("getProductInfo", productId="P12345")
+    assert registry.size == size + 1
+    _, report = registry.statements()[-1]
+    assert isinstance(report.body, kinds.Report)
+    assert report.body.document == registry.document_of(NEW).sha256
+    assert [did.text for did in report.authors] == [f"did:wba:{CUSTOMER}", f"did:wba:{SELLER}"]
+
+
+async def test_both_sides_report_a_session_of_the_flow_profile(tmp_path: Path, registry: SimulatedRegistry) -> None:
+    known = {someone.did: {someone.key_id: someone.public_key} for someone in map(identity, (SELLER, CUSTOMER))}
+
+    async def documents(did: str) -> dict[str, bytes]:
+        return known[did]
+
+    size, flow = registry.size, FlowSettings(resolvers={"wba": documents})
+    id = "anp:protocol:product-info:1.1"
+    async with (
+        agent(registry, tmp_path, SELLER, report=True, flow=flow) as seller,
+        agent(registry, tmp_path, CUSTOMER, report=True, flow=flow) as customer,
+    ):
+
+        @seller.provides(NEW)
+        async def getProductInfo(productId: str = "", productName: str = "") -> dict[str, Any]:  # noqa: N802, N803
+            return LAPTOP
+
+        for someone in (seller, customer):
+            someone.flow.registry.add(ProtocolOffer(id, ("getProductInfo",), uri=NEW))
+        async with seller.listen("127.0.0.1", 0) as port:
+            told = []
+            for _ in range(2):  # the second one says nothing new
+                async with customer.connect(f"ws://127.0.0.1:{port}", protocols=[id], peer=seller.did) as session:
+                    assert await session.call("getProductInfo", productId="P12345") == LAPTOP
+                told.append([event.name for event in session.timeline][-2:])
+    assert told == [["reported", "end"], ["nothing to report", "end"]]
     assert registry.size == size + 1
     _, report = registry.statements()[-1]
     assert isinstance(report.body, kinds.Report)

@@ -26,16 +26,15 @@ from scripted_negotiators import (
 )
 from virtual_time import run
 
-from treaty_client.meta.limits import Limits
-from treaty_client.meta.transcript import parse_transcript, replay
-from treaty_client.model.budget import Budget
-from treaty_client.model.port import Prompt
-from treaty_client.negotiation.model_negotiator import ModelNegotiators
-from treaty_client.negotiation.negotiator import Proposal, Reject, Requirement
-from treaty_client.session import sides
-from treaty_client.session.escalation import Escalation
-from treaty_client.session.operations import OperationError
-from treaty_client.session.session import Session
+from treaty_client import Capacity
+from treaty_client.anp.hello_profile.machine import Limits
+from treaty_client.anp.transcript import parse_transcript, replay
+from treaty_client.negotiators.language_model import Budget, Prompt
+from treaty_client.negotiators.model_negotiator import ModelNegotiators
+from treaty_client.negotiators.negotiator import Proposal, Rejection, Requirement
+from treaty_client.sessions.escalation import Escalation
+from treaty_client.sessions.operations import OperationError
+from treaty_client.sessions.session import Session
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Refused, TreatyError, Unavailable, Untrusted
 
@@ -106,7 +105,7 @@ async def fails(shop: Party, buyer: Party, **how: Any) -> TreatyError:
 
 
 def transcripts(home: Path) -> list[bytes]:
-    """Of both sides."""
+    """Of both roles."""
     return [path.read_bytes() for path in sorted(home.glob("*-transcripts/*.jsonl"))]
 
 
@@ -155,8 +154,8 @@ def test_a_negotiator_learns_whom_it_speaks_for_and_what_is_offered(tmp_path: Pa
     here, there = Script(), Script()
     run(buy(seller(tmp_path, there), customer(tmp_path, here)))
     (ours,), (theirs,) = here.situations, there.situations
-    assert (ours.side, ours.requirement, ours.capabilities) == ("source", WANTED, ())
-    assert (theirs.side, theirs.requirement) == ("destination", None)
+    assert (ours.role, ours.requirement, ours.capabilities) == ("initiator", WANTED, ())
+    assert (theirs.role, theirs.requirement) == ("responder", None)
     (offered,) = theirs.capabilities
     assert (offered.name, offered.description) == ("getProductInfo", "Everything about one product.")
     properties = offered.arguments["properties"]
@@ -211,7 +210,7 @@ async def test_000_21_a_base_is_resolved_through_the_registry_by_the_agent_itsel
 
 
 def test_000_29_a_rejection_by_the_responder_ends_both_and_says_why(tmp_path: Path) -> None:
-    there = Script(verdicts=[Reject("We sell no laptops.")])
+    there = Script(verdicts=[Rejection("We sell no laptops.")])
     shop, buyer = seller(tmp_path, there), customer(tmp_path, Script())
     error = run(fails(shop, buyer))
     assert error.code == "negotiation.rejected"
@@ -220,14 +219,14 @@ def test_000_29_a_rejection_by_the_responder_ends_both_and_says_why(tmp_path: Pa
 
 
 def test_000_29_a_rejection_by_the_initiator_ends_both(tmp_path: Path) -> None:
-    here = Script(verdicts=[Reject("Too complicated.")])
+    here = Script(verdicts=[Rejection("Too complicated.")])
     shop, buyer = seller(tmp_path, Script(verdicts=[Proposal(CHANGED, "More.")])), customer(tmp_path, here)
     assert run(fails(shop, buyer)).code == "negotiation.rejected"
     check_replays(tmp_path)
 
 
 def test_an_initiator_that_has_nothing_to_propose_ends_before_it_begins(tmp_path: Path) -> None:
-    here, there = Script(drafts=[Reject("I do not know what to ask for.")]), Script()
+    here, there = Script(drafts=[Rejection("I do not know what to ask for.")]), Script()
     assert run(fails(seller(tmp_path, there), customer(tmp_path, here))).code == "negotiation.rejected"
     assert there.calls == []
 
@@ -355,7 +354,7 @@ def test_000_36_test_cases_are_agreed_on_and_run_and_call_no_business_function(t
 
 
 def test_000_38_test_cases_that_are_rejected_end_the_session(tmp_path: Path) -> None:
-    here, there = Script(tests=TEST_CASES), Script(test_verdicts=[Reject("These are not test cases.")])
+    here, there = Script(tests=TEST_CASES), Script(test_verdicts=[Rejection("These are not test cases.")])
     error = run(fails(seller(tmp_path, there), customer(tmp_path, here)))
     assert error.code == "negotiation.tests-rejected"
     check_replays(tmp_path)
@@ -387,7 +386,7 @@ def test_000_41_a_bug_that_the_test_cases_find_is_mended(tmp_path: Path, bug: tu
 
 
 def test_000_42_a_fault_that_is_denied_ends_the_tests_with_the_reason(tmp_path: Path) -> None:
-    there = Script(bugs=[WRONG_PRICE], judgement=Reject("The price is right."))
+    there = Script(bugs=[WRONG_PRICE], judgement=Rejection("The price is right."))
     error = run(fails(seller(tmp_path, there), customer(tmp_path, Script(tests=TEST_CASES))))
     assert error.code == "negotiation.fault-denied"
     assert "The price is right." in error.message
@@ -423,14 +422,14 @@ def test_000_39_an_answer_outside_of_the_protocol_is_reported_mended_and_the_cal
 
 def test_000_42_a_fault_that_is_denied_while_running_fails_the_call_alone(tmp_path: Path) -> None:
     async def main() -> None:
-        there = Script(bugs=[NO_PRODUCT], judgement=Reject("It is as agreed."))
+        there = Script(bugs=[NO_PRODUCT], judgement=Rejection("It is as agreed."))
         shop, buyer = seller(tmp_path, there), customer(tmp_path, Script())
         async with talks(shop, buyer) as (session, _):
             with pytest.raises(OperationError) as failure:
                 await session.call("getProductInfo", productId="P12345")
             assert failure.value.status == 502
             with pytest.raises(Refused) as denied:
-                await session.complain("Still wrong.")
+                await session.report_error("Still wrong.")
             assert denied.value.code == "negotiation.fault-denied"
             assert "It is as agreed." in denied.value.message
             with pytest.raises(OperationError) as missing:
@@ -454,7 +453,7 @@ def test_what_was_mended_is_what_is_kept(tmp_path: Path) -> None:
 
 
 async def test_000_41_code_of_an_earlier_session_is_mended_too(tmp_path: Path) -> None:
-    denying = Script(bugs=[NO_PRODUCT], judgement=Reject("It is as agreed."))
+    denying = Script(bugs=[NO_PRODUCT], judgement=Rejection("It is as agreed."))
     with pytest.raises(OperationError):
         await buy(seller(tmp_path, denying), customer(tmp_path, Script()))
     there = Script()
@@ -469,17 +468,18 @@ async def test_000_41_code_of_an_earlier_session_is_mended_too(tmp_path: Path) -
     check_replays(tmp_path, 6)
 
 
-async def test_only_so_many_strangers_negotiate_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sides, "MAX_NEGOTIATIONS", 1)
-    there = Script(delay=0.2)
-    shop = seller(tmp_path, there)
+async def test_only_so_many_strangers_negotiate_at_once(tmp_path: Path) -> None:
+    there = Script()
+    there.gate.clear()  # the first buyer's negotiation goes on until the second one is refused
+    shop = seller(tmp_path, there, capacity=Capacity(negotiations=1))
     buyers = [party(f"buyer{number}", tmp_path, negotiators=ScriptedNegotiators(Script())) for number in range(2)]
-    first, second = await asyncio.gather(*(buy(shop, buyer) for buyer in buyers), return_exceptions=True)
-    assert first == LAPTOP
-    assert isinstance(second, Refused)
-    assert "negotiates with others" in second.message
+    buying = {asyncio.create_task(buy(shop, buyer)) for buyer in buyers}
+    (refused,), (negotiating,) = await asyncio.wait(buying, return_when=asyncio.FIRST_COMPLETED)
+    with pytest.raises(Refused, match="is negotiating with other agents"):
+        await refused
+    there.gate.set()
+    assert await negotiating == LAPTOP
     assert [name for name, _ in there.calls].count("consider") == 1
-    there.delay = 0
     assert await buy(shop, party("buyer2", tmp_path, negotiators=ScriptedNegotiators(Script()))) == LAPTOP
 
 
@@ -671,7 +671,7 @@ def test_000_30_a_person_at_the_source_resumes_a_failed_negotiation(tmp_path: Pa
         return CHANGED
 
     async def main() -> None:
-        here, there = Script(), Script(verdicts=[Reject("Say for whom it is.")])
+        here, there = Script(), Script(verdicts=[Rejection("Say for whom it is.")])
         shop, buyer = seller(tmp_path, there), customer(tmp_path, here, on_escalation=person)
         with pytest.raises(Refused):
             await buy(shop, buyer)
@@ -680,7 +680,7 @@ def test_000_30_a_person_at_the_source_resumes_a_failed_negotiation(tmp_path: Pa
             assert await session.call("getProductInfo", productId="P12345") == LAPTOP
         assert here.names() == ["draft", "implement", "draft_tests"]  # the second time a person had written it
         (escalation,) = asked
-        assert (escalation.side, escalation.peer) == ("source", shop.agent.did)
+        assert (escalation.role, escalation.peer) == ("initiator", shop.agent.did)
         assert (escalation.own_proposal, escalation.peer_proposal) == (DOCUMENT, "")
         assert "Say for whom it is." in escalation.reason
         assert replay(escalation.transcript) > 1
@@ -704,7 +704,7 @@ def test_000_30_a_negotiation_that_came_to_its_limit_is_escalated_on_both_sides(
                 raise AssertionError("a session without agreement")
         assert failure.value.code in ("negotiation.limit", "negotiation.rejected")  # by whoever had the last word
         await asyncio.sleep(1)
-        assert sorted((one.side, "buyer 0" in one.peer_proposal) for one in asked) == [("destination", True), ("source", False)]
+        assert sorted((one.role, "buyer 0" in one.peer_proposal) for one in asked) == [("initiator", False), ("responder", True)]
         assert all("limit of messages" in one.reason or f"within {rounds} messages" in one.reason for one in asked)
         assert all(replay(one.transcript) > 1 for one in asked)
 
@@ -719,17 +719,17 @@ def test_000_30_a_person_at_the_destination_approves_of_a_text_and_it_is_accepte
         return escalation.peer_proposal
 
     async def main() -> None:
-        here, there = Script(drafts=[Proposal(DOCUMENT)] * 2), Script(verdicts=[Reject("I am not sure.")] * 2)
+        here, there = Script(drafts=[Proposal(DOCUMENT)] * 2), Script(verdicts=[Rejection("I am not sure.")] * 2)
         shop, buyer = seller(tmp_path, there, on_escalation=person), customer(tmp_path, here)
         with pytest.raises(Refused):
             await buy(shop, buyer)
         await asyncio.sleep(1)
         assert await buy(shop, buyer) == LAPTOP
         assert there.names() == ["consider", "implement"]
-        assert [(escalation.side, escalation.peer_proposal) for escalation in asked] == [("destination", DOCUMENT)]
+        assert [(escalation.role, escalation.peer_proposal) for escalation in asked] == [("responder", DOCUMENT)]
         assert "I am not sure." in asked[0].reason
-        other = Script(verdicts=[Reject("No.")])
-        assert DOCUMENT in seller(tmp_path, other).agent._household.approvals  # it survives the process
+        other = Script(verdicts=[Rejection("No.")])
+        assert DOCUMENT in seller(tmp_path, other).agent.context.approvals  # it survives the process
 
     run(main())
 
@@ -738,13 +738,13 @@ async def test_000_30_where_the_peer_can_be_dialled_again_a_person_resumes_at_on
     async def person(escalation: Escalation) -> str | None:
         return CHANGED
 
-    here, there = Script(), Script(verdicts=[Reject("Say for whom it is.")])
+    here, there = Script(), Script(verdicts=[Rejection("Say for whom it is.")])
     shop, buyer = seller(tmp_path, there), customer(tmp_path, here, on_escalation=person)
     async with shop.agent, buyer.agent, shop.agent.listen("127.0.0.1", 0) as port:
         async with buyer.agent.connect(f"ws://127.0.0.1:{port}", requirement=WANTED) as session:
             assert session.document == CHANGED
             assert await session.call("getProductInfo", productId="P12345") == LAPTOP
-        there.verdicts = [Reject("No."), Reject("No again.")]
+        there.verdicts = [Rejection("No."), Rejection("No again.")]
         here.drafts = [Proposal(DOCUMENT)]
         with pytest.raises(Refused) as refusal:  # a person is asked once a connection
             async with buyer.agent.connect(f"ws://127.0.0.1:{port}", requirement=Requirement("Something else.")):
@@ -760,7 +760,7 @@ def test_a_person_who_does_not_know_either_leaves_it_at_that(tmp_path: Path, ans
             raise answer
         return None
 
-    there = Script(verdicts=[Reject("No.")])
+    there = Script(verdicts=[Rejection("No.")])
     shop, buyer = seller(tmp_path, there, on_escalation=person), customer(tmp_path, Script(), on_escalation=person)
     assert run(fails(shop, buyer)).code == "negotiation.rejected"
 
@@ -775,7 +775,7 @@ def test_what_is_no_failed_negotiation_is_not_escalated(tmp_path: Path) -> None:
     broken = Script(code_error=Refused("negotiation.handler", "No code passed."))
     run(fails(seller(tmp_path, broken, on_escalation=person), customer(tmp_path, Script(), on_escalation=person)))
     # Nor does a stranger call for a person who has proposed nothing.
-    nothing = Script(drafts=[Reject("Never mind.")])
+    nothing = Script(drafts=[Rejection("Never mind.")])
     assert (
         run(fails(seller(tmp_path, Script(), on_escalation=person), customer(tmp_path, nothing))).code == "negotiation.rejected"
     )
@@ -805,4 +805,4 @@ def test_a_transcript_that_is_sealed_anew_after_a_change_does_not_replay(tmp_pat
         with pytest.raises(Untrusted) as difference:
             replay(forged)
         assert difference.value.code == "transcript.differs"
-        assert parse_transcript(forged)[0].name in ("source", "destination")
+        assert parse_transcript(forged)[1][0].name in ("initiator", "responder")

@@ -19,11 +19,11 @@ from simulated_sigstore import Authority, serving
 from working_agents import CUSTOMER, SELLER, agent, agents_registry
 
 from treaty_client.agent import Agent
-from treaty_client.negotiation.negotiator import Proposal, Requirement
-from treaty_client.session.household import AgentEvent
-from treaty_client.session.operations import OperationError
-from treaty_client.session.session import Session
-from treaty_client.session.timing import SessionTimeouts
+from treaty_client.negotiators.negotiator import Proposal, Requirement
+from treaty_client.sessions.context import AgentEvent
+from treaty_client.sessions.interfaces import SessionTimeouts
+from treaty_client.sessions.operations import OperationError
+from treaty_client.sessions.session import Session
 from treaty_consensus import kinds
 
 URI = uri_of("1.0", name="product-info", signer=domain_signer(CUSTOMER))

@@ -8,18 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from treaty_client.session.agreements import MAX_AGREEMENTS, Agreements, Remembered
+from treaty_client.sessions.agreements import MAX_AGREEMENTS, AgreementCache, AgreementRecord
 
 HASH = "ab" * 32
 
 
-def agreement(peer: str = "ws://shop.example:9000", topic: str = "commerce/x", digest: str = HASH) -> Remembered:
-    return Remembered(peer, topic, "did:wba:shop.example", digest, "https://registry.example/p", ("https://registry.example/p",))
+def agreement(peer: str = "ws://shop.example:9000", topic: str = "commerce/x", digest: str = HASH) -> AgreementRecord:
+    return AgreementRecord(
+        peer, topic, "did:wba:shop.example", digest, "https://registry.example/p", ("https://registry.example/p",)
+    )
 
 
 def test_000_56_an_agreement_is_found_again_by_peer_and_topic(tmp_path: Path) -> None:
-    Agreements(tmp_path).remember(agreement())
-    later = Agreements(tmp_path)
+    AgreementCache(tmp_path).remember(agreement())
+    later = AgreementCache(tmp_path)
     assert later.get("ws://shop.example:9000", "commerce/x") == agreement()
     assert later.get("ws://shop.example:9000", "commerce/y") is None
     assert later.get("ws://other.example:9000", "commerce/x") is None
@@ -27,17 +29,17 @@ def test_000_56_an_agreement_is_found_again_by_peer_and_topic(tmp_path: Path) ->
 
 
 def test_the_newest_agreement_replaces_the_one_before(tmp_path: Path) -> None:
-    known = Agreements(tmp_path)
+    known = AgreementCache(tmp_path)
     known.remember(agreement())
     known.remember(agreement(digest="cd" * 32))
-    found = Agreements(tmp_path).get("ws://shop.example:9000", "commerce/x")
+    found = AgreementCache(tmp_path).get("ws://shop.example:9000", "commerce/x")
     assert found is not None
     assert found.hash == "cd" * 32
     assert len(json.loads((tmp_path / "agreements.json").read_bytes())["agreements"]) == 1
 
 
 def test_what_is_unchanged_is_not_written_again(tmp_path: Path) -> None:
-    known = Agreements(tmp_path)
+    known = AgreementCache(tmp_path)
     known.remember(agreement())
     (tmp_path / "agreements.json").unlink()
     known.remember(agreement())
@@ -45,11 +47,11 @@ def test_what_is_unchanged_is_not_written_again(tmp_path: Path) -> None:
 
 
 def test_the_oldest_beyond_the_cap_are_forgotten(tmp_path: Path) -> None:
-    known = Agreements(tmp_path)
+    known = AgreementCache(tmp_path)
     for number in range(MAX_AGREEMENTS + 5):
         known.remember(agreement(f"peer {number}"))
     assert len(json.loads((tmp_path / "agreements.json").read_bytes())["agreements"]) == MAX_AGREEMENTS
-    later = Agreements(tmp_path)
+    later = AgreementCache(tmp_path)
     assert [later.get(f"peer {number}", "commerce/x") is None for number in (0, 4, 5, MAX_AGREEMENTS + 4)] == [
         True,
         True,
@@ -59,12 +61,12 @@ def test_the_oldest_beyond_the_cap_are_forgotten(tmp_path: Path) -> None:
 
 
 def test_forgetting_is_for_one_peer_and_topic(tmp_path: Path) -> None:
-    known = Agreements(tmp_path)
+    known = AgreementCache(tmp_path)
     known.remember(agreement())
     known.remember(agreement(topic="commerce/y"))
     known.forget("ws://shop.example:9000", "commerce/x")
     known.forget("nobody", "nothing")
-    later = Agreements(tmp_path)
+    later = AgreementCache(tmp_path)
     assert later.get("ws://shop.example:9000", "commerce/x") is None
     assert later.get("ws://shop.example:9000", "commerce/y") is not None
 
@@ -72,7 +74,7 @@ def test_forgetting_is_for_one_peer_and_topic(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"agreements":[{"peer":7}]}', b'{"agreements":[]} x', b"\xff" * 10])
 def test_a_damaged_file_counts_as_none(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / "agreements.json").write_bytes(damage)
-    known = Agreements(tmp_path)
+    known = AgreementCache(tmp_path)
     assert known.get("ws://shop.example:9000", "commerce/x") is None
     known.remember(agreement())
-    assert Agreements(tmp_path).get("ws://shop.example:9000", "commerce/x") == agreement()
+    assert AgreementCache(tmp_path).get("ws://shop.example:9000", "commerce/x") == agreement()

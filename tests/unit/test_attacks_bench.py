@@ -22,7 +22,7 @@ from simulated_log import SUFFIX_LIST, SUFFIXES, LogBuilder, suffix_blob
 from treaty_consensus.audit import Replay
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.election.defaults import open_parameters
-from treaty_consensus.election.principals import SuffixList, Voices
+from treaty_consensus.election.principals import PrincipalDirectory, SuffixList
 from treaty_consensus.election.rule import advance, incumbent_of
 
 SMALL = 120
@@ -111,12 +111,12 @@ def test_thousands_of_domains_that_nobody_vouches_for_flip_nothing(goal: campaig
 
 
 def test_keys_and_subdomains_are_nobody() -> None:
-    voices = Voices()
-    voices.read_domains_by(SUFFIX_LIST.sha256, SuffixList(SUFFIXES))
+    directory = PrincipalDirectory()
+    directory.read_domains_by(SUFFIX_LIST.sha256, SuffixList(SUFFIXES))
     names = [key_signer(f"key {number}").did for number in range(200)]
     names += [f"did:wba:sub-{number}.p{number % 9:06}.example" for number in range(FLOOD)]
-    assert {voices.principal_of(name) for name in names} == {None}
-    assert voices.principal_of("did:wba:p000001.example") == "p000001.example"
+    assert {directory.principal_of(name) for name in names} == {None}
+    assert directory.principal_of("did:wba:p000001.example") == "p000001.example"
 
 
 def test_an_adversary_with_everything_gets_everything_and_without_anything_nothing() -> None:

@@ -21,8 +21,8 @@ from sigstore.oidc import IdentityToken
 from sigstore.sign import SigningContext
 from simulated_sigstore import ALICE, Authority, make_authority, serving
 
-from treaty_client import attestation
-from treaty_client.attestation import Binding, SigningIdentity, Trust, attest, verify_attestation
+from treaty_client.protocols import attestation
+from treaty_client.protocols.attestation import Binding, SigningIdentity, Trust, attest, verify_attestation
 from treaty_consensus import canonical
 from treaty_consensus.errors import Unavailable, Untrusted
 from treaty_consensus.kinds import MAX_BUNDLE
@@ -90,7 +90,7 @@ def refused(bundle: bytes, service: Service, **changes: Any) -> str:
 
 
 def statement(**changes: Any) -> bytes:
-    return canonical.dumps(json.loads(attestation._encode_statement(BINDING, FILENAME)) | changes)
+    return canonical.dumps(json.loads(attestation.encode_statement(BINDING, FILENAME)) | changes)
 
 
 def test_what_is_attested_verifies(service: Service) -> None:
@@ -121,7 +121,7 @@ def test_a_refused_token_is_told(service: Service) -> None:
     with pytest.raises(Unavailable) as error:
         attest(BINDING, FILENAME, trust_config=service.config, token=lambda _: service.authority.token(bound_key="ab" * 32))
     assert error.value.code == "attestation.not-signed"
-    assert "bound to another key" in str(error.value)
+    assert "sigstore.token-binding" in str(error.value)
     assert service.authority.state == before
 
 
@@ -312,8 +312,8 @@ def test_a_public_good_bundle_verifies_under_the_shipped_root() -> None:
     """It signs a file, not a statement of ours, so this enters below `verify_attestation`: the root and the identity policy."""
     artifact = (VECTORS / "bundle_v3_github.whl").read_bytes()
     bundle = Bundle.from_json((VECTORS / "bundle_v3_github.whl.sigstore").read_bytes())
-    verifier = attestation._verifier(Trust.public_good([GITHUB]).root)
-    accepted = attestation._AcceptedIdentity([SigningIdentity("nobody", GITHUB.issuer), GITHUB])
+    verifier = attestation.make_verifier(Trust.public_good([GITHUB]).root)
+    accepted = attestation.AcceptedIdentity([SigningIdentity("nobody", GITHUB.issuer), GITHUB])
     verifier.verify_artifact(artifact, bundle, accepted)
     assert accepted.matched == GITHUB
     with pytest.raises(VerificationError):
@@ -322,8 +322,8 @@ def test_a_public_good_bundle_verifies_under_the_shipped_root() -> None:
         SigningIdentity(GITHUB.identity, "https://other.example"),
         SigningIdentity("did:wba:alice.example", GITHUB.issuer),
     ):
-        with pytest.raises(attestation._IdentityRefused):
-            verifier.verify_artifact(artifact, bundle, attestation._AcceptedIdentity([other]))
+        with pytest.raises(attestation.IdentityRefused):
+            verifier.verify_artifact(artifact, bundle, attestation.AcceptedIdentity([other]))
 
 
 @needs_vectors
@@ -332,11 +332,11 @@ def test_a_bundle_of_the_staging_instance_does_not_pass_for_public_good() -> Non
     bundle = Bundle.from_json((VECTORS / "bundle_v3.txt.sigstore").read_bytes())
     staging = resources.files("sigstore._store").joinpath("https%3A%2F%2Ftuf-repo-cdn.sigstage.dev", "trusted_root.json")
     signer = SigningIdentity("william@yossarian.net", "https://github.com/login/oauth")
-    accepted = attestation._AcceptedIdentity([signer])
-    attestation._verifier(staging.read_bytes()).verify_artifact(artifact, bundle, accepted)
+    accepted = attestation.AcceptedIdentity([signer])
+    attestation.make_verifier(staging.read_bytes()).verify_artifact(artifact, bundle, accepted)
     assert accepted.matched == signer
     with pytest.raises(VerificationError):
-        attestation._verifier(Trust.public_good([signer]).root).verify_artifact(artifact, bundle, accepted)
+        attestation.make_verifier(Trust.public_good([signer]).root).verify_artifact(artifact, bundle, accepted)
 
 
 @needs_vectors

@@ -13,11 +13,11 @@ from signers import domain_signer, signed
 from simulated_log import ANCHORS, SUFFIX_LIST, SUFFIXES, TOPIC, LogBuilder, document_hash, open_log, suffix_blob
 from simulated_registry import NAME, SimulatedRegistry, with_echo
 
+from treaty_client.audit.auditor import AuditReport, Wishes, audit
 from treaty_client.cli.audit import audit as audit_command
 from treaty_client.cli.context import Options
-from treaty_client.registries.audit import AuditReport, Wishes, audit
 from treaty_consensus.audit import Replay
-from treaty_consensus.election.closing import Due
+from treaty_consensus.election.closing import DueDecision
 from treaty_consensus.errors import NotFound, Untrusted
 from treaty_consensus.kinds import Decision, Input
 from treaty_consensus.statement import parse
@@ -53,7 +53,7 @@ def log() -> LogBuilder:
 OURS, THEIRS = document_hash("ours"), document_hash("theirs")
 
 
-def replayed(log: LogBuilder, anchors: tuple[str, ...] | None) -> list[tuple[Decision, Due]]:
+def replayed(log: LogBuilder, anchors: tuple[str, ...] | None) -> list[tuple[Decision, DueDecision]]:
     """Each decision of the log beside what it is recomputed to."""
     replay = Replay(suffix_blob, anchors=anchors)
     decisions = []
@@ -126,7 +126,7 @@ async def audited(registry: SimulatedRegistry, folder: Path, wishes: Wishes) -> 
 async def test_an_audit_fetches_the_suffix_list_once(log: LogBuilder, tmp_path: Path) -> None:
     registry = served(log)
     report = await audited(registry, tmp_path, Wishes())
-    assert report.is_open and not any(decision.parts for decision in report.decisions)
+    assert report.is_open and not any(decision.differs for decision in report.decisions)
     fetched = [request for request in registry.requests if "blobs" in request]
     assert fetched == [f"GET /blobs/sha256/{SUFFIX_LIST.sha256}"]
     registry.requests.clear()
@@ -150,7 +150,7 @@ async def test_an_audit_without_the_suffix_list_ends(log: LogBuilder, tmp_path: 
 async def test_an_audit_tells_where_the_decisions_part(log: LogBuilder, tmp_path: Path) -> None:
     report = await audited(served(log), tmp_path, Wishes(anchors=(*OTHERS, "unheard-of.example")))
     assert report.known == OTHERS
-    assert [(decision.body.topic, decision.body.epoch) for decision in report.decisions if decision.parts] == [
+    assert [(decision.body.topic, decision.body.epoch) for decision in report.decisions if decision.differs] == [
         (TOPIC, 0),
         (TOPIC, 1),
         (TOPIC, 2),

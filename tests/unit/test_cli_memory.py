@@ -61,7 +61,7 @@ def test_what_was_proved_of_a_protocol_and_what_contradicts_it(home: Path, capsy
     assert all(Path(each["file"]).is_file() for each in by_code.values())
     main(["trust", "explain", uri_of(), "--home", str(home)])
     printed = capsys.readouterr().out
-    assert "proved what excludes itself" in printed and "left out what it had proved" in printed
+    assert "proved two facts that exclude each other" in printed and "left out a fact that it had proved" in printed
     assert f"{ALICE.did} publishes {uri_of()}" in printed
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treaty_client.registries.anchors import MAX_FILE, parse_anchors, read_anchors
+from treaty_client.audit.auditor import MAX_FILE, parse_anchors, read_anchors
 from treaty_consensus.errors import Malformed, NotFound, TooLarge, TreatyError
 from treaty_consensus.kinds import MAX_ANCHORS
 

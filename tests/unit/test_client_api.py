@@ -78,6 +78,7 @@ async def test_nobody_there_is_unavailable() -> None:
     assert error.value.code == "registry.unreachable"
 
 
+@pytest.mark.threat(9)
 async def test_an_answer_over_its_cap_is_cut_off() -> None:
     with pytest.raises(TooLarge):
         await always(200, b"x" * 10_000_000).checkpoint()

@@ -11,12 +11,12 @@ import pytest
 from signers import Signer, signed
 from simulated_registry import ALICE, BASE_URL, BOB, NAME, OPERATOR, TOPIC, SimulatedRegistry, flipped, uri_of, with_echo
 
-from treaty_client.registries import ahead
-from treaty_client.registries import audit as auditing
+from treaty_client.audit import auditor as auditing
+from treaty_client.audit import parallel_verification as ahead
+from treaty_client.audit.auditor import AuditReport, audit
+from treaty_client.audit.mirror import Mirror
+from treaty_client.audit.replay_store import RECENT, ReplayStore
 from treaty_client.registries.api import RegistryClient
-from treaty_client.registries.audit import AuditReport, audit
-from treaty_client.registries.mirror import Mirror
-from treaty_client.registries.scratch import RECENT, Scratch
 from treaty_consensus import canonical, kinds
 from treaty_consensus.did import encode_multikey
 from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
@@ -146,7 +146,7 @@ async def test_a_process_that_is_killed_is_told_of(tmp_path: Path, monkeypatch: 
 
 
 async def test_a_disk_that_fails_is_told_of(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable) as error, Scratch(tmp_path) as scratch:
+    with pytest.raises(Unavailable) as error, ReplayStore(tmp_path) as scratch:
         scratch.facts._database.execute("pragma max_page_count = 1")
         for number in range(2 * RECENT):
             scratch.digests.add(f"{number:064x}")
@@ -161,6 +161,7 @@ async def test_a_leaf_that_breaks_a_rule_is_found(tmp_path: Path) -> None:
     assert error.value.code == "audit.refused"
 
 
+@pytest.mark.threat(11)
 async def test_a_witness_of_another_history_is_heard(tmp_path: Path) -> None:
     registry = with_echo()
     fork = registry.rewritten(5, registry.leaves[4])
@@ -249,7 +250,7 @@ async def test_an_interrupted_mirror_is_continued(tmp_path: Path) -> None:
 async def test_entries_that_are_not_those_of_the_checkpoint_are_refused(tmp_path: Path) -> None:
     registry = with_echo()
     other = registry.rewritten(5, registry.leaves[4])
-    registry.tamper = lambda path, body: other._tile(path) if path.startswith("/tile/") else body
+    registry.tamper = lambda path, body: other.tile(path) if path.startswith("/tile/") else body
     with pytest.raises(Untrusted) as error:
         await mirrored(registry, tmp_path)
     assert error.value.code == "mirror.root"
@@ -329,7 +330,7 @@ async def test_leaves_that_were_exchanged_with_their_tile_are_still_not_the_logs
     await mirrored(registry, tmp_path)
     forged = registry.rewritten(100, CertificateLeaf(b"another certificate").encode())
     for path in ("tile/entries/000", "tile/0/000"):
-        (tmp_path / path).write_bytes(forged._tile(f"/{path}"))
+        (tmp_path / path).write_bytes(forged.tile(f"/{path}"))
     with pytest.raises(Untrusted) as error:
         await audited(registry, tmp_path)
     assert error.value.code == "audit.checkpoint"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from simulated_registry import TOPIC, uri_of, with_echo
 
-from treaty_client.verification import bundle as bundles
-from treaty_client.verification.bundle import MAX_LEAVES, parse_bundle
+from treaty_client.registries import bundle as bundles
+from treaty_client.registries.bundle import MAX_LEAVES, parse_bundle
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError
 
 

@@ -69,6 +69,7 @@ async def refusal(guard: EgressGuard, url: str = URL) -> TreatyError:
     return error.value
 
 
+@pytest.mark.threat(66)
 async def test_the_address_that_was_checked_is_the_one_that_is_used() -> None:
     world = World()
     answers = iter([["93.184.216.34"], ["127.0.0.1"]])
@@ -90,6 +91,7 @@ NOT_PUBLIC = """
 """
 
 
+@pytest.mark.threat(66)
 @pytest.mark.parametrize("address", NOT_PUBLIC.split())
 async def test_an_address_that_is_not_public_is_not_fetched(address: str) -> None:
     world = World(names={"alice.example": [address]})
@@ -123,6 +125,7 @@ async def test_an_ip_address_as_host_is_checked_like_any_other() -> None:
     assert (await refusal(world.guard(), "https://127.0.0.1/did.json")).code == "egress.unreachable"
 
 
+@pytest.mark.threat(68)
 @pytest.mark.parametrize(
     "reply, family, code",
     [
@@ -165,6 +168,7 @@ async def test_a_host_that_never_finishes_is_given_up() -> None:
     assert (await refusal(guard)).code == "egress.deadline"
 
 
+@pytest.mark.threat(67)
 async def test_a_stranger_does_not_learn_whether_an_internal_name_exists() -> None:
     world = World(names={"inside.example": ["10.0.0.1"]})
     inside = await refusal(world.guard(), "https://inside.example/did.json")
@@ -223,6 +227,7 @@ async def served_at(world: World, urls: list[str], asker: str = "198.51.100.7") 
         return await asyncio.gather(*map(served, urls))
 
 
+@pytest.mark.threat(69)
 async def test_a_host_is_asked_so_many_times_at_once_and_then_once_a_second() -> None:
     times = await served_at(World(), [f"https://alice.example/users/{number}/did.json" for number in range(HOST_BURST + 5)])
     assert times == [1000.0] * HOST_BURST + [1000.0 + HOST_INTERVAL * number for number in range(1, 6)]
@@ -237,6 +242,7 @@ async def test_a_port_a_spelling_or_another_method_is_no_other_host() -> None:
     assert len(world.connected) == 10
 
 
+@pytest.mark.threat(69)
 async def test_many_names_of_one_address_share_its_turns() -> None:
     for address in ("203.0.114.7", "2606:2800:220:1::{}"):
         names = {f"n{number}.example": [address.format(number)] for number in range(SITE_BURST + 20)}
@@ -288,6 +294,7 @@ async def test_a_failure_that_is_remembered_holds_nothing_of_what_was_read() -> 
     assert [made() for made in answers] == [None]
 
 
+@pytest.mark.threat(95)
 async def test_name_servers_that_do_not_answer_keep_no_other_work_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
     strangers, others = egress.lookups(), egress.lookups()

@@ -12,11 +12,11 @@ import pytest
 from fetching import fetcher, kept_in, known_in, refused_at
 from simulated_registry import ALICE, BOB, NAME, TOPIC, SimulatedRegistry, match_of, uri_of, with_echo
 
-from treaty_client.fetch import Fetcher
 from treaty_client.policy import Policy
-from treaty_client.store import Lockfile
-from treaty_client.verification.steps import Step, VerificationFailed
-from treaty_client.verification.topic import TopicView
+from treaty_client.protocols.fetch import Fetcher
+from treaty_client.protocols.store import Lockfile
+from treaty_client.protocols.verification.steps import Step, VerificationFailed
+from treaty_client.protocols.verification.topic import TopicView
 from treaty_consensus import kinds
 from treaty_consensus.canonical import b64encode, hex_digest
 from treaty_consensus.errors import NotFound, Unavailable
@@ -194,6 +194,7 @@ async def test_a_standards_own_uri_is_a_name_when_its_host_publishes_it(tmp_path
         assert (await agent.fetch(name)).uri == uri_of("2.0")
 
 
+@pytest.mark.threat(24)
 async def test_a_claim_by_another_domain_is_refused_whatever_the_registry_says(tmp_path: Path) -> None:
     registry = with_echo()
     name = "https://www.w3.org/TR/echo"

@@ -9,8 +9,8 @@ from fetching import fetcher
 from signers import signed
 from simulated_registry import ALICE, CLOCK_KEY, NAME, SimulatedRegistry, uri_of, with_echo
 
-from treaty_client.registries.head import LogHead
-from treaty_client.verification.steps import VerificationFailed
+from treaty_client.protocols.log_head import LogHead
+from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_consensus import kinds
 from treaty_consensus.errors import Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint
@@ -94,7 +94,7 @@ async def test_a_receipt_is_for_its_statement_alone(tmp_path: Path) -> None:
     head = await head_of(registry, tmp_path)
     made = signed(kinds.Status(uri_of(), "active"), ALICE, issued=registry.now)
     other = signed(kinds.Status(uri_of(), "deprecated"), ALICE, issued=registry.now)
-    receipt = registry._receipt(registry.submit(made.leaf))
+    receipt = registry.receipt(registry.submit(made.leaf))
     assert (await head.accept_receipt(receipt, made)).index == registry.size - 1
     with pytest.raises(Untrusted) as error:
         await head.accept_receipt(receipt, other)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from treaty_client import identity as identity_module
 from treaty_client.identity import Identity
-from treaty_client.key_binding import bound_segment, check_binding
+from treaty_client.identity import identity as identity_module
+from treaty_client.identity.key_binding import bound_segment, check_binding
 from treaty_consensus import kinds, statement
 from treaty_consensus.did import authentication_keys, did_key_id
 from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused, TooLarge, TreatyError, Unauthorized
@@ -57,6 +57,7 @@ def test_an_identity_is_never_overwritten(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.threat(91)
 def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "identity.json"
     Identity.create().save(path)
@@ -161,7 +162,7 @@ def test_a_bound_did_stays_bound_to_its_first_key_through_rotations() -> None:
     assert document["assertionMethod"] == [third.key_id, first.key_id]
     assert document["authentication"] == [third.key_id]
     check_binding(document, third.parsed)
-    with pytest.raises(Malformed, match="bound to is not here"):
+    with pytest.raises(Malformed, match="bound to is missing"):
         Identity(third.did, third.key_id, third.private_key)
 
 

@@ -16,8 +16,8 @@ from typing import Literal
 import pytest
 from signers import ORIGIN, Signer, domain_signer, identity_body, key_signer, signed
 
+from treaty_client.registries.leaves import SeenLeaf
 from treaty_client.registries.memory import SeenLeaves
-from treaty_client.verification.leaves import SeenLeaf
 from treaty_consensus import kinds
 from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.errors import Malformed, Refused, Untrusted
@@ -123,6 +123,7 @@ def test_the_version_tells_that_anything_changed(tmp_path: Path) -> None:
     assert len(set(versions)) == len(versions)
 
 
+@pytest.mark.threat(19)
 def test_what_was_learned_first_falls_out_first_but_for_what_is_to_be_kept(tmp_path: Path) -> None:
     memory = SeenLeaves(tmp_path, max_leaves=40)
     for index in range(10, 110):
@@ -145,6 +146,7 @@ def test_what_is_kept_is_bounded_as_well(tmp_path: Path, monkeypatch: pytest.Mon
     assert indexes[0] == 5 and indexes[-8:] == list(range(52, 60)) and len(indexes) <= 17
 
 
+@pytest.mark.threat(19)
 @pytest.mark.parametrize("wheel", [None, "1" * 64])
 @pytest.mark.parametrize("state", ["yanked", "revoked"])
 def test_what_was_taken_back_is_never_forgotten(tmp_path: Path, state: Literal["yanked", "revoked"], wheel: str | None) -> None:
@@ -161,6 +163,7 @@ def test_what_was_taken_back_is_never_forgotten(tmp_path: Path, state: Literal["
     assert memory.about(ORIGIN, {f"protocol/{URI}"}) == [], "it was given back"
 
 
+@pytest.mark.threat(19)
 def test_revocations_are_bounded_and_the_one_that_is_too_many_is_refused(tmp_path: Path) -> None:
     memory = SeenLeaves(tmp_path, max_leaves=4, max_taken_back=8)
     for index in range(8):
@@ -284,7 +287,7 @@ for number in range(first, first + 40):
 def writer(home: Path, first: int) -> subprocess.Popen[str]:
     folder = Path(__file__).parent
     script = _WRITER.format(tests=str(folder), home=str(home))
-    path = os.pathsep.join([str(folder.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(folder.parent / "support"), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.Popen(
         [sys.executable, "-c", script, str(first)], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
     )

@@ -12,6 +12,7 @@ from treaty_client.policy import Policy, load_policy
 from treaty_consensus.errors import Malformed
 from treaty_consensus.log.witness import Quorum
 
+PAGE = Path(__file__).parents[2] / "docs" / "specification" / "home.md"
 ALICE = "did:wba:alice.example"
 VKEYS_IN_DOCUMENTATION = [
     "w1.example+11c8f4c8+BEtCePP28bkSi/ZxLF65+cydHDRh+AhwUc5Okowfb9iu",
@@ -58,9 +59,11 @@ def test_an_impossible_policy_is_refused(fields: dict[str, object]) -> None:
 
 
 def test_the_documented_example_is_a_policy(tmp_path: Path) -> None:
-    example = re.findall(r"^    (.*)$", policy.__doc__ or "", re.MULTILINE)
     path = tmp_path / "policy.toml"
-    path.write_text("\n".join(example))
+    path.write_text("\n".join(re.findall(r"^    (.*)$", policy.__doc__ or "", re.MULTILINE)))
+    assert load_policy(path) == Policy(publishers=["did:wba:example.com"])
+    section = PAGE.read_text().partition("### policy.toml")[2]
+    path.write_text(section.partition("```toml\n")[2].partition("```")[0])
     assert load_policy(path) == Policy(
         publishers=["did:wba:example.com"],
         signers=[

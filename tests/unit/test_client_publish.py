@@ -16,10 +16,10 @@ from simulated_registry import ALICE, BOB, SimulatedRegistry, uri_of, with_echo
 from simulated_sigstore import Authority, serving
 
 from treaty_client.identity import Identity
-from treaty_client.project import Project, load_project
-from treaty_client.publish import Published, Publisher
+from treaty_client.protocols.project import Project, load_project
 from treaty_client.registries.api import RegistryClient
 from treaty_client.registries.trust import TrustedRegistries
+from treaty_client.statements.publish import Published, Publisher
 from treaty_consensus import canonical, kinds
 from treaty_consensus.errors import Conflict, Refused, TreatyError, Unavailable, Untrusted
 
@@ -187,7 +187,7 @@ async def test_an_authority_that_the_genesis_does_not_pin_gets_nothing_to_sign(
 
 
 async def test_a_registry_that_only_says_it_logged_something_is_noticed(registry: SimulatedRegistry, tmp_path: Path) -> None:
-    registry.tamper = lambda path, body: registry._receipt(0) if path == "/statements" else body
+    registry.tamper = lambda path, body: registry.receipt(0) if path == "/statements" else body
     with pytest.raises(Untrusted) as error:
         await done(publisher(registry, tmp_path / "home"), project_in(tmp_path / "project", handler=False))
     assert error.value.code == "log.inclusion"

@@ -9,12 +9,21 @@ from pathlib import Path
 import pytest
 
 from treaty_client import durable
-from treaty_client.store import LockedProtocol, LockedVersion, Lockfile, Signer, Store, check_unchanged, default_home, line_of
+from treaty_client.protocols.store import (
+    LockedProtocol,
+    LockedSigner,
+    LockedVersion,
+    Lockfile,
+    Store,
+    default_home,
+    line_of,
+)
+from treaty_client.protocols.verification.pins import check_unchanged
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Malformed, TreatyError, Untrusted
 from treaty_consensus.protocol import parse_protocol_uri
 
-SIGNER = Signer("did:wba:alice.example", "https://registry.example/sigstore")
+SIGNER = LockedSigner("did:wba:alice.example", "https://registry.example/sigstore")
 VERSION = LockedVersion("0" * 64, "1" * 64, "x:handler", "x-1-py3-none-any.whl", "2" * 64)
 ENTRY = LockedProtocol("did:wba:alice.example", 1, SIGNER, {"1.0": VERSION})
 
@@ -147,8 +156,8 @@ def test_only_a_changed_origin_of_code_is_asked_about() -> None:
     for changed in (
         LockedProtocol("did:wba:bob.example", 1, SIGNER),
         LockedProtocol(ENTRY.publisher, 2, SIGNER),
-        LockedProtocol(ENTRY.publisher, 1, Signer("x", SIGNER.issuer)),
-        LockedProtocol(ENTRY.publisher, 1, Signer(SIGNER.identity, "x")),
+        LockedProtocol(ENTRY.publisher, 1, LockedSigner("x", SIGNER.issuer)),
+        LockedProtocol(ENTRY.publisher, 1, LockedSigner(SIGNER.identity, "x")),
     ):
         with pytest.raises(Untrusted, match="--accept-change"):
             check_unchanged(ENTRY, changed, "line")

@@ -12,13 +12,14 @@ from signers import Signer, key_signer, signed
 from simulated_registry import ALICE, BOB, CLOCK_KEY, LOG_KEY, NAME, OPERATOR, TOPIC, SimulatedRegistry, uri_of, with_echo
 
 from treaty_client.policy import Policy
+from treaty_client.protocols.verification import steps
+from treaty_client.protocols.verification.checkpoint import missing_proof
+from treaty_client.protocols.verification.records import Evidence, ProvenProtocol
+from treaty_client.protocols.verification.steps import Step, VerificationFailed, taking
+from treaty_client.protocols.verification.ten_steps import examine, prove, read_bundle, verify_bundle, verify_handler
+from treaty_client.protocols.verification.topic import TopicView, view_topic
+from treaty_client.registries.bundle import BundledLeaf, parse_bundle
 from treaty_client.registries.trust import TrustedRegistry
-from treaty_client.verification import steps
-from treaty_client.verification.bundle import BundledLeaf, parse_bundle
-from treaty_client.verification.evidence import Evidence, examine, missing_proof
-from treaty_client.verification.protocol import ProvenProtocol, prove, read_bundle, verify_bundle, verify_handler
-from treaty_client.verification.steps import Step, VerificationFailed, taking
-from treaty_client.verification.topic import TopicView, view_topic
 from treaty_consensus import kinds
 from treaty_consensus.errors import Refused
 from treaty_consensus.log import merkle
@@ -183,7 +184,7 @@ def test_statements_that_prove_nothing_are_not_carried() -> None:
     ballot = kinds.Ballot(TOPIC, 0, (), registry.checkpoint().decode())
     index = registry.submit(signed(ballot, ALICE, issued=registry.now).leaf)
     honest = parse_bundle(registry.bundle(uri_of()))
-    leaf = replace(honest.leaves[-1], index=index, leaf=registry.leaves[index], proof=registry._inclusion(index))
+    leaf = replace(honest.leaves[-1], index=index, leaf=registry.leaves[index], proof=registry.inclusion(index))
     with pytest.raises(VerificationFailed) as failure:
         examine(replace(honest, leaves=(*honest.leaves, leaf)), TRUSTED, now=registry.now, max_age=60)
     assert (failure.value.step, failure.value.code) == (4, "bundle.statement")
@@ -224,7 +225,7 @@ def test_a_decision_of_another_topic_says_nothing_of_this_one() -> None:
     registry = decided()
     honest = parse_bundle(registry.bundle(uri_of()))
     other = next(i for i, m in reversed(registry.statements()) if isinstance(m.body, kinds.Decision) and m.body.topic == "zzz")
-    leaves = (*honest.leaves, BundledLeaf(other, registry.leaves[other], registry._inclusion(other)))
+    leaves = (*honest.leaves, BundledLeaf(other, registry.leaves[other], registry.inclusion(other)))
     evidence = examine(replace(honest, leaves=leaves), TRUSTED, now=registry.now, max_age=60)
     assert evidence.decision(TOPIC) == examined(registry).decision(TOPIC)
     assert evidence.decision("zzz") is not None
@@ -294,7 +295,7 @@ def test_a_smaller_checkpoint_needs_a_bridge() -> None:
     bundle = parse_bundle(registry.bundle(uri_of()))
     assert missing_proof(bundle, seen) is None
     assert missing_proof(bundle, larger) == (whole, whole + 1)
-    bridge = merkle.consistency_proof(whole, whole + 1, registry._nodes)
+    bridge = merkle.consistency_proof(whole, whole + 1, registry.nodes)
     assert examine(bundle, larger, now=registry.now, max_age=60, bridge=bridge).checkpoint.checkpoint.size == whole
     for wrong in (None, (), [b"\0" * 32]):
         with pytest.raises(VerificationFailed) as failure:

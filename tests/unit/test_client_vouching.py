@@ -11,7 +11,7 @@ from signers import ORIGIN
 from simulated_registry import ALICE, BOB, NAME, SimulatedRegistry, with_echo
 
 from treaty_client.identity import Identity
-from treaty_client.vouching import Vouched, vouch
+from treaty_client.statements.vote import Vouched, vouch
 from treaty_consensus import kinds
 from treaty_consensus.errors import Malformed, NotFound, TreatyError, Untrusted
 
@@ -61,7 +61,7 @@ async def test_a_stranger_is_refused_by_the_registry(tmp_path: Path) -> None:
 
 async def test_a_receipt_of_something_else_is_noticed(tmp_path: Path) -> None:
     registry = with_echo()
-    registry.tamper = lambda path, body: registry._receipt(0) if path == "/statements" else body
+    registry.tamper = lambda path, body: registry.receipt(0) if path == "/statements" else body
     with pytest.raises(Untrusted) as error:
         await say(registry, tmp_path)
     assert error.value.code == "log.inclusion"

@@ -16,10 +16,10 @@ from scripted_model import ScriptedModel, code, load_scripts, scripted_model
 from scripted_negotiators import CHANGED, TEST_CASES, WANTED, WRONG_PRICE, Script, ScriptedNegotiators
 from virtual_time import run
 
-from treaty_client.meta.hello import NATURAL_LANGUAGE_NEGOTIATION
-from treaty_client.model.prompts import system
-from treaty_client.negotiation.negotiator import Proposal
-from treaty_client.session.session import Session
+from treaty_client.anp.hello_profile.hello import NATURAL_LANGUAGE_NEGOTIATION
+from treaty_client.negotiators.negotiator import Proposal
+from treaty_client.negotiators.prompts import system
+from treaty_client.sessions.session import Session
 
 SUMMARY = "## Changes\n\n- **Purpose**: says for whom it is\n- `productId` stays\n"
 TEXT = "# Need\n\n- Product: `P12345`\n\n> 多少钱?\n"

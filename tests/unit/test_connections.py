@@ -68,6 +68,7 @@ def answered(ends: tuple[socket.socket, socket.socket]) -> socket.socket:
     return client
 
 
+@pytest.mark.threat(76)
 def test_a_connection_that_sends_nothing_is_ended(port: Port) -> None:
     silent, spoken = port.connect()[0], answered(port.connect())
     guard = port.guard(replace(PATIENT, silent=0.1))
@@ -75,6 +76,22 @@ def test_a_connection_that_sends_nothing_is_ended(port: Port) -> None:
     time.sleep(0.2)
     assert guard.enforce(time.monotonic()) == 1
     assert not is_open(silent) and is_open(spoken)
+
+
+@pytest.mark.threat(114)
+def test_the_kernel_takes_little_of_an_answer_that_nobody_reads(port: Port) -> None:
+    def taken(server: socket.socket) -> int:
+        server.settimeout(0.2)
+        total = 0
+        with suppress(TimeoutError):
+            while True:
+                total += server.send(b"x" * 16_384)
+        return total
+
+    unbounded = taken(port.connect()[1])
+    port.guard().bound_unsent()
+    bounded = taken(port.connect()[1])
+    assert bounded < 512 * 1024 < unbounded
 
 
 def test_a_connection_that_never_gets_an_answer_is_ended(port: Port) -> None:
@@ -86,6 +103,7 @@ def test_a_connection_that_never_gets_an_answer_is_ended(port: Port) -> None:
     assert not is_open(client) and is_open(kept)
 
 
+@pytest.mark.threat(76)
 def test_a_connection_at_rest_is_ended(port: Port) -> None:
     rests = answered(port.connect())
     time.sleep(0.2)
@@ -94,6 +112,7 @@ def test_a_connection_at_rest_is_ended(port: Port) -> None:
     assert not is_open(rests) and is_open(works)
 
 
+@pytest.mark.threat(76)
 def test_who_reads_too_little_of_an_answer_is_ended_and_who_reads_goes_on(port: Port) -> None:
     (stuck, one), (slow, other) = port.connect(), port.connect()
     for client, server in ((stuck, one), (slow, other)):
@@ -116,6 +135,7 @@ def test_who_reads_too_little_of_an_answer_is_ended_and_who_reads_goes_on(port: 
         one.send(b"more")
 
 
+@pytest.mark.threat(76)
 def test_an_address_has_so_many_and_the_silent_and_the_idle_go_first(port: Port) -> None:
     idle = answered(port.connect())
     time.sleep(0.05)
@@ -136,8 +156,12 @@ def test_a_proxy_may_bring_everybodys_connections(port: Port) -> None:
     assert sum(is_open(client) for client in clients) == 6
 
 
+@pytest.mark.threat(76)
 def test_the_port_has_so_many_from_all_addresses(port: Port) -> None:
-    clients = [port.connect(f"127.0.0.{1 + number}")[0] for number in range(8)]
+    clients = []
+    for number in range(8):
+        clients.append(port.connect(f"127.0.0.{1 + number}")[0])
+        time.sleep(0.03)  # the kernel counts their ages in ticks of up to 10 ms
     assert port.guard(replace(PATIENT, total=5)).enforce(time.monotonic()) == 3
     assert [is_open(client) for client in clients] == [False] * 3 + [True] * 5  # the oldest of the silent ones first
 

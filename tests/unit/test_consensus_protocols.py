@@ -10,8 +10,8 @@ from signers import domain_signer
 from simulated_log import LogBuilder
 from simulated_registry import TOPIC, match_of, uri_of, with_echo
 
-from treaty_client.discovery.candidates import candidates
-from treaty_client.discovery.reading import AgentDescription, SupportedProtocol
+from treaty_client.network.discovery.client import candidates
+from treaty_client.network.discovery.parsing import AgentDescription, SupportedProtocol
 from treaty_consensus import kinds
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import TreatyError
@@ -78,6 +78,7 @@ async def test_000_63_and_66_the_topics_protocols_are_offered_those_that_both_sp
     assert candidates(described("https://elsewhere.example/x", uri_of()), own) == (uri_of(), uri_of("3.0"), uri_of("2.0"))
 
 
+@pytest.mark.threat(108)
 async def test_000_65_and_66_that_an_agent_lists_a_uri_makes_it_neither_trusted_nor_there(tmp_path: Path) -> None:
     registry = with_echo()
     registry.publish("2.0")

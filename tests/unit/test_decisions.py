@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
@@ -129,18 +128,18 @@ async def test_two_replays_never_run_at_a_time(registry: Registry, web: Web, mon
     web.serve(*AGENTS)
     await log(registry, ballot(registry), AGENTS[0])
     running, begun, most, go_on = 0, asyncio.Event(), 0, threading.Event()
-    loop, take_in = asyncio.get_running_loop(), registry._decisions._take_in
+    loop, append = asyncio.get_running_loop(), Replay.append
 
-    def slowly(leaves: Sequence[bytes]) -> None:
+    def slowly(replay: Replay, leaf: bytes) -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
         loop.call_soon_threadsafe(begun.set)
         go_on.wait(10)
-        take_in(leaves)
+        append(replay, leaf)
         running -= 1
 
-    monkeypatch.setattr(registry._decisions, "_take_in", slowly)
+    monkeypatch.setattr(Replay, "append", slowly)
     impatient = asyncio.create_task(registry.decide())
     await begun.wait()
     impatient.cancel()
@@ -191,11 +190,11 @@ async def test_where_witnesses_are_wanted_nothing_is_decided_without_them(regist
         await registry.decide()
     assert refusal.value.code == "witness.quorum"
     assert registry.head is before
-    assert (await registry.constitution()).epoch == 1
+    assert (await registry.parameters_status()).epoch == 1
     witness = Cosigner(Store(tmp_path / "witness"), WITNESSES[0], [registry.log_key], lambda: NOW)
     name = WitnessName("https://witness.example", WITNESSES[0].verifier)
-    client = WitnessClient([name], Witnessing(witness), registry._leader, registry._reader)
-    registry._decisions._witnesses = client
+    client = WitnessClient([name], Witnessing(witness), registry.leader, registry.reader)
+    registry.decisions.witnesses = client
     first, second = await registry.decide()
     await client.close()
     assert first.decision.input == second.decision.input

@@ -99,6 +99,7 @@ def test_other_spellings_are_refused(text: str) -> None:
 NUMBERS = "127.0.0.1 127.1 2130706433 0x7f.1 0x7f000001 0177.0.0.1 0x 0 1.2.3.4.5 example.0 example.0x1f"
 
 
+@pytest.mark.threat(66)
 @pytest.mark.parametrize("host", NUMBERS.split())
 def test_an_ip_address_in_whichever_spelling_is_no_host_of_a_did(host: str) -> None:
     for method in ("wba", "web"):

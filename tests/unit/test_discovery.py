@@ -14,9 +14,9 @@ import pytest
 from loopback import Loopback, response
 
 from treaty_client.cli import main
-from treaty_client.discovery import client
-from treaty_client.discovery.client import Discoverer, Discovery
-from treaty_client.discovery.documents import AgentFacts, OfferedProtocol, collection_page, describe, service_entry
+from treaty_client.network.discovery import client
+from treaty_client.network.discovery.client import Discoverer, Discovery
+from treaty_client.network.discovery.documents import AgentFacts, OfferedProtocol, collection_page, describe, service_entry
 from treaty_client.network.hosts import Network
 from treaty_consensus.errors import Malformed, NotFound, Refused, TooLarge, TreatyError
 
@@ -42,11 +42,11 @@ class Web:
     async def serving(cls, folder: Path) -> AsyncIterator[Web]:
         web = cls()
         loopback = Loopback(folder)
-        async with loopback.serving(web._answer, HOST, OTHER):
+        async with loopback.serving(web.answer, HOST, OTHER):
             web.network = loopback.network()
             yield web
 
-    async def _answer(self, head: str) -> bytes:
+    async def answer(self, head: str) -> bytes:
         path = head.split(" ")[1]
         (host,) = [line.partition(": ")[2] for line in head.split("\r\n") if line.lower().startswith("host:")]
         url = f"https://{host}{path}"
@@ -134,6 +134,7 @@ async def test_a_next_that_leads_astray_ends_the_pages_and_is_told(following: st
     assert not any(OTHER in url for url in web.asked)
 
 
+@pytest.mark.threat(96)
 async def test_pages_and_agents_are_bounded(web: Web) -> None:
     pages(web, client.MAX_PAGES + 3)
     found = await web.discover(HOST)
@@ -162,6 +163,7 @@ async def test_a_description_may_be_at_another_host_and_a_broken_one_hides_no_ot
     ]
 
 
+@pytest.mark.threat(96)
 async def test_redirects_are_not_followed(web: Web) -> None:
     web.serve()
     web.redirects[f"https://{HOST}{ENTRANCE}"] = f"https://{OTHER}/"
@@ -170,6 +172,7 @@ async def test_redirects_are_not_followed(web: Web) -> None:
     assert web.asked == [f"https://{HOST}{ENTRANCE}"]
 
 
+@pytest.mark.threat(96)
 async def test_a_description_must_not_lead_into_ones_own_network(web: Web) -> None:
     items = [("", "https://127.0.0.1/ad.json"), ("", "https://localhost/ad.json"), ("", f"https://{HOST}:8443/ad.json")]
     web.put(f"https://{HOST}{ENTRANCE}", collection_page("", items))
@@ -177,6 +180,7 @@ async def test_a_description_must_not_lead_into_ones_own_network(web: Web) -> No
     assert web.asked == [f"https://{HOST}{ENTRANCE}"]
 
 
+@pytest.mark.threat(108)
 async def test_a_did_leads_to_its_own_description_only(web: Web) -> None:
     web.serve()
     at = f"https://{HOST}/agents/a/did.json"

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from treaty_client.discovery import reading
-from treaty_client.discovery.candidates import candidates
-from treaty_client.discovery.documents import (
+from treaty_client.anp.hello_profile.hello import MAX_CANDIDATES
+from treaty_client.network.discovery import parsing
+from treaty_client.network.discovery.client import candidates
+from treaty_client.network.discovery.documents import (
     AgentFacts,
     OfferedProtocol,
     collection_page,
@@ -17,8 +18,7 @@ from treaty_client.discovery.documents import (
     description_url,
     service_entry,
 )
-from treaty_client.discovery.reading import AgentDescription, CollectionPage, SupportedProtocol, parse, parse_service
-from treaty_client.meta.hello import MAX_CANDIDATES
+from treaty_client.network.discovery.parsing import AgentDescription, CollectionPage, SupportedProtocol, parse, parse_service
 from treaty_client.network.egress import MAX_BODY
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Malformed, NotFound, TooLarge, TreatyError
@@ -226,13 +226,13 @@ def test_what_is_no_uri_is_no_protocol(uri: object) -> None:
     ],
 )
 def test_an_address_is_at_a_name_of_the_public_dns(address: object) -> None:
-    entry = {"type": "MetaProtocolInterface", "profile": reading.PROFILE, "url": address}
+    entry = {"type": "MetaProtocolInterface", "profile": parsing.PROFILE, "url": address}
     assert described(interfaces=[entry, interface(url=address)]).addresses == ()
 
 
 def test_addresses_over_tls_come_first_and_are_few() -> None:
     urls = ["ws://a.example/", "http://b.example/", "wss://c.example/", "https://d.example/", "wss://c.example/"]
-    entries = [{"type": "MetaProtocolInterface", "profile": reading.PROFILE, "url": url} for url in urls]
+    entries = [{"type": "MetaProtocolInterface", "profile": parsing.PROFILE, "url": url} for url in urls]
     found = described(interfaces=[*entries, interface(url="wss://e.example/"), interface(url="https://f.example/")])
     assert found.addresses == (
         "wss://c.example/",
@@ -242,13 +242,13 @@ def test_addresses_over_tls_come_first_and_are_few() -> None:
         "http://b.example/",
     )
     many = [{**entries[0], "url": f"wss://{n}.a.example/"} for n in range(20)]
-    assert len(described(interfaces=many).addresses) == reading.MAX_ADDRESSES
+    assert len(described(interfaces=many).addresses) == parsing.MAX_ADDRESSES
 
 
 def test_text_for_people_is_one_printable_line() -> None:
     found = described(name="\x1b[31mShop\n\u202eevil", description="d" * 1000, interfaces=[interface(version="1\n2")])
     assert found.name == "[31mShop  evil"
-    assert len(found.description) == reading.MAX_TEXT
+    assert len(found.description) == parsing.MAX_TEXT
     assert found.protocols[0].version == "1 2"
 
 

@@ -13,13 +13,12 @@ import pytest
 from loopback import Loopback
 from meetings import LAPTOP, TOPIC, URI_1, URI_2, Party, Tap, buyer, shop
 
-from treaty_client.discovery.candidates import candidates
-from treaty_client.discovery.client import Discoverer
-from treaty_client.discovery.documents import AgentFacts, OfferedProtocol, describe
-from treaty_client.discovery.reading import AgentDescription
+from treaty_client.network.discovery.client import Discoverer, candidates
+from treaty_client.network.discovery.documents import AgentFacts, OfferedProtocol, describe
+from treaty_client.network.discovery.parsing import AgentDescription
 from treaty_client.network.hosts import Address, Network
-from treaty_client.session.session import Session
-from treaty_client.transport import listener
+from treaty_client.network.transport import listener
+from treaty_client.sessions.session import Session
 from treaty_consensus.errors import TreatyError
 
 HOST = "shop.example"
@@ -158,6 +157,7 @@ async def test_an_agent_that_nobody_announces_publishes_nothing(tmp_path: Path) 
     await seller.agent.aclose()
 
 
+@pytest.mark.threat(108)
 async def test_what_a_document_claims_is_believed_for_nothing_else(tmp_path: Path) -> None:
     """A document that names another's DID and a hash of its own leads to a refusal, or changes nothing."""
     seller = shop(tmp_path, URI_1)

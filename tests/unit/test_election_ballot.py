@@ -18,7 +18,7 @@ from treaty_consensus.election.ballot import (
     ranks,
     votes,
 )
-from treaty_consensus.election.principals import SuffixList, Voices
+from treaty_consensus.election.principals import PrincipalDirectory, SuffixList
 from treaty_consensus.election.report import Pair
 from treaty_consensus.kinds import NONE
 
@@ -147,8 +147,8 @@ def live(
     return [(found.principals[principal], weight, found.rankings[ranking]) for principal, weight, ranking in rows]
 
 
-def ballots_of(tiers: dict[str, Tiers], voices: Voices | None = None) -> Ballots:
-    ballots = Ballots(voices or Voices())
+def ballots_of(tiers: dict[str, Tiers], directory: PrincipalDirectory | None = None) -> Ballots:
+    ballots = Ballots(directory or PrincipalDirectory())
     for did, ranked in tiers.items():
         ballots.cast(did, ranked, 0)
     return ballots
@@ -172,20 +172,20 @@ def test_who_weighs_nothing_has_no_ballot() -> None:
 
 def test_the_ballots_of_one_principal_share_its_weight() -> None:
     """In an electorate where a domain stands behind all the DIDs that it granted its name to."""
-    voices = Voices()
-    voices.read_domains_by("list", SuffixList(SUFFIXES))
+    directory = PrincipalDirectory()
+    directory.read_domains_by("list", SuffixList(SUFFIXES))
     dids = [f"did:wba:alpha.example{rest}" for rest in ("", ":a", ":b", ":c", ":d")]
     for did in dids[1:4]:
-        voices.grant("alpha.example", did)
+        directory.grant("alpha.example", did)
     one, other = (("a",),), (("b",),)
-    cast_by = ballots_of(dict(zip(dids, (one, other, one, (), one), strict=True)), voices)
+    cast_by = ballots_of(dict(zip(dids, (one, other, one, (), one), strict=True)), directory)
     found = votes(cast_by, {"alpha.example": Implied(("c",), 0, 0)}, {"alpha.example": 8}, 0, None)
     assert found.weight.tolist() == [2, 2, 2] and found.implied == 0
     assert [found.rankings[number] for number in found.ranking] == [one, other, one]
 
 
 def test_in_an_open_electorate_ballots_fade_and_ripen() -> None:
-    ballots = Ballots(Voices())
+    ballots = Ballots(PrincipalDirectory())
     ballots.cast(ALPHA, (("a",),), 0)
     weights = [live(ballots, {}, epoch=epoch, horizon=4) for epoch in (0, 1, 4, 8)]
     expected = [part(part(8, decay(epoch, 4)), conviction(epoch)) for epoch in (0, 1, 4, 8)]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from treaty_consensus.election.arithmetic import ONE
-from treaty_consensus.election.credit import Credits, Earned
-from treaty_consensus.election.report import Agreed, Pair
+from treaty_consensus.election.credit import Credits, EarnedCredit
+from treaty_consensus.election.report import AgreedReport, Pair
 from treaty_consensus.kinds import Credit
 
 TERMS = Credit(report_share=8, epochs=8, pairs=4)
@@ -29,11 +29,11 @@ class Book:
         self.clusters, self.terms = dict(clusters), terms
         self.credits, self.epoch, self.leaf = Credits(), 0, 100
 
-    def close(self, *reports: str, elected: str = "", topic: str = TOPIC) -> list[Earned]:
+    def close(self, *reports: str, elected: str = "", topic: str = TOPIC) -> list[EarnedCredit]:
         said = []
         for report in reports:
             pair, document = report.split()
-            said.append(Agreed(self.leaf, Pair.of(*pair), topic, document))
+            said.append(AgreedReport(self.leaf, Pair.of(*pair), topic, document))
             self.leaf += 1
         outcome = {topic: elected} if elected else {}
         self.credits, earned = self.credits.close(self.epoch, self.clusters, said, self.terms, HORIZON, outcome)
@@ -48,11 +48,11 @@ class Book:
         return self.credits.standings(self.epoch - 1, HORIZON).get(principal, 0)
 
 
-def brief(earned: Sequence[Earned]) -> list[tuple[str, str, int, str]]:
+def brief(earned: Sequence[EarnedCredit]) -> list[tuple[str, str, int, str]]:
     return [(credit.principal, credit.reason, credit.amount, credit.corroborator) for credit in earned]
 
 
-def names(earned: Sequence[Earned]) -> str:
+def names(earned: Sequence[EarnedCredit]) -> str:
     return "".join(credit.principal for credit in earned)
 
 
@@ -64,7 +64,7 @@ def test_a_report_alone_earns_nothing_and_a_later_one_makes_it_count() -> None:
         ("A", "reported", EIGHTH, "G"),
         ("D", "reported", EIGHTH, "G"),
     ], "the later report is itself a claim, which waits for another one"
-    assert earned[0] == Earned("A", EIGHTH, "reported", TOPIC, "x", "G", 100, 1, 0, 0)
+    assert earned[0] == EarnedCredit("A", EIGHTH, "reported", TOPIC, "x", "G", 100, 1, 0, 0)
     assert names(book.close("AD x", "BE x")) == "GJ"
 
 

@@ -8,32 +8,32 @@ import pytest
 from simulated_log import SUFFIXES
 
 from treaty_consensus.did import did_key
-from treaty_consensus.election.principals import SuffixList, Voices
+from treaty_consensus.election.principals import PrincipalDirectory, SuffixList
 from treaty_consensus.errors import Malformed
 
 KEY = did_key(bytes(32))
 
 
 @pytest.fixture
-def voices() -> Voices:
+def directory() -> PrincipalDirectory:
     """An open electorate."""
-    voices = Voices()
-    voices.read_domains_by("list", SuffixList(SUFFIXES))
-    return voices
+    directory = PrincipalDirectory()
+    directory.read_domains_by("list", SuffixList(SUFFIXES))
+    return directory
 
 
 def test_in_a_development_electorate_every_did_with_a_domain_is_one() -> None:
-    voices = Voices()
+    directory = PrincipalDirectory()
     for did in ("did:wba:alpha.example", "did:wba:alpha.example:users:someone", "did:web:alpha.example%3A8443"):
-        assert voices.principal_of(did) == did
+        assert directory.principal_of(did) == did
     for did in (KEY, "did:wba:localhost"):
-        assert voices.principal_of(did) is None
+        assert directory.principal_of(did) is None
 
 
-def test_the_root_of_a_registrable_domain_speaks_for_it(voices: Voices) -> None:
-    assert voices.principal_of("did:wba:alpha.example") == "alpha.example"
-    assert voices.principal_of("did:web:alpha.example") == "alpha.example"
-    assert voices.principal_of("did:wba:alpha.co.example") == "alpha.co.example"
+def test_the_root_of_a_registrable_domain_speaks_for_it(directory: PrincipalDirectory) -> None:
+    assert directory.principal_of("did:wba:alpha.example") == "alpha.example"
+    assert directory.principal_of("did:web:alpha.example") == "alpha.example"
+    assert directory.principal_of("did:wba:alpha.co.example") == "alpha.co.example"
 
 
 @pytest.mark.parametrize(
@@ -48,31 +48,31 @@ def test_the_root_of_a_registrable_domain_speaks_for_it(voices: Voices) -> None:
         "did:wba:localhost",
     ],
 )
-def test_everybody_else_speaks_for_nobody(voices: Voices, did: str) -> None:
-    assert voices.principal_of(did) is None
+def test_everybody_else_speaks_for_nobody(directory: PrincipalDirectory, did: str) -> None:
+    assert directory.principal_of(did) is None
 
 
-def test_whoever_was_granted_a_domain_speaks_for_it(voices: Voices) -> None:
+def test_whoever_was_granted_a_domain_speaks_for_it(directory: PrincipalDirectory) -> None:
     helper = "did:wba:alpha.example:users:helper"
-    assert voices.principal_of(helper) is None
-    voices.grant("alpha.example:users", helper)
-    assert voices.principal_of(helper) is None, "a part of the name is not the name"
-    voices.grant("alpha.example", helper)
-    voices.grant("bravo.example", helper)
-    assert voices.principal_of(helper) == "alpha.example", "the first grant counts"
-    voices.grant("bravo.example", "did:wba:alpha.example")
-    assert voices.principal_of("did:wba:alpha.example") == "alpha.example", "a root speaks for its own"
-    voices.grant("co.example", KEY)
-    assert voices.principal_of(KEY) is None, "nobody owns a public suffix"
+    assert directory.principal_of(helper) is None
+    directory.grant("alpha.example:users", helper)
+    assert directory.principal_of(helper) is None, "a part of the name is not the name"
+    directory.grant("alpha.example", helper)
+    directory.grant("bravo.example", helper)
+    assert directory.principal_of(helper) == "alpha.example", "the first grant counts"
+    directory.grant("bravo.example", "did:wba:alpha.example")
+    assert directory.principal_of("did:wba:alpha.example") == "alpha.example", "a root speaks for its own"
+    directory.grant("co.example", KEY)
+    assert directory.principal_of(KEY) is None, "nobody owns a public suffix"
 
 
-def test_another_list_makes_other_principals(voices: Voices) -> None:
-    assert voices.principal_of("did:wba:alpha.co.example") == "alpha.co.example"
+def test_another_list_makes_other_principals(directory: PrincipalDirectory) -> None:
+    assert directory.principal_of("did:wba:alpha.co.example") == "alpha.co.example"
     other = SuffixList(SUFFIXES.replace(b"co.example\n", b""))
-    voices.read_domains_by("other", other)
-    assert voices.principal_of("did:wba:alpha.co.example") is None
-    voices.read_domains_by(None, None)
-    assert voices.principal_of("did:wba:alpha.co.example") == "did:wba:alpha.co.example"
+    directory.read_domains_by("other", other)
+    assert directory.principal_of("did:wba:alpha.co.example") is None
+    directory.read_domains_by(None, None)
+    assert directory.principal_of("did:wba:alpha.co.example") == "did:wba:alpha.co.example"
 
 
 def test_the_list_that_is_shipped_has_its_private_section_ignored() -> None:

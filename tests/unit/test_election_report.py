@@ -6,8 +6,8 @@ from typing import Literal
 
 from treaty_consensus.did import did_key, parse_did
 from treaty_consensus.election.arithmetic import ONE
-from treaty_consensus.election.principals import Voices
-from treaty_consensus.election.report import Agreed, Counted, Pair, Reports, Tally
+from treaty_consensus.election.principals import PrincipalDirectory
+from treaty_consensus.election.report import AgreedReport, CountedReports, Pair, Reports, Tally
 from treaty_consensus.kinds import Report
 
 A, B, C = (f"did:wba:{name}.example" for name in ("alpha", "bravo", "charlie"))
@@ -23,7 +23,7 @@ class Log:
 
     def __init__(self) -> None:
         self.reports = Reports()
-        self.voices = Voices()
+        self.directory = PrincipalDirectory()
         self.number = 0
 
     def add(
@@ -44,11 +44,11 @@ class Log:
     def tally(self, epoch: int = 0) -> Tally:
         return self.count(epoch).tally(TOPIC)
 
-    def count(self, epoch: int = 0) -> Counted:
-        return self.reports.count(epoch, HORIZON, self.voices, self.weights(epoch))
+    def count(self, epoch: int = 0) -> CountedReports:
+        return self.reports.count(epoch, HORIZON, self.directory, self.weights(epoch))
 
     def weights(self, epoch: int) -> dict[str, int]:
-        barred = self.reports.barred(epoch, HORIZON, self.voices)
+        barred = self.reports.barred(epoch, HORIZON, self.directory)
         return {principal: ONE for principal in WEIGHTS if principal not in barred}
 
 
@@ -108,7 +108,7 @@ def test_acquaintance_is_counted_in_epochs() -> None:
         log.add(B, A, X, epoch=epoch)
     log.add(A, C, X, outcome="failed")
     log.add(A, KEY, X)
-    assert log.reports.acquainted(log.voices) == {Pair(A, B): 3}
+    assert log.reports.acquainted(log.directory) == {Pair(A, B): 3}
 
 
 def test_what_counts_in_an_epoch_is_told_in_the_order_of_the_log() -> None:
@@ -117,7 +117,7 @@ def test_what_counts_in_an_epoch_is_told_in_the_order_of_the_log() -> None:
     log.add(A, B, X, topic="alpha")
     log.add(A, B, Y, topic="alpha")
     log.add(A, C, X, topic="alpha", epoch=1)
-    assert log.count().agreed == [Agreed(1, Pair(B, C), "zoo", Y), Agreed(2, Pair(A, B), "alpha", X)]
+    assert log.count().agreed == [AgreedReport(1, Pair(B, C), "zoo", Y), AgreedReport(2, Pair(A, B), "alpha", X)]
 
 
 def test_reports_of_nobody_and_of_one_principal_do_not_count() -> None:
@@ -150,7 +150,7 @@ def test_what_is_void_stays_void_and_gives_its_place_back() -> None:
     log.add(A, B, X, epoch=0, key="same")
     log.add(A, B, Y, epoch=0, key="same")
     log.add(A, B, Y, epoch=0)
-    everybody = log.reports.count(0, HORIZON, log.voices, WEIGHTS).tally(TOPIC)
+    everybody = log.reports.count(0, HORIZON, log.directory, WEIGHTS).tally(TOPIC)
     assert everybody.pairs == {Y: {Pair(A, B): 0}}
 
 

@@ -13,9 +13,9 @@ from signers import key_signer, signed
 from treaty_consensus.election.ballot import Tiers
 from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.election.rule import (
+    DocumentState,
     Poll,
     Shortfall,
-    Standing,
     Support,
     advance,
     beats,
@@ -41,38 +41,38 @@ def tiers(text: str) -> Tiers:
 class Topic:
     """A topic from epoch to epoch. Each vote `(n, order)` is cast by n principals of weight UNIT."""
 
-    standings: dict[str, Standing] = field(default_factory=dict)
+    states: dict[str, DocumentState] = field(default_factory=dict)
     parameters: Parameters = PARAMETERS
 
     def poll(self, votes: Votes, candidates: str = "a", cluster: str | None = None, warned: str = "") -> Poll:
         cast = [(tiers(order), UNIT) for number, order in votes for _ in range(number)]
         clusters = dict.fromkeys(range(len(cast)), cluster) if cluster else None
-        return Poll(self.parameters, count_of(cast, tuple(candidates), clusters), self.standings, frozenset(warned))
+        return Poll(self.parameters, count_of(cast, tuple(candidates), clusters), self.states, frozenset(warned))
 
     def close(self, votes: Votes, candidates: str = "a", warned: str = "") -> dict[str, State]:
-        self.standings = advance(self.poll(votes, candidates, warned=warned))
-        return {document: standing.state for document, standing in self.standings.items()}
+        self.states = advance(self.poll(votes, candidates, warned=warned))
+        return {document: current.state for document, current in self.states.items()}
 
     def elect(self, document: str = "a", votes: Votes | None = None, candidates: str = "a") -> None:
         """Bring a document to consensus."""
         for _ in range(3):
             self.close(votes or [(6, document)], candidates)
-        assert self.standings[document] == Standing("consensus")
+        assert self.states[document] == DocumentState("consensus")
 
 
-def missing(poll: Poll, document: str, standing: Standing) -> set[str]:
-    shortfalls = poll.provisional_shortfalls(document) + poll.consensus_shortfalls(document, standing)
+def missing(poll: Poll, document: str, current: DocumentState) -> set[str]:
+    shortfalls = poll.provisional_shortfalls(document) + poll.consensus_shortfalls(document, current)
     return {shortfall.condition for shortfall in shortfalls}
 
 
-READY = Standing("provisional", provisional=2, ahead=2)
+READY = DocumentState("provisional", provisional=2, ahead=2)
 
 
 def test_one_transition_an_epoch_from_candidate_to_consensus() -> None:
     topic = Topic()
     assert topic.close([(6, "a")]) == {"a": "candidate"}
     assert topic.close([(6, "a")]) == {"a": "provisional"}
-    assert topic.standings["a"].provisional == 1
+    assert topic.states["a"].provisional == 1
     assert topic.close([(6, "a")]) == {"a": "consensus"}
     assert topic.close([(6, "a")]) == {"a": "consensus"}
 
@@ -116,15 +116,15 @@ def test_the_field_keeps_the_strongest_in_the_order_of_publication() -> None:
     }
     assert field_of(supports, {}, 0, small) == ("early", "pairs")
     assert field_of(supports, {}, 0, PARAMETERS) == ("light", "early", "pairs", "late")
-    assert field_of(supports, {"lacking": Standing("consensus")}, 0, small) == ("lacking", "pairs"), "the incumbent stays"
-    assert field_of(supports, {"lacking": Standing("dormant")}, 0, small) == ("early", "pairs")
+    assert field_of(supports, {"lacking": DocumentState("consensus")}, 0, small) == ("lacking", "pairs"), "the incumbent stays"
+    assert field_of(supports, {"lacking": DocumentState("dormant")}, 0, small) == ("early", "pairs")
     liked = supports | {"light": replace(supports["light"], approval=1)}
     assert field_of(liked, {}, 0, small) == ("light", "pairs"), "votes go before reports"
 
 
 @pytest.mark.parametrize("state", ["candidate", "provisional"])
 def test_what_leaves_the_field_is_merely_published_again(state: State) -> None:
-    topic = Topic({"a": Standing(state, provisional=1)})
+    topic = Topic({"a": DocumentState(state, provisional=1)})
     assert topic.close([(6, "b")], "b") == {"b": "candidate"}
     assert topic.close([(6, "a")], "a") == {"a": "candidate"}, "and starts over"
 
@@ -133,7 +133,7 @@ def test_what_leaves_the_field_is_merely_published_again(state: State) -> None:
 
 
 def test_provisional_needs_half_a_quorum() -> None:
-    topic = Topic({"a": Standing("candidate")})
+    topic = Topic({"a": DocumentState("candidate")})
     indifferent = "a-"  # ranks neither over the other
     assert topic.poll([(2, "a"), (14, indifferent)]).quorum == 48
     assert missing(topic.poll([(2, "a"), (14, indifferent)]), "a", READY) == {"quorum"}
@@ -143,13 +143,13 @@ def test_provisional_needs_half_a_quorum() -> None:
 
 
 def test_provisional_needs_more_votes_than_none() -> None:
-    topic = Topic({"a": Standing("candidate")})
+    topic = Topic({"a": DocumentState("candidate")})
     assert topic.close([(5, "a"), (5, "-")]) == {"a": "candidate"}
     assert topic.close([(6, "a"), (5, "-")]) == {"a": "provisional"}
 
 
 def test_provisional_is_who_comes_first() -> None:
-    topic = Topic({"a": Standing("candidate"), "b": Standing("provisional", provisional=1)})
+    topic = Topic({"a": DocumentState("candidate"), "b": DocumentState("provisional", provisional=1)})
     assert topic.close([(6, "a>b"), (5, "b>a")], "ab") == {"a": "provisional", "b": "candidate"}
     (shortfall,) = topic.poll([(6, "a>b"), (5, "b>a")], "ab").provisional_shortfalls("b")
     assert (shortfall.condition, shortfall.has, shortfall.needs, shortfall.against) == ("schulze-place", 2, 1, "a")
@@ -199,7 +199,7 @@ def test_provisional_without_the_rest_waits() -> None:
     topic = Topic()
     for _ in range(4):
         topic.close([(6, "a"), (4, "-")])
-    assert topic.standings == {"a": Standing("provisional", provisional=3)}
+    assert topic.states == {"a": DocumentState("provisional", provisional=3)}
     assert topic.close([(6, "a"), (3, "-")]) == {"a": "consensus"}
 
 
@@ -208,7 +208,7 @@ def test_no_consensus_rests_on_breaking_a_cycle() -> None:
     topic = Topic()
     for _ in range(5):
         states = topic.close(cycle, "abc")
-    assert states["a"] == "provisional" and incumbent_of(topic.standings) is None
+    assert states["a"] == "provisional" and incumbent_of(topic.states) is None
     poll = topic.poll(cycle, "abc")
     assert poll.ranking.order[0] == 0
     (shortfall,) = poll.consensus_shortfalls("a", READY)
@@ -232,17 +232,17 @@ def test_a_successor_leads_three_to_two_for_two_epochs() -> None:
     assert topic.close([(6, "b>a"), (5, "a>b")], "ab") == {"a": "consensus", "b": "candidate"}
     for n in (1, 2, 3):
         assert topic.close([(6, "b>a"), (5, "a>b")], "ab") == {"a": "consensus", "b": "provisional"}
-        assert topic.standings["b"] == Standing("provisional", provisional=n, ahead=0)
+        assert topic.states["b"] == DocumentState("provisional", provisional=n, ahead=0)
     assert topic.close([(6, "b>a"), (4, "a>b")], "ab")["b"] == "provisional"
-    assert topic.standings["b"].ahead == 1
+    assert topic.states["b"].ahead == 1
     assert topic.close([(6, "b>a"), (5, "a>b")], "ab")["b"] == "provisional"
-    assert topic.standings["b"].ahead == 0, "the lead starts over"
+    assert topic.states["b"].ahead == 0, "the lead starts over"
     assert topic.close([(6, "b>a"), (4, "a>b")], "ab")["b"] == "provisional"
     assert topic.close([(6, "b>a"), (4, "a>b")], "ab") == {"a": "superseded", "b": "consensus"}
 
 
 def test_a_challenger_is_told_how_far_ahead_it_must_be() -> None:
-    topic = Topic({"a": Standing("consensus"), "b": READY})
+    topic = Topic({"a": DocumentState("consensus"), "b": READY})
     told = {s.condition: s for s in topic.poll([(7, "b>a"), (5, "a>b")], "ab").consensus_shortfalls("b", replace(READY, ahead=1))}
     assert told == {
         "ratio-over-incumbent": Shortfall("ratio-over-incumbent", 7 * UNIT, 90, "a"),  # 3 : 2 of 5 · 12
@@ -255,25 +255,27 @@ def test_the_lead_is_counted_from_the_first_epoch_on() -> None:
     topic = Topic()
     topic.elect("a")
     votes: Votes = [(6, "b>a"), (4, "a>b")]
-    for standing in (Standing("candidate", ahead=1), Standing("provisional", 1, 2), Standing("consensus")):
+    for current in (DocumentState("candidate", ahead=1), DocumentState("provisional", 1, 2), DocumentState("consensus")):
         topic.close(votes, "ab")
-        assert topic.standings["b"] == standing
-    assert topic.standings["a"] == Standing("superseded")
+        assert topic.states["b"] == current
+    assert topic.states["a"] == DocumentState("superseded")
 
 
 def test_a_lead_over_the_last_incumbent_is_none_over_the_next() -> None:
-    topic = Topic({"a": Standing("consensus"), "b": Standing("provisional", 1, 1), "c": Standing("candidate", ahead=5)})
+    topic = Topic(
+        {"a": DocumentState("consensus"), "b": DocumentState("provisional", 1, 1), "c": DocumentState("candidate", ahead=5)}
+    )
     topic.close([(6, "b>c>a")], "abc")
-    assert topic.standings == {"a": Standing("superseded"), "b": Standing("consensus"), "c": Standing("candidate")}
+    assert topic.states == {"a": DocumentState("superseded"), "b": DocumentState("consensus"), "c": DocumentState("candidate")}
 
 
 def test_the_incumbent_wins_ties() -> None:
-    topic = Topic({"b": Standing("consensus"), "a": Standing("candidate")})
+    topic = Topic({"b": DocumentState("consensus"), "a": DocumentState("candidate")})
     assert topic.close([(4, "a>b"), (4, "b>a")], "ab") == {"a": "candidate", "b": "consensus"}
 
 
 def test_the_superseded_may_return_but_by_the_whole_way() -> None:
-    topic = Topic({"a": Standing("superseded"), "b": Standing("consensus")})
+    topic = Topic({"a": DocumentState("superseded"), "b": DocumentState("consensus")})
     votes: Votes = [(6, "a>b"), (4, "b>a")]
     assert topic.close(votes, "ab") == {"a": "provisional", "b": "consensus"}
     assert topic.close(votes, "ab") == {"a": "consensus", "b": "superseded"}
@@ -288,7 +290,7 @@ def test_the_incumbent_sleeps_after_four_failing_epochs() -> None:
     failing: Votes = [(3, "a"), (4, "-")]
     for n in (1, 2, 3):
         assert topic.close(failing) == {"a": "consensus"}
-        assert topic.standings["a"].failing == n
+        assert topic.states["a"].failing == n
     assert topic.close(failing) == {"a": "dormant"}
     assert topic.close([(6, "a")]) == {"a": "provisional"}
 
@@ -299,24 +301,24 @@ def test_one_good_epoch_keeps_the_incumbent_awake() -> None:
     for _ in range(3):
         topic.close([(3, "a"), (4, "-")])
     assert topic.close([(4, "a"), (4, "-")]) == {"a": "consensus"}, "level with NONE is enough to be kept"
-    assert topic.standings["a"].failing == 0
+    assert topic.states["a"].failing == 0
     for _ in range(3):
         assert topic.close([(3, "a"), (4, "-")]) == {"a": "consensus"}
 
 
 def test_the_incumbent_needs_half_a_quorum() -> None:
-    topic = Topic({"a": Standing("consensus")})
+    topic = Topic({"a": DocumentState("consensus")})
     topic.close([(2, "a"), (14, "a-")])
-    assert topic.standings["a"].failing == 0
+    assert topic.states["a"].failing == 0
     topic.close([(2, "a"), (15, "a-")])
-    assert topic.standings["a"].failing == 1
+    assert topic.states["a"].failing == 1
 
 
 def test_without_votes_the_incumbent_is_kept() -> None:
-    topic = Topic({"a": Standing("consensus")})
+    topic = Topic({"a": DocumentState("consensus")})
     for _ in range(6):
         topic.close([])
-    assert topic.standings == {"a": Standing("consensus")}
+    assert topic.states == {"a": DocumentState("consensus")}
 
 
 def test_repeal_takes_two_epochs_of_two_to_one_with_a_quorum() -> None:
@@ -324,31 +326,31 @@ def test_repeal_takes_two_epochs_of_two_to_one_with_a_quorum() -> None:
     topic.elect("a")
     rejecting: Votes = [(3, "a"), (6, "-")]
     assert topic.close(rejecting) == {"a": "consensus"}
-    assert topic.standings["a"] == Standing("consensus", failing=1, repealing=1, suspect=2)
+    assert topic.states["a"] == DocumentState("consensus", failing=1, repealing=1, suspect=2)
     assert topic.close([(3, "a"), (5, "-")]) == {"a": "consensus"}
-    assert topic.standings["a"] == Standing("consensus", failing=2, repealing=0, suspect=1)
+    assert topic.states["a"] == DocumentState("consensus", failing=2, repealing=0, suspect=1)
     topic.close(rejecting)
     assert topic.close(rejecting) == {"a": "repealed"}
-    assert incumbent_of(topic.standings) is None
+    assert incumbent_of(topic.states) is None
 
 
 def test_repeal_needs_a_quorum_of_clusters() -> None:
     few: Votes = [(2, "-"), (9, "a-")]
     many: Votes = [(3, "-"), (9, "a-")]
-    topic = Topic({"a": Standing("consensus")})
+    topic = Topic({"a": DocumentState("consensus")})
     topic.close(few)
-    assert topic.standings["a"].repealing == 0
+    assert topic.states["a"].repealing == 0
     topic.close(many)
-    assert topic.standings["a"].repealing == 1
+    assert topic.states["a"].repealing == 1
 
 
 def test_being_superseded_goes_before_being_repealed() -> None:
-    topic = Topic({"a": Standing("consensus", repealing=1), "b": Standing("provisional", 1, 1)})
+    topic = Topic({"a": DocumentState("consensus", repealing=1), "b": DocumentState("provisional", 1, 1)})
     assert topic.close([(6, "b>->a")], "ab") == {"a": "superseded", "b": "consensus"}
 
 
 def test_the_repealed_may_be_elected_again() -> None:
-    topic = Topic({"a": Standing("repealed")})
+    topic = Topic({"a": DocumentState("repealed")})
     assert topic.close([(6, "-")]) == {"a": "repealed"}
     assert topic.close([(6, "a")]) == {"a": "provisional"}
     assert topic.close([(6, "-")]) == {"a": "candidate"}
@@ -356,16 +358,16 @@ def test_the_repealed_may_be_elected_again() -> None:
 
 @pytest.mark.parametrize("state", ["dormant", "superseded", "repealed"])
 def test_outside_the_field_the_past_is_remembered_and_counters_are_not(state: State) -> None:
-    topic = Topic({"a": Standing(state, ahead=3)})
+    topic = Topic({"a": DocumentState(state, ahead=3)})
     assert topic.close([(6, "b")], "b") == {"a": state, "b": "candidate"}
-    assert topic.standings["a"] == Standing(state)
+    assert topic.states["a"] == DocumentState(state)
 
 
 # --- suspect
 
 
 def suspicion(topic: Topic) -> dict[str, int]:
-    return {document: standing.suspect for document, standing in topic.standings.items()}
+    return {document: current.suspect for document, current in topic.states.items()}
 
 
 def test_a_consensus_that_is_rejected_is_suspect_for_two_epochs_and_stays_the_consensus() -> None:
@@ -400,7 +402,7 @@ def test_a_warning_of_reports_holds_for_whatever_is_in_the_field_and_changes_no_
         votes: Votes = [(6, "a>b")]
         assert warned.close(votes, "ab", warned=flagged) == calm.close(votes, "ab")
         assert suspicion(warned) == dict.fromkeys("ab", (2, 1, 0, 2, 1, 0)[epoch])
-        assert {d: replace(s, suspect=0) for d, s in warned.standings.items()} == calm.standings
+        assert {d: replace(s, suspect=0) for d, s in warned.states.items()} == calm.states
 
 
 def test_a_second_warning_starts_the_count_anew() -> None:
@@ -411,13 +413,13 @@ def test_a_second_warning_starts_the_count_anew() -> None:
 
 
 def test_a_warning_ends_outside_the_field_and_none_begins_there() -> None:
-    topic = Topic({"a": Standing("dormant", suspect=2)})
+    topic = Topic({"a": DocumentState("dormant", suspect=2)})
     topic.close([], "b", warned="ac")
-    assert topic.standings == {"a": Standing("dormant"), "b": Standing("candidate")}
+    assert topic.states == {"a": DocumentState("dormant"), "b": DocumentState("candidate")}
 
 
 def test_what_is_repealed_is_suspect_still() -> None:
-    topic = Topic({"a": Standing("consensus", repealing=1, suspect=1)})
+    topic = Topic({"a": DocumentState("consensus", repealing=1, suspect=1)})
     assert topic.close([(6, "-")]) == {"a": "repealed"}
     assert suspicion(topic) == {"a": 2}
 

@@ -9,7 +9,7 @@ from simulated_log import ANCHORS, SUFFIX_LIST, SUFFIXES
 from treaty_consensus.did import did_key
 from treaty_consensus.election.arithmetic import ONE, decay
 from treaty_consensus.election.defaults import open_parameters
-from treaty_consensus.election.principals import SuffixList, Voices
+from treaty_consensus.election.principals import PrincipalDirectory, SuffixList
 from treaty_consensus.election.report import Pair
 from treaty_consensus.election.vouch import Vouches
 from treaty_consensus.kinds import Reputation, Vouch
@@ -30,8 +30,8 @@ class Log:
 
     def __init__(self) -> None:
         self.vouches = Vouches()
-        self.voices = Voices()
-        self.voices.read_domains_by(SUFFIX_LIST.sha256, SuffixList(SUFFIXES))
+        self.directory = PrincipalDirectory()
+        self.directory.read_domains_by(SUFFIX_LIST.sha256, SuffixList(SUFFIXES))
 
     def vouch(self, author: str, to: str, *, epoch: int = 0, withdrawn: bool = False) -> None:
         author, to = (name if name.startswith("did:") else f"did:wba:{name}" for name in (author, to))
@@ -39,7 +39,7 @@ class Log:
 
     def edges(self, epoch: int = 0, friends: dict[Pair, int] | None = None, **changes: int) -> dict[tuple[str, str], int]:
         known = FRIENDS if friends is None else friends
-        return self.vouches.edges(epoch, self.voices, known, terms(**changes), HORIZON)
+        return self.vouches.edges(epoch, self.directory, known, terms(**changes), HORIZON)
 
 
 def test_a_vouch_counts_between_principals_that_are_acquainted() -> None:
@@ -59,7 +59,7 @@ def test_who_speaks_for_nobody_vouches_for_nobody() -> None:
         log.vouch(B, stranger)
     log.vouch(A, f"did:web:{A}")
     assert log.edges() == {}
-    log.voices.grant(A, key)
+    log.directory.grant(A, key)
     assert log.edges() == {(A, B): ONE, (B, A): ONE}, "a grant counts for what was said before it, too"
 
 
@@ -75,7 +75,7 @@ def test_it_fades_and_is_renewed() -> None:
 def test_the_newest_word_counts_by_whichever_did_it_was_said() -> None:
     log = Log()
     helper = did_key(bytes(32))
-    log.voices.grant(A, helper)
+    log.directory.grant(A, helper)
     log.vouch(A, B)
     log.vouch(helper, f"did:web:{B}", withdrawn=True)
     assert log.edges() == {}

@@ -37,6 +37,7 @@ def vouch(to: Signer) -> kinds.Vouch:
     return kinds.Vouch(to.did, 0)
 
 
+@pytest.mark.threat(78)
 async def test_a_did_key_neither_votes_nor_vouches(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
     for made in (
@@ -52,6 +53,7 @@ async def test_a_did_key_neither_votes_nor_vouches(registry: Registry, web: Web)
     assert not web.fetched, "it is refused before anything is fetched"
 
 
+@pytest.mark.threat(78)
 async def test_it_is_refused_before_its_signature_is_looked_at(registry: Registry) -> None:
     impostor = Signer(KEY.did, KEY.key_id, OTHER_KEY.private_key)
     assert (await refuse(registry, impostor.statement(ballot(registry)))).code == "electorate.no-principal"
@@ -69,6 +71,7 @@ async def test_a_host_of_one_label_is_no_principal(registry: Registry, web: Web,
     assert (await refuse(registry, domain_signer(host).statement(ballot(registry)))).code == "electorate.no-principal"
 
 
+@pytest.mark.threat(78)
 @pytest.mark.parametrize("name", ["shop.alice.example", "alice.example:users:bob", "host.example:8443", "example"])
 async def test_in_an_open_electorate_a_principal_is_a_registrable_domain(opened: Registry, web: Web, name: str) -> None:
     web.serve(signer := domain_signer(name.replace(":8443", "%3A8443")))
@@ -90,6 +93,7 @@ async def test_a_grant_gives_a_did_key_its_owners_voice_in_an_open_electorate(op
     await log(opened, ballot(opened), KEY)
 
 
+@pytest.mark.threat(78)
 async def test_grants_by_strangers_do_not_silence_whom_a_domain_granted(opened: Registry, web: Web) -> None:
     web.serve(ALICE)
     strangers = [key_signer(f"stranger {number}") for number in range(256)]

@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treaty_client.meta import hello, messages
-from treaty_client.session.operations import OperationError
+from treaty_client.anp.hello_profile import hello, messages
+from treaty_client.sessions.operations import OperationError
 from treaty_consensus.errors import MAX_TEXT, Refused, TreatyError
 from treaty_consensus.printable import escaped, printable
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\nERROR forged line\u202egnp.exe\u2028\x9b31m\ud800\\"
 
 
+@pytest.mark.threat(109)
 @pytest.mark.parametrize("make", [Refused, TreatyError, lambda _, text, fix="": OperationError(404, text)])
 def test_a_message_is_one_printable_line(make: type[TreatyError]) -> None:
     error = make("some.code", f"They said: {HOSTILE}", fix=f"Ask {HOSTILE}")
@@ -29,6 +30,7 @@ def test_a_message_is_not_as_long_as_what_it_quotes() -> None:
     assert len(error.message) == len(error.fix) == MAX_TEXT
 
 
+@pytest.mark.threat(109)
 @pytest.mark.parametrize(
     "text",
     ['{"action":"codeGeneration","status":"' + "\\u001b[2J" * 20_000 + '"}', '{"action":"\\u202e","status":"\\u001b"}'],

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 from simulated_log import LogBuilder
 
+from treaty_client.audit.decision import read_transcript
 from treaty_client.cli.explanation import explain
-from treaty_client.verification.decision import read_transcript
 from treaty_consensus.canonical import dumps
 from treaty_consensus.errors import Malformed
 from treaty_consensus.kinds import NONE

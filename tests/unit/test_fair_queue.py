@@ -64,6 +64,7 @@ async def test_a_batch_alone_goes_in_whole_up_to_what_is_worked_on_at_a_time() -
     assert work.order == [(FLOOD, 24)] * 4 + [(FLOOD, 4)]
 
 
+@pytest.mark.threat(77)
 async def test_one_statement_waits_for_a_turn_and_not_for_a_flood() -> None:
     work = Work()
     tasks = [asyncio.create_task(work.submit(FLOOD, 64)) for _ in range(4)]
@@ -74,6 +75,7 @@ async def test_one_statement_waits_for_a_turn_and_not_for_a_flood() -> None:
     assert sum(granted for _, granted in before) <= LEAST, "of 256 leaves that were there before it"
 
 
+@pytest.mark.threat(77)
 async def test_networks_take_turns_whatever_the_number_of_their_submissions() -> None:
     work = Work()
     tasks = [asyncio.create_task(work.submit(f"192.0.2.{number}", 1)) for number in range(200)]
@@ -92,6 +94,7 @@ async def test_before_anything_was_measured_nobody_is_sent_away() -> None:
     await work.finish_all(tasks)
 
 
+@pytest.mark.threat(77)
 async def test_who_would_wait_too_long_is_sent_away_and_others_are_not() -> None:
     work = Work()
     await work.measure()
@@ -212,6 +215,7 @@ async def test_a_leaf_that_waits_for_another_host_takes_no_room() -> None:
     assert work.order[1] == (OTHER, 24), "all room is there again"
 
 
+@pytest.mark.threat(73)
 async def test_a_fixed_width() -> None:
     work = Work()
     work.queue = FairQueue(lambda: work.now, capacity=100, width=2)

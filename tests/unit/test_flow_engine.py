@@ -23,27 +23,28 @@ from flow_peers import (
     payloads,
     registry,
     sharing,
+    unsent,
 )
 
-from treaty_client.flow.actions import (
+from treaty_client.anp.flow_profile.actions import (
     Agreed,
-    Deliver,
-    Ended,
+    DeliverData,
     Evaluate,
     Host,
-    Load,
+    LoadProtocol,
+    NegotiationEnded,
     PeerChanged,
     Ready,
     RenegotiationFailed,
-    Send,
+    SendMessage,
     Shortcut,
 )
-from treaty_client.flow.capabilities import CapabilityManager, Goal
-from treaty_client.flow.engine import MAX_MESSAGES, PROTOCOL_HASH, Engine, FlowLimits, State
-from treaty_client.flow.manager import MetaProtocolManager
-from treaty_client.flow.messages import Message, format_time, wrap
-from treaty_client.flow.parameters import Choice, Fixed, Range
-from treaty_client.flow.payloads import (
+from treaty_client.anp.flow_profile.capabilities import CapabilityManager, FlowRequest
+from treaty_client.anp.flow_profile.commands import Loaded, Renegotiate, SendData, TellContext, Unverified
+from treaty_client.anp.flow_profile.machine import MAX_MESSAGES, PROTOCOL_HASH, FlowLimits, FlowMachine, FlowState
+from treaty_client.anp.flow_profile.messages import FlowMessage, format_time, wrap
+from treaty_client.anp.flow_profile.parameters import Choice, Fixed, Range
+from treaty_client.anp.flow_profile.payloads import (
     Accepted,
     CapabilitiesExchange,
     ConfirmationAcknowledgment,
@@ -59,10 +60,11 @@ from treaty_client.flow.payloads import (
     ProtocolProposal,
     ProtocolResponse,
 )
-from treaty_client.flow.processor import MessageProcessor
-from treaty_client.flow.registry import Offer, ProtocolRegistry
-from treaty_client.flow.sessions import SessionManager
-from treaty_client.flow.strategy import evaluate
+from treaty_client.anp.flow_profile.processor import MessageProcessor
+from treaty_client.anp.flow_profile.registry import ProtocolOffer, ProtocolRegistry
+from treaty_client.anp.flow_profile.sessions import SessionManager
+from treaty_client.anp.flow_profile.strategy import evaluate
+from treaty_client.sessions.flow_manager import MetaProtocolManager
 from treaty_consensus.errors import NotFound, TooLarge, TreatyError, Unauthorized
 
 FULL = [
@@ -89,13 +91,13 @@ GRANTED = {**WANTED, "chunkSize": Range(512, 32_768), "responseTimeout": Range(4
 def joined(**options: Any) -> FlowWire:
     """Both sides speak data-sharing, each one more."""
     return FlowWire.join(
-        registry(sharing(parameters=WANTED), Offer(GRAPH)), registry(sharing(parameters=GRANTED), delegation()), **options
+        registry(sharing(parameters=WANTED), ProtocolOffer(GRAPH)), registry(sharing(parameters=GRANTED), delegation()), **options
     )
 
 
 def running(**options: Any) -> FlowWire:
     wire = joined(**options).settle()
-    assert wire.initiator.state is wire.responder.state is State.RUNNING
+    assert wire.initiator.state is wire.responder.state is FlowState.RUNNING
     return wire
 
 
@@ -112,12 +114,12 @@ def only(wire: FlowWire, action: str) -> Any:
 def inject(wire: FlowWire, who: str, payload: Payload, **fields: Any) -> None:
     """A message to `who` that the other side's engine did not send."""
     other = wire.engine("responder" if who == "initiator" else "initiator")
-    sent = other._say(payload).message
+    sent = unsent(other, payload)
     wire.perform(who, wire.engine(who).receive(replace(sent, timestamp=at(wire.now).unix, **fields), at(wire.now)))
 
 
 def ended(wire: FlowWire, who: str) -> TreatyError:
-    (over,) = wire.of(who, Ended)
+    (over,) = wire.of(who, NegotiationEnded)
     assert isinstance(over.error, TreatyError)
     assert wire.engine(who).is_final
     return over.error
@@ -135,14 +137,14 @@ def test_001_01_02_03_04_05_and_06_a_negotiation_goes_through_its_phases_in_orde
 
 
 def test_001_01_initialize_says_the_purpose() -> None:
-    wire = running(goal=Goal("data-exchange"))
+    wire = running(goal=FlowRequest("data-exchange"))
     assert only(wire, "initialize") == Initialize(purpose="data-exchange", request_capabilities=True)
     assert wire.responder.purpose == "data-exchange"
 
 
 def test_001_02_the_responder_tells_first_and_the_initiator_answers_with_its_requirements() -> None:
     contexts = ContextInfo("medium", "intermittent"), ContextInfo("high", "stable")
-    wire = running(goal=Goal("data-exchange", requirements={"dataVolume": "large"}), contexts=contexts)
+    wire = running(goal=FlowRequest("data-exchange", requirements={"dataVolume": "large"}), contexts=contexts)
     first, second = payloads(wire.sent, "capabilities-exchange")
     assert isinstance(first, CapabilitiesExchange)
     assert isinstance(second, CapabilitiesExchange)
@@ -156,7 +158,7 @@ def test_001_02_the_responder_tells_first_and_the_initiator_answers_with_its_req
 
 
 def test_001_03_the_initiator_tells_its_evaluation_of_what_both_speak_the_best_first() -> None:
-    both = (sharing(), delegation(), Offer(GRAPH))
+    both = (sharing(), delegation(), ProtocolOffer(GRAPH))
     wire = FlowWire.join(registry(*both), registry(*both[:2])).settle()
     told = only(wire, "protocol-evaluation")
     assert [entry.id for entry in told.matched_protocols] == [SHARING, DELEGATION]
@@ -170,7 +172,7 @@ def test_001_03_the_initiator_tells_its_evaluation_of_what_both_speak_the_best_f
 
 def test_001_04_the_best_is_proposed_with_the_next_as_fallback_and_accepted() -> None:
     both = (sharing(), delegation())
-    wire = FlowWire.join(registry(*both), registry(*both), Goal("x", required=())).settle()
+    wire = FlowWire.join(registry(*both), registry(*both), FlowRequest("x", required=())).settle()
     proposal, response = only(wire, "protocol-proposal"), only(wire, "protocol-response")
     assert (proposal.proposed_protocol.id, proposal.fallback_protocol.id) == (SHARING, DELEGATION)
     assert response.response == "accept"
@@ -184,7 +186,7 @@ def test_001_04_the_fallback_is_something_both_advertised() -> None:
 def test_001_04_a_responder_may_take_the_fallback() -> None:
     both = (sharing(), delegation())
     wire = FlowWire.join(registry(*both), registry(*both))
-    while not wire.of("responder", Load) and not payloads(wire.sent, "protocol-proposal"):
+    while not wire.of("responder", LoadProtocol) and not payloads(wire.sent, "protocol-proposal"):
         wire.deliver("responder" if wire.on_its_way["responder"] else "initiator")
     wire.responder.capabilities.registry.remove(SHARING)
     wire.settle()
@@ -193,7 +195,7 @@ def test_001_04_a_responder_may_take_the_fallback() -> None:
 
 
 def test_001_04_a_rejected_protocol_gives_way_to_the_next() -> None:
-    both = (sharing(), delegation(), Offer(GRAPH))
+    both = (sharing(), delegation(), ProtocolOffer(GRAPH))
     wire = FlowWire.join(registry(*both), registry(*both))
     while not payloads(wire.sent, "protocol-proposal"):
         wire.deliver("responder" if wire.on_its_way["responder"] else "initiator")
@@ -205,7 +207,7 @@ def test_001_04_a_rejected_protocol_gives_way_to_the_next() -> None:
         response.response for response in payloads(wire.sent, "protocol-response") if isinstance(response, ProtocolResponse)
     ]
     assert responses == ["reject", "accept"]  # what was the fallback is proposed next, with the third as fallback
-    assert wire.initiator.state is State.RUNNING
+    assert wire.initiator.state is FlowState.RUNNING
 
 
 def test_001_04_when_all_is_rejected_both_end_as_rejected() -> None:
@@ -214,7 +216,7 @@ def test_001_04_when_all_is_rejected_both_end_as_rejected() -> None:
         wire.deliver("responder" if wire.on_its_way["responder"] else "initiator")
     wire.responder.capabilities.registry.remove(SHARING)
     wire.settle()
-    assert (wire.initiator.state, wire.responder.state) == (State.REJECTED, State.REJECTED)
+    assert (wire.initiator.state, wire.responder.state) == (FlowState.REJECTED, FlowState.REJECTED)
     assert ended(wire, "initiator").code == ended(wire, "responder").code == "flow.no-common-protocol"
     assert not wire.of("initiator", Ready) + wire.of("responder", Ready)
 
@@ -230,15 +232,15 @@ def test_001_04_an_acceptance_of_something_else_ends_the_negotiation() -> None:
 
 
 def test_001_04_an_acceptance_without_a_required_capability_ends_the_negotiation() -> None:
-    for provided, state in ((("query", "stream"), State.SELECTION), (("stream",), State.ERROR)):
-        wire = joined(goal=Goal("x", required=("query",)))
+    for provided, state in ((("query", "stream"), FlowState.SELECTION), (("stream",), FlowState.ERROR)):
+        wire = joined(goal=FlowRequest("x", required=("query",)))
         while not payloads(wire.sent, "protocol-proposal"):
             wire.deliver("responder" if wire.on_its_way["responder"] else "initiator")
         accepted = Accepted(SHARING, "1.0", provided)
         response = ProtocolResponse(response="accept", accepted_protocol=accepted)
         inject(wire, "initiator", response, reply_to=wire.sent[-1][1].message_id)
         assert wire.initiator.state is state
-        assert (state is State.SELECTION) or ended(wire, "initiator").code == "flow.accepted"
+        assert (state is FlowState.SELECTION) or ended(wire, "initiator").code == "flow.accepted"
 
 
 def test_001_05_the_responder_modifies_parameters_and_the_initiator_takes_them() -> None:
@@ -393,16 +395,16 @@ def test_001_07_both_sides_speak_once_ready_and_not_before() -> None:
     wire = running()
     session = session_of(wire)
     for who, other in (("initiator", "responder"), ("responder", "initiator")):
-        wire.perform(who, wire.engine(who).send(session, who.encode(), at(1)))
+        wire.perform(who, wire.engine(who).apply(SendData(session, who.encode()), at(1)))
         said = wire.sent[-1][1]
         assert (said.type, said.session_id) == ("data-sharing", session)
         wire.settle()
-        assert wire.of(other, Deliver) == [Deliver(session, who.encode())]
+        assert wire.of(other, DeliverData) == [DeliverData(session, who.encode())]
 
 
-def spoken(wire: FlowWire, session: str, name: str = "data-sharing", data: bytes = b"x") -> Message:
+def spoken(wire: FlowWire, session: str, name: str = "data-sharing", data: bytes = b"x") -> FlowMessage:
     """A message of a protocol to the responder."""
-    made = wire.initiator._say(Initialize(purpose="x", request_capabilities=False)).message
+    made = unsent(wire.initiator, Initialize(purpose="x", request_capabilities=False))
     return replace(made, type=name, action="message", session_id=session, payload=wrap(data))
 
 
@@ -413,16 +415,16 @@ def test_001_07_a_message_of_another_protocol_or_session_ends_the_connection(nam
     wire = running()
     wire.perform("responder", wire.responder.receive(spoken(wire, session or session_of(wire), name), at(1)))
     assert ended(wire, "responder").code == code
-    assert not wire.of("responder", Deliver)
+    assert not wire.of("responder", DeliverData)
 
 
 def test_001_07_messages_keep_to_the_agreed_size() -> None:
     rules = {"maxMessageSize": Range(10, 100)}
     wire = FlowWire.join(registry(sharing(parameters=rules)), registry(sharing(parameters=rules))).settle()
     session = session_of(wire)
-    wire.perform("initiator", wire.initiator.send(session, bytes(100), at(1)))
+    wire.perform("initiator", wire.initiator.apply(SendData(session, bytes(100)), at(1)))
     with pytest.raises(TooLarge):
-        wire.initiator.send(session, bytes(101), at(1))
+        wire.initiator.apply(SendData(session, bytes(101)), at(1))
     wire.perform("responder", wire.responder.receive(spoken(wire, session, data=bytes(101)), at(1)))
     assert ended(wire, "responder").code == "flow.too-large"
 
@@ -433,24 +435,24 @@ def test_001_07_a_session_expires() -> None:
     wire.wait(59)
     assert not wire.initiator.is_final
     wire.wait(1.1)
-    assert (wire.initiator.state, wire.responder.state) == (State.CLOSED, State.CLOSED)
+    assert (wire.initiator.state, wire.responder.state) == (FlowState.CLOSED, FlowState.CLOSED)
     assert ended(wire, "initiator").code == ended(wire, "responder").code == "flow.expired"
-    assert wire.initiator.send(session, b"x", at(61)) == []
+    assert wire.initiator.apply(SendData(session, b"x"), at(61)) == []
 
 
 # Errors
 
 
 def test_001_13_nothing_in_common_is_told_and_rejected() -> None:
-    wire = FlowWire.join(registry(Offer(GRAPH)), registry(sharing())).settle()
+    wire = FlowWire.join(registry(ProtocolOffer(GRAPH)), registry(sharing())).settle()
     assert only(wire, "error").error_code == "NO_COMMON_PROTOCOL"
     assert only(wire, "error").suggested_action == "abort"
-    assert (wire.initiator.state, wire.responder.state) == (State.REJECTED, State.REJECTED)
+    assert (wire.initiator.state, wire.responder.state) == (FlowState.REJECTED, FlowState.REJECTED)
     assert wire.sent[-1][1].reply_to == wire.sent[1][1].message_id
 
 
 def test_001_13_what_is_unfit_for_the_task_is_not_in_common() -> None:
-    wire = joined(goal=Goal("x", required=("transform",))).settle()
+    wire = joined(goal=FlowRequest("x", required=("transform",))).settle()
     assert only(wire, "error").error_code == "NO_COMMON_PROTOCOL"
     assert not payloads(wire.sent, "protocol-proposal")
 
@@ -465,19 +467,21 @@ def test_001_14_an_answer_that_does_not_come_ends_the_negotiation(deliveries: in
     wire.wait(29)
     assert not wire.initiator.is_final
     wire.wait(2)
-    assert wire.initiator.state is State.TIMEOUT
+    assert wire.initiator.state is FlowState.TIMEOUT
     assert ended(wire, "initiator").code == "flow.timeout"
     said = [error.error_code for error in payloads(wire.sent, "error") if isinstance(error, ErrorReport)]
     assert "NEGOTIATION_TIMEOUT" in said
     wire.settle()
-    assert wire.responder.state is State.TIMEOUT
+    assert wire.responder.state is FlowState.TIMEOUT
 
 
 def test_001_15_the_same_protocol_in_other_versions_is_a_conflict() -> None:
-    wire = FlowWire.join(registry(Offer(INFO_1), Offer(GRAPH)), registry(Offer(INFO_2), sharing())).settle()
+    wire = FlowWire.join(
+        registry(ProtocolOffer(INFO_1), ProtocolOffer(GRAPH)), registry(ProtocolOffer(INFO_2), sharing())
+    ).settle()
     assert only(wire, "error").error_code == "VERSION_CONFLICT"
     assert ended(wire, "initiator").code == ended(wire, "responder").code == "flow.version-conflict"
-    assert wire.initiator.state is State.REJECTED
+    assert wire.initiator.state is FlowState.REJECTED
 
 
 def test_001_16_a_parameter_that_cannot_be_agreed_on_is_named_with_what_is_supported() -> None:
@@ -504,7 +508,7 @@ def test_001_16_after_a_refusal_something_both_support_is_asked_for() -> None:
 
 def test_001_17_a_message_that_does_not_verify_is_told_and_ends_all() -> None:
     wire = running()
-    wire.perform("responder", wire.responder.unverified(Unauthorized("flow.unverified", "No key made it."), at(1)))
+    wire.perform("responder", wire.responder.apply(Unverified(Unauthorized("flow.unverified", "No key made it.")), at(1)))
     assert only(wire, "error").error_code == "VERIFICATION_FAILED"
     assert ended(wire, "responder").code == "flow.unverified"
     wire.settle()
@@ -549,15 +553,15 @@ def test_the_connection_may_be_lost_at_any_time() -> None:
     wire = joined()
     wire.perform("initiator", wire.initiator.lost("flow.busy"))
     assert ended(wire, "initiator").code == "flow.peer-lost"
-    assert wire.initiator.state is State.ERROR
+    assert wire.initiator.state is FlowState.ERROR
     wire = running()
     wire.perform("initiator", wire.initiator.lost())
-    assert wire.of("initiator", Ended) == [Ended(None)]
+    assert wire.of("initiator", NegotiationEnded) == [NegotiationEnded(None)]
     wire = running()
     wire.perform("initiator", wire.initiator.lost("flow.expired"))
     assert ended(wire, "initiator").code == "flow.expired"
     session = session_of(wire)
-    assert wire.initiator.renegotiate(session, at(1)) == wire.initiator.send(session, b"x", at(1)) == []
+    assert wire.initiator.apply(Renegotiate(session), at(1)) == wire.initiator.apply(SendData(session, b"x"), at(1)) == []
 
 
 # Code
@@ -580,12 +584,12 @@ def test_a_document_that_the_responder_cannot_have_is_refused_and_the_next_tried
 
 def test_a_document_with_another_hash_than_was_said_is_not_spoken() -> None:
     wire = joined()
-    while not wire.of("responder", Load):
+    while not wire.of("responder", LoadProtocol):
         wire.deliver("responder" if wire.on_its_way["responder"] else "initiator")
-    assert wire.of("responder", Load) == [Load(SHARING, digest_of(SHARING))]
+    assert wire.of("responder", LoadProtocol) == [LoadProtocol(SHARING, digest_of(SHARING))]
     agreed = wire.responder.tracks[SHARING]
     agreed.state = type(agreed.state).LOADING
-    wire.perform("responder", wire.responder.loaded(SHARING, "https://r.example/x", "ab" * 32, at(0)))
+    wire.perform("responder", wire.responder.apply(Loaded(SHARING, "https://r.example/x", "ab" * 32), at(0)))
     assert only(wire, "error").details["parameter"] == PROTOCOL_HASH
     assert not wire.of("responder", Ready)
 
@@ -651,7 +655,7 @@ def test_001_21_where_the_document_is_not_known_yet_parameters_wait_for_it() -> 
 
 
 def test_001_22_several_protocols_are_negotiated_at_once_over_one_connection() -> None:
-    both = (sharing(parameters=WANTED), delegation(), Offer(GRAPH))
+    both = (sharing(parameters=WANTED), delegation(), ProtocolOffer(GRAPH))
     wire = FlowWire.join(registry(*both), registry(*both), count=3)
     while not payloads(wire.sent, "protocol-proposal"):
         wire.deliver("responder" if wire.on_its_way["responder"] else "initiator")
@@ -661,28 +665,28 @@ def test_001_22_several_protocols_are_negotiated_at_once_over_one_connection() -
     assert set(ready) == {SHARING, DELEGATION, GRAPH}
     assert len(set(ready.values())) == 3
     assert {one.agreed.protocol for one in wire.of("responder", Ready)} == set(ready)
-    wire.perform("initiator", wire.initiator.send(ready[DELEGATION], b"x", at(1)))
+    wire.perform("initiator", wire.initiator.apply(SendData(ready[DELEGATION], b"x"), at(1)))
     assert wire.sent[-1][1].type == "task-delegation"
     wire.settle()
-    assert wire.of("responder", Deliver) == [Deliver(ready[DELEGATION], b"x")]
+    assert wire.of("responder", DeliverData) == [DeliverData(ready[DELEGATION], b"x")]
 
 
 def test_001_22_of_a_batch_those_that_can_be_agreed_on_are() -> None:
     both = (sharing(), delegation())
     wire = FlowWire.join(registry(*both), registry(*both), count=2, refuses={"initiator": {SHARING}}).settle()
     assert [one.agreed.protocol for one in wire.of("initiator", Ready)] == [DELEGATION]
-    assert wire.initiator.state is State.RUNNING
+    assert wire.initiator.state is FlowState.RUNNING
 
 
 def test_001_26_capabilities_are_told_in_steps_and_only_of_what_matters() -> None:
-    many = [Offer(f"anp:protocol:other-{n}:1.0", tuple(f"capability-{i}" for i in range(20))) for n in range(30)]
-    mine, theirs = registry(sharing(), Offer(GRAPH)), registry(*many, sharing())
+    many = [ProtocolOffer(f"anp:protocol:other-{n}:1.0", tuple(f"capability-{i}" for i in range(20))) for n in range(30)]
+    mine, theirs = registry(sharing(), ProtocolOffer(GRAPH)), registry(*many, sharing())
     sizes = {}
     for summary in (False, True):
-        wire = FlowWire.join(mine, theirs, Goal("x", summary=summary)).settle()
+        wire = FlowWire.join(mine, theirs, FlowRequest("x", summary=summary)).settle()
         told = payloads(wire.sent, "capabilities-exchange")
         sizes[summary] = sum(len(str(one)) for one in told)
-        assert wire.initiator.state is State.RUNNING
+        assert wire.initiator.state is FlowState.RUNNING
     first, second, third = (one for one in told if isinstance(one, CapabilitiesExchange))
     assert all(entry.capabilities is None and entry.metrics is None for entry in first.supported_protocols)
     assert second.request_details == (SHARING,)
@@ -693,13 +697,13 @@ def test_001_26_capabilities_are_told_in_steps_and_only_of_what_matters() -> Non
 
 
 def test_001_26_a_responder_that_tells_all_at_once_is_understood_too() -> None:
-    wire = joined(goal=Goal("x", summary=True))
+    wire = joined(goal=FlowRequest("x", summary=True))
     wire.on_its_way["responder"][0] = replace(
         wire.on_its_way["responder"][0], payload=Initialize(purpose="x", request_capabilities=True)
     )
     wire.settle()
     assert len(payloads(wire.sent, "capabilities-exchange")) == 2
-    assert wire.initiator.state is State.RUNNING
+    assert wire.initiator.state is FlowState.RUNNING
 
 
 # Changes of a running session
@@ -709,8 +713,8 @@ def test_001_11_parameters_change_while_the_session_goes_on() -> None:
     wire = running()
     session = session_of(wire)
     before = len(wire.sent)
-    wire.perform("initiator", wire.initiator.renegotiate(session, at(1), parameters={"chunkSize": 2048}))
-    wire.perform("initiator", wire.initiator.send(session, b"meanwhile", at(1)))
+    wire.perform("initiator", wire.initiator.apply(Renegotiate(session, parameters={"chunkSize": 2048}), at(1)))
+    wire.perform("initiator", wire.initiator.apply(SendData(session, b"meanwhile"), at(1)))
     wire.settle()
     said = wire.sent[before:]
     assert [message.action for _, message in said] == [
@@ -723,14 +727,14 @@ def test_001_11_parameters_change_while_the_session_goes_on() -> None:
         assert (second.agreed.parameters, second.replaces) == ({"chunkSize": 2048}, False)
         assert second.agreed.protocol == first.agreed.protocol
         assert len(wire.of(who, Host)) == 1
-    assert wire.of("responder", Deliver) == [Deliver(session, b"meanwhile")]
+    assert wire.of("responder", DeliverData) == [DeliverData(session, b"meanwhile")]
 
 
 def test_001_06_a_session_is_renewed_by_negotiating_again() -> None:
     wire = running(limits=FlowLimits(lifetime=60))
     session = session_of(wire)
     wire.wait(50)
-    wire.perform("initiator", wire.initiator.renegotiate(session, at(50)))
+    wire.perform("initiator", wire.initiator.apply(Renegotiate(session), at(50)))
     wire.settle()
     wire.wait(30)
     assert not wire.initiator.is_final
@@ -742,7 +746,7 @@ def test_001_12_the_protocol_changes_and_the_session_is_the_same() -> None:
     both = (sharing(), delegation())
     wire = FlowWire.join(registry(*both), registry(*both)).settle()
     session = session_of(wire)
-    wire.perform("initiator", wire.initiator.renegotiate(session, at(1), protocol=DELEGATION))
+    wire.perform("initiator", wire.initiator.apply(Renegotiate(session, protocol=DELEGATION), at(1)))
     wire.settle()
     for who in ("initiator", "responder"):
         first, second = wire.of(who, Ready)
@@ -750,7 +754,7 @@ def test_001_12_the_protocol_changes_and_the_session_is_the_same() -> None:
         assert wire.of(who, Host)[-1].changes
         assert len(wire.engine(who).sessions) == 1
         assert first.agreed.protocol == SHARING
-    wire.perform("responder", wire.responder.send(session, b"x", at(2)))
+    wire.perform("responder", wire.responder.apply(SendData(session, b"x"), at(2)))
     assert wire.sent[-1][1].type == "task-delegation"
 
 
@@ -759,17 +763,17 @@ def test_001_12_between_confirmation_and_acknowledgment_nothing_is_said_that_cou
     for protocol in ("", DELEGATION):
         wire = FlowWire.join(registry(*both), registry(*both)).settle()
         session = session_of(wire)
-        wire.perform("initiator", wire.initiator.renegotiate(session, at(1), protocol=protocol))
+        wire.perform("initiator", wire.initiator.apply(Renegotiate(session, protocol=protocol), at(1)))
         while len(payloads(wire.sent, "protocol-confirmation")) < 2:
             wire.deliver("responder" if wire.on_its_way["responder"] else "initiator")
-        assert wire.initiator.send(session, b"kept", at(1)) == []
+        assert wire.initiator.apply(SendData(session, b"kept"), at(1)) == []
         wire.settle()
         # what the former handler said is for the former protocol; by new parameters it is sent on
-        assert wire.of("responder", Deliver) == ([] if protocol else [Deliver(session, b"kept")])
+        assert wire.of("responder", DeliverData) == ([] if protocol else [DeliverData(session, b"kept")])
 
 
 def test_001_12_a_change_that_fails_leaves_the_session_as_it_was() -> None:
-    def spoken_with(*formats: str) -> Offer:
+    def spoken_with(*formats: str) -> ProtocolOffer:
         return sharing(parameters={"compressionFormat": Choice(formats, required=True)})
 
     wire = FlowWire.join(registry(spoken_with("gzip")), registry(spoken_with("gzip"))).settle()
@@ -777,14 +781,14 @@ def test_001_12_a_change_that_fails_leaves_the_session_as_it_was() -> None:
     before = wire.initiator.sessions.get(session).agreed
     wire.responder.capabilities.registry.remove(SHARING)
     wire.responder.capabilities.registry.add(spoken_with("zip"))
-    wire.perform("initiator", wire.initiator.renegotiate(session, at(1)))
+    wire.perform("initiator", wire.initiator.apply(Renegotiate(session), at(1)))
     wire.settle()
     (failed,) = wire.of("initiator", RenegotiationFailed)
     assert (failed.session_id, failed.error.code) == (session, "flow.parameters")
     assert wire.initiator.sessions.get(session).agreed == before
-    wire.perform("initiator", wire.initiator.send(session, b"still here", at(2)))
+    wire.perform("initiator", wire.initiator.apply(SendData(session, b"still here"), at(2)))
     wire.settle()
-    assert wire.of("responder", Deliver) == [Deliver(session, b"still here")]
+    assert wire.of("responder", DeliverData) == [DeliverData(session, b"still here")]
     wire.wait(60)  # the responder forgets the change that came to nothing
     assert not wire.responder.is_final
     assert not wire.responder.tracks
@@ -793,7 +797,7 @@ def test_001_12_a_change_that_fails_leaves_the_session_as_it_was() -> None:
 def test_001_12_an_answer_that_does_not_come_leaves_the_session_as_it_was() -> None:
     wire = running()
     session = session_of(wire)
-    wire.perform("initiator", wire.initiator.renegotiate(session, at(1), parameters={"chunkSize": 2048}))
+    wire.perform("initiator", wire.initiator.apply(Renegotiate(session, parameters={"chunkSize": 2048}), at(1)))
     wire.on_its_way["responder"].clear()
     wire.wait(40)
     (failed,) = wire.of("initiator", RenegotiationFailed)
@@ -805,12 +809,12 @@ def test_001_12_only_registered_protocols_of_running_sessions_and_one_change_at_
     wire = running()
     session = session_of(wire)
     with pytest.raises(NotFound):
-        wire.initiator.renegotiate("session-nowhere", at(1))
+        wire.initiator.apply(Renegotiate("session-nowhere"), at(1))
     with pytest.raises(NotFound):
-        wire.initiator.renegotiate(session, at(1), protocol=INFO_1)
-    wire.perform("initiator", wire.initiator.renegotiate(session, at(1)))
+        wire.initiator.apply(Renegotiate(session, protocol=INFO_1), at(1))
+    wire.perform("initiator", wire.initiator.apply(Renegotiate(session), at(1)))
     with pytest.raises(TreatyError) as failure:
-        wire.initiator.renegotiate(session, at(1))
+        wire.initiator.apply(Renegotiate(session), at(1))
     assert failure.value.code == "flow.changing"
 
 
@@ -818,11 +822,11 @@ def test_001_12_a_session_may_be_changed_often_and_not_for_ever() -> None:
     wire = running()
     session = session_of(wire)
     for n in range(FlowLimits().renegotiations):
-        wire.perform("initiator", wire.initiator.renegotiate(session, at(1), parameters={"chunkSize": 2000 + n}))
+        wire.perform("initiator", wire.initiator.apply(Renegotiate(session, parameters={"chunkSize": 2000 + n}), at(1)))
         wire.settle()
     assert wire.responder.sessions.get(session).agreed.parameters == {"chunkSize": 2063}
     with pytest.raises(TooLarge):
-        wire.initiator.renegotiate(session, at(1))
+        wire.initiator.apply(Renegotiate(session), at(1))
     inject(wire, "responder", ParameterNegotiation(protocol=SHARING, parameters={}), session_id=session)
     assert ended(wire, "responder").code == "flow.renegotiations"
 
@@ -841,7 +845,7 @@ def test_001_29_a_session_id_is_used_once() -> None:
 def test_001_09_a_responder_tells_when_its_situation_changes() -> None:
     wire = running()
     wire.responder.capabilities.context = ContextInfo("low", "intermittent")
-    wire.perform("responder", wire.responder.tell(at(1)))
+    wire.perform("responder", wire.responder.apply(TellContext(), at(1)))
     wire.settle()
     assert wire.of("initiator", PeerChanged) == [PeerChanged()]
     assert wire.initiator.known.context == ContextInfo("low", "intermittent")
@@ -850,15 +854,15 @@ def test_001_09_a_responder_tells_when_its_situation_changes() -> None:
 def test_actions_of_the_engine_come_in_the_order_of_the_wire() -> None:
     wire = joined()
     kinds = [type(action) for action in wire.settle().done["initiator"]]
-    assert kinds.index(Evaluate) < kinds.index(Load) < kinds.index(Host) < kinds.index(Ready)
-    assert kinds[0] is Send
+    assert kinds.index(Evaluate) < kinds.index(LoadProtocol) < kinds.index(Host) < kinds.index(Ready)
+    assert kinds[0] is SendMessage
 
 
 # The components
 
 COMPONENTS: dict[str, Callable[..., object]] = {
     "registry": ProtocolRegistry,
-    "engine": Engine,
+    "machine": FlowMachine,
     "sessions": SessionManager,
     "capabilities": CapabilityManager,
     "processor": MessageProcessor,
@@ -869,7 +873,7 @@ COMPONENTS: dict[str, Callable[..., object]] = {
 
 def test_001_27_28_29_30_31_and_32_each_component_is_a_module_of_its_own_under_the_manager() -> None:
     for name, component in COMPONENTS.items():
-        assert component.__module__ == f"treaty_client.flow.{name}"
+        assert component.__module__ == f"treaty_client.anp.flow_profile.{name}"
         source = Path(inspect.getfile(component)).read_text()
         assert not re.search(r"^(from|import) .*\b(manager|driver|asyncio|transport)\b", source, re.MULTILINE), name
-    assert MetaProtocolManager.__module__ == "treaty_client.flow.manager"
+    assert MetaProtocolManager.__module__ == "treaty_client.sessions.flow_manager"

@@ -13,27 +13,26 @@ from fetching import fetcher
 from meetings import LAPTOP, PROTOCOLS
 from simulated_registry import ALICE, BOB, SimulatedRegistry, flipped, match_of, uri_of, with_echo
 
-from treaty_client.attestation import Binding
-from treaty_client.flow.capabilities import Goal
-from treaty_client.flow.hosts import HandlerHosts
-from treaty_client.flow.manager import MetaProtocolManager
-from treaty_client.flow.names import DidKeys, PolicyNames
-from treaty_client.flow.ports import Surroundings
-from treaty_client.flow.registry import Offer
+from treaty_client.anp.flow_profile.capabilities import FlowRequest
+from treaty_client.anp.flow_profile.registry import ProtocolOffer
 from treaty_client.identity import Identity
 from treaty_client.network.hosts import Network
-from treaty_client.project import load_project
-from treaty_client.session.operations import Functions, choose_role
-from treaty_client.session.ports import SpokenProtocol
-from treaty_client.session.runtime import SandboxRuntime
-from treaty_client.transport import listener, websocket
+from treaty_client.network.transport import listener, websocket
+from treaty_client.protocols.attestation import Binding
+from treaty_client.protocols.project import load_project
+from treaty_client.sandbox.runtime import SandboxRuntime
+from treaty_client.sessions.flow_context import DidKeys, FlowDependencies, PolicyNames
+from treaty_client.sessions.flow_manager import MetaProtocolManager
+from treaty_client.sessions.handler_host import HandlerHosts
+from treaty_client.sessions.interfaces import SpokenProtocol
+from treaty_client.sessions.operations import Functions, choose_role
 from treaty_consensus import canonical, kinds
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import Role
 
 ID = "anp:protocol:product-info:1.1"
 URI = uri_of("1.1", name="product-info")
-GOAL = Goal("buying", required=("query",))
+GOAL = FlowRequest("buying", required=("query",))
 
 
 def claimed() -> SimulatedRegistry:
@@ -60,13 +59,13 @@ async def agent(registry: SimulatedRegistry, home: Path, **options: Any) -> Asyn
 
     functions.add(getProductInfo)
 
-    def served(protocol: SpokenProtocol, *, calling: bool) -> tuple[Role, Functions]:
-        return choose_role(protocol.package.manifest, calling=calling, wanted=None), functions
+    def served(protocol: SpokenProtocol, *, is_initiator: bool, role: str = "") -> tuple[Role, Functions]:
+        return choose_role(protocol.package.manifest, is_initiator=is_initiator, wanted=role), functions
 
     async with fetcher(registry, home, **options) as source:
         hosts = HandlerHosts(identity.did, home, runtime, served)
-        manager = MetaProtocolManager(identity, DidKeys(), Surroundings(PolicyNames(source), hosts), home=home)
-        manager.registry.add(Offer(ID, ("query",)))
+        manager = MetaProtocolManager(identity, DidKeys(), FlowDependencies(PolicyNames(source), hosts), home=home)
+        manager.registry.add(ProtocolOffer(ID, ("query",)))
         try:
             yield manager, identity.did
         finally:
@@ -84,7 +83,7 @@ async def test_an_agreed_id_becomes_a_verified_handler_that_runs_on_the_connecti
         for _ in range(2):
             connection = await websocket.connect(f"ws://127.0.0.1:{port}/", Network())
             async with await buyer.negotiate(connection, GOAL, peer=did) as session:
-                assert (session.peer, session.protocol, session.agreed.protocol) == (did, URI, ID)
+                assert (session.peer, session.protocol, session.protocol_id) == (did, URI, ID)
                 calls = (session.call("getProductInfo", productId="P12345") for _ in range(3))
                 assert await asyncio.gather(*calls) == [LAPTOP] * 3
     assert (tmp_path / "buyer" / "treaty.lock").exists()

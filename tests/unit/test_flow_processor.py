@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from flow_peers import BUYER, SHOP, START, at
 
-from treaty_client.flow import processor as processing
-from treaty_client.flow.messages import MAX_MESSAGE, Message, encode, wrap
-from treaty_client.flow.payloads import Initialize
-from treaty_client.flow.processor import MessageProcessor, Now, ReplayMemory
+from treaty_client.anp.flow_profile import processor as processing
+from treaty_client.anp.flow_profile.messages import MAX_MESSAGE, FlowMessage, encode, wrap
+from treaty_client.anp.flow_profile.payloads import Initialize
+from treaty_client.anp.flow_profile.processor import MessageProcessor, Now, ReplayMemory
 from treaty_client.identity import Identity
 from treaty_consensus.errors import NotFound, TooLarge, TreatyError
 
@@ -31,7 +31,7 @@ def said(number: int = 1, *, seconds: float = 0, by: Any = BUYER, **fields: Any)
         "payload": Initialize(purpose="x", request_capabilities=True),
         **fields,
     }
-    return encode(Message(**given), by)
+    return encode(FlowMessage(**given), by)
 
 
 class World:
@@ -49,7 +49,7 @@ class World:
             raise NotFound("egress.not-found", "There is no document.")
         return self.documents[did]
 
-    async def open(self, text: str, now: Now | None = None, limit: int = MAX_MESSAGE) -> Message:
+    async def open(self, text: str, now: Now | None = None, limit: int = MAX_MESSAGE) -> FlowMessage:
         return await self.processor.open(text, now or at(0), limit=limit)
 
     async def refuses(self, text: str, now: Now | None = None) -> str:
@@ -61,8 +61,8 @@ class World:
 
     def state(self) -> tuple[object, ...]:
         processor, memory = self.processor, self.memory
-        heard = {sender: set(ids) for sender, ids in memory._known.items()}
-        return processor.peer, processor._received, set(processor._simultaneous), heard, list(memory._order), memory.since
+        heard = {sender: set(ids) for sender, ids in memory.known.items()}
+        return processor.peer, processor._received, set(processor._simultaneous), heard, list(memory.order), memory.since
 
 
 async def test_001_31_a_message_that_verifies_counts_and_binds_the_connection_to_its_sender() -> None:
@@ -122,14 +122,16 @@ async def test_001_17_a_protocols_messages_are_not_replayed_either_and_their_mem
     world = World()
     await world.open(spoken(1))
     assert await world.refuses(spoken(1)) == "flow.replayed"
-    assert world.memory._known == {}
+    assert world.memory.known == {}
     monkeypatch.setattr(processing, "MAX_SIMULTANEOUS", 2)
     await world.open(spoken(2))
     assert await world.refuses(spoken(3)) == "flow.simultaneous"
-    await world.open(spoken(4, 1))
-    assert len(world.processor._simultaneous) == 1
+    await world.open(spoken(4, 1))  # another time: the count begins again
+    await world.open(spoken(5, 1), at(1))
+    assert await world.refuses(spoken(6, 1), at(1)) == "flow.simultaneous"
 
 
+@pytest.mark.threat(112)
 async def test_a_sender_that_negotiates_too_much_is_in_its_own_way_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processing, "MAX_OF_SENDER", 2)
     world, other = World(), World()
@@ -140,10 +142,11 @@ async def test_a_sender_that_negotiates_too_much_is_in_its_own_way_alone(monkeyp
     assert await world.refuses(said(3)) == "flow.busy"
     await other.open(said(3, by=STRANGER))
     await world.open(said(4, seconds=200), at(200))
-    assert world.memory._known == {BUYER.did: {"msg-00000004"}}
-    assert len(world.memory._order) == 1
+    assert world.memory.known == {BUYER.did: {"msg-00000004"}}
+    assert len(world.memory.order) == 1
 
 
+@pytest.mark.threat(112)
 async def test_strangers_cannot_fill_the_memory_and_what_it_forgets_for_them_does_not_count_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -155,7 +158,7 @@ async def test_strangers_cannot_fill_the_memory_and_what_it_forgets_for_them_doe
         world = World(memory)
         world.documents[stranger.did] = [stranger.public_key]
         await world.open(said(seconds, by=stranger, seconds=seconds), at(seconds))
-        assert len(memory._known) == len(memory._order) <= 8
+        assert len(memory.known) == len(memory.order) <= 8
     assert await World(memory).refuses(said(1), at(40)) == "flow.stale"
     await World(memory).open(said(2, seconds=39), at(40))
     assert await World(memory).refuses(said(2, seconds=39), at(40)) == "flow.replayed"
@@ -177,12 +180,12 @@ async def test_what_is_forgotten_while_keys_are_asked_for_does_not_count_again(m
     await asked.wait()
     await first.open(said(1))
     await first.open(said(2, seconds=1), at(1))
-    assert memory._known == {BUYER.did: {"msg-00000002"}}
+    assert memory.known == {BUYER.did: {"msg-00000002"}}
     may_answer.set()
     with pytest.raises(TreatyError) as failure:
         await replayed
     assert failure.value.code == "flow.stale"
-    assert memory._known == {BUYER.did: {"msg-00000002"}}
+    assert memory.known == {BUYER.did: {"msg-00000002"}}
 
 
 async def test_keys_are_asked_for_once_and_again_after_a_while() -> None:
@@ -199,7 +202,7 @@ async def test_keys_are_asked_for_once_and_again_after_a_while() -> None:
 async def test_what_is_sent_never_goes_back_in_time() -> None:
     world = World()
     sent = MessageProcessor(BUYER, world.keys, ReplayMemory())
-    message = Message(
+    message = FlowMessage(
         type="meta-protocol",
         action="initialize",
         message_id="msg-00000001",
@@ -209,7 +212,7 @@ async def test_what_is_sent_never_goes_back_in_time() -> None:
         payload=Initialize(purpose="x", request_capabilities=True),
     )
     first = sent.seal(message, at(5))
-    second = sent.seal(Message(**{**vars(message), "message_id": "msg-00000002"}), at(1))
+    second = sent.seal(FlowMessage(**{**vars(message), "message_id": "msg-00000002"}), at(1))
     await world.open(first, at(5))
     assert (await world.open(second, at(5))).timestamp == at(5).unix
 

@@ -8,15 +8,26 @@ from pathlib import Path
 import pytest
 from flow_peers import DELEGATION, SHARING, delegation, keeper, registry, sharing
 
-from treaty_client.flow import history
-from treaty_client.flow.actions import Agreed
-from treaty_client.flow.adaptation import Adaptation, Change, Thresholds, adjust
-from treaty_client.flow.capabilities import Goal, Peer, nothing_in_common
-from treaty_client.flow.history import History
-from treaty_client.flow.parameters import Choice, Fixed, Range, Rules, Unsupported, counter, instead, preferred, respond, same
-from treaty_client.flow.payloads import CapabilitiesExchange, ContextInfo, Metrics, Supported, parse_payload
-from treaty_client.flow.registry import Offer
-from treaty_client.flow.strategy import WEIGHTS, Evaluation, announce, evaluate, rank
+from treaty_client.anp.flow_profile.actions import Agreed
+from treaty_client.anp.flow_profile.adaptation import Adaptation, Change, Thresholds, adjust
+from treaty_client.anp.flow_profile.capabilities import FlowRequest, Peer, nothing_in_common
+from treaty_client.anp.flow_profile.parameters import (
+    Choice,
+    Fixed,
+    Range,
+    Rules,
+    Unsupported,
+    counter,
+    json_equal,
+    next_offer,
+    preferred,
+    respond,
+)
+from treaty_client.anp.flow_profile.payloads import CapabilitiesExchange, ContextInfo, Metrics, Supported, parse_payload
+from treaty_client.anp.flow_profile.registry import ProtocolOffer
+from treaty_client.anp.flow_profile.strategy import WEIGHTS, Evaluation, announce, evaluate, rank
+from treaty_client.sessions import agreements
+from treaty_client.sessions.agreements import FlowHistory
 from treaty_consensus.errors import Conflict, Malformed, TooLarge, TreatyError
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "flow"
@@ -29,8 +40,8 @@ def example(number: str) -> CapabilitiesExchange:
     return told
 
 
-def judged(own: Supported, theirs: Supported, goal: Goal | None = None, here: ContextInfo | None = None) -> Evaluation:
-    found = evaluate(own, theirs, goal or Goal("x"), here or ContextInfo(), Peer())
+def judged(own: Supported, theirs: Supported, goal: FlowRequest | None = None, here: ContextInfo | None = None) -> Evaluation:
+    found = evaluate(own, theirs, goal or FlowRequest("x"), here or ContextInfo(), Peer())
     assert found is not None
     return found
 
@@ -53,7 +64,7 @@ def test_001_08_the_sources_example_by_hand() -> None:
     peer = Peer()
     peer.learn(theirs)
     assert mine.context_info is not None
-    goal = Goal("data-exchange", requirements=mine.task_requirements or {})
+    goal = FlowRequest("data-exchange", requirements=mine.task_requirements or {})
     found = evaluate(mine.supported_protocols[0], peer.protocols[SHARING], goal, mine.context_info, peer)
     assert found == Evaluation(
         SHARING,
@@ -64,7 +75,7 @@ def test_001_08_the_sources_example_by_hand() -> None:
         5417,
         "capability 0.5, task 1, performance 0.6667, preference 0.85, context 0.5417",
     )
-    required = Goal("data-exchange", required=("query", "stream"), requirements=goal.requirements)
+    required = FlowRequest("data-exchange", required=("query", "stream"), requirements=goal.requirements)
     with_required = evaluate(mine.supported_protocols[0], peer.protocols[SHARING], required, mine.context_info, peer)
     assert with_required is not None
     assert with_required.score == 8879
@@ -75,15 +86,15 @@ def test_001_08_each_sub_score_has_its_weight() -> None:
     worst = Metrics("high", "low", "low", "low")
     here = ContextInfo("high", "stable", ("efficiency",))
     there = Peer(context=ContextInfo("high", "stable"))
-    full = evaluate(supported(("a",), 1, best), supported(("a",), 1, best), Goal("x"), here, there)
+    full = evaluate(supported(("a",), 1, best), supported(("a",), 1, best), FlowRequest("x"), here, there)
     assert full is not None
     assert (full.score, full.task, full.performance, full.context) == (10_000,) * 4
     assert judged(supported(("a", "b")), supported(("b", "c"))).score - judged(supported(("a",)), supported(("b",))).score == 1000
     assert judged(supported(preference=1), supported()).score - judged(supported(preference=0), supported()).score == 750
     needs = {"dataVolume": "large", "timeConstraint": "strict", "securityLevel": "high"}
-    assert judged(supported(metrics=worst), supported(metrics=best), Goal("x", requirements=needs)).task == 0
-    assert judged(supported(metrics=best), supported(metrics=best), Goal("x", requirements=needs)).task == 10_000
-    assert judged(supported(), supported(), Goal("x", requirements=needs)).task == 5000
+    assert judged(supported(metrics=worst), supported(metrics=best), FlowRequest("x", requirements=needs)).task == 0
+    assert judged(supported(metrics=best), supported(metrics=best), FlowRequest("x", requirements=needs)).task == 10_000
+    assert judged(supported(), supported(), FlowRequest("x", requirements=needs)).task == 5000
     assert judged(supported(metrics=worst), supported(metrics=best)).performance == 0
 
 
@@ -100,11 +111,11 @@ def test_001_08_each_sub_score_has_its_weight() -> None:
     ],
 )
 def test_001_08_what_a_task_needs_against_what_there_is(requirements: dict[str, str], task: int) -> None:
-    assert judged(supported(), supported(), Goal("x", requirements=requirements)).task == task
+    assert judged(supported(), supported(), FlowRequest("x", requirements=requirements)).task == task
 
 
 def test_001_08_required_capabilities_are_covered_or_there_is_no_match() -> None:
-    goal = Goal("x", required=("query",))
+    goal = FlowRequest("x", required=("query",))
     assert evaluate(supported(("query",)), supported(("stream",)), goal, ContextInfo(), Peer()) is None
     found = judged(supported(("query", "a")), supported(("query", "b")), goal)
     assert found.score == judged(supported(("query",)), supported(("query",))).score
@@ -148,18 +159,21 @@ def test_001_05_rules_move_numbers_and_keep_choices() -> None:
 def test_001_16_a_refused_parameter_is_replaced_by_one_that_both_support() -> None:
     rules: Rules = {"level": Choice(("a", "b", "c")), "size": Range(10, 20)}
     asked = {"level": "a", "size": 20}
-    assert instead(rules, asked, {"parameter": "level", "supported": ["x", "c"]}) == {"level": "c", "size": 20}
-    assert instead(rules, asked, {"parameter": "level", "supported": ["x"]}) == {"size": 20}
-    assert instead(rules, asked, {"parameter": "size", "supported": {"minimum": 1, "maximum": 15}}) == {"level": "a", "size": 15}
+    assert next_offer(rules, asked, {"parameter": "level", "supported": ["x", "c"]}) == {"level": "c", "size": 20}
+    assert next_offer(rules, asked, {"parameter": "level", "supported": ["x"]}) == {"size": 20}
+    assert next_offer(rules, asked, {"parameter": "size", "supported": {"minimum": 1, "maximum": 15}}) == {
+        "level": "a",
+        "size": 15,
+    }
     for details in ({}, {"parameter": 1}, {"parameter": "other", "supported": []}):
-        assert instead(rules, asked, details) is None
-    assert instead({"level": Fixed("a", required=True)}, {"level": "a"}, {"parameter": "level", "supported": ["b"]}) is None
+        assert next_offer(rules, asked, details) is None
+    assert next_offer({"level": Fixed("a", required=True)}, {"level": "a"}, {"parameter": "level", "supported": ["b"]}) is None
 
 
 def test_one_json_value_is_another_only_of_the_same_kind() -> None:
-    assert same({"a": [1, 2.0]}, {"a": [1.0, 2]})
+    assert json_equal({"a": [1, 2.0]}, {"a": [1.0, 2]})
     for one, other in (({"a": 1}, {"a": True}), ([0], [False]), ([1], [1, 1]), ({"a": 1}, {"b": 1}), ("1", 1), (None, False)):
-        assert not same(one, other)
+        assert not json_equal(one, other)
 
 
 # Registry and capabilities
@@ -173,13 +187,13 @@ def test_001_27_the_registry_has_each_id_once_and_not_without_end() -> None:
     made.remove(SHARING)
     assert (len(made), made.get(SHARING)) == (0, None)
     for n in range(64):
-        made.add(Offer(f"anp:protocol:p{n}:1.0"))
+        made.add(ProtocolOffer(f"anp:protocol:p{n}:1.0"))
     with pytest.raises(TooLarge):
         made.add(sharing())
     assert [offer.id for offer in made][:2] == ["anp:protocol:p0:1.0", "anp:protocol:p1:1.0"]
     for bad in ({"id": "x"}, {"id": SHARING, "preference": 1.5}, {"id": SHARING, "uri": "https://x"}):
         with pytest.raises(Malformed):
-            Offer(**bad)
+            ProtocolOffer(**bad)
 
 
 def test_001_30_the_capability_manager_tells_what_is_asked_for() -> None:
@@ -212,19 +226,19 @@ def test_001_15_a_name_in_common_makes_a_conflict_of_versions() -> None:
 
 def test_001_19_what_succeeded_with_a_peer_is_remembered_over_processes(tmp_path: Path) -> None:
     agreed = Agreed(SHARING, {"ratio": 0.5, "size": 1}, {"x": True}, "https://r.example", "ab")
-    History(tmp_path).remember("did:x:1", "buy", agreed)
-    known = History(tmp_path)
+    FlowHistory(tmp_path).remember("did:x:1", "buy", agreed)
+    known = FlowHistory(tmp_path)
     found = known.recall("did:x:1", "buy", [SHARING])
     assert found is not None
     assert (found.agreed, found.confirmed) == (agreed, True)
     assert known.recall("did:x:1", "sell", [SHARING]) is None
     assert known.recall("did:x:1", "buy", [DELEGATION]) is None
     known.forget("did:x:1", "buy")
-    assert History(tmp_path).recall("did:x:1", "buy", [SHARING]) is None
+    assert FlowHistory(tmp_path).recall("did:x:1", "buy", [SHARING]) is None
 
 
 def test_001_20_the_protocol_that_succeeded_most_often_is_predicted(tmp_path: Path) -> None:
-    known = History(tmp_path)
+    known = FlowHistory(tmp_path)
     known.remember("did:x:1", "buy", Agreed(SHARING))
     assert known.predict("did:x:9", "buy", [SHARING, DELEGATION]) is None
     known.remember("did:x:2", "buy", Agreed(SHARING))
@@ -239,12 +253,12 @@ def test_001_20_the_protocol_that_succeeded_most_often_is_predicted(tmp_path: Pa
 def test_a_history_that_does_not_parse_is_started_anew_and_none_grows_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "MAX_ENTRIES", 3)
+    monkeypatch.setattr(agreements, "MAX_AGREEMENTS", 3)
     (tmp_path / "flow-history.json").write_text("{")
-    known = History(tmp_path)
+    known = FlowHistory(tmp_path)
     for n in range(4):
         known.remember(f"did:x:{n}", "buy", Agreed(SHARING))
-    again = History(tmp_path)
+    again = FlowHistory(tmp_path)
     assert again.recall("did:x:0", "buy", [SHARING]) is None
     assert again.recall("did:x:1", "buy", [SHARING]) is not None
 

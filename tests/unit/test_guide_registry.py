@@ -1,5 +1,5 @@
-"""The guide to serving a registry is executed: its log begins, it is served behind the proxies that it names, and its limits are
-those of the code."""
+"""The guide to serving a registry is executed: its log begins, it is served behind the proxies that it names, and its limit of
+open files is that of the code."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from pathlib import Path
 
 from registry_process import empty
 
-from treaty_registry.connections import MAX_OPEN_FILES, ConnectionLimits
+from treaty_registry.connections import MAX_OPEN_FILES
 from treaty_registry.networks import TrustedProxies
-from treaty_registry.routes.requests import BODY_SECONDS
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "serving-a-registry.md").read_text(encoding="utf-8")
 
@@ -42,11 +41,5 @@ async def test_its_log_begins_and_is_served_behind_its_proxies(data: Path) -> No
     assert proxies.client("10.0.0.7", ["192.0.2.1, 198.51.100.7", "fd00:1::1"]) == "198.51.100.7"
 
 
-def test_its_limits_are_those_of_the_code() -> None:
-    limits = ConnectionLimits()
-    rows = [line for line in GUIDE.splitlines() if line.startswith("| ") and not line.startswith("| | ")]
-    said = [limits.per_address, limits.total, 10, BODY_SECONDS, limits.silent, limits.stalled, limits.idle]
-    assert len(rows) == len(said)
-    for row, number in zip(rows, said, strict=True):
-        assert re.search(rf"(?<![\d,]){number:,}(?!,?\d)", row.rpartition("|")[0].rpartition("|")[2]), (row, number)
-    assert f"{limits.least_rate:,} bytes" in GUIDE and f"{MAX_OPEN_FILES:,}" in GUIDE
+def test_its_limit_of_open_files_is_that_of_the_code() -> None:
+    assert f"{MAX_OPEN_FILES:,}" in GUIDE

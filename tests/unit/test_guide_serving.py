@@ -17,6 +17,7 @@ from loopback import Loopback
 from meetings import LAPTOP, URI_1, buyer, shop
 
 from treaty_client.network.hosts import Address
+from treaty_consensus.errors import NotFound
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "serving.md").read_text(encoding="utf-8")
 HOST = "shop.example"
@@ -43,6 +44,12 @@ async def test_a_domain_is_enough_to_meet(tmp_path: Path, guide: Any) -> None:
         loopback.addresses[HOST] = Address("127.0.0.1", port)
         async with buyer(tmp_path, network=loopback.network()).agent as customer:
             assert await guide.visit(customer) == LAPTOP
+
+
+async def test_an_agent_of_a_home_begins_with_its_identity(tmp_path: Path, guide: Any) -> None:
+    with pytest.raises(NotFound) as failure:
+        await guide.serve_home(tmp_path, URI_1)
+    assert failure.value.code == "identity.missing"
 
 
 def test_the_commands_make_a_bound_did_and_rotate_its_key(tmp_path: Path) -> None:

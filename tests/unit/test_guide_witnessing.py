@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import tomllib
@@ -17,6 +16,7 @@ from typing import Any
 
 import httpx
 import msgspec
+from ports import free_port
 from witnesses import LOG, History, leaves
 
 from treaty_client.policy import load_policy
@@ -31,16 +31,6 @@ PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
-
-
-def free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
 
 
 @asynccontextmanager
@@ -68,7 +58,7 @@ def run(command: str, folder: Path, **variables: str) -> str:
 
 
 async def test_a_log_is_witnessed_and_an_agent_asks_for_it(data: Path) -> None:
-    witness_port, registry_port = map(str, free_ports(2))
+    witness_port, registry_port = str(free_port()), str(free_port())
     watch, serve, check = (block.replace("8081", witness_port).replace("8080", registry_port) for block in blocks("sh"))
     made = await asyncio.to_thread(run, f"treaty-registry init --data registry --origin localhost:{registry_port} --json", data)
     log_key = json.loads(made)["key"]

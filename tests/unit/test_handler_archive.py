@@ -66,6 +66,7 @@ def deflate(data: bytes) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
+@pytest.mark.threat(38)
 @pytest.mark.parametrize(
     ("archive", "code"),
     [
@@ -130,6 +131,7 @@ def test_what_headers_can_lie_about(archive: bytes, code: str) -> None:
     assert caught.value.code == code, caught.value
 
 
+@pytest.mark.threat(38)
 def test_two_entries_cannot_share_bytes() -> None:
     # Both central headers name the first entry: the classic quine and bomb layout.
     plain = write_archive({"a": b"1", "b": b"1"})

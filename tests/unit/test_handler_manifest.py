@@ -155,6 +155,7 @@ def test_the_cap() -> None:
         parse_manifest(json.dumps(GOOD).encode() + b" " * MAX_MANIFEST)
 
 
+@pytest.mark.threat(43)
 @pytest.mark.parametrize(
     "schema",
     [

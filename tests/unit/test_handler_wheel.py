@@ -85,6 +85,7 @@ def test_file_names(filename: str, code: str) -> None:
         refused(WHEEL, "handler.top-level", Refused, filename)
 
 
+@pytest.mark.threat(39, 42)
 @pytest.mark.parametrize(
     ("path", "code"),
     [
@@ -321,6 +322,7 @@ def test_what_build_tools_write_is_read() -> None:
     assert str(package.entry_point) == f"{PACKAGE}:handler"
 
 
+@pytest.mark.threat(39)
 @pytest.mark.parametrize(
     ("others", "code"),
     [
@@ -343,6 +345,7 @@ def test_two_paths_that_are_one_somewhere(others: tuple[str, ...], code: str) ->
     refused_with(code, {**FILES, **{f"{PACKAGE}/{path}": b"" for path in others}}, Refused)
 
 
+@pytest.mark.threat(40)
 @pytest.mark.parametrize(
     ("source", "code"),
     [
@@ -397,6 +400,7 @@ def test_a_source_with_one_reading(source: bytes) -> None:
     compile(source, "other.py", "exec")
 
 
+@pytest.mark.threat(41)
 @pytest.mark.parametrize(
     ("path", "cap"),
     [
@@ -425,6 +429,7 @@ def test_a_manifest_that_does_not_parse() -> None:
     refused_with("handler.manifest", {**FILES, f"{PACKAGE}/manifest.json": b"{}"}, TreatyError)
 
 
+@pytest.mark.threat(38)
 def test_caps() -> None:
     refused(b"PK" + bytes(MAX_ARCHIVE), "handler.too-large", TooLarge)
     many = {f"{PACKAGE}/f{number}.txt": b"" for number in range(MAX_FILES)}

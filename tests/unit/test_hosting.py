@@ -9,9 +9,9 @@ from pathlib import Path
 from meetings import URI_2, product_info
 from virtual_time import run
 
-from treaty_client.session.hosting import HandlerHost, Situation, Step
-from treaty_client.session.operations import Functions
-from treaty_client.session.store import SessionStore
+from treaty_client.sessions.handler_host import HandlerContext, HandlerHost, SessionStore
+from treaty_client.sessions.interfaces import Step
+from treaty_client.sessions.operations import Functions
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Effect, Event, Invoke, Received, Result, Return, SetTimer, Timer
 
@@ -61,7 +61,7 @@ def host(home: Path) -> tuple[HandlerHost, Asking, Queue]:
 
     functions.add(getProductInfo)
     store = SessionStore(home, wheel="ab" * 32, role=ROLE.name, local="did:wba:a.example", peer="did:wba:b.example")
-    return HandlerHost(handler, Situation("did:wba:b.example", ROLE, 10), functions, store, queue), handler, queue
+    return HandlerHost(handler, HandlerContext("did:wba:b.example", ROLE, 10), functions, store, queue), handler, queue
 
 
 def test_a_timer_that_rang_while_it_was_being_replaced_does_not_ring(tmp_path: Path) -> None:

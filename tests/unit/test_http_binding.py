@@ -13,16 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from virtual_time import run
 
-from treaty_client.meta.frame import MAX_FRAME
+from treaty_client.anp.frame import MAX_FRAME
 from treaty_client.network.exchange import BoundedClient
-from treaty_client.transport import application, http, http_server
-from treaty_client.transport.application import Application, Document
-from treaty_client.transport.backoff import Backoff
-from treaty_client.transport.connection import Connection, ConnectionFailed, ConnectionLost
-from treaty_client.transport.http import CAPACITY, MAX_BODY, MAX_INBOX, MAX_MESSAGES, MEDIA_TYPE, SESSIONS, HttpConnection
-from treaty_client.transport.http import decode_messages as decoded
-from treaty_client.transport.http import encode_messages as encoded
-from treaty_client.transport.http_server import EXPIRY, LINGER, MAX_AT_ONCE
+from treaty_client.network.transport import application, http, http_server
+from treaty_client.network.transport.application import Application, StaticDocument
+from treaty_client.network.transport.connection import Backoff, Connection, ConnectionFailed, ConnectionLost
+from treaty_client.network.transport.http import CAPACITY, MAX_BODY, MAX_INBOX, MAX_MESSAGES, MEDIA_TYPE, SESSIONS, HttpConnection
+from treaty_client.network.transport.http import decode_messages as decoded
+from treaty_client.network.transport.http import encode_messages as encoded
+from treaty_client.network.transport.http_server import EXPIRY, LINGER, MAX_AT_ONCE
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unauthorized, Unavailable
 
 KEY = "k" * 43
@@ -216,7 +215,7 @@ async def test_the_end_comes_after_everything_else_with_its_reason() -> None:
     case.over.set()
     await asyncio.sleep(LINGER + 1)
     assert (await case.post(at(url, 1, 2))).status_code == 404
-    assert case.application._sessions._keys == {}
+    assert len(case.application.sessions) == 0
 
 
 @simulated
@@ -290,6 +289,7 @@ async def test_a_session_that_is_opened_again_and_again_has_only_so_many_request
     assert [reply.status_code for reply in await asyncio.gather(first, *more)] == [201] * (1 + MAX_AT_ONCE)
 
 
+@pytest.mark.threat(93)
 def test_answers_count_until_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(application, "MAX_READING", 300_000)
 
@@ -316,7 +316,7 @@ def test_answers_count_until_they_are_read(monkeypatch: pytest.MonkeyPatch) -> N
         await asyncio.gather(*unread)
         assert decoded((await case.post(at(url, 1, 1))).content) == [bytes(200_000)]
         assert (await case.post(at(other, 1, 1))).status_code == 200
-        assert case.application._reading == 0
+        assert case.application.reading == 0
 
     run(main())
 
@@ -333,7 +333,7 @@ def test_all_bodies_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
         assert (await slow).status_code == 200
         assert await far.receive() == bytes(80)
         assert (await case.post(at(url, 2, 1), bytes(80))).headers["Anp-Acknowledge"] == "3"
-        assert case.application._reading == 0
+        assert case.application.reading == 0
 
     run(main())
 
@@ -373,8 +373,8 @@ def test_what_all_sessions_hold_is_bounded_and_the_one_that_holds_most_goes(monk
         assert [len(message) for message in decoded(reply.content)] == [100, 200]
         await case.post(at(frugal, 1, 3), b"\x40received")
         assert await second.receive() == b"\x40received"
-        sessions = case.application._sessions
-        assert (sessions._held, sessions._holding) == (0, set())
+        sessions = case.application.sessions
+        assert (sessions.held, sessions.holding) == (0, set())
 
     run(main())
 
@@ -386,8 +386,8 @@ def test_a_session_that_is_over_holds_nothing(ending: str) -> None:
         url, far = await case.opened()
         await far.send(b"\x40" + bytes(99))
         await case.post(at(url, 1, 1), b"\x40" + bytes(99))
-        sessions = case.application._sessions
-        assert sessions._held == 200
+        sessions = case.application.sessions
+        assert sessions.held == 200
         if ending == "deleted":
             await case.client.delete(f"{url}?reason=")
             assert await far.receive() == b"\x40" + bytes(99)  # what was sent still arrives
@@ -395,9 +395,9 @@ def test_a_session_that_is_over_holds_nothing(ending: str) -> None:
             await asyncio.sleep(2 * EXPIRY)
         case.over.set()
         await asyncio.sleep(1)
-        assert sessions._held == (100 if ending == "over" else 0)  # the last word can still be asked for
+        assert sessions.held == (100 if ending == "over" else 0)  # the last word can still be asked for
         await asyncio.sleep(LINGER)
-        assert (sessions._held, sessions._holding, sessions._sessions) == (0, set(), {})
+        assert (sessions.held, sessions.holding, len(sessions)) == (0, set(), 0)
 
     run(main())
 
@@ -470,7 +470,7 @@ async def test_what_is_no_request_of_the_binding_is_refused_and_opens_nothing() 
 
 @simulated
 async def test_documents_are_served_and_nothing_else() -> None:
-    documents = {"/.well-known/agent-descriptions": Document("application/json", b"{}")}
+    documents = {"/.well-known/agent-descriptions": StaticDocument("application/json", b"{}")}
     case = Case(documents=documents)
     reply = await case.client.get("/.well-known/agent-descriptions")
     assert (reply.status_code, reply.content, reply.headers["Content-Type"]) == (200, b"{}", "application/json")
@@ -478,7 +478,7 @@ async def test_documents_are_served_and_nothing_else() -> None:
     assert (head.content, head.headers["Content-Length"]) == (b"", "2")
     assert (await case.client.post("/.well-known/agent-descriptions")).status_code == 405
     assert (await case.client.get("/")).status_code == 404
-    documents["/new"] = Document("text/plain", b"new")
+    documents["/new"] = StaticDocument("text/plain", b"new")
     assert (await case.client.get("/new")).content == b"new"
 
 
@@ -534,9 +534,11 @@ class Flaky(httpx.AsyncBaseTransport):
 
 
 @asynccontextmanager
-async def through(case: Case, plan: list[int], sign: http.Sign | None = None) -> AsyncIterator[tuple[HttpConnection, Flaky]]:
+async def through(
+    case: Case, plan: list[int], sign: http.Sign | None = None, attempts: int | None = None
+) -> AsyncIterator[tuple[HttpConnection, Flaky]]:
     flaky = Flaky(httpx.ASGITransport(case.application), plan)
-    opening = Backoff(attempts=len(plan) + 2, within=3600, chance=lambda: 0.5)
+    opening = Backoff(attempts=attempts or len(plan) + 2, within=3600, chance=lambda: 0.5)
     connection = HttpConnection(BASE, BoundedClient(transport=flaky), sign, opening, opening)
     try:
         yield connection, flaky
@@ -593,8 +595,7 @@ async def test_a_network_that_stays_away_ends_the_session_after_a_bounded_time()
 def test_opening_is_tried_again_and_given_up_with_connection_failed(plan: list[int]) -> None:
     async def main() -> None:
         case = Case()
-        async with through(case, [*plan]) as (near, flaky):
-            near._opening = Backoff(attempts=3)
+        async with through(case, [*plan], attempts=3) as (near, flaky):
             with pytest.raises(ConnectionFailed) as failure:
                 await near.send("hello")
             assert (failure.value.code, flaky.requests) == ("connection.failed", 3)
@@ -641,6 +642,7 @@ async def test_every_attempt_is_signed_anew_over_what_is_sent() -> None:
     assert verified == [(f"nonce-{number}", *signed[number - 1]) for number in (1, *range(3, len(signed) + 1))]
 
 
+@pytest.mark.threat(94)
 @simulated
 async def test_a_destination_that_takes_nothing_is_neither_hurried_nor_listened_to_without_end() -> None:
     """It answers at once, always with new messages, to an agent that does not read."""

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from treaty_client.handlers import interpreter
+from treaty_client.sandbox import interpreter
 
 CODE = """
 import asyncio, shutil
-from treaty_client.handlers import Limits, interpreter
-from treaty_client.handlers.process import WorkerProcess
+from treaty_client.sandbox import SandboxLimits, interpreter
+from treaty_client.sandbox.process import WorkerProcess
 
 async def main():
     for _ in range(2):
         root = interpreter.snapshot()
-        worker = await WorkerProcess.start("bubblewrap", Limits())
+        worker = await WorkerProcess.start("bubblewrap", SandboxLimits())
         await worker.close()
         print(root)
         shutil.rmtree(root.parent)  # the next one is made anew

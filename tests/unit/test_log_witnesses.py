@@ -17,13 +17,13 @@ from signers import ORIGIN, domain_signer, key_signer
 from structlog.testing import capture_logs
 from witnesses import NOW, witness_key
 
-from treaty_client.fetch import Fetcher
 from treaty_client.network.exchange import BoundedClient
 from treaty_client.network.hosts import Network
 from treaty_client.policy import Policy
+from treaty_client.protocols.fetch import Fetcher
+from treaty_client.protocols.verification.steps import VerificationFailed
+from treaty_client.registries.bundle import parse_bundle
 from treaty_client.registries.trust import RegistryName, TrustedRegistries
-from treaty_client.verification.bundle import parse_bundle
-from treaty_client.verification.steps import VerificationFailed
 from treaty_consensus.errors import Unavailable
 from treaty_consensus.kinds import Witnesses
 from treaty_consensus.log.checkpoint import open_checkpoint
@@ -92,7 +92,7 @@ async def watching(registry: Registry, tmp_path: Path) -> AsyncIterator[Watched]
     cosigners = {key.name: a_cosigner(tmp_path / key.name, key, registry.log_key) for key in KEYS}
     hosts: dict[str, Any] = {name: create_app(cosigner) for name, cosigner in cosigners.items()}
     names = [WitnessName(f"https://{key.name}", key.verifier) for key in KEYS]
-    client = WitnessClient(names, WitnessNetwork(hosts=hosts), registry._leader, registry._reader)
+    client = WitnessClient(names, WitnessNetwork(hosts=hosts), registry.leader, registry.reader)
     try:
         yield Watched(registry, cosigners, hosts, client)
     finally:
@@ -154,7 +154,7 @@ async def test_a_client_that_forgot_what_was_cosigned_learns_it(watched: Watched
     await cosigned(watched, quorum=3)
     await log(watched.registry, grant(WRITER), WRITER)
     names = [WitnessName(f"https://{key.name}", key.verifier) for key in KEYS]
-    forgetful = WitnessClient(names, WitnessNetwork(hosts=watched.hosts), watched.registry._leader, watched.registry._reader)
+    forgetful = WitnessClient(names, WitnessNetwork(hosts=watched.hosts), watched.registry.leader, watched.registry.reader)
     assert await forgetful.cosign(watched.registry.head, parameters(3))
     await forgetful.close()
 
@@ -233,6 +233,7 @@ async def test_a_witness_that_does_not_answer_holds_nobody_up_for_long(watched: 
     assert asked.is_set()
 
 
+@pytest.mark.threat(63)
 @pytest.mark.parametrize(
     ("answer", "level", "code"),
     [
@@ -284,6 +285,7 @@ async def test_a_later_head_of_our_own_is_no_alarm(watched: Watched) -> None:
     await cosigned(watched, quorum=3)
 
 
+@pytest.mark.threat(64)
 async def test_a_witness_that_hangs_is_reported_and_holds_the_others_up_once(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -353,7 +355,7 @@ async def test_what_is_released_is_cosigned_and_published(watched: Watched) -> N
         await log(registry, grant(WRITER, 3), WRITER)
         await published(watched, everybody - {"w1.example"})
         renewed = registry.head
-        await registry._leader.renew()
+        await registry.leader.renew()
         assert registry.head is not renewed and registry.head.witnessed is not None
         await published(watched, everybody - {"w1.example"})
 
@@ -422,6 +424,6 @@ async def test_an_older_head_does_not_replace_a_newer_one(watched: Watched) -> N
     older = registry.head.cosigned(b"")
     await log(registry, grant(WRITER), WRITER)
     newer = registry.head.cosigned(b"")
-    registry._leader.witness(newer)
-    registry._leader.witness(older)
+    registry.leader.witness(newer)
+    registry.leader.witness(older)
     assert registry.head.witnessed is newer

@@ -162,7 +162,7 @@ async def test_a_missing_and_a_damaged_blob_are_found(place: Place) -> None:
 
 
 async def test_a_fence_that_the_log_does_not_reach_is_found(place: Place) -> None:
-    place.registry._leader._fence.advance(place.registry.head.size + 1, b"\1" * 32)
+    place.registry.leader.fence.advance(place.registry.head.size + 1, b"\1" * 32)
     (finding,) = (await place.audit()).findings
     assert "fork" in finding
 
@@ -179,7 +179,7 @@ async def test_an_interrupted_rebuild_leaves_everything_as_it_was(place: Place, 
     await place.change("delete from protocols", "update blobs set withdrawn = 1")
     before = await contents(place.registry)
     async with connect(place.database) as reader:
-        connection = place.registry._leader.connection
+        connection = place.registry.leader.connection
         original = maintenance._differences
 
         async def then_fail(*arguments: object) -> dict[str, int]:

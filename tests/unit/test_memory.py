@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
+import pytest
+
 from treaty_registry.registry import Head
-from treaty_registry.serving.memory import LARGE, Memory, Shelf
+from treaty_registry.serving.cache import LARGE, LruCache, ResponseCache
 from treaty_registry.serving.representation import OCTETS, Representation
 
 URI = "https://registry.example/protocols/a.example/chat/1.0"
@@ -21,7 +23,7 @@ def head() -> Head:
 
 
 def test_a_shelf_keeps_what_is_used_within_its_capacity() -> None:
-    shelf = Shelf(100_000)
+    shelf = LruCache(100_000)
     entries = {f"/{number}": view(bytes(4_000) + bytes([number])) for number in range(200)}
     for key, entry in entries.items():
         shelf.put(key, entry)
@@ -32,8 +34,9 @@ def test_a_shelf_keeps_what_is_used_within_its_capacity() -> None:
     assert len(kept) > 8 and len(kept) * 5_024 <= 100_000
 
 
+@pytest.mark.threat(87)
 def test_what_is_asked_for_once_pushes_out_nothing_that_was_asked_for_twice() -> None:
-    shelf = Shelf(100_000)
+    shelf = LruCache(100_000)
     hot = {f"/hot{number}": view(bytes(4_000)) for number in range(14)}
     for key, entry in hot.items():
         shelf.put(key, entry)
@@ -45,7 +48,7 @@ def test_what_is_asked_for_once_pushes_out_nothing_that_was_asked_for_twice() ->
 
 
 def test_a_shelf_does_not_empty_itself_for_one_large_entry() -> None:
-    shelf = Shelf(100_000)
+    shelf = LruCache(100_000)
     small, large = view(b"small"), view(bytes(20_000))
     shelf.put("/small", small)
     shelf.put("/large", large)
@@ -53,7 +56,7 @@ def test_a_shelf_does_not_empty_itself_for_one_large_entry() -> None:
 
 
 def test_the_same_key_put_twice_counts_once() -> None:
-    shelf = Shelf(100_000)
+    shelf = LruCache(100_000)
     for number in range(100):
         last = view(bytes([number]) * 4_000)
         shelf.put("/same", last, ("subject",))
@@ -62,7 +65,7 @@ def test_the_same_key_put_twice_counts_once() -> None:
 
 
 def test_only_what_follows_from_a_changed_subject_is_forgotten() -> None:
-    memory = Memory()
+    memory = ResponseCache()
     memory.renew(head(), None)
     lasting, record, listed = view(b"lasting"), view(b"record"), view(b"list")
     memory.keep("/lasting", lasting)
@@ -77,7 +80,7 @@ def test_only_what_follows_from_a_changed_subject_is_forgotten() -> None:
 
 
 def test_everything_is_forgotten_when_anything_may_have_changed() -> None:
-    memory = Memory()
+    memory = ResponseCache()
     memory.keep("/lasting", view(b"may have been withdrawn"))
     memory.keep("/large", view(bytes(LARGE + 1)))
     memory.renew(head(), None)
@@ -85,7 +88,7 @@ def test_everything_is_forgotten_when_anything_may_have_changed() -> None:
 
 
 def test_large_bodies_push_out_no_small_ones() -> None:
-    memory = Memory(small=1_000_000, large=1_000_000)
+    memory = ResponseCache(small=1_000_000, large=1_000_000)
     small = view(b"small")
     memory.keep("/small", small)
     for number in range(100):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from treaty_client.meta.documents import Base, Candidate, parse_candidate
+from treaty_client.anp.hello_profile.documents import Base, DocumentDescription, parse_candidate
 from treaty_consensus import protocol
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import TreatyError
@@ -32,7 +32,7 @@ def refused(text: str) -> str:
 
 
 def test_000_19_and_21_a_whole_document_has_a_title_and_a_topic() -> None:
-    assert parse_candidate(WHOLE) == Candidate("Product information", "commerce/product-info", None)
+    assert parse_candidate(WHOLE) == DocumentDescription("Product information", "commerce/product-info", None)
 
 
 def test_000_21_a_document_of_changes_pins_its_base() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from treaty_client.meta import hello
-from treaty_client.meta.hello import Hello, common_version, parse
+from treaty_client.anp.hello_profile import hello
+from treaty_client.anp.hello_profile.hello import Hello, common_version, parse
 from treaty_consensus.errors import Refused, TreatyError
 
 HASH = hashlib.sha256(b"# Agreed\n").hexdigest()

@@ -27,11 +27,12 @@ from meta_peers import (
     source_hello,
 )
 
-from treaty_client.meta import handshake, hello
-from treaty_client.meta.actions import Action, Agreement, Deliver, Ended, Load, Meta, Running, SendBinary, SendText
-from treaty_client.meta.frame import MAX_PAYLOAD, ProtocolType, encode
-from treaty_client.meta.machine import Limits, Machine, Provided, State
-from treaty_client.meta.messages import ReportProposed
+from treaty_client.anp.frame import MAX_PAYLOAD, ProtocolType, encode
+from treaty_client.anp.hello_profile import hello
+from treaty_client.anp.hello_profile.actions import Action, Agreement, Deliver, Ended, Load, Meta, Running, SendBinary, SendText
+from treaty_client.anp.hello_profile.commands import CodeFailed, CodeReady, Send, SendMeta
+from treaty_client.anp.hello_profile.machine import HelloState, Limits, Machine, Provided
+from treaty_client.anp.hello_profile.messages import ReportProposed
 from treaty_consensus.errors import Refused, TreatyError
 
 REPORTS = (hello.REPORT_COSIGNATURE,)
@@ -50,22 +51,22 @@ def answer(machine: Machine, *, used: str | None = None, selected: str | None = 
 def agreed_buyer() -> Machine:
     machine = buyer()
     answer(machine, selected=URI, used=HASH)
-    assert machine.state is State.AGREED
+    assert machine.state is HelloState.AGREED
     return machine
 
 
 def agreed_shop() -> Machine:
     machine = shop()
     machine.receive(source_hello().format(), 0.0)
-    assert machine.state is State.AGREED
+    assert machine.state is HelloState.AGREED
     return machine
 
 
 def running_buyer(capabilities: tuple[str, ...] = ()) -> Machine:
     machine = buyer(source_hello(offered=HASH, capabilities=capabilities))
     machine.receive(destination_hello(used=HASH, capabilities=capabilities).format(), 0.0)
-    machine.code_ready(HASH, 0.0)
-    assert machine.state is State.RUNNING
+    machine.apply(CodeReady(HASH), 0.0)
+    assert machine.state is HelloState.RUNNING
     return machine
 
 
@@ -75,9 +76,9 @@ def stays_ended(machine: Machine) -> None:
     acts: list[Callable[[], list[Action]]] = [
         lambda: machine.receive(GENERATED, 1.0),
         lambda: machine.receive(source_hello().format(), 1.0),
-        lambda: machine.send(b"x", 1.0),
-        lambda: machine.code_ready(HASH, 1.0),
-        lambda: machine.code_failed(Refused("x.y", "No.")),
+        lambda: machine.apply(Send(b"x"), 1.0),
+        lambda: machine.apply(CodeReady(HASH), 1.0),
+        lambda: machine.apply(CodeFailed(Refused("x.y", "No.")), 0.0),
         lambda: machine.tick(1e9),
         lambda: machine.lost("again"),
         machine.close,
@@ -93,7 +94,7 @@ def test_000_60_a_confirmed_hash_skips_negotiation_on_both_sides() -> None:
     wire = Wire.join(source_hello(offered=HASH))
     wire.settle()
     assert wire.source.agreement == wire.destination.agreement == Agreement(URI, HASH, True)
-    assert wire.source.state is wire.destination.state is State.RUNNING
+    assert wire.source.state is wire.destination.state is HelloState.RUNNING
     assert [type(message) for _, message in wire.sent] == [str, str]  # two Hellos and nothing else
 
 
@@ -116,16 +117,16 @@ def test_000_61_an_unconfirmed_hash_falls_back_to_the_candidates() -> None:
     wire = Wire.join(source_hello((URI,), offered=OTHER_HASH))
     wire.settle()
     assert wire.source.agreement == wire.destination.agreement == Agreement(URI, HASH, False)
-    assert wire.source.state is wire.destination.state is State.RUNNING
+    assert wire.source.state is wire.destination.state is HelloState.RUNNING
 
 
 def test_000_61_a_stale_verification_takes_the_long_way_to_the_same_protocol() -> None:
     wire = Wire.join(source_hello((URI,), offered=HASH), STALE)
     wire.deliver("destination")
     wire.deliver("source")
-    assert {wire.source.state, wire.destination.state} == {State.AGREED}
+    assert {wire.source.state, wire.destination.state} == {HelloState.AGREED}
     wire.settle()
-    assert {wire.source.state, wire.destination.state} == {State.RUNNING}
+    assert {wire.source.state, wire.destination.state} == {HelloState.RUNNING}
     assert [message for _, message in wire.sent].count(GENERATED) == 2
 
 
@@ -151,7 +152,7 @@ def test_without_a_common_protocol_both_sides_are_rejected_and_told_why() -> Non
     wire = Wire.join(source_hello((OTHER_URI,)))
     wire.settle()
     for machine in (wire.source, wire.destination):
-        assert (machine.state, error_of(machine)) == (State.REJECTED, "session.no-common-protocol")
+        assert (machine.state, error_of(machine)) == (HelloState.REJECTED, "session.no-common-protocol")
         assert "configure a language model" in str(machine.error)
         stays_ended(machine)
     assert wire.loads == {"source": [], "destination": []}
@@ -163,7 +164,7 @@ def test_000_53_a_destination_without_a_common_version_answers_nothing(version: 
     text = source_hello().format().replace('"version":"1.0"},"random"', f'"version":"{version}"}},"random"')
     assert f'"version":"{version}"' in text
     assert [type(action) for action in machine.receive(text, 0.0)] == [Ended]
-    assert (machine.state, error_of(machine)) == (State.ERROR, "hello.version")
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "hello.version")
 
 
 def test_000_53_a_newer_source_is_answered_in_the_common_version() -> None:
@@ -184,16 +185,16 @@ def test_a_destination_addressed_by_another_did_refuses() -> None:
 
 def test_000_53_a_side_with_v1_and_v2_speaks_v1_to_one_with_v1_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     old_source, old_answer = source_hello(), destination_hello(selected=URI, used=HASH)
-    for module in (hello, handshake):
+    for module in (hello,):
         monkeypatch.setattr(module, "META_VERSIONS", ("1.0", "2.0"))
     newer = replace(source_hello(), meta_version="2.0")
     for asked, chosen in ((old_source, "1.0"), (newer, "2.0"), (replace(newer, meta_version="3.1"), "2.0")):
         machine = shop()
         machine.receive(asked.format(), 0.0)
-        assert (machine.state, machine.own.meta_version) == (State.AGREED, chosen)
+        assert (machine.state, machine.own.meta_version) == (HelloState.AGREED, chosen)
     source = buyer(newer)
     source.receive(old_answer.format(), 0.0)
-    assert source.state is State.AGREED
+    assert source.state is HelloState.AGREED
 
 
 # What the source believes
@@ -209,7 +210,7 @@ def test_000_64_a_selection_that_was_no_candidate_aborts() -> None:
 def test_a_hash_that_nobody_offered_is_not_confirmed() -> None:
     for machine in (buyer(), buyer(source_hello(offered=HASH))):
         answer(machine, used=OTHER_HASH)
-        assert (machine.state, error_of(machine)) == (State.ERROR, "hello.hash")
+        assert (machine.state, error_of(machine)) == (HelloState.ERROR, "hello.hash")
 
 
 @pytest.mark.parametrize(
@@ -227,7 +228,7 @@ def test_an_answer_to_somebody_else_aborts(changes: dict[str, str], code: str) -
         text = text.replace(f'"{name}":"{said[name]}"', f'"{name}":"{value}"')
     machine = buyer()
     machine.receive(text, 0.0)
-    assert (machine.state, error_of(machine)) == (State.ERROR, code)
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, code)
 
 
 def test_a_source_that_knew_only_the_address_learns_the_did() -> None:
@@ -240,14 +241,14 @@ def test_a_source_that_knew_only_the_address_learns_the_did() -> None:
 def test_the_document_must_have_the_hash_beside_the_selected_uri() -> None:
     machine = buyer()
     answer(machine, selected=URI, used=OTHER_HASH)
-    assert machine.code_ready(HASH, 0.0) == [SendBinary(FAILED), Ended(machine.error)]
-    assert (machine.state, error_of(machine)) == (State.ERROR, "session.hash-mismatch")
+    assert machine.apply(CodeReady(HASH), 0.0) == [SendBinary(FAILED), Ended(machine.error)]
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "session.hash-mismatch")
 
 
 def test_a_destination_may_leave_the_hash_of_its_selection_out() -> None:
     machine = buyer()
     assert answer(machine, selected=URI) == [Load(Agreement(URI, None, False))]
-    machine.code_ready(HASH, 0.0)
+    machine.apply(CodeReady(HASH), 0.0)
     assert machine.agreement == Agreement(URI, HASH, False)
 
 
@@ -261,7 +262,7 @@ def test_a_version_that_was_not_offered_aborts() -> None:
 def test_000_57_and_58_the_hash_is_of_the_agreed_text() -> None:
     assert hashlib.sha256(DOCUMENT.encode("utf-8")).hexdigest() == HASH
     machine = agreed_buyer()
-    machine.code_ready(hashlib.sha256(DOCUMENT.encode("utf-8")).hexdigest(), 0.0)
+    machine.apply(CodeReady(hashlib.sha256(DOCUMENT.encode("utf-8")).hexdigest()), 0.0)
     assert not machine.is_final
 
 
@@ -275,27 +276,27 @@ def test_000_32_both_sides_send_code_generation_after_agreement() -> None:
         ("destination", GENERATED),
         ("source", GENERATED),
     ]
-    assert wire.source.state is wire.destination.state is State.RUNNING
+    assert wire.source.state is wire.destination.state is HelloState.RUNNING
 
 
 def test_000_32_neither_runs_before_it_has_both() -> None:
     machine = agreed_buyer()
-    assert machine.code_ready(HASH, 0.0) == [SendBinary(GENERATED)]
-    assert machine.state is State.AGREED
+    assert machine.apply(CodeReady(HASH), 0.0) == [SendBinary(GENERATED)]
+    assert machine.state is HelloState.AGREED
     assert machine.receive(GENERATED, 0.0) == [Running()]
     machine = agreed_buyer()
     assert machine.receive(GENERATED, 0.0) == []
-    assert machine.state is State.AGREED
-    assert machine.code_ready(HASH, 0.0) == [SendBinary(GENERATED), Running()]
+    assert machine.state is HelloState.AGREED
+    assert machine.apply(CodeReady(HASH), 0.0) == [SendBinary(GENERATED), Running()]
 
 
 def test_code_generation_said_twice_changes_nothing() -> None:
     machine = agreed_buyer()
     machine.receive(GENERATED, 0.0)
     assert machine.receive(GENERATED, 0.0) == []
-    machine.code_ready(HASH, 0.0)
-    assert machine.receive(GENERATED, 0.0) == machine.code_ready(HASH, 0.0) == []
-    assert machine.state is State.RUNNING
+    machine.apply(CodeReady(HASH), 0.0)
+    assert machine.receive(GENERATED, 0.0) == machine.apply(CodeReady(HASH), 0.0) == []
+    assert machine.state is HelloState.RUNNING
 
 
 @pytest.mark.parametrize("make", [agreed_buyer, agreed_shop])
@@ -305,34 +306,34 @@ def test_000_33_and_34_without_code_generation_the_session_ends_after_15_seconds
 ) -> None:
     machine = make()
     if own_code:
-        machine.code_ready(HASH, 3.0)
+        machine.apply(CodeReady(HASH), 3.0)
     assert machine.deadline == 15.0
     assert machine.tick(14.999) == []
     assert not machine.is_final
     assert machine.tick(15.0) == [Ended(machine.error)]
-    assert (machine.state, error_of(machine)) == (State.TIMEOUT, "session.code-timeout")
+    assert (machine.state, error_of(machine)) == (HelloState.TIMEOUT, "session.code-timeout")
     stays_ended(machine)
 
 
 def test_000_35_an_error_status_terminates() -> None:
     for machine in (agreed_buyer(), agreed_shop(), running_buyer()):
         assert machine.receive(FAILED, 0.0) == [Ended(machine.error)]
-        assert (machine.state, error_of(machine)) == (State.ERROR, "session.peer-code")
+        assert (machine.state, error_of(machine)) == (HelloState.ERROR, "session.peer-code")
         stays_ended(machine)
 
 
 def test_000_35_own_failure_is_told_and_terminates() -> None:
     machine = agreed_shop()
     cause = Refused("verification.7", "The wheel was tampered with.")
-    assert machine.code_failed(cause) == [SendBinary(FAILED), Ended(cause)]
-    assert machine.state is State.ERROR
+    assert machine.apply(CodeFailed(cause), 0.0) == [SendBinary(FAILED), Ended(cause)]
+    assert machine.state is HelloState.ERROR
     stays_ended(machine)
 
 
 def test_an_action_nobody_listed_is_a_clear_error() -> None:
     machine = agreed_buyer()
     machine.receive(encode(ProtocolType.META, b'{"action":"somethingNew","status":"negotiating"}'), 0.0)
-    assert (machine.state, error_of(machine)) == (State.ERROR, "meta.unknown-action")
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "meta.unknown-action")
 
 
 # Application messages
@@ -344,16 +345,16 @@ def test_000_47_messages_before_the_code_is_ready_are_kept_in_order(make: Callab
     machine.receive(GENERATED, 0.0)
     assert machine.receive(application(b"\x00\xff one"), 0.0) == []
     assert machine.receive(application(b"two"), 0.0) == []
-    assert machine.code_ready(HASH, 0.0) == [SendBinary(GENERATED), Running(), Deliver(b"\x00\xff one"), Deliver(b"two")]
+    assert machine.apply(CodeReady(HASH), 0.0) == [SendBinary(GENERATED), Running(), Deliver(b"\x00\xff one"), Deliver(b"two")]
     assert machine.receive(application(b"three"), 0.0) == [Deliver(b"three")]
 
 
 def test_what_is_said_before_running_is_kept_and_sent_behind_code_generation() -> None:
     machine = agreed_buyer()
-    machine.code_ready(HASH, 0.0)
-    assert machine.send(b"first", 0.0) == []
+    machine.apply(CodeReady(HASH), 0.0)
+    assert machine.apply(Send(b"first"), 0.0) == []
     assert machine.receive(GENERATED, 0.0) == [Running(), SendBinary(application(b"first"))]
-    assert machine.send(b"second", 0.0) == [SendBinary(application(b"second"))]
+    assert machine.apply(Send(b"second"), 0.0) == [SendBinary(application(b"second"))]
 
 
 def test_a_peer_that_floods_before_code_generation_is_cut_off() -> None:
@@ -372,7 +373,7 @@ def test_a_peer_whose_code_is_ready_is_merely_asked_to_wait() -> None:
         assert machine.accepts_input
         machine.receive(application(b"x"), 0.0)
     assert not machine.accepts_input
-    machine.code_ready(HASH, 0.0)
+    machine.apply(CodeReady(HASH), 0.0)
     assert machine.accepts_input
 
 
@@ -392,16 +393,16 @@ def test_000_05_other_types_are_never_delivered_as_user_data(type: ProtocolType)
 
 def test_too_large_a_message_is_not_sent() -> None:
     machine = running_buyer()
-    assert machine.send(bytes(MAX_PAYLOAD + 1), 0.0) == [Ended(machine.error)]
+    assert machine.apply(Send(bytes(MAX_PAYLOAD + 1)), 0.0) == [Ended(machine.error)]
     assert error_of(machine) == "frame.too-large"
 
 
 def test_an_outbox_that_overflows_ends_the_session() -> None:
     machine = agreed_buyer()
-    machine.code_ready(HASH, 0.0)
+    machine.apply(CodeReady(HASH), 0.0)
     for _ in range(Limits().waiting_frames):
-        assert machine.send(b"x", 0.0) == []
-    machine.send(b"x", 0.0)
+        assert machine.apply(Send(b"x"), 0.0) == []
+    machine.apply(Send(b"x"), 0.0)
     assert error_of(machine) == "session.outbox-full"
 
 
@@ -410,7 +411,7 @@ def test_an_outbox_that_overflows_ends_the_session() -> None:
 
 def test_000_60_early_data_follows_the_hello_at_once_and_is_delivered_when_the_hash_is_confirmed() -> None:
     wire = Wire.join(source_hello(offered=HASH))
-    wire.perform("source", wire.source.send(b"early", 0.0, early=True))
+    wire.perform("source", wire.source.apply(Send(b"early", early=True), 0.0))
     assert list(wire.to_destination) == [wire.sent[0][1], application(b"early")]
     wire.settle()
     assert wire.delivered["destination"] == [b"early"]
@@ -418,10 +419,10 @@ def test_000_60_early_data_follows_the_hello_at_once_and_is_delivered_when_the_h
 
 def test_what_may_not_be_early_waits_for_the_confirmation_and_is_not_overtaken() -> None:
     machine = buyer(source_hello(offered=HASH))
-    assert machine.send(b"once only", 0.0) == []
-    assert machine.send(b"idempotent", 0.0, early=True) == []
+    assert machine.apply(Send(b"once only"), 0.0) == []
+    assert machine.apply(Send(b"idempotent", early=True), 0.0) == []
     answer(machine, used=HASH)
-    assert machine.code_ready(HASH, 0.0) == [
+    assert machine.apply(CodeReady(HASH), 0.0) == [
         Running(),
         SendBinary(application(b"once only")),
         SendBinary(application(b"idempotent")),
@@ -429,14 +430,15 @@ def test_what_may_not_be_early_waits_for_the_confirmation_and_is_not_overtaken()
 
 
 def test_without_an_offered_hash_nothing_is_early() -> None:
-    assert buyer().send(b"early", 0.0, early=True) == []
+    assert buyer().apply(Send(b"early", early=True), 0.0) == []
 
 
+@pytest.mark.threat(98)
 @pytest.mark.parametrize("provides", [STALE, {URI: Provided(OTHER_HASH, True)}])
 def test_000_61_unconfirmed_early_data_is_dropped_by_the_destination(provides: dict[str, Provided]) -> None:
     wire = Wire.join(source_hello(offered=HASH), provides)
-    wire.perform("source", wire.source.send(b"early", 0.0, early=True))
-    wire.perform("source", wire.source.send(b"kept", 0.0))
+    wire.perform("source", wire.source.apply(Send(b"early", early=True), 0.0))
+    wire.perform("source", wire.source.apply(Send(b"kept"), 0.0))
     wire.deliver("destination")
     wire.deliver("destination")
     wire.deliver("source")
@@ -444,18 +446,18 @@ def test_000_61_unconfirmed_early_data_is_dropped_by_the_destination(provides: d
     assert len(loads) == 1
     assert not loads[0].agreement.confirmed  # by which the driver knows to say everything again
     loads.clear()
-    wire.perform("source", wire.source.code_ready(provides[URI].protocol_hash, 0.0))
-    wire.perform("source", wire.source.send(b"again", 0.0))
+    wire.perform("source", wire.source.apply(CodeReady(provides[URI].protocol_hash), 0.0))
+    wire.perform("source", wire.source.apply(Send(b"again"), 0.0))
     wire.settle()
     assert wire.delivered["destination"] == [b"again"]
 
 
 def test_early_data_to_a_destination_that_rejects_goes_nowhere() -> None:
     wire = Wire.join(source_hello((OTHER_URI,), offered=OTHER_HASH))
-    wire.perform("source", wire.source.send(b"early", 0.0, early=True))
+    wire.perform("source", wire.source.apply(Send(b"early", early=True), 0.0))
     wire.settle()
     assert wire.delivered["destination"] == []
-    assert wire.destination.state is State.REJECTED
+    assert wire.destination.state is HelloState.REJECTED
 
 
 # Order, ends, deadlines
@@ -479,17 +481,17 @@ def test_a_silent_peer_is_given_ten_seconds_to_say_hello(make: Callable[[], Mach
     machine = make()
     assert (machine.deadline, machine.tick(9.9)) == (10.0, [])
     assert machine.tick(10.0) == [Ended(machine.error)]
-    assert (machine.state, error_of(machine)) == (State.TIMEOUT, "session.hello-timeout")
+    assert (machine.state, error_of(machine)) == (HelloState.TIMEOUT, "session.hello-timeout")
 
 
 def test_an_idle_session_ends_and_any_message_postpones_that() -> None:
     machine = running_buyer()
     machine.receive(application(b"x"), 100.0)
     assert machine.deadline == 700.0
-    machine.send(b"y", 200.0)
+    machine.apply(Send(b"y"), 200.0)
     assert machine.tick(799.0) == []
     machine.tick(800.0)
-    assert (machine.state, error_of(machine)) == (State.TIMEOUT, "session.idle")
+    assert (machine.state, error_of(machine)) == (HelloState.TIMEOUT, "session.idle")
 
 
 def test_a_confirmed_session_whose_code_does_not_come_ends_too() -> None:
@@ -497,13 +499,14 @@ def test_a_confirmed_session_whose_code_does_not_come_ends_too() -> None:
     answer(machine, used=HASH)
     machine.receive(application(b"x"), 14.0)
     machine.tick(15.0)
-    assert (machine.state, error_of(machine)) == (State.TIMEOUT, "session.code-timeout")
+    assert (machine.state, error_of(machine)) == (HelloState.TIMEOUT, "session.code-timeout")
 
 
 @pytest.mark.parametrize(
-    ("make", "state"), [(buyer, State.ERROR), (shop, State.ERROR), (agreed_buyer, State.ERROR), (running_buyer, State.CLOSED)]
+    ("make", "state"),
+    [(buyer, HelloState.ERROR), (shop, HelloState.ERROR), (agreed_buyer, HelloState.ERROR), (running_buyer, HelloState.CLOSED)],
 )
-def test_a_lost_connection_ends_the_session(make: Callable[[], Machine], state: State) -> None:
+def test_a_lost_connection_ends_the_session(make: Callable[[], Machine], state: HelloState) -> None:
     machine = make()
     machine.lost()
     assert machine.state is state
@@ -522,7 +525,7 @@ def test_close_and_fail_end_it() -> None:
     stays_ended(machine)
     machine, cause = running_buyer(), TreatyError("x.y", "Enough.")
     assert machine.fail(cause) == [Ended(cause)]
-    assert machine.state is State.ERROR
+    assert machine.state is HelloState.ERROR
 
 
 # Reports
@@ -531,10 +534,10 @@ def test_close_and_fail_end_it() -> None:
 def test_000_52_report_messages_need_the_capability_on_both_sides() -> None:
     proposal = ReportProposed(b"{}", "did:wba:buyer.example#key-1", bytes(64))
     machine = running_buyer(REPORTS)
-    assert machine.can_report()
+    assert machine.both_list(hello.REPORT_COSIGNATURE)
     assert machine.receive(meta(proposal), 0.0) == [Meta(proposal)]
     machine = running_buyer()
-    assert not machine.can_report()
+    assert not machine.both_list(hello.REPORT_COSIGNATURE)
     machine.receive(meta(proposal), 0.0)
     assert error_of(machine) == "meta.not-agreed"
 
@@ -542,6 +545,6 @@ def test_000_52_report_messages_need_the_capability_on_both_sides() -> None:
 def test_report_messages_belong_to_a_running_session() -> None:
     machine = shop(capabilities=REPORTS)
     machine.receive(source_hello(capabilities=REPORTS).format(), 0.0)
-    assert machine.send_meta(ReportProposed(b"{}", "did:wba:buyer.example#key-1", bytes(64)), 0.0) == []
+    assert machine.apply(SendMeta(ReportProposed(b"{}", "did:wba:buyer.example#key-1", bytes(64))), 0.0) == []
     machine.receive(meta(ReportProposed(b"{}", "did:wba:buyer.example#key-1", bytes(64))), 0.0)
     assert error_of(machine) == "meta.unexpected"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from treaty_client.meta import messages
-from treaty_client.meta.messages import (
+from treaty_client.anp.hello_profile import messages
+from treaty_client.anp.hello_profile.messages import (
     CodeGeneration,
     FixErrorNegotiation,
     MetaMessage,

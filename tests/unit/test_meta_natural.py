@@ -21,11 +21,22 @@ from meta_peers import (
     source_hello,
 )
 
-from treaty_client.meta import frame, hello, messages
-from treaty_client.meta.actions import Agreement, Answered, Consider, DeliverText, Ended, Question, Running, SendBinary
-from treaty_client.meta.frame import ProtocolType
-from treaty_client.meta.machine import Limits, Machine, State
-from treaty_client.meta.messages import NaturalLanguageNegotiation
+from treaty_client.anp import frame
+from treaty_client.anp.frame import ProtocolType
+from treaty_client.anp.hello_profile import hello, messages
+from treaty_client.anp.hello_profile.actions import (
+    Agreement,
+    Answered,
+    Consider,
+    DeliverText,
+    Ended,
+    Question,
+    Running,
+    SendBinary,
+)
+from treaty_client.anp.hello_profile.commands import Answer, Ask, Say, Send
+from treaty_client.anp.hello_profile.machine import HelloState, Limits, Machine
+from treaty_client.anp.hello_profile.messages import NaturalLanguageNegotiation
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
 
 ID, OTHER_ID = "0123456789abcdef", "fedcba9876543210"
@@ -57,21 +68,21 @@ def natural_buyer() -> Machine:
 def test_000_50_natural_language_alone_skips_the_negotiation() -> None:
     source = buyer(source_hello((), capabilities=NAMED), natural=True)
     assert source.receive(destination_hello(capabilities=NAMED).format(), 0.0) == [Running()]
-    assert (source.state, source.agreement) == (State.RUNNING, NATURAL)
+    assert (source.state, source.agreement) == (HelloState.RUNNING, NATURAL)
     destination = negotiating_shop(negotiates=False)
     assert destination.receive(natural("Hello?"), 0.0) == [Running(), DeliverText("Hello?")]
-    assert (destination.state, destination.agreement) == (State.RUNNING, NATURAL)
-    assert destination.say("Hello.", 0.0) == [SendBinary(natural("Hello."))]
+    assert (destination.state, destination.agreement) == (HelloState.RUNNING, NATURAL)
+    assert destination.apply(Say("Hello."), 0.0) == [SendBinary(natural("Hello."))]
     assert source.receive(natural("Hello."), 0.0) == [DeliverText("Hello.")]
 
 
 def test_000_50_it_is_optional() -> None:
     source = buyer(source_hello((), capabilities=NAMED), natural=True)
     source.receive(destination_hello(capabilities=()).format(), 0.0)
-    assert (source.state, error_of(source)) == (State.REJECTED, "session.not-natural")
+    assert (source.state, error_of(source)) == (HelloState.REJECTED, "session.not-natural")
     for machine in (negotiating_shop(()), negotiating_buyer(())):
         with pytest.raises(Refused) as refusal:
-            machine.say("Hello?", 0.0)
+            machine.apply(Say("Hello?"), 0.0)
         assert refusal.value.code == "meta.not-agreed"
         assert machine.receive(natural("Hello?"), 0.0) == [Ended(machine.error)]
         assert error_of(machine) == "frame.unsupported-type"
@@ -81,28 +92,28 @@ def test_000_48_it_is_utf_8() -> None:
     machine = natural_buyer()
     assert machine.receive(natural("商品ID:P12345 – 1.299,99 €"), 0.0) == [DeliverText("商品ID:P12345 – 1.299,99 €")]
     machine.receive(frame.encode(ProtocolType.NATURAL_LANGUAGE, b"\xff\xfe"), 0.0)
-    assert (machine.state, error_of(machine)) == (State.ERROR, "frame.text")
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "frame.text")
     machine = natural_buyer()
     for text, family in (("\ud800", Malformed), ("x" * (frame.MAX_PAYLOAD + 1), TooLarge)):
         with pytest.raises(family):
-            machine.say(text, 0.0)
-    assert machine.state is State.RUNNING
+            machine.apply(Say(text), 0.0)
+    assert machine.state is HelloState.RUNNING
 
 
 @pytest.mark.parametrize("make", [negotiating_buyer, negotiating_shop])
 def test_000_43_it_may_be_spoken_at_any_time_after_the_hellos(make: Callable[[], Machine]) -> None:
     machine = make()
-    if not machine.is_source:
+    if not machine.is_initiator:
         machine.receive(proposal(0), 0.0)
-    assert machine.say("One moment.", 0.0) == [SendBinary(natural("One moment."))]
+    assert machine.apply(Say("One moment."), 0.0) == [SendBinary(natural("One moment."))]
     assert machine.receive(natural("Take your time."), 0.0) == [DeliverText("Take your time.")]
-    assert machine.state is State.NEGOTIATING
+    assert machine.state is HelloState.NEGOTIATING
 
 
 def test_before_the_hellos_nothing_is_said() -> None:
     for machine in (buyer(source_hello(capabilities=NAMED)), shop(capabilities=NAMED)):
         with pytest.raises(Refused):
-            machine.say("Hello?", 0.0)
+            machine.apply(Say("Hello?"), 0.0)
         machine.receive(natural("Hello?"), 0.0)
         assert error_of(machine) == "hello.missing"
 
@@ -111,18 +122,18 @@ def test_a_source_may_speak_before_it_proposes() -> None:
     machine = negotiating_shop()
     assert machine.receive(natural("Hello?"), 0.0) == [Running(), DeliverText("Hello?")]
     assert machine.receive(proposal(0), 0.0) == [Consider(DOCUMENT, "", 1, False)]
-    assert (machine.state, machine.agreement) == (State.NEGOTIATING, None)
+    assert (machine.state, machine.agreement) == (HelloState.NEGOTIATING, None)
     assert machine.receive(natural("Well?"), 0.0) == [DeliverText("Well?")]
-    assert machine.state is State.NEGOTIATING
+    assert machine.state is HelloState.NEGOTIATING
 
 
 def test_there_are_no_application_messages_where_only_natural_language_is_spoken() -> None:
     machine = natural_buyer()
     with pytest.raises(Refused) as refusal:
-        machine.send(b"x", 0.0)
+        machine.apply(Send(b"x"), 0.0)
     assert refusal.value.code == "session.natural"
     machine.receive(application(b"x"), 0.0)
-    assert (machine.state, error_of(machine)) == (State.ERROR, "frame.unexpected")
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "frame.unexpected")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +161,7 @@ def test_speaking_keeps_a_session_awake() -> None:
     machine = natural_buyer()
     assert machine.deadline == 600.0
     machine.receive(natural("Hello?"), 100.0)
-    machine.say("Yes?", 200.0)
+    machine.apply(Say("Yes?"), 200.0)
     assert machine.deadline == 800.0
 
 
@@ -159,12 +170,12 @@ def test_speaking_keeps_a_session_awake() -> None:
 
 def test_000_45_and_46_an_answer_has_its_questions_id() -> None:
     source, destination = negotiating_buyer(), negotiating_shop()
-    assert source.ask(ID, "In which currency?", 0.0) == [SendBinary(question())]
+    assert source.apply(Ask(ID, "In which currency?"), 0.0) == [SendBinary(question())]
     assert destination.receive(question(), 0.0) == [Question(ID, "In which currency?")]
-    answered = destination.answer(ID, "In euro.", 0.0)
+    answered = destination.apply(Answer(ID, "In euro."), 0.0)
     assert said(answered) == [NaturalLanguageNegotiation("RESPONSE", ID, "In euro.")]
     assert source.receive(response(), 0.0) == [Answered(ID, "In euro.")]
-    assert destination.answer(ID, "In dollars.", 0.0) == []
+    assert destination.apply(Answer(ID, "In dollars."), 0.0) == []
 
 
 @pytest.mark.parametrize(
@@ -177,17 +188,17 @@ def test_000_46_an_id_has_16_characters(message_id: str) -> None:
     assert error_of(machine) in ("meta.message", "canonical.json")
     machine = negotiating_buyer()
     with pytest.raises(TreatyError):
-        machine.ask(message_id, "?", 0.0)
+        machine.apply(Ask(message_id, "?"), 0.0)
     assert machine.deadline == 60.0
 
 
 def test_000_46_an_answer_to_no_question_is_refused() -> None:
     machine = negotiating_buyer()
-    machine.ask(ID, "?", 0.0)
+    machine.apply(Ask(ID, "?"), 0.0)
     machine.receive(response(OTHER_ID), 0.0)
     assert error_of(machine) == "meta.unexpected"
     machine = negotiating_buyer()
-    machine.ask(ID, "?", 0.0)
+    machine.apply(Ask(ID, "?"), 0.0)
     machine.receive(response(), 0.0)
     assert not machine.is_final
     machine.receive(response(), 0.0)
@@ -197,20 +208,20 @@ def test_000_46_an_answer_to_no_question_is_refused() -> None:
 def test_000_46_an_id_asks_once() -> None:
     machine = negotiating_shop()
     machine.receive(question(), 0.0)
-    machine.answer(ID, "In euro.", 0.0)
+    machine.apply(Answer(ID, "In euro."), 0.0)
     machine.receive(question(), 0.0)
     assert error_of(machine) == "question.repeated"
     machine = negotiating_shop()
-    machine.ask(ID, "?", 0.0)
+    machine.apply(Ask(ID, "?"), 0.0)
     with pytest.raises(Refused) as refusal:
-        machine.ask(ID, "?", 0.0)
+        machine.apply(Ask(ID, "?"), 0.0)
     assert refusal.value.code == "question.repeated"
 
 
 def test_000_43_questions_need_the_capability_on_both_sides() -> None:
     machine = negotiating_shop(tuple(name for name in NAMED if name != hello.NATURAL_LANGUAGE_NEGOTIATION))
     with pytest.raises(Refused) as refusal:
-        machine.ask(ID, "?", 0.0)
+        machine.apply(Ask(ID, "?"), 0.0)
     assert refusal.value.code == "meta.not-agreed"
     machine.receive(question(), 0.0)
     assert error_of(machine) == "meta.not-agreed"
@@ -220,9 +231,9 @@ def test_each_side_may_ask_16_questions() -> None:
     machine = negotiating_shop()
     for number in range(16):
         assert machine.receive(question(f"{number:016}"), 0.0) == [Question(f"{number:016}", "In which currency?")]
-        machine.ask(f"{number:016}", "?", 0.0)
+        machine.apply(Ask(f"{number:016}", "?"), 0.0)
     with pytest.raises(Refused) as refusal:
-        machine.ask("x" * 16, "?", 0.0)
+        machine.apply(Ask("x" * 16, "?"), 0.0)
     assert refusal.value.code == "question.limit"
     machine.receive(question("x" * 16), 0.0)
     assert error_of(machine) == "question.limit"
@@ -233,13 +244,13 @@ def test_each_side_may_ask_16_questions() -> None:
 
 def test_a_question_that_is_not_answered_ends_the_session() -> None:
     machine = natural_buyer()
-    machine.ask(ID, "?", 10.0)
-    machine.ask(OTHER_ID, "?", 20.0)
+    machine.apply(Ask(ID, "?"), 10.0)
+    machine.apply(Ask(OTHER_ID, "?"), 20.0)
     assert machine.deadline == 70.0
     machine.receive(response(), 30.0)
     assert machine.deadline == 80.0
     machine.tick(80.0)
-    assert (machine.state, error_of(machine)) == (State.TIMEOUT, "session.reply-timeout")
+    assert (machine.state, error_of(machine)) == (HelloState.TIMEOUT, "session.reply-timeout")
 
 
 def test_empty_or_endless_questions_are_not_asked() -> None:
@@ -247,7 +258,7 @@ def test_empty_or_endless_questions_are_not_asked() -> None:
     machine.receive(question(), 0.0)
     for text, family in (("", Malformed), ("x" * (messages.MAX_QUESTION + 1), TooLarge)):
         with pytest.raises(family):
-            machine.ask(OTHER_ID, text, 0.0)
+            machine.apply(Ask(OTHER_ID, text), 0.0)
         with pytest.raises(family):
-            machine.answer(ID, text, 0.0)
-    assert machine.answer(ID, "In euro.", 0.0) == [SendBinary(response())]
+            machine.apply(Answer(ID, text), 0.0)
+    assert machine.apply(Answer(ID, "In euro."), 0.0) == [SendBinary(response())]

@@ -27,11 +27,13 @@ from meta_peers import (
     verdict,
 )
 
-from treaty_client.meta import actions, frame, messages
-from treaty_client.meta.actions import Action, Agreement, Consider, Draft, Ended, Load, SendBinary
-from treaty_client.meta.frame import ProtocolType
-from treaty_client.meta.machine import Limits, Machine, State
-from treaty_client.meta.messages import CodeGeneration, FixErrorNegotiation, ProtocolNegotiation
+from treaty_client.anp import frame
+from treaty_client.anp.frame import ProtocolType
+from treaty_client.anp.hello_profile import actions, messages
+from treaty_client.anp.hello_profile.actions import Action, Agreement, Consider, Draft, Ended, Load, SendBinary
+from treaty_client.anp.hello_profile.commands import Accept, CodeFailed, CodeReady, Propose, Reject, Send
+from treaty_client.anp.hello_profile.machine import HelloState, Limits, Machine
+from treaty_client.anp.hello_profile.messages import CodeGeneration, FixErrorNegotiation, ProtocolNegotiation
 from treaty_consensus import canonical, protocol
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError
 
@@ -52,8 +54,8 @@ def agreed_shop() -> Machine:
     """A shop that accepted the buyer's proposal."""
     machine = negotiating_shop()
     machine.receive(proposal(0), 0.0)
-    machine.accept(0.0)
-    assert machine.state is State.AGREED
+    machine.apply(Accept(), 0.0)
+    assert machine.state is HelloState.AGREED
     return machine
 
 
@@ -63,32 +65,32 @@ def agreed_shop() -> Machine:
 def test_000_09_the_source_begins_with_its_requirements() -> None:
     machine = buyer(source_hello(()), negotiates=True)
     assert machine.receive(destination_hello().format(), 0.0) == [Draft()]
-    assert machine.state is State.NEGOTIATING
+    assert machine.state is HelloState.NEGOTIATING
     machine = negotiating_buyer()
-    assert machine.propose(DOCUMENT, "", 0.0) == [SendBinary(proposal(0))]
+    assert machine.apply(Propose(DOCUMENT, ""), 0.0) == [SendBinary(proposal(0))]
 
 
 def test_000_09_a_destination_does_not_begin() -> None:
     machine = negotiating_shop()
-    assert machine.state is State.NEGOTIATING
-    assert machine.propose(DOCUMENT, "", 0.0) == machine.accept(0.0) == machine.reject("no", 0.0) == []
+    assert machine.state is HelloState.NEGOTIATING
+    assert machine.apply(Propose(DOCUMENT, ""), 0.0) == machine.apply(Accept(), 0.0) == machine.apply(Reject("no"), 0.0) == []
     machine.receive(proposal(0), 0.0)
-    assert machine.state is State.NEGOTIATING
+    assert machine.state is HelloState.NEGOTIATING
 
 
 def test_000_10_the_destination_answers_with_what_it_chose() -> None:
     machine = negotiating_shop()
     assert machine.receive(proposal(0), 0.0) == [Consider(DOCUMENT, "", 1, False)]
-    answer = machine.propose("# Narrower\n", "- prices only", 0.0)
+    answer = machine.apply(Propose("# Narrower\n", "- prices only"), 0.0)
     assert answer == [SendBinary(proposal(1, "# Narrower\n", "- prices only"))]
     source = negotiating_buyer()
-    source.propose(DOCUMENT, "", 0.0)
+    source.apply(Propose(DOCUMENT, ""), 0.0)
     assert isinstance(answer[0], SendBinary)
     assert source.receive(answer[0].data, 0.0) == [Consider("# Narrower\n", "- prices only", 2, False)]
 
 
 def test_000_07_and_08_the_meta_process_is_fixed_json() -> None:
-    (sent,) = negotiating_buyer().propose(DOCUMENT, "", 0.0)
+    (sent,) = negotiating_buyer().apply(Propose(DOCUMENT, ""), 0.0)
     assert isinstance(sent, SendBinary)
     decoded = frame.decode(sent.data)
     assert decoded.type is ProtocolType.META
@@ -104,7 +106,7 @@ def test_000_07_an_agreed_document_changes_nothing_of_the_meta_process() -> None
     text = "# Agreed\n\nFrom now on meta messages are XML, codeGeneration is called ready, and frames have two header bytes.\n"
     machine = negotiating_shop(())
     machine.receive(proposal(0, text), 0.0)
-    machine.accept(0.0)
+    machine.apply(Accept(), 0.0)
     for message in (
         b"\x00<codeGeneration/>",
         b'\x00{"action":"ready","status":"generated"}',
@@ -112,12 +114,12 @@ def test_000_07_an_agreed_document_changes_nothing_of_the_meta_process() -> None
     ):
         other = negotiating_shop(())
         other.receive(proposal(0, text), 0.0)
-        other.accept(0.0)
+        other.apply(Accept(), 0.0)
         assert other.receive(message, 0.0) == [Ended(other.error)]
         assert error_of(other) in ("canonical.json", "meta.unknown-action")
-    assert machine.code_ready(canonical.hex_digest(text.encode()), 0.0) == [SendBinary(GENERATED)]
+    assert machine.apply(CodeReady(canonical.hex_digest(text.encode())), 0.0) == [SendBinary(GENERATED)]
     machine.receive(GENERATED, 0.0)
-    assert machine.state is State.RUNNING
+    assert machine.state is HelloState.RUNNING
 
 
 def test_000_22_and_23_every_proposal_has_the_whole_text() -> None:
@@ -131,20 +133,20 @@ def test_000_22_and_23_every_proposal_has_the_whole_text() -> None:
         assert error_of(machine) == "meta.message"
     machine = negotiating_buyer()
     with pytest.raises(Malformed):
-        machine.propose("", "", 0.0)
-    assert machine.state is State.NEGOTIATING
-    assert numbers(machine.propose(DOCUMENT, "", 0.0)) == [0]
+        machine.apply(Propose("", ""), 0.0)
+    assert machine.state is HelloState.NEGOTIATING
+    assert numbers(machine.apply(Propose(DOCUMENT, ""), 0.0)) == [0]
 
 
 def test_000_24_and_27_a_later_proposal_says_what_it_changes() -> None:
     machine = negotiating_shop(())
     machine.receive(proposal(0), 0.0)
     with pytest.raises(Malformed) as refusal:
-        machine.propose("# Other\n", "", 0.0)
+        machine.apply(Propose("# Other\n", ""), 0.0)
     assert refusal.value.code == "negotiation.summary"
-    assert numbers(machine.propose("# Other\n", "- all", 0.0)) == [1]
+    assert numbers(machine.apply(Propose("# Other\n", "- all"), 0.0)) == [1]
     assert machine.receive(proposal(2, "# Third\n"), 0.0) == [Ended(machine.error)]
-    assert (machine.state, error_of(machine)) == (State.ERROR, "negotiation.summary")
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "negotiation.summary")
 
 
 def test_000_26_the_first_proposal_needs_no_summary() -> None:
@@ -157,13 +159,13 @@ def test_000_26_the_first_proposal_needs_no_summary() -> None:
 
 def test_000_14_and_15_numbers_start_at_0_and_go_up_by_one() -> None:
     source, destination = negotiating_buyer(), negotiating_shop()
-    sent = source.propose("# 1\n", "", 0.0)
+    sent = source.apply(Propose("# 1\n", ""), 0.0)
     spoken = numbers(sent)
     for turn in range(1, 6):
         (message,) = [action for action in sent if isinstance(action, SendBinary)]
         speaker = destination if turn % 2 else source
         speaker.receive(message.data, 0.0)
-        sent = speaker.propose(f"# {turn + 1}\n", "- more", 0.0)
+        sent = speaker.apply(Propose(f"# {turn + 1}\n", "- more"), 0.0)
         spoken += numbers(sent)
     assert spoken == [0, 1, 2, 3, 4, 5]
 
@@ -172,24 +174,24 @@ def test_000_14_and_15_numbers_start_at_0_and_go_up_by_one() -> None:
 def test_000_14_a_source_that_counts_from_0_or_1_is_answered_with_the_next(number: int) -> None:
     machine = negotiating_shop()
     machine.receive(proposal(number), 0.0)
-    assert numbers(machine.propose("# 2\n", "- more", 0.0)) == [number + 1]
+    assert numbers(machine.apply(Propose("# 2\n", "- more"), 0.0)) == [number + 1]
 
 
 @pytest.mark.parametrize("number", [2, 3, 10, 2**31 - 1])
 def test_000_18_a_first_number_beyond_that_is_refused(number: int) -> None:
     machine = negotiating_shop(())
     assert machine.receive(proposal(number), 0.0) == [Ended(machine.error)]
-    assert (machine.state, error_of(machine)) == (State.ERROR, "negotiation.sequence")
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "negotiation.sequence")
 
 
 @pytest.mark.parametrize(("number", "taken"), [(0, False), (1, True), (2, True), (3, False)])
 def test_000_18_a_destination_that_counts_from_1_first_says_2(number: int, taken: bool) -> None:
     machine = negotiating_buyer(())
-    machine.propose(DOCUMENT, "", 0.0)
+    machine.apply(Propose(DOCUMENT, ""), 0.0)
     machine.receive(proposal(number, "# 2\n", "- more"), 0.0)
-    assert (machine.state is State.NEGOTIATING) == taken
+    assert (machine.state is HelloState.NEGOTIATING) == taken
     if taken:
-        assert numbers(machine.propose("# 3\n", "- more", 0.0)) == [number + 1]
+        assert numbers(machine.apply(Propose("# 3\n", "- more"), 0.0)) == [number + 1]
     else:
         assert error_of(machine) == "negotiation.sequence"
 
@@ -198,24 +200,24 @@ def test_000_18_a_destination_that_counts_from_1_first_says_2(number: int, taken
 def test_000_18_the_peers_number_must_increase_by_one(number: int) -> None:
     machine = negotiating_shop(())
     machine.receive(proposal(0), 0.0)
-    machine.propose("# 2\n", "- more", 0.0)
+    machine.apply(Propose("# 2\n", "- more"), 0.0)
     assert machine.receive(proposal(number, "# 3\n", "- more"), 0.0) == [Ended(machine.error)]
-    assert (machine.state, error_of(machine)) == (State.ERROR, "negotiation.sequence")
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "negotiation.sequence")
 
 
 def test_000_18_without_strictness_it_must_merely_increase() -> None:
     for number, taken in ((7, True), (1, True), (0, False)):
         machine = negotiating_shop((), limits=Limits(strict_sequence=False))
         machine.receive(proposal(0), 0.0)
-        machine.propose("# 2\n", "- more", 0.0)
+        machine.apply(Propose("# 2\n", "- more"), 0.0)
         machine.receive(proposal(number, "# 3\n", "- more"), 0.0)
-        assert (machine.state is State.NEGOTIATING) == taken
+        assert (machine.state is HelloState.NEGOTIATING) == taken
         assert taken or error_of(machine) == "negotiation.sequence"
 
 
 def test_000_18_an_acceptance_has_its_number_too() -> None:
     machine = negotiating_buyer(())
-    machine.propose(DOCUMENT, "", 0.0)
+    machine.apply(Propose(DOCUMENT, ""), 0.0)
     machine.receive(verdict(5, "accepted", DOCUMENT), 0.0)
     assert error_of(machine) == "negotiation.sequence"
 
@@ -225,7 +227,7 @@ def test_000_18_a_number_is_a_number(number: object) -> None:
     value = {"action": "protocolNegotiation", "sequenceId": number, "candidateProtocols": "# x", "status": "negotiating"}
     machine = negotiating_shop(())
     machine.receive(frame.encode(ProtocolType.META, json.dumps(value).encode()), 0.0)
-    assert machine.state is State.ERROR
+    assert machine.state is HelloState.ERROR
     assert error_of(machine) in ("meta.message", "canonical.json", "canonical.integer")
 
 
@@ -235,39 +237,39 @@ def test_000_18_a_number_is_a_number(number: object) -> None:
 def test_000_29_either_side_may_accept_what_the_other_proposed() -> None:
     machine = negotiating_shop()
     machine.receive(proposal(0), 0.0)
-    assert machine.accept(0.0) == [SendBinary(verdict(1, "accepted", DOCUMENT)), Load(AGREEMENT)]
-    assert (machine.state, machine.agreement) == (State.AGREED, AGREEMENT)
+    assert machine.apply(Accept(), 0.0) == [SendBinary(verdict(1, "accepted", DOCUMENT)), Load(AGREEMENT)]
+    assert (machine.state, machine.agreement) == (HelloState.AGREED, AGREEMENT)
     machine = negotiating_buyer()
-    machine.propose("# 1\n", "", 0.0)
+    machine.apply(Propose("# 1\n", ""), 0.0)
     machine.receive(proposal(1, DOCUMENT, "- better"), 0.0)
-    assert machine.accept(0.0) == [SendBinary(verdict(2, "accepted", DOCUMENT)), Load(AGREEMENT)]
+    assert machine.apply(Accept(), 0.0) == [SendBinary(verdict(2, "accepted", DOCUMENT)), Load(AGREEMENT)]
 
 
 def test_000_29_neither_accepts_its_own_proposal_nor_one_that_was_not_made() -> None:
     machine = negotiating_buyer()
-    assert machine.accept(0.0) == []
-    machine.propose(DOCUMENT, "", 0.0)
-    assert machine.accept(0.0) == []
-    assert (machine.state, machine.agreement) == (State.NEGOTIATING, None)
+    assert machine.apply(Accept(), 0.0) == []
+    machine.apply(Propose(DOCUMENT, ""), 0.0)
+    assert machine.apply(Accept(), 0.0) == []
+    assert (machine.state, machine.agreement) == (HelloState.NEGOTIATING, None)
 
 
 def test_000_29_an_acceptance_repeats_the_text_to_the_byte_or_leaves_it_out() -> None:
     for text in (DOCUMENT, None):
         machine = negotiating_buyer()
-        machine.propose(DOCUMENT, "", 0.0)
+        machine.apply(Propose(DOCUMENT, ""), 0.0)
         assert machine.receive(verdict(1, "accepted", text), 0.0) == [Load(AGREEMENT)]
         assert machine.agreement == AGREEMENT
     for changed in (DOCUMENT + " ", DOCUMENT.strip(), "# Another\n"):
         machine = negotiating_buyer(())
-        machine.propose(DOCUMENT, "", 0.0)
+        machine.apply(Propose(DOCUMENT, ""), 0.0)
         assert machine.receive(verdict(1, "accepted", changed), 0.0) == [Ended(machine.error)]
-        assert (machine.state, error_of(machine), machine.agreement) == (State.ERROR, "negotiation.text", None)
+        assert (machine.state, error_of(machine), machine.agreement) == (HelloState.ERROR, "negotiation.text", None)
 
 
 def test_000_29_an_acceptance_of_nothing_is_no_agreement() -> None:
     machine = negotiating_shop(())
     machine.receive(verdict(0, "accepted", DOCUMENT), 0.0)
-    assert (machine.state, error_of(machine), machine.agreement) == (State.ERROR, "negotiation.turn", None)
+    assert (machine.state, error_of(machine), machine.agreement) == (HelloState.ERROR, "negotiation.turn", None)
 
 
 @pytest.mark.parametrize("message", [proposal(2, "# 2\n", "- more"), verdict(2, "accepted", DOCUMENT)])
@@ -275,39 +277,40 @@ def test_000_29_a_side_that_speaks_out_of_turn_is_refused(message: bytes) -> Non
     machine = negotiating_shop(())
     machine.receive(proposal(0), 0.0)
     assert machine.receive(message, 0.0) == [Ended(machine.error)]
-    assert (machine.state, error_of(machine), machine.agreement) == (State.ERROR, "negotiation.turn", None)
+    assert (machine.state, error_of(machine), machine.agreement) == (HelloState.ERROR, "negotiation.turn", None)
 
 
 def test_000_28_and_29_a_rejection_ends_it_with_its_reason() -> None:
     source, destination = negotiating_buyer(), negotiating_shop()
-    (sent,) = source.propose(DOCUMENT, "", 0.0)
+    (sent,) = source.apply(Propose(DOCUMENT, ""), 0.0)
     assert isinstance(sent, SendBinary)
     destination.receive(sent.data, 0.0)
-    answer, ended = destination.reject("No prices are given out.", 0.0)
+    answer, ended = destination.apply(Reject("No prices are given out."), 0.0)
     assert isinstance(answer, SendBinary)
     assert ended == Ended(destination.error)
     assert source.receive(answer.data, 0.0) == [Ended(source.error)]
     for machine in (source, destination):
-        assert (machine.state, error_of(machine)) == (State.REJECTED, "negotiation.rejected")
+        assert (machine.state, error_of(machine)) == (HelloState.REJECTED, "negotiation.rejected")
         assert "No prices are given out." in str(machine.error)
         assert machine.agreement is None
 
 
 def test_000_28_a_source_may_reject_before_it_proposed() -> None:
     machine = negotiating_buyer()
-    assert machine.reject("I do not know what to say.", 0.0)[1:] == [Ended(machine.error)]
+    assert machine.apply(Reject("I do not know what to say."), 0.0)[1:] == [Ended(machine.error)]
     destination = negotiating_shop()
     destination.receive(verdict(0, "rejected", None, "I do not know what to say."), 0.0)
-    assert machine.state is destination.state is State.REJECTED
+    assert machine.state is destination.state is HelloState.REJECTED
 
 
+@pytest.mark.threat(109)
 def test_a_reason_is_shown_escaped_and_not_at_any_length() -> None:
     reason = "\x1b[2JNo.\r\nAll is well \u202e\\x1b" + 5_000 * "o"
     source, destination = negotiating_buyer(), negotiating_shop()
-    source.propose(DOCUMENT, "", 0.0)
+    source.apply(Propose(DOCUMENT, ""), 0.0)
     destination.receive(proposal(0), 0.0)
     source.receive(verdict(1, "rejected", None, reason), 0.0)
-    destination.reject(reason, 0.0)
+    destination.apply(Reject(reason), 0.0)
     for machine in (source, destination):
         assert machine.error is not None
         assert r": \x1b[2JNo.\r\nAll is well \u202e\\x1booo" in machine.error.message
@@ -317,29 +320,29 @@ def test_a_reason_is_shown_escaped_and_not_at_any_length() -> None:
 @pytest.mark.parametrize("status", ["timeout", "rejected"])
 def test_000_28_timeout_is_read_as_rejected(status: str) -> None:
     machine = negotiating_buyer()
-    machine.propose(DOCUMENT, "", 0.0)
+    machine.apply(Propose(DOCUMENT, ""), 0.0)
     value = {"action": "protocolNegotiation", "sequenceId": 1, "candidateProtocols": "", "status": status}
     machine.receive(frame.encode(ProtocolType.META, json.dumps(value).encode()), 0.0)
-    assert (machine.state, error_of(machine)) == (State.REJECTED, "negotiation.rejected")
+    assert (machine.state, error_of(machine)) == (HelloState.REJECTED, "negotiation.rejected")
 
 
 def test_000_28_there_is_no_other_status() -> None:
     machine = negotiating_shop(())
     value = {"action": "protocolNegotiation", "sequenceId": 0, "candidateProtocols": DOCUMENT, "status": "undecided"}
     machine.receive(frame.encode(ProtocolType.META, json.dumps(value).encode()), 0.0)
-    assert (machine.state, error_of(machine)) == (State.ERROR, "meta.message")
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "meta.message")
 
 
 def test_without_a_model_a_proposal_is_rejected_and_the_peer_learns_why() -> None:
     destination = negotiating_shop(negotiates=False)
     answer, ended = destination.receive(proposal(0), 0.0)
-    assert (destination.state, error_of(destination)) == (State.REJECTED, "session.no-model")
+    assert (destination.state, error_of(destination)) == (HelloState.REJECTED, "session.no-model")
     assert ended == Ended(destination.error)
     assert isinstance(answer, SendBinary)
     source = negotiating_buyer()
-    source.propose(DOCUMENT, "", 0.0)
+    source.apply(Propose(DOCUMENT, ""), 0.0)
     source.receive(answer.data, 0.0)
-    assert (source.state, error_of(source)) == (State.REJECTED, "negotiation.rejected")
+    assert (source.state, error_of(source)) == (HelloState.REJECTED, "negotiation.rejected")
     assert "no language model" in str(source.error)
 
 
@@ -348,47 +351,47 @@ def test_without_a_model_a_proposal_is_rejected_and_the_peer_learns_why() -> Non
 
 def exchange(source: Machine, destination: Machine, *, proposals: int) -> list[Action]:
     """So many proposals, and what the last one led to."""
-    sent = source.propose("# 1\n", "", 0.0)
+    sent = source.apply(Propose("# 1\n", ""), 0.0)
     led: list[Action] = []
     for turn in range(1, proposals + 1):
         (message,) = [action for action in sent if isinstance(action, SendBinary)]
         listener = destination if turn % 2 else source
         led = listener.receive(message.data, 0.0)
         if turn < proposals:
-            sent = listener.propose(f"# {turn + 1}\n", "- more", 0.0)
+            sent = listener.apply(Propose(f"# {turn + 1}\n", "- more"), 0.0)
     return led
 
 
 def test_000_17_ten_messages_are_the_limit_and_the_tenth_may_accept() -> None:
     source, destination = negotiating_buyer(), negotiating_shop()
     assert exchange(source, destination, proposals=8) == [Consider("# 8\n", "- more", 8, False)]
-    (ninth,) = source.propose("# 9\n", "- more", 0.0)
+    (ninth,) = source.apply(Propose("# 9\n", "- more"), 0.0)
     assert isinstance(ninth, SendBinary)
     assert destination.receive(ninth.data, 0.0) == [Consider("# 9\n", "- more", 9, True)]
-    tenth, _ = destination.accept(0.0)
+    tenth, _ = destination.apply(Accept(), 0.0)
     assert isinstance(tenth, SendBinary)
     assert numbers([tenth]) == [9]
     source.receive(tenth.data, 0.0)
-    assert source.state is destination.state is State.AGREED
+    assert source.state is destination.state is HelloState.AGREED
 
 
 def test_000_17_a_tenth_proposal_is_a_rejection_on_this_side() -> None:
     source, destination = negotiating_buyer(), negotiating_shop()
     exchange(source, destination, proposals=9)
-    answer, ended = destination.propose("# 10\n", "- more", 0.0)
+    answer, ended = destination.apply(Propose("# 10\n", "- more"), 0.0)
     assert ended == Ended(destination.error)
     assert [message.status for message in said([answer]) if isinstance(message, ProtocolNegotiation)] == ["rejected"]
-    assert (destination.state, error_of(destination)) == (State.REJECTED, "negotiation.limit")
+    assert (destination.state, error_of(destination)) == (HelloState.REJECTED, "negotiation.limit")
     assert isinstance(answer, SendBinary)
     source.receive(answer.data, 0.0)
-    assert (source.state, error_of(source)) == (State.REJECTED, "negotiation.rejected")
+    assert (source.state, error_of(source)) == (HelloState.REJECTED, "negotiation.rejected")
 
 
 def test_000_17_a_tenth_proposal_of_the_peer_ends_it() -> None:
     source, destination = negotiating_buyer(), negotiating_shop()
     exchange(source, destination, proposals=9)
     source.receive(proposal(9, "# 10\n", "- more"), 0.0)
-    assert (source.state, error_of(source)) == (State.REJECTED, "negotiation.limit")
+    assert (source.state, error_of(source)) == (HelloState.REJECTED, "negotiation.limit")
 
 
 @pytest.mark.parametrize("rounds", [2, 3, 6])
@@ -407,18 +410,18 @@ def test_000_29_a_repeated_acceptance_with_a_stale_number_is_taken_no_notice_of_
     for echo in (verdict(1, "accepted", DOCUMENT), verdict(1, "accepted")):
         machine = negotiating_shop(())
         machine.receive(proposal(1), 0.0)
-        machine.accept(0.0)
+        machine.apply(Accept(), 0.0)
         assert machine.receive(echo, 0.0) == []
         assert machine.receive(GENERATED, 0.0) == []
-        assert machine.state is State.AGREED
+        assert machine.state is HelloState.AGREED
         machine.receive(echo, 0.0)
-        assert (machine.state, error_of(machine)) == (State.ERROR, "meta.unexpected")
+        assert (machine.state, error_of(machine)) == (HelloState.ERROR, "meta.unexpected")
 
 
 def test_a_repeated_acceptance_of_another_text_is_refused() -> None:
     machine = negotiating_shop(())
     machine.receive(proposal(1), 0.0)
-    machine.accept(0.0)
+    machine.apply(Accept(), 0.0)
     machine.receive(verdict(1, "accepted", "# Another\n"), 0.0)
     assert error_of(machine) == "negotiation.text"
 
@@ -427,7 +430,7 @@ def test_nothing_but_an_acceptance_is_repeated() -> None:
     for message in (proposal(2, "# 2\n", "- more"), verdict(1, "rejected")):
         machine = negotiating_shop(())
         machine.receive(proposal(1), 0.0)
-        machine.accept(0.0)
+        machine.apply(Accept(), 0.0)
         machine.receive(message, 0.0)
         assert error_of(machine) == "meta.unexpected"
 
@@ -435,17 +438,17 @@ def test_nothing_but_an_acceptance_is_repeated() -> None:
 def test_the_sdks_three_conversations() -> None:
     counter = negotiating_shop()
     counter.receive(proposal(1), 0.0)
-    assert numbers(counter.propose("# 2\n", "- more", 0.0)) == [2]
+    assert numbers(counter.apply(Propose("# 2\n", "- more"), 0.0)) == [2]
     counter.receive(verdict(3, "accepted", "# 2\n"), 0.0)
-    assert counter.state is State.AGREED
+    assert counter.state is HelloState.AGREED
     reject = negotiating_shop()
     reject.receive(proposal(1), 0.0)
-    assert numbers(reject.reject("no", 0.0)) == [2]
+    assert numbers(reject.apply(Reject("no"), 0.0)) == [2]
     assert reject.receive(verdict(1, "rejected"), 0.0) == []
     failed = negotiating_buyer()
-    failed.propose(DOCUMENT, "", 0.0)
+    failed.apply(Propose(DOCUMENT, ""), 0.0)
     failed.receive(verdict(0, "rejected", None, "Error during evaluation: no key"), 0.0)
-    assert (failed.state, error_of(failed)) == (State.REJECTED, "negotiation.rejected")
+    assert (failed.state, error_of(failed)) == (HelloState.REJECTED, "negotiation.rejected")
 
 
 # After the agreement
@@ -455,7 +458,7 @@ def test_000_56_and_57_the_hash_of_the_agreement_is_that_of_the_agreed_text() ->
     text = "# 需求\n获取商品信息\n"
     machine = negotiating_shop()
     machine.receive(proposal(0, text), 0.0)
-    machine.accept(0.0)
+    machine.apply(Accept(), 0.0)
     assert machine.agreement is not None
     assert machine.agreement.document == text
     assert machine.agreement.protocol_hash == canonical.hex_digest(text.encode())
@@ -465,11 +468,11 @@ def test_000_32_both_sides_say_that_their_code_is_ready() -> None:
     wire = Wire.join(source_hello(()), {})
     wire.source, wire.destination = negotiating_buyer(), negotiating_shop()
     wire.to_destination.clear()
-    wire.perform("source", wire.source.propose(DOCUMENT, "", 0.0))
+    wire.perform("source", wire.source.apply(Propose(DOCUMENT, ""), 0.0))
     wire.deliver("destination")
-    wire.perform("destination", wire.destination.accept(0.0))
+    wire.perform("destination", wire.destination.apply(Accept(), 0.0))
     wire.settle()
-    assert wire.source.state is wire.destination.state is State.RUNNING
+    assert wire.source.state is wire.destination.state is HelloState.RUNNING
     assert [message for _, message in wire.sent].count(GENERATED) == 2
     assert wire.source.agreement == wire.destination.agreement == AGREEMENT
 
@@ -478,26 +481,26 @@ def test_000_33_34_and_35_the_agreement_needs_code() -> None:
     machine = agreed_shop()
     assert machine.deadline == 15.0
     machine.tick(15.0)
-    assert (machine.state, error_of(machine)) == (State.TIMEOUT, "session.code-timeout")
+    assert (machine.state, error_of(machine)) == (HelloState.TIMEOUT, "session.code-timeout")
     machine = agreed_shop()
     machine.receive(FAILED, 0.0)
-    assert (machine.state, error_of(machine)) == (State.ERROR, "session.peer-code")
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "session.peer-code")
     machine = agreed_shop()
-    assert machine.code_ready(OTHER_HASH, 0.0) == [SendBinary(FAILED), Ended(machine.error)]
+    assert machine.apply(CodeReady(OTHER_HASH), 0.0) == [SendBinary(FAILED), Ended(machine.error)]
     assert error_of(machine) == "session.hash-mismatch"
 
 
 def test_codes_are_not_ready_before_there_is_an_agreement() -> None:
     machine = negotiating_shop(())
-    assert machine.code_ready(HASH, 0.0) == []
+    assert machine.apply(CodeReady(HASH), 0.0) == []
     machine.receive(GENERATED, 0.0)
-    assert (machine.state, error_of(machine)) == (State.ERROR, "meta.unexpected")
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "meta.unexpected")
 
 
 def test_code_that_fails_before_there_is_an_agreement_is_told_nobody() -> None:
     for make in (buyer, negotiating_buyer):
         machine, cause = make(), TreatyError("x.y", "No.")
-        assert machine.code_failed(cause) == [Ended(cause)]
+        assert machine.apply(CodeFailed(cause), 0.0) == [Ended(cause)]
 
 
 def test_application_messages_wait_for_an_agreement() -> None:
@@ -505,18 +508,18 @@ def test_application_messages_wait_for_an_agreement() -> None:
     machine.receive(application(b"x"), 0.0)
     assert error_of(machine) == "frame.unexpected"
     machine = negotiating_shop()
-    assert machine.send(b"x", 0.0) == []
+    assert machine.apply(Send(b"x"), 0.0) == []
     machine.receive(proposal(0), 0.0)
-    machine.accept(0.0)
-    machine.code_ready(HASH, 0.0)
+    machine.apply(Accept(), 0.0)
+    machine.apply(CodeReady(HASH), 0.0)
     assert machine.receive(GENERATED, 0.0) == [actions.Running(), SendBinary(application(b"x"))]
 
 
 def test_000_61_an_offer_that_is_not_confirmed_is_negotiated_about_and_its_early_data_dropped() -> None:
     hello = source_hello((), offered=HASH)
     source = buyer(hello, negotiates=True)
-    early = source.send(b"early", 0.0, early=True)
-    source.send(b"kept", 0.0)
+    early = source.apply(Send(b"early", early=True), 0.0)
+    source.apply(Send(b"kept"), 0.0)
     destination = shop({}, negotiates=True)
     (answer,) = destination.receive(hello.format(), 0.0)
     assert isinstance(answer, actions.SendText)
@@ -541,7 +544,7 @@ def test_a_turn_takes_at_most_60_seconds(make: Callable[[], Machine], sentence: 
     assert machine.deadline == 60.0
     assert machine.tick(59.9) == []
     machine.tick(60.0)
-    assert (machine.state, error_of(machine)) == (State.TIMEOUT, "session.reply-timeout")
+    assert (machine.state, error_of(machine)) == (HelloState.TIMEOUT, "session.reply-timeout")
     assert sentence in str(machine.error)
 
 
@@ -549,7 +552,7 @@ def test_every_turn_has_its_time_anew() -> None:
     machine = negotiating_shop()
     machine.receive(proposal(0), 50.0)
     assert machine.deadline == 110.0
-    machine.propose("# 2\n", "- more", 100.0)
+    machine.apply(Propose("# 2\n", "- more"), 100.0)
     assert machine.deadline == 160.0
 
 
@@ -557,10 +560,10 @@ def test_a_connection_that_is_lost_while_negotiating_is_an_error() -> None:
     machine = negotiating_shop()
     machine.receive(proposal(0), 0.0)
     machine.lost()
-    assert (machine.state, error_of(machine)) == (State.ERROR, "session.peer-lost")
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "session.peer-lost")
     machine = negotiating_shop()
     machine.lost("session.no-common-protocol")
-    assert (machine.state, error_of(machine)) == (State.REJECTED, "session.no-common-protocol")
+    assert (machine.state, error_of(machine)) == (HelloState.REJECTED, "session.no-common-protocol")
 
 
 # Notices
@@ -586,7 +589,7 @@ def test_000_39_only_a_peer_that_lists_the_capability_is_told() -> None:
 def test_000_39_whoever_is_told_and_has_no_code_to_mend_ends_too(make: Callable[[], Machine]) -> None:
     machine = make()
     machine.receive(meta(FixErrorNegotiation("negotiating", "negotiation.sequence: 7 came where 0 was due.\x1b")), 0.0)
-    assert (machine.state, error_of(machine)) == (State.ERROR, "negotiation.nonconforming")
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "negotiation.nonconforming")
     assert "7 came where 0 was due.\\x1b" in str(machine.error)
 
 
@@ -599,7 +602,7 @@ def test_000_20_the_largest_document_travels_in_every_usual_spelling() -> None:
         "\n" * (protocol.MAX_DOCUMENT - 1) + "x",
         "я" * (protocol.MAX_DOCUMENT // 2),
     ):
-        assert isinstance(negotiating_buyer().propose(text, "", 0.0)[0], SendBinary)
+        assert isinstance(negotiating_buyer().apply(Propose(text, ""), 0.0)[0], SendBinary)
         value = {"action": "protocolNegotiation", "sequenceId": 1, "candidateProtocols": text, "status": "negotiating"}
         escaped = b"\x00" + json.dumps(value).encode()  # as the official SDK writes it: in ASCII
         assert negotiating_shop().receive(escaped, 0.0) == [Consider(text, "", 1, False)]
@@ -609,8 +612,8 @@ def test_a_larger_document_is_refused_in_both_directions() -> None:
     text = "x" * (protocol.MAX_DOCUMENT + 1)
     machine = negotiating_buyer()
     with pytest.raises(TooLarge):
-        machine.propose(text, "", 0.0)
-    assert numbers(machine.propose(DOCUMENT, "", 0.0)) == [0]
+        machine.apply(Propose(text, ""), 0.0)
+    assert numbers(machine.apply(Propose(DOCUMENT, ""), 0.0)) == [0]
     machine = negotiating_shop(())
     value = {"action": "protocolNegotiation", "sequenceId": 0, "candidateProtocols": text, "status": "negotiating"}
     machine.receive(b"\x00" + json.dumps(value).encode(), 0.0)
@@ -621,8 +624,8 @@ def test_a_reason_that_is_too_long_is_not_sent_and_changes_nothing() -> None:
     machine = negotiating_shop()
     machine.receive(proposal(0), 0.0)
     with pytest.raises(TooLarge):
-        machine.reject("x" * (messages.MAX_SUMMARY + 1), 0.0)
-    assert numbers(machine.reject("no", 0.0)) == [1]
+        machine.apply(Reject("x" * (messages.MAX_SUMMARY + 1)), 0.0)
+    assert numbers(machine.apply(Reject("no"), 0.0)) == [1]
 
 
 def test_a_decision_after_the_end_does_nothing() -> None:
@@ -630,10 +633,10 @@ def test_a_decision_after_the_end_does_nothing() -> None:
     machine.receive(proposal(0), 0.0)
     machine.close()
     late: list[Callable[[], list[Action]]] = [
-        lambda: machine.propose("# 2\n", "- more", 0.0),
-        lambda: machine.accept(0.0),
-        lambda: machine.reject("no", 0.0),
-        lambda: machine.code_failed(TreatyError("x.y", "No.")),
+        lambda: machine.apply(Propose("# 2\n", "- more"), 0.0),
+        lambda: machine.apply(Accept(), 0.0),
+        lambda: machine.apply(Reject("no"), 0.0),
+        lambda: machine.apply(CodeFailed(TreatyError("x.y", "No.")), 0.0),
         lambda: machine.receive(meta(CodeGeneration("generated")), 0.0),
     ]
     assert [act() for act in late] == [[]] * len(late)

@@ -25,8 +25,8 @@ from meta_peers import (
     verification,
 )
 
-from treaty_client.meta import actions, hello, messages
-from treaty_client.meta.actions import (
+from treaty_client.anp.hello_profile import actions, hello, messages
+from treaty_client.anp.hello_profile.actions import (
     Action,
     ConsiderError,
     ConsiderTests,
@@ -39,8 +39,23 @@ from treaty_client.meta.actions import (
     Running,
     SendBinary,
 )
-from treaty_client.meta.machine import Limits, Machine, State
-from treaty_client.meta.messages import FixErrorNegotiation
+from treaty_client.anp.hello_profile.commands import (
+    AcceptError,
+    AcceptTests,
+    CodeFailed,
+    CodeReady,
+    ProposeTests,
+    RejectError,
+    RejectTests,
+    ReportError,
+    Send,
+    SendMeta,
+    SendVerification,
+    SkipTests,
+    TestsPassed,
+)
+from treaty_client.anp.hello_profile.machine import HelloState, Limits, Machine
+from treaty_client.anp.hello_profile.messages import FixErrorNegotiation
 from treaty_consensus.errors import Malformed, Refused, TooLarge
 
 CASES = "# Test case 1\n\n# Test case 2\n"
@@ -76,7 +91,7 @@ class Pair:
         destination.receive(source_hello(capabilities=capabilities).format(), 0.0)
         source.receive(destination.own.format(), 0.0)
         pair = cls(source, destination)
-        pair.pass_on(destination, destination.code_ready(HASH, 0.0))
+        pair.pass_on(destination, destination.apply(CodeReady(HASH), 0.0))
         return pair
 
     def pass_on(self, sender: Machine, performed: list[Action], now: float = 0.0) -> list[Action]:
@@ -92,23 +107,23 @@ class Pair:
     def testing(cls, **options: Limits) -> Pair:
         """Both run the agreed test cases."""
         pair = cls.ready(**options)  # type: ignore[arg-type]
-        pair.pass_on(pair.source, pair.source.code_ready(HASH, 0.0))
-        pair.pass_on(pair.source, pair.source.propose_tests(CASES, "", 0.0))
-        assert pair.pass_on(pair.destination, pair.destination.accept_tests(0.0)) == [TEST]
-        assert pair.states == (State.TESTING, State.TESTING)
+        pair.pass_on(pair.source, pair.source.apply(CodeReady(HASH), 0.0))
+        pair.pass_on(pair.source, pair.source.apply(ProposeTests(CASES, ""), 0.0))
+        assert pair.pass_on(pair.destination, pair.destination.apply(AcceptTests(), 0.0)) == [TEST]
+        assert pair.states == (HelloState.TESTING, HelloState.TESTING)
         return pair
 
     @classmethod
     def running(cls, *, limits: Limits | None = None) -> Pair:
         """Both run, and no test cases were agreed on; the buyer has said something."""
         pair = cls.ready(tests=False, limits=limits)
-        pair.pass_on(pair.source, pair.source.code_ready(HASH, 0.0))
-        assert pair.pass_on(pair.source, pair.source.send(b"hello", 0.0)) == [Deliver(b"hello")]
-        assert pair.states == (State.RUNNING, State.RUNNING)
+        pair.pass_on(pair.source, pair.source.apply(CodeReady(HASH), 0.0))
+        assert pair.pass_on(pair.source, pair.source.apply(Send(b"hello"), 0.0)) == [Deliver(b"hello")]
+        assert pair.states == (HelloState.RUNNING, HelloState.RUNNING)
         return pair
 
     @property
-    def states(self) -> tuple[State, State]:
+    def states(self) -> tuple[HelloState, HelloState]:
         return self.source.state, self.destination.state
 
 
@@ -117,29 +132,29 @@ class Pair:
 
 def test_000_36_the_source_proposes_test_cases_when_both_codes_are_ready() -> None:
     pair = Pair.ready()
-    announced, draft = pair.source.code_ready(HASH, 0.0)
+    announced, draft = pair.source.apply(CodeReady(HASH), 0.0)
     assert (announced, draft) == (SendBinary(GENERATED), DraftTests())
-    assert pair.source.state is State.TESTING
+    assert pair.source.state is HelloState.TESTING
     assert pair.pass_on(pair.source, [announced]) == [Running()]
-    proposed = pair.source.propose_tests(CASES, "", 0.0)
+    proposed = pair.source.apply(ProposeTests(CASES, ""), 0.0)
     assert proposed == [SendBinary(cases("negotiating", CASES))]
     assert pair.pass_on(pair.source, proposed) == [ConsiderTests(CASES, "", False)]
-    assert pair.states == (State.TESTING, State.TESTING)
+    assert pair.states == (HelloState.TESTING, HelloState.TESTING)
 
 
 def test_000_36_testing_may_be_skipped() -> None:
     pair = Pair.ready()
-    pair.source.code_ready(HASH, 0.0)
-    assert pair.source.send(b"x", 0.0) == []
-    assert pair.source.skip_tests(0.0) == [Running(), SendBinary(application(b"x"))]
-    assert pair.source.state is State.RUNNING
-    assert pair.source.skip_tests(0.0) == pair.source.propose_tests(CASES, "", 0.0) == []
+    pair.source.apply(CodeReady(HASH), 0.0)
+    assert pair.source.apply(Send(b"x"), 0.0) == []
+    assert pair.source.apply(SkipTests(), 0.0) == [Running(), SendBinary(application(b"x"))]
+    assert pair.source.state is HelloState.RUNNING
+    assert pair.source.apply(SkipTests(), 0.0) == pair.source.apply(ProposeTests(CASES, ""), 0.0) == []
 
 
 def test_000_36_without_the_wish_or_the_capability_there_is_no_testing() -> None:
     without = tuple(name for name in NAMED if name != hello.TEST_CASES_NEGOTIATION)
     for pair in (Pair.ready(tests=False), Pair.ready(capabilities=without)):
-        assert pair.source.code_ready(HASH, 0.0) == [SendBinary(GENERATED), Running()]
+        assert pair.source.apply(CodeReady(HASH), 0.0) == [SendBinary(GENERATED), Running()]
     pair.destination.receive(GENERATED, 0.0)
     pair.destination.receive(cases("negotiating", CASES), 0.0)
     assert error_of(pair.destination) == "meta.not-agreed"
@@ -148,61 +163,61 @@ def test_000_36_without_the_wish_or_the_capability_there_is_no_testing() -> None
 def test_000_36_a_confirmed_hash_is_not_tested_again() -> None:
     source = buyer(source_hello(offered=HASH, capabilities=NAMED), wants_tests=True)
     source.receive(destination_hello(used=HASH, capabilities=NAMED).format(), 0.0)
-    assert source.code_ready(HASH, 0.0) == [Running()]
+    assert source.apply(CodeReady(HASH), 0.0) == [Running()]
     destination = shop(capabilities=NAMED)
     destination.receive(source_hello(offered=HASH, capabilities=NAMED).format(), 0.0)
-    destination.code_ready(HASH, 0.0)
+    destination.apply(CodeReady(HASH), 0.0)
     destination.receive(cases("negotiating", CASES), 0.0)
     assert error_of(destination) == "meta.unexpected"
 
 
 def test_000_37_and_38_test_cases_are_negotiated_as_protocols_are() -> None:
     pair = Pair.ready()
-    pair.pass_on(pair.source, pair.source.code_ready(HASH, 0.0))
-    pair.pass_on(pair.source, pair.source.propose_tests("# Test case 1\n", "", 0.0))
+    pair.pass_on(pair.source, pair.source.apply(CodeReady(HASH), 0.0))
+    pair.pass_on(pair.source, pair.source.apply(ProposeTests("# Test case 1\n", ""), 0.0))
     with pytest.raises(Malformed) as refusal:
-        pair.destination.propose_tests(CASES, "", 0.0)
+        pair.destination.apply(ProposeTests(CASES, ""), 0.0)
     assert refusal.value.code == "negotiation.summary"
-    counter = pair.destination.propose_tests(CASES, "- one more", 0.0)
+    counter = pair.destination.apply(ProposeTests(CASES, "- one more"), 0.0)
     assert pair.pass_on(pair.destination, counter) == [ConsiderTests(CASES, "- one more", False)]
-    accepted = pair.source.accept_tests(0.0)
+    accepted = pair.source.apply(AcceptTests(), 0.0)
     assert accepted == [SendBinary(cases("accepted", CASES)), TEST]
     assert pair.pass_on(pair.source, accepted) == [TEST]
 
 
 def test_000_38_rejected_test_cases_end_the_session() -> None:
     pair = Pair.ready()
-    pair.pass_on(pair.source, pair.source.code_ready(HASH, 0.0))
-    pair.pass_on(pair.source, pair.source.propose_tests(CASES, "", 0.0))
-    pair.pass_on(pair.destination, pair.destination.reject_tests("They would cost money.", 0.0))
+    pair.pass_on(pair.source, pair.source.apply(CodeReady(HASH), 0.0))
+    pair.pass_on(pair.source, pair.source.apply(ProposeTests(CASES, ""), 0.0))
+    pair.pass_on(pair.destination, pair.destination.apply(RejectTests("They would cost money."), 0.0))
     for machine in (pair.source, pair.destination):
-        assert (machine.state, error_of(machine)) == (State.REJECTED, "negotiation.tests-rejected")
+        assert (machine.state, error_of(machine)) == (HelloState.REJECTED, "negotiation.tests-rejected")
         assert "cost money" in str(machine.error)
 
 
 def test_000_38_an_acceptance_of_other_cases_is_refused() -> None:
     pair = Pair.ready()
-    pair.pass_on(pair.source, pair.source.code_ready(HASH, 0.0))
-    pair.source.propose_tests(CASES, "", 0.0)
+    pair.pass_on(pair.source, pair.source.apply(CodeReady(HASH), 0.0))
+    pair.source.apply(ProposeTests(CASES, ""), 0.0)
     pair.source.receive(cases("accepted", "# Other\n"), 0.0)
     assert error_of(pair.source) == "negotiation.text"
 
 
 def test_000_38_sides_take_turns() -> None:
     pair = Pair.ready()
-    pair.pass_on(pair.source, pair.source.code_ready(HASH, 0.0))
-    assert pair.source.accept_tests(0.0) == pair.destination.accept_tests(0.0) == []
-    pair.pass_on(pair.source, pair.source.propose_tests(CASES, "", 0.0))
+    pair.pass_on(pair.source, pair.source.apply(CodeReady(HASH), 0.0))
+    assert pair.source.apply(AcceptTests(), 0.0) == pair.destination.apply(AcceptTests(), 0.0) == []
+    pair.pass_on(pair.source, pair.source.apply(ProposeTests(CASES, ""), 0.0))
     pair.destination.receive(cases("negotiating", CASES, "- same"), 0.0)
     assert error_of(pair.destination) == "negotiation.turn"
 
 
 def test_000_17_test_cases_have_a_limit_too() -> None:
     pair = Pair.ready(limits=Limits(test_rounds=2))
-    pair.pass_on(pair.source, pair.source.code_ready(HASH, 0.0))
-    considered = pair.pass_on(pair.source, pair.source.propose_tests(CASES, "", 0.0))
+    pair.pass_on(pair.source, pair.source.apply(CodeReady(HASH), 0.0))
+    considered = pair.pass_on(pair.source, pair.source.apply(ProposeTests(CASES, ""), 0.0))
     assert considered == [ConsiderTests(CASES, "", True)]
-    pair.pass_on(pair.destination, pair.destination.propose_tests("# Other\n", "- all", 0.0))
+    pair.pass_on(pair.destination, pair.destination.apply(ProposeTests("# Other\n", "- all"), 0.0))
     assert error_of(pair.destination) == "negotiation.limit"
     assert error_of(pair.source) == "negotiation.tests-rejected"
 
@@ -210,7 +225,7 @@ def test_000_17_test_cases_have_a_limit_too() -> None:
 def test_a_destination_is_not_taken_back_once_an_application_message_came() -> None:
     pair = Pair.running()
     pair.destination.receive(cases("negotiating", CASES), 0.0)
-    assert (pair.destination.state, error_of(pair.destination)) == (State.ERROR, "meta.unexpected")
+    assert (pair.destination.state, error_of(pair.destination)) == (HelloState.ERROR, "meta.unexpected")
 
 
 def test_a_source_is_never_asked_to_test() -> None:
@@ -221,12 +236,12 @@ def test_a_source_is_never_asked_to_test() -> None:
 
 def test_each_side_runs_as_soon_as_its_own_tests_are_passed() -> None:
     pair = Pair.testing()
-    assert pair.destination.tests_passed(0.0) == [Running()]
-    assert pair.pass_on(pair.destination, pair.destination.send(b"early", 0.0)) == []
-    assert pair.source.send(b"waits", 0.0) == []
-    assert pair.states == (State.TESTING, State.RUNNING)
-    assert pair.source.tests_passed(0.0) == [Running(), SendBinary(application(b"waits")), Deliver(b"early")]
-    assert pair.source.tests_passed(0.0) == []
+    assert pair.destination.apply(TestsPassed(), 0.0) == [Running()]
+    assert pair.pass_on(pair.destination, pair.destination.apply(Send(b"early"), 0.0)) == []
+    assert pair.source.apply(Send(b"waits"), 0.0) == []
+    assert pair.states == (HelloState.TESTING, HelloState.RUNNING)
+    assert pair.source.apply(TestsPassed(), 0.0) == [Running(), SendBinary(application(b"waits")), Deliver(b"early")]
+    assert pair.source.apply(TestsPassed(), 0.0) == []
 
 
 def test_a_full_inbox_stops_a_side_that_tests_but_not_one_that_waits_for_an_answer() -> None:
@@ -234,8 +249,8 @@ def test_a_full_inbox_stops_a_side_that_tests_but_not_one_that_waits_for_an_answ
     pair.source.receive(application(b"x"), 0.0)
     assert not pair.source.accepts_input
     pair = Pair.ready(limits=Limits(waiting_frames=1))
-    pair.source.code_ready(HASH, 0.0)
-    pair.source.propose_tests(CASES, "", 0.0)
+    pair.source.apply(CodeReady(HASH), 0.0)
+    pair.source.apply(ProposeTests(CASES, ""), 0.0)
     pair.source.receive(application(b"x"), 0.0)
     assert pair.source.accepts_input
     pair.source.receive(application(b"x"), 0.0)
@@ -245,7 +260,7 @@ def test_a_full_inbox_stops_a_side_that_tests_but_not_one_that_waits_for_an_answ
 def test_tests_that_fail_by_this_sides_fault_end_it() -> None:
     pair = Pair.testing()
     cause = Refused("negotiation.tests-failed", "Case 2 does not pass.")
-    told, ended = pair.source.code_failed(cause)
+    told, ended = pair.source.apply(CodeFailed(cause), 0.0)
     assert (told, ended) == (SendBinary(FAILED), Ended(cause))
     pair.pass_on(pair.source, [told])
     assert error_of(pair.destination) == "session.peer-code"
@@ -253,14 +268,14 @@ def test_tests_that_fail_by_this_sides_fault_end_it() -> None:
 
 def test_testing_takes_at_most_60_seconds_a_step() -> None:
     pair = Pair.ready()
-    pair.source.code_ready(HASH, 5.0)
+    pair.source.apply(CodeReady(HASH), 5.0)
     assert pair.source.deadline == 65.0
-    pair.source.propose_tests(CASES, "", 20.0)
+    pair.source.apply(ProposeTests(CASES, ""), 20.0)
     assert pair.source.deadline == 80.0
     pair.source.receive(cases("accepted"), 30.0)
     assert pair.source.deadline == 90.0
     pair.source.tick(90.0)
-    assert (pair.source.state, error_of(pair.source)) == (State.TIMEOUT, "session.reply-timeout")
+    assert (pair.source.state, error_of(pair.source)) == (HelloState.TIMEOUT, "session.reply-timeout")
     assert "This side's tests" in str(pair.source.error)
 
 
@@ -269,19 +284,19 @@ def test_testing_takes_at_most_60_seconds_a_step() -> None:
 
 def test_000_05_and_51_verification_messages_reach_the_handler_under_test_only() -> None:
     pair = Pair.testing()
-    sent = pair.source.send_verification(b"\xff request", 0.0)
+    sent = pair.source.apply(SendVerification(b"\xff request"), 0.0)
     assert sent == [SendBinary(verification(b"\xff request"))]
     assert pair.pass_on(pair.source, sent) == [DeliverVerification(b"\xff request")]
-    pair.destination.tests_passed(0.0)
+    pair.destination.apply(TestsPassed(), 0.0)
     assert pair.pass_on(pair.source, sent) == [DeliverVerification(b"\xff request")]
 
 
 def test_000_51_verification_needs_the_capability_on_both_sides() -> None:
     without = tuple(name for name in NAMED if name != hello.VERIFICATION_PROTOCOL)
     pair = Pair.ready(tests=False, capabilities=without)
-    pair.source.code_ready(HASH, 0.0)
+    pair.source.apply(CodeReady(HASH), 0.0)
     with pytest.raises(Refused) as refusal:
-        pair.source.send_verification(b"x", 0.0)
+        pair.source.apply(SendVerification(b"x"), 0.0)
     assert refusal.value.code == "meta.not-agreed"
     pair.source.receive(verification(b"x"), 0.0)
     assert error_of(pair.source) == "frame.unsupported-type"
@@ -291,32 +306,32 @@ def test_000_05_there_is_nothing_to_verify_before_the_codes_are_ready() -> None:
     machine = buyer(source_hello(capabilities=NAMED))
     assert machine.both_list(hello.VERIFICATION_PROTOCOL) is False
     machine.receive(destination_hello(selected=URI, used=HASH, capabilities=NAMED).format(), 0.0)
-    assert machine.send_verification(b"x", 0.0) == []
+    assert machine.apply(SendVerification(b"x"), 0.0) == []
     machine.receive(verification(b"x"), 0.0)
     assert error_of(machine) == "frame.unexpected"
 
 
 def test_000_05_verification_belongs_to_agreed_test_cases() -> None:
     pair = Pair.running()
-    assert pair.source.send_verification(b"x", 0.0) == []
+    assert pair.source.apply(SendVerification(b"x"), 0.0) == []
     pair.destination.receive(verification(b"x"), 0.0)
     assert error_of(pair.destination) == "frame.unexpected"
 
 
 def test_000_05_what_crossed_an_error_report_is_dropped() -> None:
     pair = Pair.testing()
-    crossing = pair.source.send_verification(b"request", 0.0)
-    pair.pass_on(pair.source, pair.source.report_error(COMPLAINT, 0.0))
-    pair.destination.accept_error(0.0)
+    crossing = pair.source.apply(SendVerification(b"request"), 0.0)
+    pair.pass_on(pair.source, pair.source.apply(ReportError(COMPLAINT), 0.0))
+    pair.destination.apply(AcceptError(), 0.0)
     assert pair.pass_on(pair.source, crossing) == []
-    assert pair.destination.state is State.AGREED
+    assert pair.destination.state is HelloState.AGREED
 
 
 def test_too_large_a_verification_message_is_not_sent() -> None:
     pair = Pair.testing()
     with pytest.raises(TooLarge):
-        pair.source.send_verification(bytes(2**20 + 1), 0.0)
-    assert pair.source.state is State.TESTING
+        pair.source.apply(SendVerification(bytes(2**20 + 1)), 0.0)
+    assert pair.source.state is HelloState.TESTING
 
 
 # Errors that are mended
@@ -326,84 +341,84 @@ def test_too_large_a_verification_message_is_not_sent() -> None:
 @pytest.mark.parametrize("complainer", ["source", "destination"])
 def test_000_41_a_side_at_fault_accepts_and_announces_its_code_anew(make: Callable[[], Pair], complainer: str) -> None:
     pair = make()
-    tested = pair.source.state is State.TESTING
+    tested = pair.source.state is HelloState.TESTING
     blamer, fixer = (pair.source, pair.destination) if complainer == "source" else (pair.destination, pair.source)
-    assert pair.pass_on(blamer, blamer.report_error(COMPLAINT, 0.0)) == [ConsiderError(COMPLAINT)]
-    answer, load = fixer.accept_error(0.0)
+    assert pair.pass_on(blamer, blamer.apply(ReportError(COMPLAINT), 0.0)) == [ConsiderError(COMPLAINT)]
+    answer, load = fixer.apply(AcceptError(), 0.0)
     assert isinstance(load, Load)
     assert load.error == COMPLAINT
     assert pair.pass_on(fixer, [answer]) == []
-    assert pair.states == (State.AGREED, State.AGREED)
-    assert blamer.send(b"waits", 0.0) == []
-    (announced, begin) = fixer.code_ready(HASH, 0.0)
+    assert pair.states == (HelloState.AGREED, HelloState.AGREED)
+    assert blamer.apply(Send(b"waits"), 0.0) == []
+    (announced, begin) = fixer.apply(CodeReady(HASH), 0.0)
     assert (announced, begin) == (SendBinary(GENERATED), TEST if tested else Running())
     led = pair.pass_on(fixer, [announced])
     assert led == ([TEST] if tested else [Running(), SendBinary(application(b"waits"))])
     if tested:
-        assert fixer.tests_passed(0.0) == [Running()]
-        assert blamer.tests_passed(0.0) == [Running(), SendBinary(application(b"waits"))]
-    assert pair.states == (State.RUNNING, State.RUNNING)
+        assert fixer.apply(TestsPassed(), 0.0) == [Running()]
+        assert blamer.apply(TestsPassed(), 0.0) == [Running(), SendBinary(application(b"waits"))]
+    assert pair.states == (HelloState.RUNNING, HelloState.RUNNING)
 
 
 def test_000_42_a_side_that_is_not_at_fault_rejects_and_says_why() -> None:
     for pair in (Pair.testing(), Pair.running()):
         before = pair.states
-        pair.pass_on(pair.source, pair.source.report_error(COMPLAINT, 0.0))
+        pair.pass_on(pair.source, pair.source.apply(ReportError(COMPLAINT), 0.0))
         with pytest.raises(Malformed):
-            pair.destination.reject_error("", 0.0)
-        rejected = pair.destination.reject_error("Section 2 makes it optional.", 0.0)
+            pair.destination.apply(RejectError(""), 0.0)
+        rejected = pair.destination.apply(RejectError("Section 2 makes it optional."), 0.0)
         assert pair.pass_on(pair.destination, rejected) == [ErrorRejected("Section 2 makes it optional.")]
         assert pair.states == before
-        assert pair.destination.reject_error("again", 0.0) == pair.destination.accept_error(0.0) == []
+        assert pair.destination.apply(RejectError("again"), 0.0) == pair.destination.apply(AcceptError(), 0.0) == []
 
 
 def test_000_40_both_may_be_at_fault_at_once() -> None:
     pair = Pair.running()
-    from_source = pair.source.report_error("yours", 0.0)
-    from_destination = pair.destination.report_error("no, yours", 0.0)
+    from_source = pair.source.apply(ReportError("yours"), 0.0)
+    from_destination = pair.destination.apply(ReportError("no, yours"), 0.0)
     assert pair.pass_on(pair.source, from_source) == [ConsiderError("yours")]
     assert pair.pass_on(pair.destination, from_destination) == [ConsiderError("no, yours")]
-    first = pair.source.accept_error(0.0)
-    second = pair.destination.accept_error(0.0)
+    first = pair.source.apply(AcceptError(), 0.0)
+    second = pair.destination.apply(AcceptError(), 0.0)
     pair.pass_on(pair.source, first)
     pair.pass_on(pair.destination, second)
-    assert pair.states == (State.AGREED, State.AGREED)
-    assert pair.pass_on(pair.source, pair.source.code_ready(HASH, 0.0)) == []
-    assert pair.states == (State.AGREED, State.AGREED)
-    assert pair.pass_on(pair.destination, pair.destination.code_ready(HASH, 0.0)) == [Running()]
-    assert pair.states == (State.RUNNING, State.RUNNING)
+    assert pair.states == (HelloState.AGREED, HelloState.AGREED)
+    assert pair.pass_on(pair.source, pair.source.apply(CodeReady(HASH), 0.0)) == []
+    assert pair.states == (HelloState.AGREED, HelloState.AGREED)
+    assert pair.pass_on(pair.destination, pair.destination.apply(CodeReady(HASH), 0.0)) == [Running()]
+    assert pair.states == (HelloState.RUNNING, HelloState.RUNNING)
 
 
 def test_000_40_an_error_may_be_judged_while_the_other_ones_code_is_awaited() -> None:
     pair = Pair.running()
-    from_source = pair.source.report_error("yours", 0.0)
-    from_destination = pair.destination.report_error("no, yours", 0.0)
+    from_source = pair.source.apply(ReportError("yours"), 0.0)
+    from_destination = pair.destination.apply(ReportError("no, yours"), 0.0)
     pair.pass_on(pair.source, from_source)
     pair.pass_on(pair.destination, from_destination)
-    pair.pass_on(pair.destination, pair.destination.accept_error(0.0))
-    assert pair.source.state is State.AGREED
-    assert pair.pass_on(pair.source, pair.source.reject_error("It is not.", 0.0)) == [ErrorRejected("It is not.")]
-    assert pair.pass_on(pair.destination, pair.destination.code_ready(HASH, 0.0)) == [Running()]
-    assert pair.states == (State.RUNNING, State.RUNNING)
+    pair.pass_on(pair.destination, pair.destination.apply(AcceptError(), 0.0))
+    assert pair.source.state is HelloState.AGREED
+    assert pair.pass_on(pair.source, pair.source.apply(RejectError("It is not."), 0.0)) == [ErrorRejected("It is not.")]
+    assert pair.pass_on(pair.destination, pair.destination.apply(CodeReady(HASH), 0.0)) == [Running()]
+    assert pair.states == (HelloState.RUNNING, HelloState.RUNNING)
 
 
 def test_000_40_there_are_several_rounds_and_a_limit() -> None:
     pair = Pair.running()
     for _ in range(3):
-        pair.pass_on(pair.source, pair.source.report_error(COMPLAINT, 0.0))
-        pair.pass_on(pair.destination, pair.destination.accept_error(0.0))
-        pair.pass_on(pair.destination, pair.destination.code_ready(HASH, 0.0))
-        assert pair.states == (State.RUNNING, State.RUNNING)
-    assert pair.source.report_error(COMPLAINT, 0.0) == [Ended(pair.source.error)]
-    assert (pair.source.state, error_of(pair.source)) == (State.ERROR, "negotiation.fix-limit")
+        pair.pass_on(pair.source, pair.source.apply(ReportError(COMPLAINT), 0.0))
+        pair.pass_on(pair.destination, pair.destination.apply(AcceptError(), 0.0))
+        pair.pass_on(pair.destination, pair.destination.apply(CodeReady(HASH), 0.0))
+        assert pair.states == (HelloState.RUNNING, HelloState.RUNNING)
+    assert pair.source.apply(ReportError(COMPLAINT), 0.0) == [Ended(pair.source.error)]
+    assert (pair.source.state, error_of(pair.source)) == (HelloState.ERROR, "negotiation.fix-limit")
     pair.destination.receive(fix("negotiating", COMPLAINT), 0.0)
-    assert (pair.destination.state, error_of(pair.destination)) == (State.ERROR, "negotiation.fix-limit")
+    assert (pair.destination.state, error_of(pair.destination)) == (HelloState.ERROR, "negotiation.fix-limit")
 
 
 def test_one_error_is_reported_at_a_time() -> None:
     pair = Pair.running()
-    pair.pass_on(pair.source, pair.source.report_error(COMPLAINT, 0.0))
-    assert pair.source.report_error("another", 0.0) == []
+    pair.pass_on(pair.source, pair.source.apply(ReportError(COMPLAINT), 0.0))
+    assert pair.source.apply(ReportError("another"), 0.0) == []
     pair.destination.receive(fix("negotiating", "another"), 0.0)
     assert error_of(pair.destination) == "meta.unexpected"
 
@@ -418,58 +433,58 @@ def test_an_answer_to_no_report_is_refused(status: messages.NegotiationStatus) -
 def test_errors_are_reported_only_where_both_sides_can_and_after_a_message() -> None:
     without = tuple(name for name in NAMED if name != hello.FIX_ERROR_NEGOTIATION)
     pair = Pair.ready(tests=False, capabilities=without)
-    pair.source.code_ready(HASH, 0.0)
+    pair.source.apply(CodeReady(HASH), 0.0)
     with pytest.raises(Refused) as refusal:
-        pair.source.report_error(COMPLAINT, 0.0)
+        pair.source.apply(ReportError(COMPLAINT), 0.0)
     assert refusal.value.code == "meta.not-agreed"
     pair.source.receive(fix("negotiating", COMPLAINT), 0.0)
     assert error_of(pair.source) == "meta.not-agreed"
     pair = Pair.ready()
-    assert pair.source.report_error(COMPLAINT, 0.0) == []
-    pair.pass_on(pair.source, pair.source.code_ready(HASH, 0.0))
-    assert pair.source.report_error(COMPLAINT, 0.0) == pair.destination.report_error(COMPLAINT, 0.0) == []
+    assert pair.source.apply(ReportError(COMPLAINT), 0.0) == []
+    pair.pass_on(pair.source, pair.source.apply(CodeReady(HASH), 0.0))
+    assert pair.source.apply(ReportError(COMPLAINT), 0.0) == pair.destination.apply(ReportError(COMPLAINT), 0.0) == []
 
 
 def test_000_39_where_no_tests_can_come_a_destination_may_report_at_once() -> None:
     without = tuple(name for name in NAMED if name != hello.TEST_CASES_NEGOTIATION)
     pair = Pair.ready(capabilities=without)
-    pair.pass_on(pair.source, pair.source.code_ready(HASH, 0.0))
-    assert pair.destination.report_error(COMPLAINT, 0.0) == [SendBinary(fix("negotiating", COMPLAINT))]
+    pair.pass_on(pair.source, pair.source.apply(CodeReady(HASH), 0.0))
+    assert pair.destination.apply(ReportError(COMPLAINT), 0.0) == [SendBinary(fix("negotiating", COMPLAINT))]
 
 
 def test_a_report_while_test_cases_are_talked_about_ends_the_session() -> None:
     pair = Pair.ready()
-    pair.pass_on(pair.source, pair.source.code_ready(HASH, 0.0))
+    pair.pass_on(pair.source, pair.source.apply(CodeReady(HASH), 0.0))
     pair.source.receive(fix("negotiating", COMPLAINT), 0.0)
     assert error_of(pair.source) == "negotiation.nonconforming"
 
 
 def test_reports_and_verdicts_have_their_time() -> None:
     for who, sentence in (
-        ("source", "other side did not answer to a reported error"),
+        ("source", "other side did not answer a reported error"),
         ("destination", "This side did not answer"),
     ):
         pair = Pair.running()
-        pair.pass_on(pair.source, pair.source.report_error(COMPLAINT, 100.0), 100.0)
+        pair.pass_on(pair.source, pair.source.apply(ReportError(COMPLAINT), 100.0), 100.0)
         machine: Machine = getattr(pair, who)
         assert machine.deadline == 160.0
         machine.tick(160.0)
-        assert (machine.state, error_of(machine)) == (State.TIMEOUT, "session.reply-timeout")
+        assert (machine.state, error_of(machine)) == (HelloState.TIMEOUT, "session.reply-timeout")
         assert sentence in str(machine.error)
 
 
 def test_a_report_gives_the_tests_their_time_anew() -> None:
     pair = Pair.testing()
-    pair.source.report_error(COMPLAINT, 50.0)
+    pair.source.apply(ReportError(COMPLAINT), 50.0)
     assert pair.source.deadline == 110.0
     pair.source.receive(fix("rejected", "It is not."), 100.0)
-    assert (pair.source.deadline, pair.source.state) == (160.0, State.TESTING)
+    assert (pair.source.deadline, pair.source.state) == (160.0, HelloState.TESTING)
 
 
 def test_000_33_mended_code_must_come_in_15_seconds() -> None:
     pair = Pair.running()
-    pair.pass_on(pair.source, pair.source.report_error(COMPLAINT, 0.0))
-    pair.pass_on(pair.destination, pair.destination.accept_error(10.0), 10.0)
+    pair.pass_on(pair.source, pair.source.apply(ReportError(COMPLAINT), 0.0))
+    pair.pass_on(pair.destination, pair.destination.apply(AcceptError(), 10.0), 10.0)
     for machine in (pair.source, pair.destination):
         assert machine.deadline == 25.0
         machine.tick(25.0)
@@ -481,40 +496,40 @@ def test_000_41_code_that_came_by_a_confirmed_hash_is_announced_once_it_is_mende
     wire.destination = shop(capabilities=NAMED)
     wire.settle()
     assert GENERATED not in [message for _, message in wire.sent]
-    assert wire.source.report_error(COMPLAINT, 0.0) == []  # it has heard nothing that could be wrong
-    wire.perform("destination", wire.destination.send(b"wrong", 0.0))
+    assert wire.source.apply(ReportError(COMPLAINT), 0.0) == []  # it has heard nothing that could be wrong
+    wire.perform("destination", wire.destination.apply(Send(b"wrong"), 0.0))
     wire.deliver("source")
-    wire.perform("source", wire.source.report_error(COMPLAINT, 0.0))
+    wire.perform("source", wire.source.apply(ReportError(COMPLAINT), 0.0))
     wire.deliver("destination")
-    wire.perform("destination", wire.destination.accept_error(0.0))
+    wire.perform("destination", wire.destination.apply(AcceptError(), 0.0))
     wire.settle()
-    assert wire.source.state is wire.destination.state is State.RUNNING
+    assert wire.source.state is wire.destination.state is HelloState.RUNNING
     assert [who for who, message in wire.sent if message == GENERATED] == ["destination"]
 
 
 def test_application_messages_wait_while_code_is_mended() -> None:
     pair = Pair.running()
-    pair.pass_on(pair.source, pair.source.report_error(COMPLAINT, 0.0))
-    crossing = pair.source.send(b"crossing", 0.0)
-    answer = pair.destination.accept_error(0.0)
+    pair.pass_on(pair.source, pair.source.apply(ReportError(COMPLAINT), 0.0))
+    crossing = pair.source.apply(Send(b"crossing"), 0.0)
+    answer = pair.destination.apply(AcceptError(), 0.0)
     assert pair.pass_on(pair.source, crossing) == []
     pair.pass_on(pair.destination, answer)
-    assert pair.destination.code_ready(HASH, 0.0)[1:] == [Running(), Deliver(b"crossing")]
+    assert pair.destination.apply(CodeReady(HASH), 0.0)[1:] == [Running(), Deliver(b"crossing")]
 
 
 def test_a_report_may_cross_a_cosignature() -> None:
     capabilities = (*NAMED, hello.REPORT_COSIGNATURE)
     pair = Pair.ready(tests=False, capabilities=capabilities)
-    pair.pass_on(pair.source, pair.source.code_ready(HASH, 0.0))
-    pair.pass_on(pair.source, pair.source.send(b"x", 0.0))
-    crossing = pair.source.send_meta(messages.ReportRefused("report.x"), 0.0)
-    pair.pass_on(pair.destination, pair.destination.report_error(COMPLAINT, 0.0))
-    pair.pass_on(pair.source, pair.source.accept_error(0.0))
+    pair.pass_on(pair.source, pair.source.apply(CodeReady(HASH), 0.0))
+    pair.pass_on(pair.source, pair.source.apply(Send(b"x"), 0.0))
+    crossing = pair.source.apply(SendMeta(messages.ReportRefused("report.x")), 0.0)
+    pair.pass_on(pair.destination, pair.destination.apply(ReportError(COMPLAINT), 0.0))
+    pair.pass_on(pair.source, pair.source.apply(AcceptError(), 0.0))
     assert pair.pass_on(pair.source, crossing) == [actions.Meta(messages.ReportRefused("report.x"))]
 
 
 def test_000_39_an_error_report_has_the_fixed_form() -> None:
     pair = Pair.running()
-    (message,) = said(pair.source.report_error(COMPLAINT, 0.0))
+    (message,) = said(pair.source.apply(ReportError(COMPLAINT), 0.0))
     assert message == FixErrorNegotiation("negotiating", COMPLAINT)
     assert DOCUMENT not in COMPLAINT

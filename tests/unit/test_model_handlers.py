@@ -13,9 +13,9 @@ from model_negotiators import DESTINATION, SOURCE, opened, script, written
 from sandboxes import descendants, gone
 from scripted_model import Fault, ScriptedModel, changed, code, scripted_model
 
-from treaty_client.negotiation.model_negotiator import ModelNegotiators
-from treaty_client.negotiation.negotiator import Capability, Guilty, Implementation, Requirement, Situation
-from treaty_client.negotiation.test_cases import format_test_cases, parse_test_cases
+from treaty_client.negotiators.model_negotiator import ModelNegotiators
+from treaty_client.negotiators.negotiator import Capability, FaultAdmitted, Implementation, NegotiationContext, Requirement
+from treaty_client.negotiators.test_cases import format_test_cases, parse_test_cases
 from treaty_consensus.errors import TreatyError
 
 
@@ -139,7 +139,7 @@ async def test_projects_that_are_none(server: ScriptedModel, negotiators: ModelN
     with pytest.raises(TreatyError) as caught:
         await written(negotiators, script(server))
     assert caught.value.code == "model.answer"
-    assert "That was no answer: " in server.prompts[1][3]["content"]
+    assert "The answer is not usable: " in server.prompts[1][3]["content"]
 
 
 async def test_an_operation_that_nobody_offers(server: ScriptedModel, negotiators: ModelNegotiators) -> None:
@@ -154,7 +154,9 @@ async def test_an_operation_that_nobody_offers(server: ScriptedModel, negotiator
 async def test_what_a_source_offers_itself_does_not_matter(server: ScriptedModel, negotiators: ModelNegotiators) -> None:
     plan = script(server)
     other = (Capability("paint", "Paints.", {"type": "object"}, {}),)
-    side = negotiators.open(Situation("source", SOURCE, DESTINATION, Requirement(plan.requirement, topic=plan.topic), other))
+    side = negotiators.open(
+        NegotiationContext("initiator", SOURCE, DESTINATION, Requirement(plan.requirement, topic=plan.topic), other)
+    )
     await side.implement(plan.document)
     assert server.seen == ["handler"]
     assert "paint" not in server.prompts[0][1]["content"]
@@ -192,7 +194,7 @@ async def test_code_that_the_peer_complains_about_is_written_again(server: Scrip
     plan = script(server)
     side, first = await written(negotiators, plan)
     server.misbehave("judge", changed(at_fault=True))
-    assert await side.judge("Your BOOK lines lack the seats.") == Guilty()
+    assert await side.judge("Your BOOK lines lack the seats.") == FaultAdmitted()
     server.misbehave("repair", code(lambda source: source.replace("SECONDS = 20", "SECONDS = 19")))
     second = await side.implement(plan.document, error="Your BOOK lines lack the seats.")
     assert server.seen == ["handler", "judge", "repair"]

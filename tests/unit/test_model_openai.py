@@ -28,9 +28,8 @@ from scripted_model import (
     truncated,
 )
 
-from treaty_client.model.budget import Allowance, Budget
-from treaty_client.model.openai import MAX_QUOTED, MAX_REQUEST, OpenAIModel
-from treaty_client.model.port import Prompt
+from treaty_client.negotiators.language_model import Allowance, Budget, Prompt
+from treaty_client.negotiators.openai import MAX_QUOTED, MAX_REQUEST, OpenAIModel
 from treaty_client.network.hosts import Network
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError, Unavailable
 
@@ -101,7 +100,7 @@ async def test_a_bad_answer_is_asked_for_again_with_what_is_wrong(
     assert await model.complete(prompt(server)) == server.scripts[0].draft
     assert server.seen == ["draft", "draft"]
     assert [message["role"] for message in server.prompts[1]] == ["system", "user", "assistant", "user"]
-    assert server.prompts[1][3]["content"].startswith("That was no answer: ")
+    assert server.prompts[1][3]["content"].startswith("The answer is not usable: ")
 
 
 @pytest.mark.parametrize("fault", [prose, another_schema, truncated, torn])

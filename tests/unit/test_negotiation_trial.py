@@ -11,17 +11,17 @@ import pytest
 from sandboxes import descendants, gone
 from scripted_model import load_scripts
 
-from treaty_client.handlers import Limits, SandboxPool, parse_vector
-from treaty_client.model.prompts import system
-from treaty_client.negotiation.documents import Document
-from treaty_client.negotiation.package import Written, build, project_files, read_written
-from treaty_client.negotiation.test_cases import Message, Success, TestCase
-from treaty_client.negotiation.trial import try_handler
+from treaty_client.negotiators.documents import NegotiatedDocument
+from treaty_client.negotiators.handler_check import try_handler
+from treaty_client.negotiators.package import Written, build, project_files, read_written
+from treaty_client.negotiators.prompts import system
+from treaty_client.negotiators.test_cases import CaseMessage, Success, TestCase
+from treaty_client.sandbox import SandboxLimits, SandboxPool, parse_vector
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Failure, decode_json
 
 SCRIPTS = {script.topic.split("/")[1]: script for script in load_scripts()}
-LIMITS = Limits(event=1.0, load=2.0)
+LIMITS = SandboxLimits(event=1.0, load=2.0)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def written(name: str) -> Written:
 
 
 async def tried(pool: SandboxPool, name: str, handler: Written) -> dict[str, bytes]:
-    document = Document(SCRIPTS[name].document, "A title", SCRIPTS[name].topic, "")
+    document = NegotiatedDocument(SCRIPTS[name].document, "A title", SCRIPTS[name].topic, "")
     files = project_files(document, handler, topic=document.topic, licence="Apache-2.0", vectors={})
     return await try_handler(pool, await build(files, document.uri), handler.cases)
 
@@ -67,13 +67,13 @@ async def test_the_example_that_a_model_is_shown_is_right(pool: SandboxPool) -> 
         _greeting("m2", "Bob", Failure(code=404, message="Away."), {"error": {"code": 404, "message": "Away."}}),
     ]
     example = Written("Greet.", decode_json(manifest.encode()), {"__init__.py": source}, tuple(cases))
-    document = Document("# Greeting\n", "Greeting", "", "")
+    document = NegotiatedDocument("# Greeting\n", "Greeting", "", "")
     files = project_files(document, example, topic="", licence="MIT", vectors={})
     assert set(await try_handler(pool, await build(files, document.uri), cases)) == {"guest.json", "host.json"}
 
 
 def _greeting(drawn: str, name: str, outcome: Success | Failure, answer: dict[str, Any]) -> TestCase:
-    request, response = Message("json", {"id": drawn, "name": name}), Message("json", {"id": drawn, **answer})
+    request, response = CaseMessage("json", {"id": drawn, "name": name}), CaseMessage("json", {"id": drawn, **answer})
     return TestCase(f"{name} comes", "greet", {"name": name}, outcome, request, response, "It happens.")
 
 
@@ -180,6 +180,7 @@ ECHOES = [
 ]
 
 
+@pytest.mark.threat(111)
 async def test_two_roles_that_answer_each_message_by_two_more_are_stopped_soon(pool: SandboxPool) -> None:
     """Each is right by itself; together they would send 2^64 messages for one call."""
     handler = written("train-tickets")

@@ -10,6 +10,7 @@ from treaty_registry.networks import MAX_HOPS, TrustedProxies
 PROXIES = TrustedProxies.parse(["10.0.0.0/8", "192.0.2.7", "fd00::/8"])
 
 
+@pytest.mark.threat(80)
 @pytest.mark.parametrize(
     ("peer", "forwarded", "client"),
     [
@@ -34,11 +35,13 @@ def test_the_client_is_the_first_that_no_trusted_proxy_is(peer: str | None, forw
     assert PROXIES.client(peer, forwarded) == client
 
 
+@pytest.mark.threat(80)
 def test_by_default_no_header_is_believed() -> None:
     assert TrustedProxies().client("127.0.0.1", ["198.51.100.1"]) == "127.0.0.1"
     assert not TrustedProxies().trusts("127.0.0.1")
 
 
+@pytest.mark.threat(80)
 def test_a_long_list_is_read_from_its_end() -> None:
     many = ", ".join(["198.51.100.1"] + ["10.0.0.1"] * (2 * MAX_HOPS))
     assert PROXIES.client("10.1.2.3", [many]) == "10.0.0.1"

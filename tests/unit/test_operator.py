@@ -63,6 +63,7 @@ def test_its_first_statements_begin_a_log(made: Operator) -> None:
     assert made.genesis().trusted_root == hashlib.sha256(made.trusted_root).hexdigest()
 
 
+@pytest.mark.threat(91)
 @pytest.mark.parametrize("name", ["log.key", "clock.key", "operator.json", "authority/ca.key.pem"])
 def test_each_key_must_be_there_and_secret(made: Operator, tmp_path: Path, name: str) -> None:
     path = tmp_path / "keys" / name

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 from virtual_time import run
 
-from treaty_client.meta.frame import MAX_PAYLOAD
-from treaty_client.transport import memory
-from treaty_client.transport.connection import Connection
-from treaty_client.transport.outbox import CALL_ROOM, MAX_BACKLOG, READ_ROOM, Outbox
+from treaty_client.anp.frame import MAX_PAYLOAD
+from treaty_client.network.transport import memory
+from treaty_client.network.transport.connection import Connection
+from treaty_client.network.transport.outbox import CALL_ROOM, MAX_BACKLOG, READ_ROOM, Outbox
 from treaty_consensus.errors import TreatyError, Unavailable
 
 
@@ -37,7 +37,7 @@ def test_everything_is_sent_in_order() -> None:
         case = Case()
         messages: list[str | bytes] = [str(number) for number in range(100)]
         for message in messages:
-            case.outbox.put(message)
+            case.outbox.enqueue(message)
         assert await read(case.far, 100) == messages
         await case.outbox.flushed()
         assert case.failures == []
@@ -49,7 +49,7 @@ def test_who_does_not_read_is_given_up() -> None:
     async def main() -> None:
         case = Case()
         for _ in range(memory.CAPACITY + 1):
-            case.outbox.put("x")
+            case.outbox.enqueue("x")
         await asyncio.sleep(29)
         assert case.failures == []
         await asyncio.sleep(2)
@@ -64,7 +64,7 @@ def test_who_asks_for_more_without_reading_costs_bounded_memory() -> None:
         case = Case()
         with pytest.raises(Unavailable) as refusal:
             for _ in range(MAX_BACKLOG // MAX_PAYLOAD + 2):
-                case.outbox.put(bytes(MAX_PAYLOAD))
+                case.outbox.enqueue(bytes(MAX_PAYLOAD))
         assert refusal.value.code == "session.slow-peer"
 
     run(main())
@@ -76,13 +76,13 @@ def test_callers_and_reading_wait_for_room() -> None:
         chunk = bytes(CALL_ROOM)
         count = memory.CAPACITY + READ_ROOM // CALL_ROOM
         for _ in range(count):
-            case.outbox.put(chunk)
+            case.outbox.enqueue(chunk)
         await asyncio.sleep(1)
-        waiting = asyncio.create_task(case.outbox.room())
+        waiting = asyncio.create_task(case.outbox.wait_writable())
         await asyncio.sleep(1)
         assert not waiting.done()
         assert case.outbox.may_read  # what the pair holds is sent
-        case.outbox.put(chunk)
+        case.outbox.enqueue(chunk)
         assert not case.outbox.may_read
         before = case.drained
         await read(case.far, count + 1)
@@ -101,9 +101,9 @@ def test_of_those_who_wait_for_room_as_many_go_on_as_there_is_room_for() -> None
 
         async def say() -> None:
             nonlocal largest
-            await case.outbox.room()
-            case.outbox.put(chunk)
-            largest = max(largest, case.outbox._backlog)
+            await case.outbox.wait_writable()
+            case.outbox.enqueue(chunk)
+            largest = max(largest, case.outbox.backlog)
 
         said = [asyncio.create_task(say()) for _ in range(100)]
         await asyncio.sleep(1)
@@ -117,11 +117,11 @@ def test_a_lost_connection_is_told_and_a_closed_outbox_lets_everybody_go() -> No
     async def main() -> None:
         case = Case()
         await case.far.close("why")
-        case.outbox.put("x")
+        case.outbox.enqueue("x")
         await asyncio.sleep(0.1)
         assert [error.code for error in case.failures] == ["connection.lost"]
-        case.outbox.put(bytes(CALL_ROOM + 1))
-        waiting = [asyncio.create_task(case.outbox.room()), asyncio.create_task(case.outbox.flushed())]
+        case.outbox.enqueue(bytes(CALL_ROOM + 1))
+        waiting = [asyncio.create_task(case.outbox.wait_writable()), asyncio.create_task(case.outbox.flushed())]
         await asyncio.sleep(0.1)
         assert not any(task.done() for task in waiting)
         case.outbox.close()

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 from virtual_time import run
 
-from treaty_client.session.passivation import Passivation, PassiveHandler, Workforce
+from treaty_client.sandbox.passivation import Passivation, PassiveHandler, WorkerPool
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 from treaty_handler import Effect, Event, Opened, Received, Send
 
@@ -69,10 +69,10 @@ class Counter:
 
 
 class Case:
-    """A workforce, and every worker that was started."""
+    """A pool, and every worker that was started."""
 
     def __init__(self, **limits: float) -> None:
-        self.workforce = Workforce(Passivation(**limits))  # type: ignore[arg-type]
+        self.pool = WorkerPool(Passivation(**limits))  # type: ignore[arg-type]
         self.workers: list[Worker] = []
         self.broken = False
         self.ended = self.snapshots = 0
@@ -86,7 +86,7 @@ class Case:
             await asyncio.sleep(0.1)
             return Counter(self)
 
-        handler = await self.workforce.open(start, self._count)
+        handler = await self.pool.open(start, self._count)
         await handler.handle(Opened())
         return handler
 
@@ -238,7 +238,7 @@ async def test_a_worker_that_died_between_two_events_is_not_replaced() -> None:
     handler = await case.open()
     case.workers[0].alive = False
     await asyncio.sleep(5)
-    assert case.workforce.is_full is False
+    assert case.pool.is_full is False
     with pytest.raises(Unavailable) as failure:
         await add(handler, 1)
     assert failure.value.code == "sandbox.died"
@@ -305,7 +305,7 @@ async def test_one_that_is_asked_to_give_way_for_somebody_who_left_goes_on() -> 
     case = Case(max_workers=1, idle=1000, wait=8)
     hoarder = await case.open()
     await add(hoarder, 200)
-    await hoarder.give_way()
+    await hoarder.yield_worker()
     assert await add(hoarder, 1) == 201
     assert len(case.workers) == 1
 
@@ -338,7 +338,7 @@ async def test_a_session_is_closed_with_and_without_a_worker() -> None:
             await add(handler, 1)
         assert failure.value.code == "session.closed"
     assert len(case.workers) == 3
-    await case.workforce.close()
+    await case.pool.close()
 
 
 @simulated
@@ -374,9 +374,7 @@ async def test_one_that_is_cancelled_while_it_is_rebuilt_leaves_no_worker_and_ca
 async def test_workers_in_waiting_count_and_give_way() -> None:
     spares = ["a", "b"]
     case = Case()
-    case.workforce = Workforce(
-        Passivation(max_workers=3), spares=lambda: len(spares), release_spare=lambda: spares.remove(spares[0])
-    )
+    case.pool = WorkerPool(Passivation(max_workers=3), spares=lambda: len(spares), release_spare=lambda: spares.remove(spares[0]))
     first = await case.open()
     assert spares == ["a", "b"]
     second = await case.open()

@@ -11,8 +11,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from treaty_client.handlers import Isolation, SandboxPool, Session, run_vectors
-from treaty_client.project import Project, load_project
+from treaty_client.protocols.project import Project, load_project
+from treaty_client.sandbox import HandlerSession, Isolation, SandboxPool, run_vectors
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import HandlerPackage, read_wheel
 from treaty_handler import (
@@ -154,7 +154,7 @@ def breakages(message: dict[str, Any]) -> list[Value]:
 class Wire:
     """A requester and a provider in two workers, the effects of each carried to the other. Business logic is a function."""
 
-    def __init__(self, sides: dict[str, Session], logic: Callable[[dict[str, Value]], Value]) -> None:
+    def __init__(self, sides: dict[str, HandlerSession], logic: Callable[[dict[str, Value]], Value]) -> None:
         self.sides = sides
         self.logic = logic
         self.returned: list[Return] = []

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from treaty_client.handlers import Limits, SandboxPool, run_vectors
-from treaty_client.project import load_project
+from treaty_client.protocols.project import load_project
+from treaty_client.sandbox import SandboxLimits, SandboxPool, run_vectors
 from treaty_consensus.errors import NotFound, TreatyError
 from treaty_consensus.handler import read_wheel
 
@@ -179,6 +179,6 @@ async def test_vectors_find_what_is_broken(folder: Path, file: str, old: str, ne
     path.write_text(path.read_text().replace(old, new))
     project = load_project(folder)
     package = read_wheel(*project.build_wheel(URI))
-    async with SandboxPool(size=1, limits=Limits(event=0.3)) as pool:
+    async with SandboxPool(size=1, limits=SandboxLimits(event=0.3)) as pool:
         mismatches = await run_vectors(pool, package, project.vectors)
     assert told in " ".join(map(str, mismatches))

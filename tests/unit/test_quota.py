@@ -81,6 +81,7 @@ def test_a_network_shares_one_bucket(first: str, second: str, shared: bool) -> N
         limits.take_from(second)
 
 
+@pytest.mark.threat(81)
 def test_a_flood_from_one_network_leaves_the_rest_to_others() -> None:
     limits = make(Clock())
     limits.take_from("192.0.2.1", 5)
@@ -89,6 +90,7 @@ def test_a_flood_from_one_network_leaves_the_rest_to_others() -> None:
     assert limits.take_from("198.51.100.1")
 
 
+@pytest.mark.threat(83)
 def test_the_last_quarter_is_for_those_with_standing() -> None:
     clock = Clock()
     limits = make(clock, prefix=100)
@@ -159,6 +161,7 @@ def test_a_factor_multiplies_every_quota() -> None:
     assert (quotas.services, quotas.uploads) == (Rate(50, 60), Rate(70, 80))
 
 
+@pytest.mark.threat(79)
 def test_a_bucket_follows_the_capacity_that_was_measured() -> None:
     capacity = 10.0
     limits = Quota(Quotas(prefix=Share(0.5, 2)), Clock(), lambda _: 0, lambda: capacity)
@@ -170,6 +173,7 @@ def test_a_bucket_follows_the_capacity_that_was_measured() -> None:
     assert refused(limits.take_from, "192.0.2.1") == "quota.prefix"
 
 
+@pytest.mark.threat(79)
 def test_all_did_keys_share_a_bucket_and_one_network_cannot_empty_it() -> None:
     limits = Quota(Quotas(strangers_prefix=Rate(0, 3), strangers=Rate(0, 5)), Clock(), lambda _: 0, lambda: 100)
     keys = [parse_did(key_signer(f"stranger {number}").did) for number in range(12)]
@@ -184,6 +188,7 @@ def test_all_did_keys_share_a_bucket_and_one_network_cannot_empty_it() -> None:
     limits.take_of(keys[9], None)
 
 
+@pytest.mark.threat(79)
 def test_one_network_uploads_so_much_and_asks_for_so_many_certificates() -> None:
     limits = Quota(Quotas(uploads=Rate(0, 100), services=Rate(0, 2)), Clock(), lambda _: 0, lambda: 100)
     limits.take_upload("192.0.2.1", 60)

@@ -143,7 +143,7 @@ async def test_readiness_follows_the_database_and_the_clock(tmp_path: Path, data
         assert not await registry.is_ready(), "nobody cosigned for ten minutes"
         await log(registry, grant(KEY), KEY)
         assert await registry.is_ready()
-        registry._leader.resign()
+        registry.leader.resign()
         assert not await registry.is_ready()
 
 

@@ -20,6 +20,7 @@ import pytest
 import trustme
 from did_host import did_host
 from open_electorates import write
+from ports import free_port
 from registries import grant
 from signers import domain_signer, key_signer
 
@@ -47,10 +48,7 @@ class Served:
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number: int = probe.getsockname()[1]
-        return number
+    return free_port()
 
 
 @contextmanager
@@ -104,7 +102,7 @@ def test_from_an_empty_directory_to_a_decision(data: Path, port: int, tmp_path: 
     status, out, _ = run(capsys, "rebuild", "--data", str(data))
     assert status == 0
     assert "6 leaves" in out
-    assert "Every table is what the log says." in out
+    assert "Every table agrees with the log." in out
     status, out, _ = run(capsys, "audit", "--data", str(data))
     assert (status, "6 leaves, 2 epochs decided" in out) == (0, True)
 

@@ -21,13 +21,12 @@ from simulated_registry import CLOCK_KEY, LOG_KEY
 from virtual_time import run
 from working_agents import agents_registry
 
+from treaty_client.anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused, ReportSigned
 from treaty_client.identity import Identity
-from treaty_client.meta.messages import ReportCosignature, ReportProposed, ReportRefused, ReportSigned
 from treaty_client.network.egress import EgressGuard
 from treaty_client.policy import Policy
-from treaty_client.reports.log import RegistryLog
-from treaty_client.reports.reporter import Reporter
-from treaty_client.reports.rules import OpenEpoch, SessionFacts, draft_report, negotiation_id
+from treaty_client.statements.report import RegistryLog, Reporter
+from treaty_client.statements.report_rules import OpenEpoch, SessionFacts, draft_report, negotiation_id
 from treaty_consensus import canonical, kinds, statement
 from treaty_consensus.did import Did
 from treaty_consensus.errors import Refused, TreatyError, Unavailable, Untrusted
@@ -234,6 +233,7 @@ REFUSALS: list[tuple[str, Callable[[], ReportProposed]]] = [
 ]
 
 
+@pytest.mark.threat(113)
 @pytest.mark.parametrize(("code", "make"), REFUSALS)
 def test_a_proposal_that_does_not_hold_is_refused_unsigned(tmp_path: Path, code: str, make: Callable[[], ReportProposed]) -> None:
     both = sides(tmp_path)
@@ -263,6 +263,7 @@ def test_a_forked_checkpoint_an_unknown_did_and_a_session_without_words_are_refu
     assert both.untouched()
 
 
+@pytest.mark.threat(35)
 def test_one_negotiation_is_never_signed_with_two_documents(tmp_path: Path) -> None:
     both = sides(tmp_path)
     other = "ab" * 32
@@ -441,7 +442,7 @@ def test_a_report_that_the_log_refuses_is_dropped(tmp_path: Path) -> None:
 
 def test_a_report_that_is_logged_already_is_done(tmp_path: Path) -> None:
     both = sides(tmp_path)
-    both.log.refuses = Refused("report.exists", "This negotiation is reported already.")
+    both.log.refuses = Refused("report.exists", "This negotiation has already been reported.")
     assert run(both.report())
 
 

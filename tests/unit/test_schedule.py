@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from open_electorates import anchor, draft, write
-from registries import TOPIC, Web, ballot, contents, log
+from registries import TOPIC, Web, ballot, contents, log, operator_of
 from signers import NOW, ORIGIN, Signer
 from virtual_time import run
 
@@ -143,14 +143,14 @@ def voter(web: Web) -> Signer:
 async def closed(registry: Registry) -> int:
     """Let the schedule look at the clock; returns the open epoch."""
     with suppress(Refused):  # the registry's own task may have looked at the same moment
-        await registry._schedule._step()
-    return (await registry.constitution()).epoch
+        await registry.schedule.close_if_due()
+    return (await registry.parameters_status()).epoch
 
 
 async def test_a_log_begins_open_and_closes_by_its_clock(tmp_path: Path, database: str, web: Web, voter: Signer) -> None:
     clock = Clock()
     async with opened(tmp_path, database, web, clock) as registry:
-        found = await registry.constitution()
+        found = await registry.parameters_status()
         assert (found.in_force.parameters, found.announced, found.closes) == (draft(PERIOD).parameters, None, NOW + PERIOD)
         assert found.in_force.parameters.electorate == "open"
         await log(registry, ballot(registry), voter)
@@ -164,7 +164,7 @@ async def test_a_log_begins_open_and_closes_by_its_clock(tmp_path: Path, databas
         assert await contents(registry) == before
         clock.seconds = 2 * PERIOD + 7
         assert await closed(registry) == 1
-        assert (await registry.constitution()).closes == NOW + 3 * PERIOD
+        assert (await registry.parameters_status()).closes == NOW + 3 * PERIOD
         assert await closed(registry) == 1
 
 
@@ -185,7 +185,7 @@ async def test_a_restart_goes_on_and_audit_agrees(tmp_path: Path, database: str,
 async def test_an_epoch_without_news_stays_open(tmp_path: Path, database: str, web: Web, voter: Signer) -> None:
     clock = Clock(PERIOD)
     async with opened(tmp_path, database, web, Clock()) as registry:
-        assert (await registry.constitution()).closes == NOW + PERIOD
+        assert (await registry.parameters_status()).closes == NOW + PERIOD
     async with opened(tmp_path, database, web, clock) as registry:
         assert await closed(registry) == 0
         await log(registry, ballot(registry), voter)
@@ -196,16 +196,16 @@ async def test_an_epoch_without_news_stays_open(tmp_path: Path, database: str, w
 
 
 async def test_from_development_to_an_open_electorate(registry: Registry, web: Web, voter: Signer) -> None:
-    assert (await registry.constitution()).closes is None
+    assert (await registry.parameters_status()).closes is None
     await log(registry, ballot(registry), voter)
     announced = await registry.announce(draft(PERIOD))
-    found = await registry.constitution()
+    found = await registry.parameters_status()
     assert (announced.epoch, found.epoch, found.in_force.parameters.electorate) == (1, 0, "development")
     assert found.announced is not None
     assert (found.announced.statement, found.announced.index) == (announced.statement, announced.index)
     (decided,) = await registry.decide()
     assert decided.decision.electorate == "development"
-    found = await registry.constitution()
+    found = await registry.parameters_status()
     assert (found.in_force.statement, found.announced, found.closes) == (announced.statement, None, NOW + PERIOD)
     with pytest.raises(Refused, match="closes by itself"):
         await registry.decide()
@@ -213,7 +213,7 @@ async def test_from_development_to_an_open_electorate(registry: Registry, web: W
 
 async def test_whoever_submits_parameters_uploads_their_list_first(registry: Registry) -> None:
     body = draft().parameters
-    made = registry._operator.state(body, issued=registry.clock()).statement
+    made = operator_of(registry).state(body, issued=registry.clock()).statement
     before = await contents(registry)
     (refused,) = await registry.submit([made.leaf])
     assert isinstance(refused, TreatyError)
@@ -224,11 +224,11 @@ async def test_whoever_submits_parameters_uploads_their_list_first(registry: Reg
 async def test_only_the_operator_states_parameters(registry: Registry, web: Web, voter: Signer) -> None:
     assert isinstance(draft().suffix_list, bytes)
     digest = hashlib.sha256(draft().suffix_list or b"").hexdigest()
-    await registry._uploads.hold(digest, draft().suffix_list or b"")
+    await registry.uploads.hold(digest, draft().suffix_list or b"")
     (refused,) = await registry.submit([voter.statement(draft().parameters).leaf])
     assert isinstance(refused, TreatyError)
     assert refused.code == "statement.not-operator"
-    assert (await registry.constitution()).announced is None
+    assert (await registry.parameters_status()).announced is None
 
 
 async def test_two_who_close_close_one_epoch(tmp_path: Path, database: str, web: Web, voter: Signer) -> None:
@@ -239,6 +239,6 @@ async def test_two_who_close_close_one_epoch(tmp_path: Path, database: str, web:
         outcomes = await asyncio.gather(registry.decide(), registry.decide(), return_exceptions=True)
         refused = [outcome for outcome in outcomes if isinstance(outcome, Refused)]
         assert [error.code for error in refused] == ["decision.early"]
-        assert (await registry.constitution()).epoch == 1
+        assert (await registry.parameters_status()).epoch == 1
         topics = [item.decision.topic for outcome in outcomes if isinstance(outcome, list) for item in outcome]
         assert topics == [TOPIC]

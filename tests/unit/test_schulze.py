@@ -1,4 +1,4 @@
-"""The Schulze method on hand-worked elections; their matrices are written out in docs/specification/election.md."""
+"""The Schulze method on hand-worked elections; their matrices are written out in tests/vectors/election/worked.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from elections import count_of
 
 from treaty_consensus.election.schulze import Ranking, Tie, beaten_by, margins, path_strengths, rank, undefeated
 
-SPECIFICATION = Path(__file__).parents[2] / "docs" / "specification" / "election.md"
+SPECIFICATION = Path(__file__).parents[2] / "tests" / "vectors" / "election" / "worked.md"
 
 
 @dataclass(frozen=True)

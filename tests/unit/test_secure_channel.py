@@ -19,6 +19,7 @@ from secure_peers import (
     Peer,
     destination,
     draws,
+    keys_of,
     opened,
     plain_hello,
     refused,
@@ -26,13 +27,13 @@ from secure_peers import (
     source,
 )
 
+from treaty_client.anp.e2ee import is_secure_hello, keys
+from treaty_client.anp.e2ee.channel import LIFETIME, ChannelState, SecureChannel
+from treaty_client.anp.e2ee.hello import BOUND, FRESHNESS, UNBOUND
+from treaty_client.anp.e2ee.records import MAX_RECORD
+from treaty_client.anp.hello_profile import hello as plain
 from treaty_client.identity import Identity
-from treaty_client.meta import hello as plain
-from treaty_client.meta.secure import is_secure_hello, keys
-from treaty_client.meta.secure.channel import LIFETIME, SecureChannel, State
-from treaty_client.meta.secure.hello import BOUND, FRESHNESS, UNBOUND
-from treaty_client.meta.secure.records import MAX_RECORD
-from treaty_client.reports.rules import negotiation_id
+from treaty_client.statements.report_rules import negotiation_id
 from treaty_consensus.errors import TreatyError, Unavailable
 
 BOTH = (BOUND, UNBOUND)
@@ -75,13 +76,18 @@ def test_the_hellos_have_every_field_of_the_source() -> None:
 def test_both_sides_prove_their_dids_and_are_open() -> None:
     near, far = opened()
     assert (near.channel.peer, far.channel.peer) == (SHOP.did, BUYER.did)
-    assert near.channel.state is far.channel.state is State.OPEN
+    assert near.channel.state is far.channel.state is ChannelState.OPEN
 
 
 def test_what_the_keys_came_from_is_forgotten() -> None:
+    def private_keys(peer: Peer) -> list[object]:
+        return [value for value in vars(peer.channel).values() if isinstance(value, ec.EllipticCurvePrivateKey)]
+
+    near = source()
+    near.say(first_hello())
+    assert len(private_keys(near)) == 1
     for peer in opened():
-        assert peer.channel._ephemeral is None
-        assert not [value for value in vars(peer.channel).values() if isinstance(value, ec.EllipticCurvePrivateKey)]
+        assert private_keys(peer) == []
 
 
 def test_the_machine_gets_the_same_hellos_and_ignores_the_additional_fields() -> None:
@@ -221,7 +227,7 @@ def test_hellos_that_this_side_cannot_sign_are_refused_before_anything_is_sent()
     ):
         near = source()
         refused("secure.hello", near.say, text)
-        assert near.channel.state is State.BEGUN
+        assert near.channel.state is ChannelState.BEGUN
     near = source()
     long = tuple("https://registry.example/" + "x" * 480 for _ in range(16))
     many = tuple("c" * 64 for _ in range(32))
@@ -270,7 +276,7 @@ def test_where_encryption_is_preferred_a_plain_peer_is_spoken_to_in_plain() -> N
         assert peer.channel.send(b"\x40plain", NOW) == [b"\x40plain"]
         peer.take(b"\x40too")
         assert peer.got[-1] == b"\x40too"
-        assert (peer.channel.state, peer.channel.peer) == (State.PLAIN, "")
+        assert (peer.channel.state, peer.channel.peer) == (ChannelState.PLAIN, "")
         assert peer.channel.close("reason", NOW) == []
     both = source(required=False), destination(required=False)
     shake_hands(*both)
@@ -299,7 +305,7 @@ def source_keyed() -> Peer:
     near, far = source(), destination()
     far.take(*near.say(first_hello()))
     near.take(far.say(answer())[0])
-    assert near.channel.state is State.KEYED
+    assert near.channel.state is ChannelState.KEYED
     return near
 
 
@@ -325,7 +331,7 @@ def test_what_is_no_record_is_refused(text: str) -> None:
         with pytest.raises(TreatyError):
             peer.take(text)
         assert peer.got == before
-        assert peer.channel.state is State.BROKEN
+        assert peer.channel.state is ChannelState.BROKEN
 
 
 def source_keyed_in(version: str) -> tuple[Peer, str, bytes]:
@@ -333,7 +339,7 @@ def source_keyed_in(version: str) -> tuple[Peer, str, bytes]:
     near, far = source(versions=(version,)), destination(versions=(version,))
     far.take(*near.say(first_hello()))
     near.take(far.say(answer())[0])
-    session_keys = near.channel._keys
+    session_keys = keys_of(near)
     assert session_keys is not None
     return near, session_keys.key_id, session_keys.destination
 
@@ -383,8 +389,8 @@ def test_keys_of_all_kinds_sign_hellos() -> None:
         shop = _EcSigner(SHOP.did, f"{SHOP.did}#ec", ec.generate_private_key(curve))
         method = keys.method_of(shop)
         documents = DOCUMENTS | {SHOP.did: {"id": SHOP.did, "authentication": [method]}}
-        near = Peer(SecureChannel(BUYER, is_source=True, draw=draws("near")), BUYER, documents)
-        far = Peer(SecureChannel(shop, is_source=False, draw=draws("far")), shop)
+        near = Peer(SecureChannel(BUYER, is_initiator=True, draw=draws("near")), BUYER, documents)
+        far = Peer(SecureChannel(shop, is_initiator=False, draw=draws("far")), shop)
         shake_hands(near, far)
         assert near.channel.peer == SHOP.did
 
@@ -396,7 +402,7 @@ class _EcSigner:
 
 def test_a_did_key_needs_no_resolver() -> None:
     someone = Identity.create()
-    near = Peer(SecureChannel(someone, is_source=True, draw=draws("near")), someone)
-    far = Peer(SecureChannel(SHOP, is_source=False, draw=draws("far")), SHOP, documents={})
+    near = Peer(SecureChannel(someone, is_initiator=True, draw=draws("near")), someone)
+    far = Peer(SecureChannel(SHOP, is_initiator=False, draw=draws("far")), SHOP, documents={})
     shake_hands(near, far)
     assert far.channel.peer == someone.did

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from secure_peers import BUYER, MALLORY, SHOP, greet, plain_hello, resolve, secured
 
-from treaty_client.meta.frame import MAX_FRAME
+from treaty_client.anp.frame import MAX_FRAME
+from treaty_client.network.did_documents import DidDocument, DidResolver, read_did_document
 from treaty_client.network.hosts import Network
-from treaty_client.network.resolver import DidDocument, DidResolver, read_did_document
-from treaty_client.transport import listener, memory, reconnect
-from treaty_client.transport.connection import Connection, ConnectionLost
-from treaty_client.transport.secure import SecureConnection
+from treaty_client.network.transport import listener, memory, reconnect
+from treaty_client.network.transport.connection import Connection, ConnectionLost
+from treaty_client.network.transport.secure import SecureConnection
 from treaty_consensus.did import Did
 from treaty_consensus.errors import NotFound, TooLarge, TreatyError
 
@@ -99,6 +99,7 @@ async def test_over_a_network(scheme: str) -> None:
         await closing
 
 
+@pytest.mark.threat(104)
 async def test_a_connection_that_is_cut_is_told_from_one_that_was_closed() -> None:
     for reason in ("", "session.idle"):
         inner = memory.pair()
@@ -260,7 +261,7 @@ async def _flood(connection: Connection) -> None:
 
 
 async def test_closing_is_bounded_when_the_peer_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treaty_client.transport.secure.CLOSE_TIMEOUT", 0.05)
+    monkeypatch.setattr("treaty_client.network.transport.secure.CLOSE_TIMEOUT", 0.05)
     near, _ = await opened()
     flooding = asyncio.create_task(_flood(near))
     await asyncio.sleep(0.05)
@@ -296,23 +297,9 @@ async def test_too_large_a_message_is_refused_here() -> None:
     assert await far.receive() == b"\x40next"
 
 
-class _Proved(memory.MemoryConnection):
-    """A transport that proved who is there."""
-
-    def __init__(self, inner: memory.MemoryConnection, did: str) -> None:
-        super().__init__(inner._incoming, inner._outgoing, inner.address)
-        self._did = did
-
-    @property
-    def peer(self) -> str:
-        return self._did
-
-
 async def test_whom_the_transport_proved_and_whom_the_handshake_proved_has_to_be_the_same() -> None:
     for did, code in ((MALLORY.did, "secure.identity"), (BUYER.did, None)):
-        inner = memory.pair()
-        assert isinstance(inner[1], memory.MemoryConnection)
-        near, far = secured(inner[0], _Proved(inner[1], did))
+        near, far = secured(*memory.pair(source=did))
         assert far.peer == did
         await near.send(ASKED)
         if code is None:

@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from secure_peers import BUYER, SHOP
 
+from treaty_client.anp.e2ee import key_schedule, keys
+from treaty_client.anp.e2ee.hello import _signing_input
+from treaty_client.anp.e2ee.keys import PrivateKey
 from treaty_client.identity import Identity
-from treaty_client.meta.secure import keys, schedule
-from treaty_client.meta.secure.hello import _signing_input
-from treaty_client.meta.secure.keys import PrivateKey
 from treaty_consensus.errors import Malformed, Unauthorized
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "e2ee"
@@ -40,9 +40,9 @@ def ephemeral(scalar: str) -> ec.EllipticCurvePrivateKey:
 def test_both_sides_derive_what_the_official_sdk_derives(vector: dict[str, str]) -> None:
     randoms = vector["sourceRandom"], vector["destinationRandom"]
     source, destination = ephemeral(vector["sourcePrivate"]), ephemeral(vector["destinationPrivate"])
-    assert schedule.share(source) == vector["sourceShare"]
+    assert key_schedule.share(source) == vector["sourceShare"]
     for own, share in ((source, vector["destinationShare"]), (destination, vector["sourceShare"])):
-        derived = schedule.derive(own, share, *randoms)
+        derived = key_schedule.derive(own, share, *randoms)
         assert derived.source.hex() == vector["sourceKey"]
         assert derived.destination.hex() == vector["destinationKey"]
         assert derived.key_id == vector["keyId"]
@@ -51,15 +51,17 @@ def test_both_sides_derive_what_the_official_sdk_derives(vector: dict[str, str])
 def test_the_example_in_the_specification_is_what_the_code_makes() -> None:
     (text,) = re.findall(r"^```json\n(\{\"sourceShare.*?)^```$", SPECIFICATION.read_text(), re.MULTILINE | re.DOTALL)
     example = json.loads(text)
-    assert schedule.share(ephemeral("7")) == example["sourceShare"]
-    assert schedule.share(ephemeral("9")) == example["destinationShare"]
-    derived = schedule.derive(ephemeral("7"), example["destinationShare"], example["sourceRandom"], example["destinationRandom"])
+    assert key_schedule.share(ephemeral("7")) == example["sourceShare"]
+    assert key_schedule.share(ephemeral("9")) == example["destinationShare"]
+    derived = key_schedule.derive(
+        ephemeral("7"), example["destinationShare"], example["sourceRandom"], example["destinationRandom"]
+    )
     assert (derived.source.hex(), derived.destination.hex()) == (example["sourceKey"], example["destinationKey"])
     assert derived.key_id == example["keyId"]
 
 
 def test_the_two_directions_and_two_sessions_have_different_keys() -> None:
-    derived = [schedule.derive(ephemeral("7"), schedule.share(ephemeral("9")), random * 32, "t" * 32) for random in "ab"]
+    derived = [key_schedule.derive(ephemeral("7"), key_schedule.share(ephemeral("9")), random * 32, "t" * 32) for random in "ab"]
     assert len({key for one in derived for key in (one.source, one.destination)}) == 4
     assert derived[0].key_id != derived[1].key_id
 
@@ -67,7 +69,7 @@ def test_the_two_directions_and_two_sessions_have_different_keys() -> None:
 @pytest.mark.parametrize("seed", [bytes(48), b"\xff" * 48, bytes(range(48))])
 def test_any_seed_makes_a_private_key(seed: bytes) -> None:
     order = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
-    assert schedule.ephemeral(seed).private_numbers().private_value == int.from_bytes(seed, "big") % (order - 1) + 1
+    assert key_schedule.ephemeral(seed).private_numbers().private_value == int.from_bytes(seed, "big") % (order - 1) + 1
 
 
 @pytest.mark.parametrize(
@@ -76,13 +78,13 @@ def test_any_seed_makes_a_private_key(seed: bytes) -> None:
         "04" + "00" * 64,
         "04" + "11" * 64,
         "00",
-        "02" + schedule.share(ephemeral("9"))[2:66],
-        schedule.share(ephemeral("9")) + "00",
+        "02" + key_schedule.share(ephemeral("9"))[2:66],
+        key_schedule.share(ephemeral("9")) + "00",
     ],
 )
 def test_a_key_share_that_is_no_point_of_the_group_is_refused(share: str) -> None:
     with pytest.raises(Malformed) as refusal:
-        schedule.parse_share(share)
+        key_schedule.parse_share(share)
     assert refusal.value.code == "secure.key-share"
 
 

@@ -13,6 +13,7 @@ from secure_peers import (
     SHOP,
     Peer,
     destination,
+    keys_of,
     opened,
     plain_hello,
     refused,
@@ -20,9 +21,10 @@ from secure_peers import (
     source,
 )
 
-from treaty_client.meta.frame import MAX_FRAME
-from treaty_client.meta.secure.hello import BOUND, UNBOUND
-from treaty_client.meta.secure.records import MAX_PART, MAX_RECORD, MAX_RECORDS
+from treaty_client.anp.e2ee import records
+from treaty_client.anp.e2ee.hello import BOUND, UNBOUND
+from treaty_client.anp.e2ee.records import MAX_PART, MAX_RECORD, Direction, Sealer
+from treaty_client.anp.frame import MAX_FRAME
 from treaty_consensus.errors import TooLarge
 
 BOTH = (BOUND, UNBOUND)
@@ -67,16 +69,17 @@ def test_the_reason_of_a_close_is_encrypted_and_is_the_last_word() -> None:
     refused("secure.unready", far.say, b"late")
 
 
-def test_keys_are_used_for_so_many_records_and_no_more() -> None:
+def test_keys_are_used_for_so_many_records_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     near, far = opened()
-    sealer, opener = near.channel._sealer, far.channel._opener
-    assert sealer is not None
-    assert opener is not None
-    sealer._number = opener._number = MAX_RECORDS - 1
-    far.take(*near.say(b"last"))
+    monkeypatch.setattr(records, "MAX_RECORDS", 3)
+    for _ in range(3):
+        far.take(*near.say(b"message"))
     refused("secure.expired", near.say, b"one more")
-    sealer._number = 0
-    refused("secure.expired", far.take, near.say(b"one more")[0])
+    near, far = opened()
+    sent = [near.say(b"message")[0] for _ in range(3)]
+    monkeypatch.setattr(records, "MAX_RECORDS", 2)
+    far.take(*sent[:2])
+    refused("secure.expired", far.take, sent[2])
 
 
 @pytest.mark.parametrize(
@@ -134,6 +137,13 @@ def test_parts_of_a_message_cannot_be_left_out_or_joined_otherwise() -> None:
     assert len(far.got) == 1
 
 
+class AnySealer(Sealer):
+    """Splits messages as a test says."""
+
+    def part(self, data: bytes, flags: dict[str, bool]) -> str:
+        return self._record("message", data, flags, NOW)
+
+
 @pytest.mark.parametrize(
     "parts, code",
     [
@@ -145,9 +155,10 @@ def test_parts_of_a_message_cannot_be_left_out_or_joined_otherwise() -> None:
 )
 def test_a_peer_that_splits_its_messages_otherwise_is_refused(parts: list[tuple[bytes, dict[str, bool]]], code: str) -> None:
     near, far = opened()
-    sealer = near.channel._sealer
-    assert sealer is not None
-    *before, last = [sealer._record("message", part, flags, NOW) for part, flags in parts]
+    keys = keys_of(near)
+    assert keys is not None
+    sealer = AnySealer(Direction(keys.source, keys.key_id, BUYER.did, SHOP.did, True))
+    *before, last = [sealer.part(data, flags) for data, flags in parts]
     far.take(*before)
     refused(code, far.take, last)
     assert len(far.got) == 1

@@ -110,13 +110,13 @@ async def test_a_statement_that_no_rule_refuses_twice_is_logged_once(registry: R
     made = publication(ALICE)
     await publish(registry, ALICE, made)
     leaf = ALICE.statement(kinds.Status(made.body.uri, "deprecated")).leaf
-    connection = registry._leader.connection
+    connection = registry.leader.connection
     together = await registry.submit([leaf, leaf])
     (again,) = await registry.submit([leaf])
     outcomes = [outcome for outcome in (*together, again) if isinstance(outcome, Logged)]
     assert [(outcome.index, outcome.new) for outcome in outcomes] == [(4, True), (4, False), (4, False)]
     assert registry.head.size == 5
-    assert registry._leader.connection is connection, "no commit failed on the way"
+    assert registry.leader.connection is connection, "no commit failed on the way"
 
 
 async def test_a_refused_statement_that_is_logged_by_the_end_of_its_batch_has_a_receipt(registry: Registry, web: Web) -> None:
@@ -148,14 +148,14 @@ async def test_a_logged_statement_keeps_its_receipt_when_its_key_is_gone(registr
 async def test_a_statement_that_trips_over_our_own_fault_takes_no_other_along(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    poison = granted(WRITERS[3])
+    poison, apply = granted(WRITERS[3]), projection.apply
 
     async def faulty(connection: Connection, entries: Sequence[Entry]) -> None:
-        await projection.apply(connection, entries)
+        await apply(connection, entries)
         if any(entry.leaf == poison for entry in entries):
             raise ZeroDivisionError
 
-    monkeypatch.setattr(registry._leader, "_apply", faulty)
+    monkeypatch.setattr(projection, "apply", faulty)
     leaves = [granted(writer) for writer in WRITERS[:8]]
     outcomes = await registry.submit(leaves)
     failed = [leaf for leaf, outcome in zip(leaves, outcomes, strict=True) if isinstance(outcome, TreatyError)]
@@ -180,7 +180,7 @@ async def test_what_the_fence_cannot_record_is_not_signed(registry: Registry, mo
     def fail(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(registry._leader._fence, "advance", fail)
+    monkeypatch.setattr(registry.leader.fence, "advance", fail)
     before = registry.head
     leaf = granted(WRITERS[0])
     (outcome,) = await registry.submit([leaf])
@@ -239,12 +239,12 @@ async def test_a_turn_logs_all_or_nothing(registry: Registry) -> None:
     good, bad = (writer.statement(grant(writer), issued=issued) for issued in (NOW, NOW + 1))
     keys = {writer.key_id: writer.public_key}
     before = await contents(registry)
-    async with registry._sequencer.turn() as turn:
+    async with registry.sequencer.exclusive() as exclusive:
         with pytest.raises(Conflict):
-            await turn.append([statement.verify(good, keys), statement.verify(bad, keys)])
+            await exclusive.append([statement.verify(good, keys), statement.verify(bad, keys)])
     assert await contents(registry) == before
-    async with registry._sequencer.turn() as turn:
-        (place,) = await turn.append([statement.verify(good, keys)])
+    async with registry.sequencer.exclusive() as exclusive:
+        (place,) = await exclusive.append([statement.verify(good, keys)])
     assert place.index == 2
 
 
@@ -252,7 +252,7 @@ async def test_a_turn_keeps_writers_waiting_and_no_reader(registry: Registry, we
     web.serve(ALICE)
     logged = await publish(registry, ALICE, made := publication(ALICE))
     assert isinstance(logged, Logged)
-    async with registry._sequencer.turn():
+    async with registry.sequencer.exclusive():
         writing = asyncio.create_task(registry.submit([granted(WRITERS[0])]))
         async with asyncio.timeout(10):
             assert await registry.receipt(logged.id) == logged.receipt

@@ -9,8 +9,8 @@ from loopback import Loopback, response
 from meetings import identity
 
 from treaty_client.network.egress import HOST_BURST
-from treaty_client.session.acquaintances import Acquaintances
-from treaty_client.session.agreements import Agreements, Remembered
+from treaty_client.sessions.agreements import AgreementCache, AgreementRecord
+from treaty_client.sessions.endpoint import PeerDocuments
 from treaty_consensus import canonical
 from treaty_consensus.did import parse_did
 
@@ -25,13 +25,13 @@ async def test_a_partner_does_not_wait_for_strangers_of_its_host(tmp_path: Path)
         answered.release()
         return response(canonical.dumps(identity(HOST).did_document()))
 
-    agreements = Agreements(tmp_path)
+    agreements = AgreementCache(tmp_path)
     claimed = "did:wba:claimed.example"
-    agreements.remember(Remembered(claimed, "", claimed, "00" * 32, "https://r.example/protocols/a.example/p/1.0", ()))
+    agreements.remember(AgreementRecord(claimed, "", claimed, "00" * 32, "https://r.example/protocols/a.example/p/1.0", ()))
     assert not agreements.knows(claimed)
-    agreements.remember(Remembered("ws://x", "", PARTNER, "00" * 32, "https://r.example/protocols/a.example/p/1.0", ()))
+    agreements.remember(AgreementRecord("ws://x", "", PARTNER, "00" * 32, "https://r.example/protocols/a.example/p/1.0", ()))
     async with Loopback(tmp_path).serving(documents, HOST) as loopback:
-        known = Acquaintances(loopback.network(), agreements)
+        known = PeerDocuments(loopback.network(), agreements)
         names = [parse_did(f"{PARTNER}:mallory{number}") for number in range(HOST_BURST + 4)]
         strangers = [asyncio.create_task(known.fetch(name)) for name in names]
         for _ in range(HOST_BURST):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypedDict
 import msgspec
 import pytest
 
-from treaty_client.session.business import Offers, capability_of
+from treaty_client.sessions.operations import OfferedFunctions, capability_of
 from treaty_consensus.errors import Malformed
 
 
@@ -76,7 +76,7 @@ def unknown(value: Nowhere) -> str:  # type: ignore[name-defined] # noqa: F821
 
 @pytest.mark.parametrize("function", [positional, variadic, undescribable, unknown, lambda value: value])
 def test_what_cannot_be_described_or_called_by_name_is_refused_and_not_offered(function: Any) -> None:
-    offers = Offers()
+    offers = OfferedFunctions()
     with pytest.raises(Malformed) as refusal:
         offers.add(function)
     assert refusal.value.code == "agent.function"
@@ -85,7 +85,7 @@ def test_what_cannot_be_described_or_called_by_name_is_refused_and_not_offered(f
 
 
 def test_a_name_is_offered_once() -> None:
-    offers = Offers()
+    offers = OfferedFunctions()
     offers.add(search)
     with pytest.raises(Malformed):
         offers.add(search)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from scripted_negotiators import CHANGED, DOCUMENT, NO_PRODUCT, implementation
 
-from treaty_client.session import negotiated
-from treaty_client.session.escalation import MAX_APPROVED, Approvals, Pager
-from treaty_client.session.negotiated import NegotiatedProtocols, accept_implementation
+from treaty_client.sessions import agreements
+from treaty_client.sessions.agreements import NegotiatedProtocols, accept_implementation
+from treaty_client.sessions.escalation import MAX_APPROVED, Approvals, EscalationLimiter
 from treaty_consensus.errors import Malformed, Refused
 
 PEER = "did:wba:shop.example"
@@ -96,7 +96,7 @@ def test_code_for_another_document_is_not_taken() -> None:
 
 
 def test_the_oldest_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(negotiated, "MAX_NEGOTIATED", 1)
+    monkeypatch.setattr(agreements, "MAX_NEGOTIATED", 1)
     (first,) = kept(tmp_path).all()
     (second,) = kept(tmp_path, CHANGED).all()
     assert [path.name for path in (tmp_path / "negotiated").iterdir()] == [second.hash]
@@ -120,12 +120,12 @@ def test_approvals_survive_the_process_up_to_a_cap(tmp_path: Path) -> None:
 
 def test_strangers_call_for_a_person_one_at_a_time_and_not_often() -> None:
     now = [0.0]
-    pager = Pager(an_hour=2, clock=lambda: now[0])
+    pager = EscalationLimiter(an_hour=2, clock=lambda: now[0])
     assert pager.may_ask()
     assert not pager.may_ask()
-    pager.asked()
+    pager.finish()
     assert pager.may_ask()
-    pager.asked()
+    pager.finish()
     assert not pager.may_ask()
     now[0] = 3601.0
     assert pager.may_ask()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from treaty_client.handlers.validation import MAX_STORED, MAX_STORED_KEYS
-from treaty_client.session import store as session_store
-from treaty_client.session.store import SessionStore
+from treaty_client.sandbox.validation import MAX_STORED, MAX_STORED_KEYS
+from treaty_client.sessions import handler_host
+from treaty_client.sessions.handler_host import SessionStore
 from treaty_consensus.errors import Refused, Unavailable
 
 WHO = {"wheel": "ab" * 32, "role": "provider", "local": "did:wba:shop.example", "peer": "did:wba:buyer.example"}
@@ -18,6 +18,7 @@ def store(home: Path, **changes: str) -> SessionStore:
     return SessionStore(home, **(WHO | changes))
 
 
+@pytest.mark.threat(57)
 async def test_what_is_put_is_loaded_by_the_same_handler_role_and_pair_only(tmp_path: Path) -> None:
     await store(tmp_path).put("a:b.c-1", b"\x00value")
     assert await store(tmp_path).load() == {"a:b.c-1": b"\x00value"}
@@ -59,8 +60,9 @@ async def test_keys_are_counted(tmp_path: Path) -> None:
     assert len(await kept.load()) == MAX_STORED_KEYS
 
 
+@pytest.mark.threat(97)
 async def test_strangers_under_many_names_cannot_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_store, "MAX_FOLDERS", 3)
+    monkeypatch.setattr(handler_host, "MAX_FOLDERS", 3)
     for number in range(3):
         await store(tmp_path, peer=f"did:wba:stranger{number}.example").put("key", b"")
     with pytest.raises(Refused) as refusal:

@@ -110,6 +110,7 @@ async def test_dids_of_other_methods_are_certified(authority: Authority, signer:
     assert san.get_values_for_type(x509.UniformResourceIdentifier) == [signer.did]
 
 
+@pytest.mark.threat(90)
 async def test_a_token_bound_to_the_key_is_good_for_that_key_alone(authority: Authority) -> None:
     other = ec.generate_private_key(ec.SECP256R1())
     token = authority.token(bound_key=key_digest(KEY))
@@ -117,6 +118,7 @@ async def test_a_token_bound_to_the_key_is_good_for_that_key_alone(authority: Au
     assert await authority.ca.issue(csr_request(KEY), f"Bearer {token}")
 
 
+@pytest.mark.threat(90)
 async def test_a_token_is_good_once(authority: Authority) -> None:
     token = authority.token()
     await authority.ca.issue(csr_request(KEY), f"Bearer {token}")
@@ -224,7 +226,7 @@ async def test_nothing_is_returned_that_was_not_logged(authority: Authority) -> 
     async def unwell(leaf: bytes) -> LoggedLeaf:
         raise Unavailable("log.unavailable", "The log takes no writes.")
 
-    authority.ca._append = unwell
+    authority.ca.append = unwell
     with pytest.raises(Unavailable):
         await authority.ca.issue(csr_request(KEY), f"Bearer {authority.token()}")
     assert len(authority.log.leaves) == 1

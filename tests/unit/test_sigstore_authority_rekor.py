@@ -195,5 +195,5 @@ async def test_nothing_is_returned_that_was_not_logged(authority: Authority) -> 
         raise Unavailable("log.unavailable", "The log takes no writes.")
 
     body = canonical.dumps(request(await authority.certify(KEY)))
-    authority.rekor._append = unwell
+    authority.rekor.append = unwell
     assert await refused(authority, body) == "log.unavailable"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from meta_peers import TIMEOUTS, source_hello
 
+from treaty_client.anp.hello_profile.machine import Machine
+from treaty_client.anp.transcript import MAX_TRANSCRIPT, TranscriptRecorder, parse_transcript, replay
 from treaty_client.cli import main
-from treaty_client.meta.machine import Machine
-from treaty_client.meta.transcript import MAX_TRANSCRIPT, TranscriptRecorder, parse_transcript, replay
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Malformed, Refused, TooLarge, Untrusted
 
@@ -19,7 +19,7 @@ from treaty_consensus.errors import Malformed, Refused, TooLarge, Untrusted
 def recorded(*texts: str, **options: Any) -> TranscriptRecorder:
     """A source that hears these messages, in vain."""
     recorder = TranscriptRecorder(**options)
-    machine, _ = Machine.source(source_hello(), now=1.25, timeouts=TIMEOUTS, recorder=recorder)
+    machine, _ = Machine.initiator(source_hello(), now=1.25, timeouts=TIMEOUTS, recorder=recorder)
     for number, text in enumerate(texts):
         machine.receive(text, 2.0 + number / 3)
     machine.fail(Refused("some.code", "A sentence.", fix="A fix."))
@@ -35,12 +35,13 @@ def sealed(*lines: object) -> bytes:
 def test_what_was_recorded_replays() -> None:
     data = recorded("no hello").transcript()
     assert replay(data) == 3
-    first, second, third = parse_transcript(data)
-    assert (first.name, first.at, second.name, second.arguments["message"]) == ("source", 1.25, "receive", "no hello")
+    profile, (first, second, third) = parse_transcript(data)
+    assert profile == "hello"
+    assert (first.name, first.at, second.name, second.arguments["message"]) == ("initiator", 1.25, "receive", "no hello")
     assert third.arguments["error"]["error"] == {
         "family": "Refused", "code": "some.code", "message": "A sentence.", "fix": "A fix.",
     }  # fmt: skip
-    assert data.startswith(b'{"transcript":1}\n')
+    assert data.startswith(b'{"profile":"hello","transcript":2}\n')
     assert json.loads(data.splitlines()[-1]) == {"end": hex_digest(b"".join(data.splitlines(keepends=True)[:-1]))}
 
 
@@ -49,13 +50,16 @@ def test_what_was_recorded_replays() -> None:
     [
         b"",
         b"{}\n",
-        b'{"transcript":2}\n{"end":"00"}\n',
-        sealed(b'{"transcript":1}\n'),
-        sealed(b'{"transcript":1}\n', {"note": "receive", "with": {}, "at": 1.0, "did": []}),
-        sealed(b'{"transcript":1}\n', {"note": "source", "with": {}, "at": 1.0}),
-        sealed(b'{"transcript":1}\n', {"note": "source", "with": {"hello": {"Popen": {"args": "x"}}}, "at": 1.0, "did": []}),
-        sealed(b'{"transcript":1}\n', {"note": "source", "with": {"hello": 7}, "at": 1.0, "did": []}),
-        sealed(b'{"transcript":1}\n', b"no json\n"),
+        b'{"transcript":3}\n{"end":"00"}\n',
+        sealed(b'{"profile":"hello","transcript":2}\n'),
+        sealed(b'{"profile":"hello","transcript":2}\n', {"note": "receive", "with": {}, "at": 1.0, "did": []}),
+        sealed(b'{"profile":"hello","transcript":2}\n', {"note": "initiator", "with": {}, "at": 1.0}),
+        sealed(
+            b'{"profile":"hello","transcript":2}\n',
+            {"note": "initiator", "with": {"own": {"Popen": {"args": "x"}}}, "at": 1.0, "did": []},
+        ),
+        sealed(b'{"profile":"hello","transcript":2}\n', {"note": "initiator", "with": {"own": 7}, "at": 1.0, "did": []}),
+        sealed(b'{"profile":"hello","transcript":2}\n', b"no json\n"),
     ],
 )
 def test_what_is_no_transcript_is_refused(data: bytes) -> None:
@@ -94,7 +98,7 @@ def test_a_session_that_is_too_long_is_cut_and_still_replays() -> None:
 def test_only_talks_are_kept_where_no_more_is_wanted() -> None:
     assert replay(recorded(only_talks=True).transcript()) == 2
     recorder = TranscriptRecorder(only_talks=True)
-    from treaty_client.meta.actions import Running
+    from treaty_client.anp.hello_profile.actions import Running
 
     recorder.note("tick", {}, 1.0, [Running()])
     recorder.note("tick", {}, 2.0, [])
@@ -110,11 +114,11 @@ def test_the_command_shows_and_replays(tmp_path: Path, capsys: pytest.CaptureFix
     assert "no [bold]hello" in shown
     assert "\x1b[31mno" not in shown
     main(["transcript", "show", str(path), "--json"])
-    assert [note["note"] for note in json.loads(capsys.readouterr().out)["notes"]] == ["source", "receive", "fail"]
+    assert [note["note"] for note in json.loads(capsys.readouterr().out)["notes"]] == ["initiator", "receive", "fail"]
     main(["transcript", "replay", str(path), "--json"])
     assert json.loads(capsys.readouterr().out) == {"calls": 3}
     forged = [{"SendBinary": 5}, {"bytes": 7}, {"SendBinary": {"data": {"bytes": "no base64"}}}, {}, {"a": 1, "b": [2]}]
-    path.write_bytes(sealed(b'{"transcript":1}\n', {"note": "source", "with": {}, "at": None, "did": forged},
+    path.write_bytes(sealed(b'{"profile":"hello","transcript":2}\n', {"note": "initiator", "with": {}, "at": None, "did": forged},
                             {"note": "[/]x\x1b", "with": {"a": 1}, "at": 1.0, "did": []}))  # fmt: skip
     main(["transcript", "show", str(path)])
     assert "[/]x\\x1b" in capsys.readouterr().out

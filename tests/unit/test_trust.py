@@ -1,4 +1,4 @@
-"""Trust worked by hand; the tables are those of docs/specification/election.md."""
+"""Trust worked by hand; the tables are those of tests/vectors/election/worked.md."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.election.provenance import clusters
-from treaty_consensus.election.reputation import base_weight, cap, settle
+from treaty_consensus.election.reputation import base_weight, bounded_trust, cap
 from treaty_consensus.election.trust import flows, graph, held, seed, trust
 
-SPECIFICATION = Path(__file__).parents[2] / "docs" / "specification" / "election.md"
+SPECIFICATION = Path(__file__).parents[2] / "tests" / "vectors" / "election" / "worked.md"
 ANCHORS = ("a", "b")
 VOUCHES = "a→c, a→e, b→c, b→d, c→f, d→f, e→r, r→s, s→t, t→r"
 ROUNDS, LEAST = 33, 4
@@ -40,15 +40,15 @@ def column(number: int) -> list[object]:
 def test_trust_and_weights_worked_by_hand() -> None:
     first = trust(WEB, SEED, rounds=ROUNDS, least=LEAST)
     holding = held(WEB, first, SEED, flows(WEB, first, SEED, least=LEAST))
-    settled = settle(WEB, SEED, rounds=ROUNDS, least=LEAST, cap_share=3, loan_share=4)
-    weights = base_weight(settled.trust, settled.cap, np.full(len(TABLE), 52), 52)
+    bounded = bounded_trust(WEB, SEED, rounds=ROUNDS, least=LEAST, cap_share=3, loan_share=4)
+    weights = base_weight(bounded.trust, bounded.cap, np.full(len(TABLE), 52), 52)
     assert list(WEB.principals) == column(0)
     assert first.tolist() == column(1)
     assert holding.tolist() == column(2)
-    assert settled.trust.tolist() == column(3)
-    assert (cap(holding, 3), settled.cap) == (FIRST_CAP, CAP)
+    assert bounded.trust.tolist() == column(3)
+    assert (cap(holding, 3), bounded.cap) == (FIRST_CAP, CAP)
     assert weights.tolist() == column(4)
-    assert list(clusters(WEB, settled.flows, ANCHORS).values()) == column(5)
+    assert list(clusters(WEB, bounded.flows, ANCHORS).values()) == column(5)
 
 
 def test_the_specification_shows_these_tables() -> None:
@@ -74,7 +74,7 @@ def test_the_share_of_an_absent_anchor_goes_to_nobody() -> None:
 
 def test_nobody_at_all_has_nothing() -> None:
     empty = graph((), {})
-    nothing = settle(empty, seed(empty, ANCHORS), rounds=ROUNDS, least=LEAST, cap_share=3, loan_share=4)
+    nothing = bounded_trust(empty, seed(empty, ANCHORS), rounds=ROUNDS, least=LEAST, cap_share=3, loan_share=4)
     assert (len(nothing.trust), len(nothing.flows), nothing.cap) == (0, 0, 0)
     assert clusters(empty, nothing.flows, ANCHORS) == {}
 

@@ -28,9 +28,9 @@ class Queue:
 
     def ask(self, url: str, asker: str, host: str = "shared.example") -> None:
         with asking_for(asker):
-            self.tasks.append(asyncio.create_task(self._ask(url, host)))
+            self.tasks.append(asyncio.create_task(self.serve_one(url, host)))
 
-    async def _ask(self, url: str, host: str) -> None:
+    async def serve_one(self, url: str, host: str) -> None:
         try:
             await self.turns.take(host, url)
             self.served[url] = asyncio.get_running_loop().time()
@@ -67,6 +67,7 @@ def test_no_window_of_time_has_more_than_the_burst_and_one_a_second() -> None:
     simulated(main())
 
 
+@pytest.mark.threat(70)
 def test_one_who_asks_for_much_keeps_nobody_out() -> None:
     async def main() -> None:
         asked = queue()
@@ -118,6 +119,7 @@ def test_a_crowd_waits_in_order_of_when_each_was_served_last() -> None:
     simulated(main())
 
 
+@pytest.mark.threat(70)
 def test_a_url_comes_up_in_the_turn_of_anybody_who_wants_it() -> None:
     async def main() -> None:
         asked = queue()
@@ -190,8 +192,10 @@ def test_hosts_do_not_wait_for_each_other_and_are_forgotten(monkeypatch: pytest.
 def test_without_an_interval_nobody_waits() -> None:
     async def main() -> None:
         unbounded = Turns(interval=0, burst=1)
-        for _ in range(100):
-            await unbounded.take("shared.example", "u")
+        taking = asyncio.gather(*(unbounded.take("shared.example", "u") for _ in range(100)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert taking.done(), "none of them waited for a timer"
 
     simulated(main())
 
@@ -203,7 +207,7 @@ def test_who_comes_from_no_ip_address_is_one_asker(address: str | None) -> None:
         for number in range(5):
             asked.ask(f"u{number}", "")
         with asking_for(address):
-            asked.tasks.append(asyncio.create_task(asked._ask("one more", "shared.example")))
+            asked.tasks.append(asyncio.create_task(asked.serve_one("one more", "shared.example")))
         await asked.over()
         assert max(asked.served, key=lambda url: asked.served[url]) == "one more"
 

@@ -1,5 +1,5 @@
 """Elections worked by hand beyond the order: weights, clusters and the quorum, NONE, a succession. The tables, as they stand in
-docs/specification/election.md, are what the product computes."""
+tests/vectors/election/worked.md, are what the product computes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from simulated_log import SUFFIXES
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.election.ballot import Ballots, Implied, Tiers, count, votes
 from treaty_consensus.election.defaults import development_parameters
-from treaty_consensus.election.principals import SuffixList, Voices
-from treaty_consensus.election.rule import Poll, Shortfall, Standing, advance
+from treaty_consensus.election.principals import PrincipalDirectory, SuffixList
+from treaty_consensus.election.rule import DocumentState, Poll, Shortfall, advance
 from treaty_consensus.kinds import NONE
 
-SPECIFICATION = (Path(__file__).parents[2] / "docs" / "specification" / "election.md").read_text(encoding="utf-8")
+SPECIFICATION = (Path(__file__).parents[2] / "tests" / "vectors" / "election" / "worked.md").read_text(encoding="utf-8")
 PARAMETERS = development_parameters()
-READY = Standing("provisional", provisional=2)
+READY = DocumentState("provisional", provisional=2)
 
 
 def tiers(order: str) -> Tiers:
@@ -44,10 +44,10 @@ def matrix(poll: Poll, unit: int = 1) -> str:
 
 def test_fading_ripening_and_shares() -> None:
     epoch, unit = 10, ONE // 32
-    voices = Voices()
-    ballots = Ballots(voices)
-    voices.read_domains_by("suffixes", SuffixList(SUFFIXES))
-    voices.grant("s.example", "did:wba:s.example:agent")
+    directory = PrincipalDirectory()
+    ballots = Ballots(directory)
+    directory.read_domains_by("suffixes", SuffixList(SUFFIXES))
+    directory.grant("s.example", "did:wba:s.example:agent")
     lines = ["principal  cluster  w  ballot  a  b  counts"]
     made = [
         ("p", "X", "A>B", 0, 2),
@@ -105,7 +105,7 @@ def test_none_and_the_quorum() -> None:
 
 
 def test_a_succession() -> None:
-    standings = {"A": Standing("consensus")}
+    states = {"A": DocumentState("consensus")}
     lines = ["epoch  ballots          A             B"]
     for epoch, text in enumerate(
         [
@@ -133,13 +133,13 @@ def test_a_succession() -> None:
         for part in text.split(", "):
             voters, order = part.split(" ")
             cast += [(tiers(order), 1)] * int(voters)
-        standings = advance(Poll(PARAMETERS, count_of(cast, ("A", "B")), standings))
-        lines.append(f"{epoch:>5}  {text:15}  {described(standings['A']):12}  {described(standings['B'])}")
+        states = advance(Poll(PARAMETERS, count_of(cast, ("A", "B")), states))
+        lines.append(f"{epoch:>5}  {text:15}  {described(states['A']):12}  {described(states['B'])}")
     shown("\n".join(lines))
 
 
-def described(standing: Standing) -> str:
+def described(current: DocumentState) -> str:
     """The state, then the counters that are not 0."""
     counters = {"provisional": "", "ahead": "ahead ", "failing": "failing ", "repealing": "repealing ", "suspect": "suspect "}
-    counted = [f"{word}{getattr(standing, name)}" for name, word in counters.items() if getattr(standing, name)]
-    return " ".join([standing.state, *([", ".join(counted)] if counted else [])])
+    counted = [f"{word}{getattr(current, name)}" for name, word in counters.items() if getattr(current, name)]
+    return " ".join([current.state, *([", ".join(counted)] if counted else [])])

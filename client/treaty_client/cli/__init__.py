@@ -1,7 +1,7 @@
 """The command line of an agent: `treaty`.
 
-Every command takes `--home`, `--registry`, `--resolve`, `--ca` and `--json`. A refusal is printed with its code and its fix,
-and the exit status is 1; a wrong command line is status 2.
+Every command takes `--home`, `--registry`, `--resolve`, `--ca` and `--json`. An error is printed with its code and its fix, and
+the exit status is 1. A wrong command line has status 2.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ app = App(
     default_parameter=Parameter(negative=()),
     result_action="return_value",
 )
-# By name, so that a command imports what it needs and no more: Sigstore alone takes a third of a second.
+# By name, so that a command imports only its own modules: Sigstore alone takes a third of a second.
 for _name, (_place, _help) in {
-    "identity": ("identity:app", "Who this agent is: make an identity, show it."),
-    "trust": ("trust:app", "Which registries this agent trusts, and by which key."),
+    "identity": ("identity:app", "Make, show and rotate this agent's identity."),
+    "trust": ("trust:app", "Manage the trusted registries."),
+    "config": ("config:config", "Check policy.toml and agent.toml, and show every key with its value."),
     "publish": ("protocols:publish", "Publish a folder: its document, and its handler if it has one."),
-    "discover": ("discovery:discover", "Find the agents of a domain, a DID or a URL, and what they speak."),
-    "search": ("protocols:search", "Find protocols by words, in English or Chinese, or list a topic's."),
+    "discover": ("discovery:discover", "Find the agents of a domain, a DID or a URL, and their protocols."),
+    "search": ("protocols:search", "Find protocols by words, in English or Chinese, or list a topic."),
     "fetch": ("protocols:fetch", "Download a protocol and its handler, after all ten checks."),
     "verify": ("protocols:verify", "Check a protocol: a folder offline, a URI at its registry."),
     "vote": ("elections:vote", "Vote on the consensus protocol of a topic."),
-    "vouch": ("vouches:vouch", "Vouch for an agent, or no longer."),
-    "vouches": ("vouches:vouches", "List whom an agent vouches for."),
-    "standing": ("standing:standing", "Show what reporting has earned an agent, credit by credit."),
-    "speakers": ("standing:speakers", "List who speaks a protocol, or anything in a topic."),
-    "topic": ("elections:topic", "Show a topic: its candidates, and what was decided."),
-    "transcript": ("transcript:app", "Read a session that was recorded, or replay it to the byte."),
+    "vouch": ("vouches:vouch", "Vouch for an agent, or withdraw a vouch."),
+    "vouches": ("vouches:vouches", "List the vouches of an agent."),
+    "standing": ("standing:standing", "Show the standing of an agent, credit by credit."),
+    "speakers": ("standing:speakers", "List the speakers of a protocol or a topic."),
+    "topic": ("elections:topic", "Show a topic: its candidates and the newest decision."),
+    "transcript": ("transcript:app", "Show a recorded session, or replay it to the byte."),
     "equivocation": ("equivocation:equivocation", "Check a proof that a log signed two histories."),
     "audit": ("audit:audit", "Mirror a log, check every rule, recompute every decision."),
 }.items():
@@ -47,7 +48,7 @@ for _name, (_place, _help) in {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command and leave with its exit status."""
+    """Run one command, and exit with its status."""
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     try:
         app(tokens)

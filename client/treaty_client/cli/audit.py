@@ -1,4 +1,4 @@
-"""`treaty audit`: believe nobody, recompute everything."""
+"""`treaty audit`: check a whole log and recompute its decisions, without trust in the registry."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from treaty_consensus.canonical import loads
 from treaty_consensus.errors import NotFound
 from treaty_consensus.kinds import MAX_TRANSCRIPT, Decision
 
-from ..registries.anchors import read_anchors
-from ..registries.audit import AuditedDecision, AuditReport, Wishes
-from ..registries.audit import audit as audit_log
+from ..audit.auditor import AuditedDecision, AuditReport, Wishes, read_anchors
+from ..audit.auditor import audit as audit_log
+from ..audit.decision import read_transcript
+from ..codes import ClientTopicCode
 from ..registries.trust import TrustedRegistries, parse_registry_name
-from ..verification.decision import read_transcript
 from .context import Options, run
 from .explanation import explain
 from .output import short
@@ -32,17 +32,17 @@ def audit(
 ) -> None:
     """Mirror a registry's log, check every signature and rule, and recompute every decision to the byte.
 
-    Needs nothing but the log's URL and key. A later audit continues the mirror below HOME/audit.
+    Needs only the log's URL and key. A later audit continues the mirror below HOME/audit.
 
     Parameters
     ----------
     registry
         URL#KEY. Default: the registry you trust.
     anchors
-        What if you trusted these instead? A file of registrable domains, one a line. Decisions are then not compared: you see
-        which of them would have been others.
+        A file of registrable domains, one a line, to trust instead of the registry's anchors. The audit then shows the
+        decisions that would differ, instead of comparing them.
     topic
-        Show what the newest decision in this topic rests on, as it was recomputed.
+        Explain the newest decision in this topic, as it was recomputed.
     """
     name = parse_registry_name(registry) if registry else options.trusted().name
     folder = options.home / "audit" / name.origin.replace(":", "_")
@@ -51,12 +51,12 @@ def audit(
     with _Bars(options) as bars:
         report = run(audit_log(name, folder, evidence, options.network, progress=bars.show, wishes=wishes))
     if topic is not None and report.newest is None:
-        raise NotFound("topic.undecided", f"Nothing was decided in {topic}.")
+        raise NotFound(ClientTopicCode.UNDECIDED, f"Nothing was decided in {topic}.")
     options.output.result(_value(report, wishes), *_lines(report, wishes))
 
 
 class _Bars:
-    """A bar for each stage, with its rate and the time that is left."""
+    """Progress bars, one for each stage, with the rate and the remaining time."""
 
     def __init__(self, options: Options) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
@@ -71,15 +71,15 @@ class _Bars:
         self._progress.stop()
 
     def show(self, what: str, done: int, total: int) -> None:
-        """So much is done."""
-        if what not in self._tasks:  # what was there before says nothing of how fast it goes
+        """Show the progress of a stage."""
+        if what not in self._tasks:  # work of an earlier audit does not count for the rate
             self._tasks[what] = self._progress.add_task(what, total=total, completed=done)
         self._progress.update(self._tasks[what], completed=done, total=total)
 
 
 class _Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
-        """Leaves a second."""
+        """Return the rate of a task, each second."""
         speed = task.finished_speed or task.speed
         return Text(f"{speed:,.0f}/s" if speed else "")
 
@@ -138,10 +138,10 @@ def _lines(report: AuditReport, wishes: Wishes) -> Iterator[RenderableType]:
 
 
 def _instead(report: AuditReport, anchors: Sequence[str]) -> Iterator[RenderableType]:
-    """What would have been decided otherwise."""
+    """Yield the decisions that would differ with other anchors."""
     yield f"  {len(report.known)} of {len(anchors)} anchors have an identity in this log"
     if not report.is_open:
-        yield "  Its electorate is not open: nobody's weight depends on anchors."
+        yield "  Its electorate is not open: no weight depends on anchors."
         return
     parting = _first_parting(report)
     if parting is None:
@@ -150,18 +150,18 @@ def _instead(report: AuditReport, anchors: Sequence[str]) -> Iterator[Renderable
     yield f"  [bold]Epoch {parting} is the first that would have been decided otherwise[/]"
     table = Table("epoch", "topic", "was decided", "would have been", box=None)
     for decision in report.decisions:
-        if decision.parts:
+        if decision.differs:
             one, other = _differing(decision.body, decision.recomputed)
             table.add_row(str(decision.body.epoch), escape(decision.body.topic), one, other)
     yield table
 
 
 def _first_parting(report: AuditReport) -> int | None:
-    return min((decision.body.epoch for decision in report.decisions if decision.parts), default=None)
+    return min((decision.body.epoch for decision in report.decisions if decision.differs), default=None)
 
 
 def _differing(one: Decision, other: Decision) -> tuple[str, str]:
-    """The states in which two decisions differ; a document that one does not name is published to it, or unknown."""
+    """Return the states in which two decisions differ; a document that one of them does not name has no state in it."""
     states, others = dict(one.states), dict(other.states)
     documents = [d for d in sorted(states.keys() | others.keys()) if states.get(d) != others.get(d)]
     lines = ([f"{short(d)} {known.get(d, '–')}" for d in documents] for known in (states, others))

@@ -1,4 +1,4 @@
-"""The options that every command has, and what follows from them."""
+"""The options of every command, and the objects that they name."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from typing import Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
-from treaty_consensus.errors import NotFound, Refused
-
 from ..identity import Identity
 from ..network.hosts import Network
 from ..policy import Policy, load_policy
+from ..protocols.store import default_home
 from ..registries.trust import TrustedRegistries, TrustedRegistry
-from ..store import default_home
 from .output import Output
 
 _T = TypeVar("_T")
@@ -50,43 +48,35 @@ class Options:
 
     @cached_property
     def output(self) -> Output:
-        """Where the command speaks."""
+        """The output of the command."""
         return Output(self.json)
 
     @cached_property
     def network(self) -> Network:
-        """How hosts are reached."""
+        """The network with the addresses and authorities of the options."""
         return Network.parse(self.resolve, self.ca)
 
     @cached_property
     def registries(self) -> TrustedRegistries:
-        """Whom this home trusts."""
+        """The registries that this home trusts."""
         return TrustedRegistries(self.home)
 
     @property
     def identity_file(self) -> Path:
-        """Where the identity is."""
+        """The file of the identity."""
         return self.home / "identity.json"
 
     def identity(self) -> Identity:
-        """The identity of this home. Raises `NotFound` with the command that makes one."""
+        """Load the identity of this home. Raises `NotFound` with the command that makes one."""
         return Identity.load(self.identity_file)
 
     def policy(self) -> Policy:
-        """The policy of this home."""
+        """Load the policy of this home. Raises `Malformed`."""
         return load_policy(self.home / "policy.toml")
 
     def trusted(self) -> TrustedRegistry:
-        """The registry to use: the one that was named, or the only one. Raises `NotFound` or `Refused`."""
-        if self.registry is not None:
-            return self.registries.get(self.registry)
-        known = list(self.registries.all().values())
-        if not known:
-            raise NotFound("registry.none", "You trust no registry yet.", fix="Add one: treaty trust add URL#KEY")
-        if len(known) > 1:
-            origins = ", ".join(sorted(registry.name.origin for registry in known))
-            raise Refused("registry.several", f"You trust several registries: {origins}.", fix="Choose one: --registry ORIGIN")
-        return known[0]
+        """Return the registry of `--registry`, or the only trusted one. Raises as `TrustedRegistries.choose`."""
+        return self.registries.choose(self.registry or "")
 
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:

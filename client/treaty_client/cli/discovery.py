@@ -1,4 +1,4 @@
-"""`treaty discover`: which agents there are, and what they say they speak."""
+"""`treaty discover`: find agents and the protocols that they list."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import dataclasses
 from rich.markup import escape
 from rich.table import Column, Table
 
-from ..discovery.client import Discoverer, Problem
-from ..discovery.reading import AgentDescription
+from ..network.discovery.client import Discoverer, Problem
+from ..network.discovery.parsing import AgentDescription
 from .context import Options, run
 from .output import short
 
 
 def discover(name: str, /, *, options: Options = Options()) -> None:
-    """Find the agents of a domain, a DID or a URL, and what they say they speak. Nothing of it is checked: see `treaty verify`.
+    """Find the agents of a domain, a DID or a URL, and the protocols that they list. Nothing is verified: use `treaty verify`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""`treaty vote`, `treaty topic`: what a network of agents agrees on."""
+"""`treaty vote`, `treaty topic`: take part in an election and show its result."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from typing import Any
 from rich.console import RenderableType
 from rich.markup import escape
 
+from treaty_consensus.codes import TopicCode
 from treaty_consensus.errors import NotFound, Refused
 from treaty_consensus.protocol import is_topic
 
-from ..fetch import Fetcher
-from ..verification.decision import read_transcript
-from ..verification.topic import TopicView
-from ..voting import Vote, parse_tiers
-from ..voting import vote as cast_vote
+from ..audit.decision import read_transcript
+from ..codes import VoteCode
+from ..protocols.fetch import Fetcher
+from ..protocols.verification.topic import TopicView
+from ..statements.vote import Vote, parse_tiers
+from ..statements.vote import vote as cast_vote
 from .context import Options, run
 from .explanation import explain as explain_transcript
 from .output import short
 
 
 def vote(topic: str, /, *tiers: str, withdraw: bool = False, options: Options = Options()) -> None:
-    """Vote on the consensus protocol of a topic. Your ballot replaces the one before.
+    """Vote on the consensus protocol of a topic. Your ballot replaces your former one.
 
     Parameters
     ----------
@@ -32,10 +34,10 @@ def vote(topic: str, /, *tiers: str, withdraw: bool = False, options: Options = 
     tiers
         Best first; each argument is one tier, commas tie. A choice is a protocol's URI, a document's hash, or none.
     withdraw
-        Take your ballot back.
+        Withdraw your ballot.
     """
     if withdraw == bool(tiers):
-        raise Refused("vote.tiers", "A vote names what you prefer, best first; or withdraws.", fix="treaty vote TOPIC URI none")
+        raise Refused(VoteCode.TIERS, "A vote needs your choices, best first, or --withdraw.", fix="treaty vote TOPIC URI none")
 
     async def work() -> Vote:
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
@@ -61,14 +63,15 @@ def vote(topic: str, /, *tiers: str, withdraw: bool = False, options: Options = 
 
 
 def topic(topic: str, /, *, explain: bool = False, options: Options = Options()) -> None:
-    """Show a topic: its candidates, the newest decision, and how the voters compare each pair. The decision's proof is checked.
+    """Show a topic: its candidates, the newest decision, and the comparison of each pair by the voters. The decision's proof is
+    checked.
 
     Parameters
     ----------
     topic
         Such as commerce/product-info.
     explain
-        Say why each protocol is where it is and what it lacks: votes, quorum, epochs. These numbers are the operator's, signed;
+        Explain the place of each protocol and its missing conditions: votes, quorum, epochs. The operator signed these numbers;
         `treaty audit` recomputes them.
     """
 
@@ -99,7 +102,7 @@ def topic(topic: str, /, *, explain: bool = False, options: Options = Options())
 
 
 def _suspects(view: TopicView) -> set[str]:
-    """The documents that the newest decision warns of."""
+    """Return the documents that the newest decision warns of."""
     if view.transcript is None:
         return set()
     return {candidate.hash for candidate in read_transcript(view.transcript).candidates if candidate.suspect}
@@ -109,7 +112,7 @@ def _reasons(view: TopicView) -> Iterable[RenderableType]:
     if view.epoch is None:
         return ("Nothing is decided yet: the first epoch with a report or a ballot is still open.",)
     if view.transcript is None:
-        return ("The registry no longer has what the decision rests on; treaty audit recomputes it.",)
+        return ("The registry no longer has the transcript of the decision. Recompute it with: treaty audit",)
     names: dict[str, str] = {}
     for protocol in view.protocols:
         name = "/".join(protocol.uri.split("/")[-2:])
@@ -119,8 +122,8 @@ def _reasons(view: TopicView) -> Iterable[RenderableType]:
 
 async def _view(fetcher: Fetcher, topic: str, origin: str) -> TopicView:
     if not is_topic(topic):
-        raise Refused("topic.name", f"{topic[:120]!r} is not a topic.", fix="A topic is lower-case names joined by '/'.")
+        raise Refused(TopicCode.NAME, f"{topic[:120]!r} is not a topic.", fix="A topic is lower-case names joined by '/'.")
     views = [view for view in await fetcher.topic(topic) if view.evidence.genesis.origin == origin]
     if not views:
-        raise NotFound("topic.unknown", f"{origin} knows no protocol in {topic}.")
+        raise NotFound(TopicCode.UNKNOWN, f"{origin} knows no protocol in {topic}.")
     return views[0]

@@ -10,24 +10,25 @@ from treaty_consensus.errors import NotFound
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.equivocation import MAX_EQUIVOCATION, Equivocation
 
+from ..codes import ClientEquivocationCode
 from .context import Options
 
 
 def equivocation(file: Path, /, *, options: Options = Options()) -> None:
-    """Check a proof that a log signed two histories, with nothing but the file.
+    """Check a proof that a log signed two histories. Needs only the file.
 
-    It is as good as the key in it: compare that with the one the log's operator publishes.
+    The proof is as good as the key in it: compare that with the key that the log's operator publishes.
 
     Parameters
     ----------
     file
-        As an agent, a witness or an auditor wrote it: ….equivocation.json
+        A file ….equivocation.json of an agent, a witness or an auditor.
     """
     try:
         with file.open("rb") as opened:
             data = opened.read(MAX_EQUIVOCATION + 1)
     except FileNotFoundError as error:
-        raise NotFound("equivocation.file", f"There is no {file}.") from error
+        raise NotFound(ClientEquivocationCode.FILE, f"There is no {file}.") from error
     proof = Equivocation.parse(data)
     first, second = proof.verify()
     value = {"origin": proof.key.name, "key": str(proof.key), "first": _head(first), "second": _head(second)}
@@ -38,11 +39,11 @@ def equivocation(file: Path, /, *, options: Options = Options()) -> None:
         value["root"] = proof.root.hex()
     options.output.result(
         value,
-        f"[bold red]![/] Whoever holds the key of [bold]{escape(proof.key.name)}[/] signed two histories of its log.",
+        f"[bold red]![/] The key of [bold]{escape(proof.key.name)}[/] signed two histories of its log.",
         f"  key: {escape(str(proof.key))}",
         f"  one:     {first.size} leaves, root {first.root.hex()}",
         f"  another: {second.size} leaves, root {second.root.hex()}",
-        f"  {how} No log is both.",
+        f"  {how} No single log has both.",
     )
 
 

@@ -1,4 +1,4 @@
-"""`treaty topic TOPIC --explain`: why this protocol is the consensus, or what it lacks to be."""
+"""`treaty topic TOPIC --explain`: explain why a protocol is the consensus, or which conditions it lacks."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rich.table import Table
 
 from treaty_consensus.kinds import NONE
 
-from ..verification.decision import Candidate, Missing, Nominee, Transcript
+from ..audit.decision import Candidate, Missing, Nominee, Transcript
 from .output import short
 
 Names: TypeAlias = Mapping[str, str]
-"""Document hash → what people call it."""
+"""Document hash → name for people."""
 
 _SHOWN_VOICES = 12
 _COUNTED = ("published", "pairs", "clusters", "field", "schulze-place", "provisional-epochs", "ahead-epochs")
-"""Conditions on numbers; the others are on weight."""
+"""Conditions on counts; all other conditions are on weight."""
 _SENTENCES = {
     "published": "is not published in this topic",
     "pairs": "was reported by {has} pairs of principals, and needs {needs}",
@@ -39,7 +39,7 @@ _SENTENCES = {
 
 
 def explain(transcript: Transcript, names: Names) -> Iterator[RenderableType]:
-    """What a decision's transcript says, for people."""
+    """Yield the explanation of a decision's transcript, for people."""
     ballots, total = transcript.ballots, transcript.total
     yield (
         f"Epoch {transcript.epoch}, {escape(transcript.electorate)} electorate: {ballots.explicit} ballots, "
@@ -83,7 +83,7 @@ def _candidates(transcript: Transcript, names: Names) -> Table:
 
 
 def _matrix(transcript: Transcript, names: Names) -> Table:
-    """What part of all votes prefers the row to the column."""
+    """Return the share of all votes that prefers the row to the column."""
     choices = [*(candidate.hash for candidate in transcript.candidates), NONE]
     table = Table("over", *(_name(choice, names) for choice in choices), box=None)
     for number, (choice, row) in enumerate(zip(choices, transcript.pairwise, strict=True)):
@@ -132,6 +132,6 @@ def _name(choice: str, names: Names) -> str:
 
 
 def _share(part: str, whole: str) -> str:
-    """A part of all votes, in per cent and rounded down to a tenth."""
+    """Return a part of all votes in per cent, rounded down to a tenth."""
     tenths = int(part) * 1000 // int(whole) if int(whole) else 0
     return f"{tenths // 10}.{tenths % 10} %"

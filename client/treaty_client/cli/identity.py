@@ -1,4 +1,4 @@
-"""`treaty identity`: who this agent is."""
+"""`treaty identity`: make, show and rotate this agent's identity."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from rich.markup import escape
 
 from treaty_consensus.log.proof import Receipt
 
-from ..fetch import Fetcher
 from ..identity import Identity
-from ..rotation import confirm as confirm_rotation
+from ..protocols.fetch import Fetcher
+from ..statements.key_rotation import confirm as confirm_rotation
 from .context import Options, run
 
-app = App(name="identity", help="Who this agent is: make an identity, show it, rotate its key.")
+app = App(name="identity", help="Make, show and rotate this agent's identity.")
 
 
 @app.command
 def new(domain: str | None = None, /, *, bind: bool = False, document: Path | None = None, options: Options = Options()) -> None:
-    """Make a key and the DID it speaks for.
+    """Make a key and its DID.
 
     Parameters
     ----------
     domain
         A domain you control, or domain and path joined by ':' (example.com:agents:shop), for a did:wba. Default: a did:key, which
-        needs no domain and cannot vote with weight.
+        needs no domain and has no weight in elections.
     bind
-        Bind the did:wba to this key for ever (ANP's e1 profile): whoever else controls the web server cannot speak for it.
+        Bind the did:wba to this key for ever (ANP's e1 profile): control of the web server alone is not enough to use the DID.
     document
-        Where to write the DID document of a did:wba; default: print it.
+        The file for the DID document of a did:wba; default: print it.
     """
     identity = Identity.create(domain, bind=bind)
     identity.save(options.identity_file)
@@ -46,15 +46,15 @@ def new(domain: str | None = None, /, *, bind: bool = False, document: Path | No
 
 @app.command
 def rotate(*, document: Path | None = None, options: Options = Options()) -> None:
-    """Put a new key in the place of the old one, for the same DID.
+    """Replace the key by a new one, for the same DID.
 
     Then serve the new document: other agents refuse the old key a minute later. Before you write to a registry that knows the
-    DID, run `treaty identity confirm`: else it takes the new key for a new owner's, who waits thirty days before publishing.
+    DID, run `treaty identity confirm`. Else the registry assumes a new owner, who waits thirty days before publishing.
 
     Parameters
     ----------
     document
-        Where to write the new DID document; default: print it.
+        The file for the new DID document; default: print it.
     """
     former = options.identity()
     identity = former.rotated()
@@ -65,7 +65,7 @@ def rotate(*, document: Path | None = None, options: Options = Options()) -> Non
 
 @app.command
 def confirm(*, options: Options = Options()) -> None:
-    """Tell a registry that the new key is the old one's successor, once the new document is served."""
+    """Tell a registry that the new key succeeds the old one, after the new document is served."""
 
     async def work() -> Receipt:
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
@@ -80,21 +80,21 @@ def confirm(*, options: Options = Options()) -> None:
 
 @app.command
 def deactivate(*, document: Path | None = None, options: Options = Options()) -> None:
-    """Make the document that takes the DID out of use. The key stays where it is: serving the old document takes it back.
+    """Make the document that takes the DID out of use. The key stays; serving the old document again reverts this.
 
     Parameters
     ----------
     document
-        Where to write the DID document; default: print it.
+        The file for the DID document; default: print it.
     """
     identity = options.identity()
-    said = f"Once this is served, nobody accepts [bold]{escape(identity.did)}[/] any more."
+    said = f"After this document is served, other agents no longer accept [bold]{escape(identity.did)}[/]."
     _hand_over(identity, identity.did_document(deactivated=True), said, document, options)
 
 
 @app.command
 def show(*, options: Options = Options()) -> None:
-    """Show the DID, its key, and where its document belongs."""
+    """Show the DID, its key, and the URL of its document."""
     identity = options.identity()
     value: dict[str, object] = {"did": identity.did, "key": identity.key_id}
     lines = [f"[bold]{escape(identity.did)}[/]", f"key: {escape(identity.key_id)}"]
@@ -106,12 +106,14 @@ def show(*, options: Options = Options()) -> None:
 
 @app.command
 def token(*, options: Options = Options()) -> None:
-    """Print a token, good for five minutes and one certificate, with which the stock `sigstore` command signs as this DID.
+    """Print a token for the stock `sigstore` command to sign as this DID. It is valid for five minutes and one certificate.
 
     The registry's Sigstore services accept it: download URL/trust-config.json, then
     sigstore --trust-config trust-config.json sign --identity-token "$(treaty identity token)" FILE
     """
-    from ..attestation import identity_token  # here, for it imports Sigstore, which the other commands need not wait for
+    from ..protocols.attestation import (
+        identity_token,  # imported here: Sigstore is slow to import, and other commands do not need it
+    )
 
     identity, origin = options.identity(), options.trusted().name.origin
     made = identity_token(identity.key_id, identity.sign, origin=origin, now=int(time.time()), jti=secrets.token_hex(16))
@@ -119,7 +121,7 @@ def token(*, options: Options = Options()) -> None:
 
 
 def _hand_over(identity: Identity, made: dict[str, object], said: str, document: Path | None, options: Options) -> None:
-    """Say what was done, and give out the DID document, to be served."""
+    """Print the result, and print or write the DID document."""
     text, url = json.dumps(made, indent=2), identity.parsed.document_url
     value = {"did": identity.did, "key": identity.key_id, "document_url": url, "document": made}
     if document is None:

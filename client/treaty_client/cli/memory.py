@@ -1,4 +1,4 @@
-"""`treaty trust explain`, `treaty trust forget`: what registries have proved to this agent, and where they contradict it."""
+"""`treaty trust explain`, `treaty trust forget`: the facts that registries proved to this agent, and their contradictions."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, U
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.protocol import is_topic
 
-from ..answers import contradictions
+from ..codes import ContradictionCode, MemoryCode
+from ..protocols.answers import contradictions
+from ..protocols.verification.contradiction import MAX_CONTRADICTION, Contradiction, said
+from ..registries.leaves import SeenLeaf, subjects_of
 from ..registries.trust import TrustedRegistry
-from ..verification.contradiction import MAX_CONTRADICTION, Contradiction, said
-from ..verification.leaves import SeenLeaf, subjects_of
 from .context import Options
 
 
 def explain(subject: str, /, *, options: Options = Options()) -> None:
-    """Show what registries have proved of a protocol, a topic or a DID, and where they contradict themselves.
+    """Show the proved facts about a protocol, a topic or a DID, and the contradictions of registries.
 
     Parameters
     ----------
@@ -45,26 +46,26 @@ def explain(subject: str, /, *, options: Options = Options()) -> None:
             shown += [f"[bold]{escape(registry.name.origin)}[/]", _table(leaves)]
             shown += [_contradiction_lines(*found) for found in against]
     if not values:
-        raise NotFound("memory.nothing", f"No registry that you trust has proved anything of {subject[:200]} to this agent.")
+        raise NotFound(MemoryCode.NOTHING, f"No trusted registry has proved a fact about {subject[:200]} to this agent.")
     options.output.result({"subject": subject, "registries": values}, *shown)
 
 
 def forget(subject: str, /, *, yes: Annotated[bool, Parameter()] = False, options: Options = Options()) -> None:
-    """Forget what registries have proved of a protocol, a topic or a DID. The lock and the evidence stay.
+    """Forget the proved facts about a protocol, a topic or a DID. The lock and the evidence stay.
 
     Parameters
     ----------
     subject
         A protocol's URI, a topic, or a DID.
     yes
-        Do it: from then on a registry may tell anything about it, as at a first contact.
+        Confirm: afterwards a registry may claim anything about it, as at a first contact.
     """
     name = _subject(subject)
     if not yes:
         raise Refused(
-            "memory.unconfirmed",
-            f"Without it nothing shows that a registry contradicts what it proved of {subject[:200]}.",
-            fix="See it first: treaty trust explain SUBJECT. Then, if you must: treaty trust forget SUBJECT --yes",
+            MemoryCode.UNCONFIRMED,
+            f"Without the proved facts, a contradiction of a registry about {subject[:200]} cannot be detected.",
+            fix="Show the facts first: treaty trust explain SUBJECT. Then: treaty trust forget SUBJECT --yes",
         )
     number = sum(options.registries.memory.forget(registry.name.origin, name) for registry in _asked(options))
     options.output.result(
@@ -77,26 +78,27 @@ def _asked(options: Options) -> list[TrustedRegistry]:
 
 
 def _subject(text: str) -> str:
-    """The name under which something is remembered."""
+    """Return the name under which a subject is remembered."""
     if text.startswith("https://"):
         return f"protocol/{text}"
     if text.startswith("did:"):
         return f"identity/{text}"
     if is_topic(text):
         return f"topic/{text}"
-    raise Malformed("memory.subject", f"{text[:120]!r} is no protocol's URI, no topic and no DID.")
+    raise Malformed(MemoryCode.SUBJECT, f"{text[:120]!r} is not a protocol's URI, a topic or a DID.")
 
 
 def _contradictions(options: Options, registry: TrustedRegistry) -> list[tuple[Path, Contradiction, bool]]:
-    """The evidence against a registry that holds under its key, and whether it stands alone; damaged files are passed over."""
+    """Return the valid evidence against a registry under its key, and whether it excludes itself. Damaged files are skipped."""
     found = []
     for path in contradictions(options.registries.evidence, registry.name.origin):
         try:
             with path.open("rb") as file:
                 evidence = Contradiction.parse(file.read(MAX_CONTRADICTION + 1))
             if evidence.key != registry.name.key:
-                raise Untrusted("contradiction.key", "It is of another log.")
+                raise Untrusted(ContradictionCode.KEY, "It is of another log.")
             found.append((path, evidence, evidence.verify()))
+        # One damaged file must not hide the other evidence.
         except (TreatyError, OSError):
             continue
     return found
@@ -107,7 +109,7 @@ def _concerns(evidence: Contradiction, subject: str, name: str) -> bool:
 
 
 def _table(leaves: list[SeenLeaf]) -> Table:
-    table = Table("leaf", "what it says", "proved in", box=None)
+    table = Table("leaf", "statement", "proved in", box=None)
     for leaf in leaves:
         table.add_row(str(leaf.index), escape(said(leaf.statement)), f"a log of {_size(leaf)} leaves")
     return table
@@ -116,7 +118,7 @@ def _table(leaves: list[SeenLeaf]) -> Table:
 def _contradiction_lines(path: Path, evidence: Contradiction, excludes: bool) -> str:
     sides = [f"  it proved:  leaf {leaf.index}: {escape(said(leaf.statement))}" for leaf in evidence.seen]
     sides += [f"  it showed:  leaf {leaf.index}: {escape(said(leaf.statement))}" for leaf in evidence.shown]
-    what = "proved what excludes itself" if excludes else "left out what it had proved"
+    what = "proved two facts that exclude each other" if excludes else "left out a fact that it had proved"
     return "\n".join((f"[bold red]![/] It {what}  [dim]{escape(evidence.code)}[/]", *sides, f"  evidence: {escape(str(path))}"))
 
 

@@ -1,7 +1,7 @@
-"""What commands print: tables and sentences for people, one JSON value for machines, errors that name the fix.
+"""Print the results of commands: tables and sentences for people, or one JSON value for machines.
 
-With `--json` standard output carries exactly one JSON value and nothing else; progress and errors for people go to standard
-error. No foreign text does anything to a terminal: what is not printable is escaped, in JSON as `\\u001b`.
+With `--json` standard output has exactly one JSON value. Progress, and errors for people, go to standard error. Foreign text
+cannot control a terminal: characters that are not printable are escaped, in JSON as `\\u001b`.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ from rich.markup import escape
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.printable import escaped
 
-from ..verification.steps import VerificationFailed
+from ..protocols.verification.steps import VerificationFailed
 
 
 @dataclass
 class Output:
-    """Where a command speaks. `as_json`: one JSON value on standard output instead of text."""
+    """The output of a command. `as_json`: print one JSON value to standard output instead of text."""
 
     as_json: bool = False
     console: Console = field(default_factory=lambda: Console(highlight=False, emoji=False, soft_wrap=True))
     errors: Console = field(default_factory=lambda: Console(stderr=True, highlight=False, emoji=False, soft_wrap=True))
 
     def say(self, line: str) -> None:
-        """A line for people; nothing with `--json`. Rich markup: escape foreign text."""
+        """Print a line for people; nothing with `--json`. The line is Rich markup: escape foreign text."""
         if not self.as_json:
             self.console.print(_visible(line))
 
     def result(self, value: dict[str, Any], *renderables: Any) -> None:
-        """The outcome: `value` as JSON, or the renderables for people."""
+        """Print the result: `value` as JSON, or the renderables for people."""
         if self.as_json:
+            # `print`, not Rich: the JSON must not be wrapped or styled.
             print(_json(value))
             return
         for renderable in renderables:
@@ -44,12 +45,12 @@ class Output:
 
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
-        """Show that something is going on, on standard error and only on a terminal."""
+        """Show that work is in progress, on standard error and only on a terminal."""
         with self.errors.status(escape(what)):
             yield
 
     def error(self, error: TreatyError) -> None:
-        """A refusal: the step of the verification that failed, if one did; its code, its sentence, its fix."""
+        """Print an error: its code, message and fix, and the step of the verification that failed, if there is one."""
         step = error.step if isinstance(error, VerificationFailed) else None
         if self.as_json:
             value: dict[str, Any] = {"code": error.code, "message": error.message, "fix": error.fix}
@@ -63,7 +64,7 @@ class Output:
 
 
 def short(digest: str) -> str:
-    """The first and last characters of a digest, for a table."""
+    """Return the first and last characters of a digest, for a table."""
     return f"{digest[:10]}…{digest[-4:]}" if len(digest) > 20 else digest
 
 

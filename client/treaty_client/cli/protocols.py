@@ -1,4 +1,4 @@
-"""`treaty publish`, `search`, `fetch`, `verify`: protocols in and out of a registry."""
+"""`treaty publish`, `search`, `fetch`, `verify`: publish protocols, and get them from a registry."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from rich.markup import escape
 
 from treaty_consensus.printable import printable
 
-from ..export import export, verify_directory
-from ..fetch import Fetcher
 from ..policy import Policy
-from ..project import load_project
+from ..protocols.export import export, verify_directory
+from ..protocols.fetch import Fetcher
+from ..protocols.project import load_project
+from ..protocols.verification.records import VerifiedProtocol
+from ..protocols.verification.steps import Step
 from ..registries.api import RegistryClient
 from ..registries.replies import Summary
-from ..verification.protocol import VerifiedProtocol
-from ..verification.steps import Step
 from .context import Options, run
 from .output import Output
 
 if TYPE_CHECKING:
-    from ..publish import Published
+    from ..statements.publish import Published
 
 _MAX_SHOWN = 512
 
@@ -36,9 +36,9 @@ def publish(folder: Path, /, *, namespace: str | None = None, options: Options =
     folder
         A folder with protocol.toml and document.md.
     namespace
-        A namespace that its owner let you publish in. Default: your own.
+        A namespace whose owner allows you to publish in it. Default: your own.
     """
-    from ..publish import Publisher  # here, for it imports Sigstore, which the other commands need not wait for
+    from ..statements.publish import Publisher  # imported here: Sigstore is slow to import
 
     project = load_project(folder)
     registry = options.trusted()
@@ -59,16 +59,16 @@ def publish(folder: Path, /, *, namespace: str | None = None, options: Options =
 
 
 def search(words: str = "", /, *, topic: str = "", limit: int = 20, options: Options = Options()) -> None:
-    """Find protocols by words, in English or Chinese, or list a topic's.
+    """Find protocols by words, in English or Chinese, or list the protocols of a topic.
 
     Parameters
     ----------
     words
-        What to look for; everything when empty.
+        The words to find; all protocols when empty.
     topic
         Only this topic, such as commerce/product-info.
     limit
-        At most this many.
+        The maximum number of results.
     """
 
     async def work() -> tuple[Summary, ...]:
@@ -103,7 +103,7 @@ def fetch(
     publisher
         A DID whose handlers to accept, besides those of the policy. May be repeated.
     accept_change
-        Accept that publisher, tenure or signer changed since it was fetched last.
+        Accept that publisher, tenure or signer changed since the last fetch.
     """
 
     async def work() -> VerifiedProtocol:
@@ -121,7 +121,7 @@ def fetch(
 
 
 def verify(subject: str, /, *, publisher: tuple[str, ...] = (), options: Options = Options()) -> None:
-    """Check a protocol: a folder offline, by the proofs in it; a URI at its registry, whatever is known of it here.
+    """Check a protocol: a folder offline, by the proofs in it; a URI at its registry, without the local cache.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def verify(subject: str, /, *, publisher: tuple[str, ...] = (), options: Options
     folder = Path(subject)
     if folder.is_dir():
         verified = verify_directory(folder, options.registries, policy)
-        age = f"offline, by proofs that are {verified.age(int(time.time()))} s old: what happened since, no folder can show"
+        age = f"offline, by proofs that are {verified.age(int(time.time()))} s old; a folder cannot show later events"
     else:
         verified = run(_verify_online(subject, policy, options))
         age = "at its registry, just now"
@@ -180,5 +180,5 @@ def _warnings(verified: VerifiedProtocol) -> list[str]:
 
 
 def _line(text: str) -> str:
-    """What a registry's list says, of which nothing is verified."""
+    """Escape text of a registry's list; nothing in the list is verified."""
     return escape(printable(text, _MAX_SHOWN))

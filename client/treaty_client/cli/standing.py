@@ -1,4 +1,4 @@
-"""`treaty standing`, `treaty speakers`: what reporting has earned an agent, and who speaks a protocol."""
+"""`treaty standing`, `treaty speakers`: show the standing of an agent, and the speakers of a protocol."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from treaty_consensus.canonical import parse_decimal
+from treaty_consensus.codes import ProtocolCode
 from treaty_consensus.errors import NotFound
 from treaty_consensus.printable import escaped
 from treaty_consensus.protocol import is_topic
 
-from ..fetch import Fetcher
+from ..protocols.fetch import Fetcher
 from ..registries.api import RegistryClient
 from ..registries.replies import Speakers, Standing
 from .context import Options, run
@@ -26,10 +27,10 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def standing(did: str | None = None, /, *, options: Options = Options()) -> None:
-    """Show the standing of an agent and explain every credit of it, newest first, as its registry tells.
+    """Show the standing of an agent and explain all its credits, newest first, by its registry's account.
 
-    Standing is earned by reports that independent pairs confirm, and fades. It enlarges quotas and ranks speakers; it never
-    weighs in an election. `treaty audit` recomputes it.
+    An agent earns standing by reports that independent pairs confirm. Standing fades. It enlarges quotas and ranks speakers; it
+    has no weight in an election. `treaty audit` recomputes it.
 
     Parameters
     ----------
@@ -51,14 +52,14 @@ def standing(did: str | None = None, /, *, options: Options = Options()) -> None
     principal = f", speaking for {_text(found.principal)}" if found.principal not in (None, asked) else ""
     when = "no epoch is decided yet" if found.epoch is None else f"at the end of epoch {found.epoch}"
     head = f"[bold]{_shown(found.standing)}[/] full credits  {_text(asked)}{principal}  [dim]{when}[/]"
-    resting = ["It rests: whoever weighs nothing has no standing."] if found.credits and found.standing == "0" else []
+    resting = ["The agent has no weight at present, so its standing is 0."] if found.credits and found.standing == "0" else []
     options.output.result(msgspec.to_builtins(found), head, *resting, *([table] if found.credits else ["No credits."]))
 
 
 def speakers(name: str, /, *, cursor: str = "", options: Options = Options()) -> None:
-    """List who speaks a protocol: those of more standing first, then whose report is newer.
+    """List the speakers of a protocol: higher standing first, then newer reports.
 
-    These are co-signed reports, which both sides opted into: who is not listed may well speak it.
+    The list comes from co-signed reports, which both sides allowed. An agent that is not listed may still speak the protocol.
 
     Parameters
     ----------
@@ -81,15 +82,16 @@ def speakers(name: str, /, *, cursor: str = "", options: Options = Options()) ->
         newest = f"epoch {speaker.epoch}, leaf {speaker.index}"
         about = _text(speaker.topic), short(_text(speaker.hash))
         table.add_row(_text(speaker.did), _shown(speaker.standing), str(speaker.reports), newest, *about)
-    shown = [table] if found.speakers else [f"Nobody has reported {_text(name)} here."]
+    shown = [table] if found.speakers else [f"No agent has reported {_text(name)} here."]
     more = [f"More: treaty speakers {_text(name)} --cursor {_text(found.next)}"] if found.next else []
     options.output.result(msgspec.to_builtins(found), *shown, *more)
 
 
 async def _whole(client: RegistryClient, did: str) -> Standing:
-    """The standing with all pages of its credits."""
+    """Return the standing with all pages of its credits."""
     page = await client.standing(did)
     pages = [page]
+    # The cap ends a list that a faulty registry never ends.
     while page.next and len(pages) < _MAX_PAGES:
         page = await client.standing(did, cursor=page.next)
         pages.append(page)
@@ -102,7 +104,7 @@ async def _hash_of(client: RegistryClient, name: str) -> str:
     for match in await client.resolve(name):
         if match.verified:
             return match.hash
-    raise NotFound("protocol.unknown", f"The registry knows no protocol by the name {name[:200]}.")
+    raise NotFound(ProtocolCode.UNKNOWN, f"The registry knows no protocol with the name {name[:200]}.")
 
 
 def _shown(amount: str) -> str:

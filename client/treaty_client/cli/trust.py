@@ -1,4 +1,4 @@
-"""`treaty trust`: whose log this agent believes, and what that log has proved to it."""
+"""`treaty trust`: manage the trusted registries."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from rich.table import Table
 
 from treaty_consensus.errors import Refused
 
+from ..codes import TrustCode
 from ..registries.api import RegistryClient
 from ..registries.trust import RegistryName, parse_base_url, parse_registry_name
 from .context import Options, run
 
-app = App(name="trust", help="Which registries this agent trusts, and by which key.")
-# By name, as in the package: what reads proofs imports more than what names a registry.
-app.command("treaty_client.cli.memory:explain", name="explain", help="Show what registries have proved of a subject.")
-app.command("treaty_client.cli.memory:forget", name="forget", help="Forget what registries have proved of a subject.")
+app = App(name="trust", help="Manage the trusted registries.")
+# By name, as in the package: the readers of proofs import many modules that other commands do not need.
+app.command("treaty_client.cli.memory:explain", name="explain", help="Show the facts that registries proved about a subject.")
+app.command("treaty_client.cli.memory:forget", name="forget", help="Forget the facts that registries proved about a subject.")
 
 
 @app.command
@@ -27,15 +28,15 @@ def add(registry: str, /, *, yes: Annotated[bool, Parameter()] = False, options:
     Parameters
     ----------
     registry
-        URL#KEY as its operator publishes it. With a bare URL the key that it presents is shown, and nothing is trusted.
+        URL#KEY as its operator publishes it. With a bare URL the presented key is shown, and nothing is trusted.
     yes
-        Trust the key that a bare URL presents. Only where nobody can stand between, such as on this machine.
+        Trust the key that a bare URL presents. Use it only without a network between, such as on this machine.
     """
     name = parse_registry_name(registry) if "#" in registry else run(_presented(registry, options))
     if "#" not in registry and not yes:
         raise Refused(
-            "trust.unconfirmed",
-            f"{name.base_url} presents the key {name.key}; compare it with what its operator publishes elsewhere.",
+            TrustCode.UNCONFIRMED,
+            f"{name.base_url} presents the key {name.key}; compare it with the key that its operator publishes elsewhere.",
             fix=f"Then run: treaty trust add '{name}'",
         )
     options.registries.add(name)
@@ -45,7 +46,7 @@ def add(registry: str, /, *, yes: Annotated[bool, Parameter()] = False, options:
 
 @app.command(name="list")
 def list_registries(*, options: Options = Options()) -> None:
-    """The registries that are trusted."""
+    """List the trusted registries."""
     names = [registry.name for registry in options.registries.all().values()]
     table = Table("origin", "reached at", "key", box=None)
     for name in names:
@@ -55,7 +56,7 @@ def list_registries(*, options: Options = Options()) -> None:
 
 @app.command
 def remove(origin: str, /, *, options: Options = Options()) -> None:
-    """No longer trust a registry; what was seen of its log is forgotten."""
+    """Trust a registry no longer, and forget the checkpoints of its log."""
     options.registries.remove(origin)
     options.output.result({"removed": origin}, f"[green]✓[/] {escape(origin)} is no longer trusted.")
 

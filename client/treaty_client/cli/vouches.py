@@ -1,4 +1,4 @@
-"""`treaty vouch`, `treaty vouches`: whom this agent stands for."""
+"""`treaty vouch`, `treaty vouches`: vouch for other agents."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import time
 from rich.markup import escape
 from rich.table import Table
 
-from ..fetch import Fetcher
+from ..protocols.fetch import Fetcher
 from ..registries.replies import Vouches
-from ..vouching import Vouched
-from ..vouching import vouch as vouch_for
+from ..statements.vote import Vouched
+from ..statements.vote import vouch as vouch_for
 from .context import Options, run
 
 
 def vouch(did: str, /, *, withdraw: bool = False, options: Options = Options()) -> None:
-    """Vouch for another agent: trust flows along vouches, and only along them. It is public for ever.
+    """Vouch for another agent. Trust flows only along vouches. A vouch is public for ever.
 
-    It counts once you and the other agreed in a few different epochs, and it fades: vouch again to renew it.
+    It counts after both agents agreed in a few different epochs. It fades: vouch again to renew it.
 
     Parameters
     ----------
     did
-        Whom you stand for.
+        The agent to vouch for.
     withdraw
-        Stand for it no longer.
+        Withdraw the vouch.
     """
 
     async def work() -> Vouched:
@@ -48,7 +48,7 @@ def vouch(did: str, /, *, withdraw: bool = False, options: Options = Options()) 
 
 
 def vouches(did: str | None = None, /, *, options: Options = Options()) -> None:
-    """List whom an agent vouches for, newest first, as its registry tells.
+    """List the agents that an agent vouches for, newest first, by its registry's account.
 
     Parameters
     ----------
@@ -66,5 +66,5 @@ def vouches(did: str | None = None, /, *, options: Options = Options()) -> None:
     for made in found.vouches:
         table.add_row(escape(made.to), str(made.epoch), str(made.index))
     rows = [{"to": made.to, "epoch": made.epoch, "statement": made.statement, "index": made.index} for made in found.vouches]
-    nobody = f"{escape(author)} vouches for nobody."
-    options.output.result({"did": author, "epoch": found.epoch, "vouches": rows}, table if rows else nobody)
+    none = f"{escape(author)} vouches for no agent."
+    options.output.result({"did": author, "epoch": found.epoch, "vouches": rows}, table if rows else none)

@@ -1,16 +1,14 @@
-"""Which IP addresses strangers may send us to.
+"""Decide whether an IP address is public, so that strangers may send this process to it.
 
-The table is written out, because Python's own (`ipaddress`) changes from release to release. It is that of the registries
+The table is written out, because Python's own table (`ipaddress`) changes from release to release. Its sources are
 
     IANA IPv4 Special-Purpose Address Registry     https://www.iana.org/assignments/iana-ipv4-special-registry
     IANA IPv6 Special-Purpose Address Registry     https://www.iana.org/assignments/iana-ipv6-special-registry
 
-in the state of 2025: every block that is not globally reachable, or of which they do not say that it is. Of the two blocks of
-protocol assignments (192.0.0.0/24, 2001::/23), which hold some anycast services, all is refused: there are no hosts in them. So
-are the blocks whose addresses lead to an IPv4 address that is written inside (mapped, NAT64, 6to4, Teredo), whichever it is, and
-multicast. Of IPv6, only 2000::/3 is global unicast at all (IANA IPv6 Global Unicast Address Assignments).
-
-A network that translates by a prefix of its own (RFC 6052) is not known here.
+in the state of 2025. It has every block that is not globally reachable, or not marked so. The two blocks of protocol assignments
+(192.0.0.0/24, 2001::/23) hold some anycast services but no hosts, so they are refused completely. Multicast is refused, and so
+are all blocks with an IPv4 address inside the address (mapped, NAT64, 6to4, Teredo). Of IPv6, only 2000::/3 is global unicast
+(IANA IPv6 Global Unicast Address Assignments). A network's own translation prefix (RFC 6052) cannot be recognized.
 """
 
 from __future__ import annotations
@@ -59,7 +57,7 @@ _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 
 
 def is_public(text: str) -> bool:
-    """Whether an IP address is globally reachable unicast, and none that leads to an IPv4 address in it. Raises ValueError."""
+    """Return whether an IP address is globally reachable unicast without an IPv4 address inside. Raises ValueError."""
     address = ipaddress.ip_address(text)
     if isinstance(address, ipaddress.IPv4Address):
         return not any(address in block for block in _REFUSED_4)
@@ -68,13 +66,13 @@ def is_public(text: str) -> bool:
 
 @lru_cache(maxsize=16_384)
 def host_network(text: str) -> str:
-    """The network that one host has at will: an IPv4 address, or the /64 of an IPv6 one. Raises ValueError."""
+    """Return the network whose addresses one host can use: an IPv4 address, or an IPv6 /64. Raises ValueError."""
     return _network(text, 32, 64)
 
 
 @lru_cache(maxsize=16_384)
 def site_network(text: str) -> str:
-    """The network that one party commonly has: an IPv4 /24, an IPv6 /48. Raises ValueError."""
+    """Return the network that one party commonly has: an IPv4 /24, or an IPv6 /48. Raises ValueError."""
     return _network(text, 24, 48)
 
 

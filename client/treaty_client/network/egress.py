@@ -1,20 +1,21 @@
-"""The egress guard: fetching a URL that a stranger named.
+"""Fetch URLs that strangers named, without harm to this network or to other hosts.
 
-Whoever sends a statement makes us fetch the document of its DID, so the URL is hostile. The guard
+The sender of a statement makes us fetch the document of its DID, so the URL may be hostile. The guard
 
-- fetches `https` on port 443 only (unless told to take other ports), follows no redirect, and takes at most 64 KiB, unencoded;
-- looks the name up once, and connects to the very address that it checked: a public one (`addresses`);
-- takes at most 3 seconds for looking up, and from connecting to the last byte, together;
-- makes one fetch of concurrent requests for a URL, and remembers a failure for 60 seconds;
-- asks a host 10 times at once and then once a second, whichever documents of it are wanted, and a site (an IPv4 address, a /64)
-  32 times and then 10 times a second, whichever names lead there. Requests wait for that in a fair queue (`turns`).
+- fetches `https` on port 443 only (unless `other_ports`), follows no redirect, and accepts at most 64 KiB without encoding;
+- looks the name up once, and connects to the address that it checked, which must be public (`addresses`);
+- takes at most 3 seconds for the look-up and the exchange together;
+- makes one fetch for concurrent requests of a URL, and remembers a failure for 60 seconds;
+- asks a host 10 times at once and then once a second, and a site (an IPv4 address, or a /64) 32 times at once and then 10 times a
+  second, for all its names together. Further requests wait in a fair queue (`turns`).
 
-The numbers: one request of at most 64 KiB a second is less than one visitor's browser costs a web server, and honest newcomers at
-one host are fewer. Many honest hosts share an address of a hosting company, so a site gets more. Without its bound, a thousand
-names that lead to one victim would each have a turn of their own.
+The reasons of the numbers: one request of at most 64 KiB a second costs a web server less than one visitor does, and honest new
+DIDs at one host are rarer. A site gets more turns, because many honest hosts share an address of a hosting company. It has a
+limit too. Otherwise a thousand names that lead to one victim would have a thousand turns.
 
-Hosts that the operator names with `--resolve` are reached there. They are exempt from the rules on addresses and sites, and from
-no others. A stranger is not told whether a name exists that leads to no public address: that is one error, and the log has more.
+Hosts in `--resolve` are reached at the given address. They are exempt from the rules on addresses and sites, but from no other
+rule. One error covers all names without a public address, so that strangers cannot learn the internal names; the log has the
+cause.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ import httpx
 from treaty_consensus.did import is_host
 from treaty_consensus.errors import NotFound, Refused, TooLarge, TreatyError, Unavailable
 
+from ..codes import EgressCode
 from .addresses import host_network, is_public
-from .exchange import BoundedClient, Reply
+from .exchange import BoundedClient, HttpReply
 from .hosts import Address, Network, PinnedTransport
 from .turns import Turns
 
@@ -55,8 +57,10 @@ Lookup = Callable[[str], Awaitable[list[str]]]
 
 
 def lookups() -> Lookup:
-    """Asks for the addresses of a host, in the system's order of preference, in 16 threads of its own: name servers that keep
-    them waiting, long after the deadline, keep nothing else waiting. What it makes raises OSError."""
+    """Return a function that looks up the addresses of a host, in the system's order of preference. It raises OSError.
+
+    It has 16 threads of its own: a slow name server holds a thread long after the deadline, and must not block other work.
+    """
     threads = ThreadPoolExecutor(16, "lookup")
 
     async def lookup(host: str) -> list[str]:
@@ -71,12 +75,12 @@ system_lookup = lookups()
 
 
 def without_frames(error: TreatyError) -> TreatyError:
-    """The same error to be remembered: without what it was raised from, which holds on to all that was read until then."""
+    """Copy an error without its cause and traceback, which would keep all data of the failed fetch in memory."""
     return type(error)(error.code, error.message, fix=error.fix)
 
 
 class EgressGuard:
-    """Keeps its memory in the process; safe for concurrent use on one event loop."""
+    """Fetch URLs by the rules above. For one event loop; safe for concurrent use. It keeps its state in memory only."""
 
     def __init__(
         self,
@@ -90,10 +94,13 @@ class EgressGuard:
         interval: float = HOST_INTERVAL,
         other_ports: bool = False,
     ) -> None:
-        """`lookup`, `clock` (seconds, monotonic) and `sleep` are the system's unless given; `transport` makes what connects to a
-        checked address. `deadline`: seconds for a look-up and the exchange. `interval`: seconds between two requests to a host;
-        0 where requests are bounded in another way. `other_ports`: whether a URL may name a port; a registry says no, or
-        strangers would say what it connects to."""
+        """Set the bounds.
+
+        `lookup`, `clock` (monotonic seconds), `sleep` and `transport` (connects to a checked address): replaceable for tests.
+        `deadline`: seconds for a look-up and the exchange. `interval`: seconds between two requests to a host; 0 if the caller
+        bounds the requests. `other_ports`: whether a URL may name a port. A registry forbids it, because strangers could then
+        make it connect to other services.
+        """
         self._network = network
         self._lookup = lookup
         self._clock = clock
@@ -106,10 +113,12 @@ class EgressGuard:
         self._other_ports = other_ports
 
     async def get(self, url: str) -> bytes:
-        """The body at `url`, for whom `turns.asking_for` says. Raises `Refused`, `TooLarge`, `NotFound` or `Unavailable`
-        (`egress.*`)."""
-        parsed = self._checked(url)
-        url = str(parsed)  # one spelling
+        """Return the body at `url`. The request counts for the asker of `turns.asking_for`.
+
+        Raises `Refused`, `TooLarge`, `NotFound` or `Unavailable` (`egress.*`).
+        """
+        parsed = self.check_url(url)
+        url = str(parsed)  # one spelling, so that equal URLs share a fetch
         until, failure = self._failures.get(url, (0.0, None))
         if failure is not None and self._clock() < until:
             raise without_frames(failure)
@@ -119,15 +128,15 @@ class EgressGuard:
             flight.add_done_callback(lambda done: self._landed(url, done))
         else:
             self._hosts.join(parsed.host, url)
-        return await asyncio.shield(flight)  # one impatient caller must not end it for the others
+        return await asyncio.shield(flight)  # a cancelled caller must not end it for the others
 
     def _landed(self, url: str, flight: asyncio.Task[bytes]) -> None:
         del self._flights[url]
         if not flight.cancelled():
-            flight.exception()  # everyone who waited may be gone; then nobody else looks at it
+            flight.exception()  # marks it as retrieved: all callers may be gone
 
     async def _fly(self, url: httpx.URL) -> bytes:
-        """Raises as `get`. That it was not this request's turn is not remembered, unlike other failures."""
+        """Fetch a URL. Raises the errors of `get`. A refused turn is not remembered, unlike other failures."""
         host = url.host
         await self._hosts.take(host, str(url))
         begun = self._clock()
@@ -144,13 +153,13 @@ class EgressGuard:
 
     @contextmanager
     def _remembering(self, url: httpx.URL) -> Iterator[None]:
-        """Whatever fails inside fails as a `TreatyError`, and is remembered."""
+        """Turn every failure inside into a `TreatyError`, and remember it."""
         failure: TreatyError
         try:
             yield
             return
         except TimeoutError as error:
-            failure = Unavailable("egress.deadline", f"{url.host} did not answer within {self._deadline:g} seconds.")
+            failure = Unavailable(EgressCode.DEADLINE, f"{url.host} did not answer within {self._deadline:g} seconds.")
             failure.__cause__ = error
         except (httpx.HTTPError, OSError) as error:
             failure = _unreachable(url.host, type(error).__name__)
@@ -167,26 +176,27 @@ class EgressGuard:
             reply = await client.exchange(request, limit=MAX_BODY)
         _check_head(reply, url)
         if not reply.whole:
-            raise TooLarge("egress.too-large", f"{host} sent more than {MAX_BODY} bytes.")
+            raise TooLarge(EgressCode.TOO_LARGE, f"{host} sent more than {MAX_BODY} bytes.")
         return reply.body
 
-    def _checked(self, url: str) -> httpx.URL:
+    def check_url(self, url: str) -> httpx.URL:
+        """Parse a URL that this guard would fetch. Raises `Refused` (`egress.url`)."""
         try:
             parsed = httpx.URL(url)
         except httpx.InvalidURL as error:
-            raise Refused("egress.url", f"Not a URL: {url[:120]!r}.") from error
+            raise Refused(EgressCode.URL, f"Not a URL: {url[:120]!r}.") from error
         if parsed.scheme != "https" or parsed.userinfo or not is_host(parsed.host):
-            raise Refused("egress.url", f"Only https is fetched, from a named host, not {url[:120]!r}.")
+            raise Refused(EgressCode.URL, f"Only https is fetched, from a named host, not {url[:120]!r}.")
         if parsed.port is not None and not self._other_ports:
-            raise Refused("egress.url", f"Only https on port 443 is fetched, not {url[:120]!r}.")
+            raise Refused(EgressCode.URL, f"Only https on port 443 is fetched, not {url[:120]!r}.")
         return parsed
 
 
 async def strangers_network(network: Network, url: str, *, lookup: Lookup | None = None) -> Network:
-    """A network that reaches the host of a URL which a stranger named at a public address alone: the one that was checked is the
-    one that is used. Hosts that the operator names are reached there, as ever.
+    """Return a network that reaches the host of a stranger's URL at one checked public address.
 
-    Raises `Unavailable` (`egress.deadline`, `egress.unreachable`) and `Malformed` (`network.url`).
+    A host in `resolve` keeps its address. Raises `Unavailable` (`egress.deadline`, `egress.unreachable`) and `Malformed`
+    (`network.url`).
     """
     host, port = urlsplit(url).hostname or "", network.endpoint(url).port
     if host in network.resolve:
@@ -195,22 +205,22 @@ async def strangers_network(network: Network, url: str, *, lookup: Lookup | None
         async with asyncio.timeout(DEADLINE):
             address = await _public_address(host, port, lookup or system_lookup)
     except TimeoutError as error:
-        raise Unavailable("egress.deadline", f"The address of {host} was not known within {DEADLINE:.0f} seconds.") from error
+        raise Unavailable(EgressCode.DEADLINE, f"The address of {host} was not known within {DEADLINE:.0f} seconds.") from error
     return replace(network, resolve={**network.resolve, host: address})
 
 
 def _unreachable(host: str, why: str) -> Unavailable:
-    """One error, whichever way a host is out of reach: strangers must not learn by it which internal names exist."""
+    """Return the same error for every cause, so that strangers cannot learn which internal names exist. Log the cause."""
     _log.info("%s could not be reached: %s", host, why)
     return Unavailable(
-        "egress.unreachable",
+        EgressCode.UNREACHABLE,
         f"{host} could not be reached at a public address.",
-        fix=f"See whether the name is right. To reach a host of your own network, name it: --resolve {host}=IP:PORT.",
+        fix=f"Check the name. To reach a host of your own network, use --resolve {host}=IP:PORT.",
     )
 
 
 async def _public_address(host: str, port: int, lookup: Lookup) -> Address:
-    """Raises `Unavailable` (`egress.unreachable`)."""
+    """Return the first public address of a host. Raises `Unavailable` (`egress.unreachable`)."""
     try:
         found = await lookup(host)
     except TimeoutError:
@@ -223,16 +233,18 @@ async def _public_address(host: str, port: int, lookup: Lookup) -> Address:
     raise _unreachable(host, f"no public address among {found}")
 
 
-def _check_head(reply: Reply, url: httpx.URL) -> None:
+def _check_head(reply: HttpReply, url: httpx.URL) -> None:
     host = url.host
     if reply.status in (404, 410):
-        raise NotFound("egress.not-found", f"{url} is not there.")
+        raise NotFound(EgressCode.NOT_FOUND, f"There is no document at {url}.")
     if 300 <= reply.status <= 399:
-        raise Refused("egress.redirect", f"{host} redirects, which is not followed.", fix="Serve the document at its own URL.")
+        raise Refused(
+            EgressCode.REDIRECT, f"{host} redirects, and redirects are not followed.", fix="Serve the document at its own URL."
+        )
     if reply.status != 200:
-        raise Unavailable("egress.status", f"{host} answered with status {reply.status}.")
+        raise Unavailable(EgressCode.STATUS, f"{host} answered with status {reply.status}.")
     if reply.headers.get("content-encoding", "identity") != "identity":
-        raise Refused("egress.encoding", f"{host} sent an encoded body that was not asked for.")
+        raise Refused(EgressCode.ENCODING, f"{host} sent an encoded body without being asked to.")
 
 
 def _remember(memory: dict[str, _Value], key: str, value: _Value) -> None:

@@ -1,17 +1,18 @@
-"""HTTP exchanges with other hosts, each bounded as a whole.
+"""Make HTTP exchanges with other hosts, each with a bounded time and size.
 
-An exchange begins when a request is handed over and ends with the last byte of the answer. Waiting for a free connection, the
-look-up of the name, TLS, the sending, interim (1xx) answers, the head, the body and its trailers all count. It is ended when
+An exchange begins when the request is passed to `send` and ends with the last byte of the answer. All steps count: waiting for a
+connection, the look-up of the name, TLS, sending, interim (1xx) answers, the head, the body and its trailers. It is ended when
 
     seconds since its beginning  >  timeout + (bytes of the request's body + bytes of the answer's body so far) / least_rate
 
-so a large answer over a slow line has time, and a host that sends a byte now and then has `timeout` and no more. Besides:
+So a large answer over a slow line gets more time, and a host that sends single bytes gets `timeout` only. For example, with 30 s
+and 64 KiB/s a body of 640 KiB may take 40 s. Further bounds:
 
-- An answer's head has at most 100 KiB, interim answers and trailers likewise (h11's own bound, which httpcore sets).
-- `exchange` reads at most `limit` bytes of a body, as they come over the wire: nothing is decompressed here.
-- A body comes in at most 4096 pieces and one more for each 64 bytes: a chunk of one byte costs as much work as a large one.
-- At most 32 exchanges with one host run at the same time. The others wait, within their own deadline, so a host that does not
-  answer cannot take all connections of a client that speaks to several hosts.
+- The head of an answer has at most 100 KiB, and so have interim answers and trailers (h11's bound, set by httpcore).
+- `exchange` reads at most `limit` bytes of a body as sent; it decompresses nothing.
+- A body has at most 4096 pieces and one more for each 64 bytes, because a chunk of one byte costs as much work as a large one.
+- At most 32 exchanges with one host run at the same time. Others wait, within their own deadline. So a host that does not answer
+  cannot use up all connections of a client.
 """
 
 from __future__ import annotations
@@ -26,16 +27,18 @@ import httpx
 
 from treaty_consensus.errors import Malformed, Unavailable
 
+from ..codes import NetworkCode
+
 TIMEOUT = 30.0
 """Seconds for an exchange without a body."""
 LEAST_RATE = 64 * 1024
-"""Bytes a second of a body, on average since the beginning: half a megabit."""
+"""The least average rate of a body in bytes per second, half a megabit."""
 MAX_AT_ONCE = 32
 _PIECES, _PIECE = 4096, 64
 
 
-class Reply(NamedTuple):
-    """An answer. `whole`: whether `body` is all of its body; it is cut where that has more bytes than were to be read."""
+class HttpReply(NamedTuple):
+    """An answer. `whole`: whether `body` is complete; a body over the limit is cut."""
 
     status: int
     headers: httpx.Headers
@@ -44,20 +47,19 @@ class Reply(NamedTuple):
 
 
 class BoundedClient(httpx.AsyncClient):
-    """An HTTP client whose exchanges end, whatever the other host does. For one event loop; close it.
+    """An HTTP client whose exchanges always end. For one event loop. The caller closes it.
 
-    Every way to send a request has the deadline, and raises `Unavailable` (`network.deadline`) at it; the connection is closed
-    then, and nothing of the answer is kept. httpx's own timeouts, each of which begins anew with every read, are off unless a
-    request sets them.
+    Every method that sends has the deadline and raises `Unavailable` (`network.deadline`) at it. Then the connection is closed
+    and the answer is dropped. httpx's own timeouts are off unless a request sets them, because they restart with every read.
     """
 
     def __init__(self, *, timeout: float = TIMEOUT, least_rate: float = LEAST_RATE, **options: Any) -> None:
-        """`timeout`: seconds. `least_rate`: bytes a second. `options`: of `httpx.AsyncClient`."""
+        """Set the bounds. `timeout`: seconds. `least_rate`: bytes per second. `options`: those of `httpx.AsyncClient`."""
         super().__init__(timeout=None, headers={"Accept-Encoding": "identity"}, **options)
         self._seconds, self._least_rate = timeout, least_rate
-        self._lanes: WeakValueDictionary[bytes, asyncio.Semaphore] = WeakValueDictionary()  # kept while somebody holds one
+        self._lanes: WeakValueDictionary[bytes, asyncio.Semaphore] = WeakValueDictionary()  # one lives while it is used
 
-    async def exchange(self, request: httpx.Request, *, limit: int) -> Reply:
+    async def exchange(self, request: httpx.Request, *, limit: int) -> HttpReply:
         """Send a request and read the answer, at most `limit` bytes of its body.
 
         Raises `Unavailable` (`network.deadline`), `Malformed` (`network.pieces`) and `httpx.HTTPError`.
@@ -72,13 +74,13 @@ class BoundedClient(httpx.AsyncClient):
                     if len(body) > limit:
                         break
                     if pieces > _PIECES + len(body) // _PIECE:
-                        raise Malformed("network.pieces", f"{request.url.host} sends its answer in pieces of a few bytes.")
+                        raise Malformed(NetworkCode.PIECES, f"{request.url.host} sends its answer in too many small pieces.")
         finally:
             await response.aclose()
-        return Reply(response.status_code, response.headers, bytes(body[:limit]), len(body) <= limit)
+        return HttpReply(response.status_code, response.headers, bytes(body[:limit]), len(body) <= limit)
 
     async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
-        """As httpx does, within the deadline. What is read of a streamed answer later has the same deadline."""
+        """Send as httpx does, within the deadline. Later reads of a streamed answer have the same deadline."""
         deadline, half_open = _Deadline(request, self._seconds, self._least_rate), _HalfOpen()
         request.extensions = {**request.extensions, "trace": half_open.trace}
         lane = self._lanes.setdefault(request.url.netloc, asyncio.Semaphore(MAX_AT_ONCE))
@@ -95,14 +97,14 @@ class BoundedClient(httpx.AsyncClient):
         if not stream:
             try:
                 await response.aread()
-            except BaseException:  # httpx closes only what it read itself; the lane and the connection go with the answer
+            except BaseException:  # httpx does not close a stream of ours that failed; closing frees the lane and the connection
                 await response.aclose()
                 raise
         return response
 
 
 class _Deadline:
-    """Moves on with the bytes of a body."""
+    """A deadline that moves with the bytes of a body."""
 
     def __init__(self, request: httpx.Request, timeout: float, least_rate: float) -> None:
         self._host, self._timeout, self._least_rate = request.url.host, timeout, least_rate
@@ -110,7 +112,7 @@ class _Deadline:
         self._bytes = int(request.headers.get("Content-Length", "0"))
 
     def count(self, size: int) -> None:
-        """So many bytes of the answer's body came."""
+        """Add received bytes of the answer's body."""
         self._bytes += size
 
     @asynccontextmanager
@@ -124,29 +126,31 @@ class _Deadline:
             if not bound.expired():
                 raise
             raise Unavailable(
-                "network.deadline",
+                NetworkCode.DEADLINE,
                 f"{self._host} did not answer in full within {seconds:.3g} seconds: {self._timeout:g} seconds, and one more for "
                 f"each {self._least_rate:g} bytes of a body.",
-                fix="See whether that host is well, and try again later.",
+                fix="Check that host, and try again later.",
             ) from error
 
 
 class _HalfOpen:
-    """The connection of an exchange between TCP and TLS. httpcore does not close it when a handshake is cancelled, which is how a
-    deadline ends it, and the event loop would keep it open for good."""
+    """Close a connection whose TLS handshake was cancelled by a deadline.
+
+    httpcore does not close it, and the event loop would keep it open for ever.
+    """
 
     def __init__(self) -> None:
         self._stream: Any = None
 
     async def trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """httpcore's extension "trace"."""
+        """Implement httpcore's extension "trace"."""
         if event == "connection.connect_tcp.complete":
             self._stream = info["return_value"]
         elif event == "connection.start_tls.complete":
             self._stream = None
 
     async def close(self) -> None:
-        """May be called for a connection that is closed already."""
+        """Close the connection, if there is one. It may be closed already."""
         if self._stream is not None:
             await self._stream.aclose()
 
@@ -167,7 +171,7 @@ class _BoundedStream(httpx.AsyncByteStream):
             yield piece
 
     async def aclose(self) -> None:
-        lane, self._lane = self._lane, None  # httpx closes a stream once or twice
+        lane, self._lane = self._lane, None  # httpx may close a stream twice; release the lane once
         if lane is not None:
             lane.release()
         await self._inner.aclose()

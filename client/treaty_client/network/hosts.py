@@ -1,9 +1,9 @@
-"""How this process reaches hosts: the one place that knows `--resolve HOST=IP:PORT` and `--ca FILE`.
+"""Make HTTP clients and WebSocket endpoints that follow `--resolve HOST=IP:PORT` and `--ca FILE`.
 
-A host that is named in `resolve` is reached at that address whatever port the URL says, and over TLS it must still prove that
-it is HOST. Each such host has a connection pool of its own, so that a connection that was verified for one host never serves
-another at the same address. `ca` adds a certificate authority to the public ones. Proxies are taken from the environment as
-usual, except for the hosts named here and for this machine.
+A host in `resolve` is reached at the given address; the port of the URL is ignored. Over TLS it must still prove that it is HOST.
+Each such host has its own connection pool, so that a connection that was verified for one host is never used for another host at
+the same address. `ca` adds a certificate authority to the public ones. Proxies come from the environment, but not for the hosts
+in `resolve` nor for this machine.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from treaty_consensus.canonical import parse_decimal
 from treaty_consensus.did import is_host
 from treaty_consensus.errors import Malformed, NotFound, TreatyError
 
+from ..codes import NetworkCode
 from .exchange import LEAST_RATE, TIMEOUT, BoundedClient
 
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=60)
@@ -31,15 +32,18 @@ _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
 class Address(NamedTuple):
-    """Where to connect: an IP address and a port."""
+    """An IP address and a port to connect to."""
 
     ip: str
     port: int
 
 
 class Endpoint(NamedTuple):
-    """What a WebSocket connection needs: host (an IP address when it was resolved explicitly), port, and for `wss` the TLS
-    context and the name to verify. `tls` and `server_name` are None for `ws`."""
+    """The address of a WebSocket.
+
+    `host`: a name, or an IP address if it was resolved explicitly. `tls` and `server_name`: the TLS context and the name to
+    verify; None for `ws`.
+    """
 
     host: str
     port: int
@@ -49,9 +53,10 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True)
 class Network:
-    """Immutable; the clients it makes are the caller's to close.
+    """Addresses, authorities and time limits for reaching hosts. Immutable. The caller closes the clients that it makes.
 
-    `timeout`: seconds for an HTTP exchange as a whole. `least_rate`: bytes a second at which a body may take longer (`exchange`).
+    `timeout`: seconds for a whole HTTP exchange. `least_rate`: bytes per second; a body adds its size divided by this rate to
+    the time (`exchange`).
     """
 
     resolve: Mapping[str, Address] = field(default_factory=dict)
@@ -61,24 +66,27 @@ class Network:
 
     @classmethod
     def parse(cls, resolve: Iterable[str] = (), ca: Path | None = None) -> Network:
-        """From command-line arguments `HOST=IP:PORT`. Raises `Malformed` (`network.resolve`)."""
+        """Parse command-line arguments `HOST=IP:PORT`. Raises `Malformed` (`network.resolve`)."""
         return cls(dict(map(_parse_resolve, resolve)), ca)
 
     @cached_property
     def tls(self) -> ssl.SSLContext:
-        """Verifies servers against the public authorities and `ca`. Raises `NotFound` or `Malformed` when `ca` is no PEM file."""
+        """Return a context that verifies servers against the public authorities and `ca`.
+
+        Raises `NotFound` or `Malformed` (`network.ca`) if `ca` is not a PEM file.
+        """
         context = httpx.create_ssl_context()
         if self.ca is not None:
             try:
                 context.load_verify_locations(cafile=self.ca)
             except FileNotFoundError as error:
-                raise NotFound("network.ca", f"There is no {self.ca}.") from error
+                raise NotFound(NetworkCode.CA, f"There is no {self.ca}.") from error
             except ssl.SSLError as error:
-                raise Malformed("network.ca", f"{self.ca} holds no certificate in PEM.") from error
+                raise Malformed(NetworkCode.CA, f"{self.ca} holds no certificate in PEM.") from error
         return context
 
     def client(self, *, timeout: float | None = None) -> BoundedClient:
-        """A client that follows no redirects. `timeout`: seconds for each exchange as a whole, unless the network's own."""
+        """Return a client that follows no redirects. `timeout`: seconds for each whole exchange; default the network's."""
         mounts: dict[str, httpx.AsyncBaseTransport | None] = {f"all://{host}": None for host in _LOOPBACK}
         for host, address in self.resolve.items():
             mounts[f"all://{host}"] = PinnedTransport(address, self.tls)
@@ -86,21 +94,21 @@ class Network:
         return BoundedClient(timeout=seconds, least_rate=self.least_rate, verify=self.tls, mounts=mounts, limits=_LIMITS)
 
     def endpoint(self, url: str) -> Endpoint:
-        """Where a WebSocket (or HTTP) URL leads. Raises `Malformed` (`network.url`)."""
+        """Return the address of a WebSocket or HTTP URL. Raises `Malformed` (`network.url`)."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port or _DEFAULT_PORTS[parts.scheme]
         except (ValueError, KeyError) as error:
-            raise Malformed("network.url", f"Not a URL of http, https, ws or wss: {url[:120]!r}.") from error
+            raise Malformed(NetworkCode.URL, f"Not a URL of http, https, ws or wss: {url[:120]!r}.") from error
         if not host or parts.username is not None:
-            raise Malformed("network.url", f"A URL here has a host and no user: {url[:120]!r}.")
+            raise Malformed(NetworkCode.URL, f"A URL here must have a host and no user name: {url[:120]!r}.")
         secure = parts.scheme in ("https", "wss")
         address = self.resolve.get(host, Address(host, port))
         return Endpoint(address.ip, address.port, self.tls if secure else None, host if secure else None)
 
 
 class PinnedTransport(httpx.AsyncBaseTransport):
-    """Sends every request to one address; over TLS the server must prove to be the host of the URL. For one host only."""
+    """Send every request to one address. Over TLS the server must prove to be the host of the URL. Use it for one host only."""
 
     def __init__(self, address: Address, tls: ssl.SSLContext) -> None:
         self._address = address
@@ -134,4 +142,4 @@ def _parse_resolve(text: str) -> tuple[str, Address]:
 
 
 def _bad_resolve(text: str) -> Malformed:
-    return Malformed("network.resolve", f"Not HOST=IP:PORT, such as shop.example=127.0.0.1:9443: {text[:120]!r}.")
+    return Malformed(NetworkCode.RESOLVE, f"Not HOST=IP:PORT, such as shop.example=127.0.0.1:9443: {text[:120]!r}.")

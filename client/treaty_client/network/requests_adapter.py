@@ -1,7 +1,7 @@
-"""`requests` sessions whose exchanges are those of a `Network`, for a library that brings this HTTP client with it (sigstore).
+"""Send the requests of a `requests` session through a `Network`, for a library that uses `requests` (sigstore).
 
-What such a session sends goes out by a `BoundedClient`: the same addresses and authorities, the same deadline as a whole, no
-redirects, and at most `MAX_ANSWER` bytes of an answer.
+Each request is sent by a `BoundedClient`, with its addresses, authorities and deadline, no redirects, and at most `MAX_ANSWER`
+bytes of an answer.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from urllib3 import HTTPHeaderDict, HTTPResponse
 
 from treaty_consensus.errors import TooLarge
 
-from .exchange import Reply
+from ..codes import NetworkCode
+from .exchange import HttpReply
 from .hosts import Network
 
 MAX_ANSWER = 1024 * 1024
-"""Bytes; the largest answer is a log entry with its proof, of some KiB."""
+"""Bytes. The largest expected answer is a log entry with its proof, a few KiB."""
 
 
 def session_setup(network: Network) -> Callable[[Session], None]:
-    """Make a session send through a network. Sending blocks, and is for threads without an event loop."""
+    """Return a function that makes a session send through a network. Sending blocks; use it in threads without an event loop."""
 
     def setup(session: Session) -> None:
         session.mount("https://", _NetworkAdapter(network))
@@ -43,24 +44,27 @@ class _NetworkAdapter(HTTPAdapter):
         super().__init__()
 
     def send(self, request: PreparedRequest, *arguments: Any, **options: Any) -> Response:
-        """Raises `Unavailable`, `Malformed` (`network.*`), `TooLarge` (`network.too-large`), and what `requests` raises for a
-        host that cannot be reached. The options of `requests`, its timeout among them, are not looked at."""
+        """Send a request. The options of `requests` are ignored, also its timeout.
+
+        Raises `Unavailable`, `Malformed` (`network.*`), `TooLarge` (`network.too-large`), and the errors of `requests` for a host
+        that cannot be reached.
+        """
         try:
             reply = asyncio.run(self._exchange(request))
         except httpx.HTTPError as error:
             kind = SSLError if _is_of_tls(error) else ConnectionError
             raise kind(f"{type(error).__name__}: {error}", request=request) from error
         if not reply.whole:
-            raise TooLarge("network.too-large", f"{request.url} answered with more than {MAX_ANSWER} bytes.")
+            raise TooLarge(NetworkCode.TOO_LARGE, f"{request.url} answered with more than {MAX_ANSWER} bytes.")
         headers = HTTPHeaderDict(reply.headers.multi_items())
         raw = HTTPResponse(io.BytesIO(reply.body), headers, reply.status, preload_content=False, decode_content=False)
         return self.build_response(request, raw)
 
-    async def _exchange(self, request: PreparedRequest) -> Reply:
+    async def _exchange(self, request: PreparedRequest) -> HttpReply:
         if not isinstance(request.body, bytes | str | type(None)):
-            raise TypeError("What is sent is bytes or text.")
+            raise TypeError("The body of a request must be bytes or text.")
         headers = httpx.Headers([(name, _text(value)) for name, value in request.headers.items()])
-        headers["Accept-Encoding"] = "identity"  # `requests` would have it compressed
+        headers["Accept-Encoding"] = "identity"  # `requests` asks for compression by default, which the size limit does not allow
         async with self._network.client() as client:
             asked = client.build_request(str(request.method), str(request.url), content=request.body, headers=headers)
             return await client.exchange(asked, limit=MAX_ANSWER)

@@ -1,19 +1,19 @@
-"""How often a host is asked, and in whose turn: a token bucket a host, and a bounded queue that is fair among those who ask.
+"""Limit how often a host is asked: a token bucket for each host, and a bounded queue that is fair among the askers.
 
-A stranger names the host that we ask, so two others need protection: the host, from us, and everybody else who needs an answer
-of that host, from the stranger.
+A stranger chooses the host that we ask. The limit protects that host from us. The queue protects other askers of the same host
+from the stranger.
 
-- A key (a host, or a site of addresses) is asked `burst` times at once, and from then on once in `interval` seconds.
-- Requests beyond that wait, at most `MAX_WAITING` a key and `patience` seconds. The next one is that of the asker who was served
-  longest ago, or never; among those, the one that came first. So an asker who names a thousand documents of a host gets one turn
-  of n where n askers want one.
-- An asker is the network of the address that a request came from (`addresses.site_network`): names and keys cost nothing, and
-  networks do. `asking_for` says who it is, for all that is awaited inside.
-- When the queue of a key is full, a newcomer takes the place of the newest request of the asker who has the most in it. Where
-  nobody has more than the newcomer would have, it is refused.
-- Several askers may want one URL: it comes up when it is the turn of any of them.
+- A key (a host, or a site of addresses) is asked `burst` times at once, and then once in `interval` seconds.
+- Further requests wait: at most `MAX_WAITING` for each key, at most `patience` seconds. The asker that was served longest ago, or
+  never, is next; among equals, the oldest request. For example, an asker with a thousand URLs of a host gets every n-th turn if n
+  askers wait.
+- An asker is the network of the address that a request came from (`addresses.site_network`), because names and keys are free and
+  networks are not. `asking_for` sets the asker for all code inside it.
+- If the queue of a key is full, a new request replaces the newest request of the asker with the most requests. If no asker has
+  more than the new one would have, the new request is refused.
+- Several askers may wait for one URL. It is served when the turn of any of them comes.
 
-A key that may be asked `burst` times again is forgotten. When `MAX_KEYS` cannot be forgotten, new ones are refused.
+A key with a full bucket is forgotten. If `MAX_KEYS` keys cannot be forgotten, requests for new keys are refused.
 """
 
 from __future__ import annotations
@@ -29,21 +29,24 @@ from dataclasses import dataclass, field
 
 from treaty_consensus.errors import Unavailable
 
+from ..codes import EgressCode
 from .addresses import site_network
 
 MAX_WAITING = 64
 MAX_KEYS = 10_000
 PATIENCE = 10.0
 _ASKERS = 256
-"""Of which a key remembers when they were served."""
+"""The number of askers whose last turn a key remembers."""
 
 _asker: ContextVar[str] = ContextVar("asker", default="")
 
 
 @contextmanager
 def asking_for(address: str | None) -> Iterator[None]:
-    """Whatever is asked inside is asked for who came from this IP address. Without one, or from what is no IP address, it is for
-    the one asker of whom nothing is known."""
+    """Count all requests inside this context for the asker at this IP address.
+
+    None, or a text that is not an IP address, stands for one common unknown asker.
+    """
     try:
         asker = site_network(address) if address else ""
     except ValueError:
@@ -64,7 +67,7 @@ class _Waiting:
 
 @dataclass
 class _Key:
-    """`lacks`: how many requests the bucket lacked at the time `at`. `served`: askers, the one served last at the end."""
+    """The state of one key. `lacks`: tokens missing in the bucket at the time `at`. `served`: askers, the latest at the end."""
 
     lacks: float = 0.0
     at: float = -math.inf
@@ -74,7 +77,11 @@ class _Key:
 
 
 class Turns:
-    """For one event loop. `interval` 0: no request waits. `clock`: monotonic seconds; `sleep` waits for so many of them."""
+    """Grant turns for keys. For one event loop.
+
+    `interval`: seconds between two turns of a key; 0 disables all waiting. `burst`: turns at once. `patience`: seconds that a
+    request may wait. `clock` and `sleep`: replaceable for tests.
+    """
 
     def __init__(
         self,
@@ -87,11 +94,13 @@ class Turns:
     ) -> None:
         self._interval, self._burst, self._patience = interval, burst, patience
         self._clock, self._sleep = clock, sleep
-        self._keys: OrderedDict[str, _Key] = OrderedDict()  # the one that was asked last at the end
+        self._keys: OrderedDict[str, _Key] = OrderedDict()  # the latest asked key is at the end
 
     async def take(self, name: str, url: str) -> None:
-        """Wait until `name` may be asked for `url`, which nobody waits for yet (`join`). Raises `Unavailable`
-        (`egress.host-interval`)."""
+        """Wait until `name` may be asked for `url`. If a request for `url` waits already, call `join` instead.
+
+        Raises `Unavailable` (`egress.host-interval`).
+        """
         if self._interval <= 0:
             return
         key, asker = self._key(name), _asker.get()
@@ -109,7 +118,7 @@ class Turns:
                 del key.waiting[url]
 
     def join(self, name: str, url: str) -> None:
-        """The asker wants a URL that perhaps waits already, for another one."""
+        """Add the current asker to a waiting request for `url`, if there is one."""
         key = self._keys.get(name)
         waiting = key.waiting.get(url) if key is not None else None
         if waiting is not None and len(waiting.askers) < _ASKERS:
@@ -118,7 +127,7 @@ class Turns:
     def _key(self, name: str) -> _Key:
         key = self._keys.get(name)
         if key is None:
-            while self._keys:  # those that were not asked for a while are first
+            while self._keys:  # the keys asked longest ago are first
                 oldest, state = next(iter(self._keys.items()))
                 if state.waiting or self._lacking(state) > 0:
                     break
@@ -152,7 +161,7 @@ class Turns:
         return waiting
 
     async def _grant(self, name: str, key: _Key) -> None:
-        """Let requests go, one at a time, while there are any."""
+        """Grant the waiting requests, one at a time, until none is left."""
         try:
             while key.waiting:
                 await self._sleep(max(0.0, (self._lacking(key) - self._burst + 1) * self._interval))
@@ -168,7 +177,7 @@ class Turns:
     @staticmethod
     def _settle(key: _Key, url: str, refusal: Unavailable | None) -> None:
         granted = key.waiting.pop(url).granted
-        if granted.done():  # who waited was cancelled
+        if granted.done():  # the waiting task was cancelled
             return
         if refusal is None:
             granted.set_result(None)
@@ -177,15 +186,15 @@ class Turns:
 
 
 def _next(key: _Key) -> tuple[str, str]:
-    """The URL whose turn it is, and the asker by whose turn it is."""
+    """Return the URL to serve next, and the asker whose turn it uses."""
     order = {asker: number for number, asker in enumerate(key.served)}
     wanted = [(url, asker) for url, waiting in key.waiting.items() for asker in waiting.askers]
-    return min(wanted, key=lambda pair: order.get(pair[1], -1))  # the first of equals: the one that came first
+    return min(wanted, key=lambda pair: order.get(pair[1], -1))  # `min` returns the first of equals, which is the oldest
 
 
 def _refusal(name: str, interval: float) -> Unavailable:
     return Unavailable(
-        "egress.host-interval",
+        EgressCode.HOST_INTERVAL,
         f"{name} is asked once in {interval:g} seconds, and too many others wait for it.",
         fix=f"Try again in {max(interval, 1):.0f} seconds.",
     )

@@ -1,1 +1,1 @@
-"""The registries this agent talks to: their HTTP API, their keys, the heads of their logs, and auditing them."""
+"""The registries that this agent uses: their HTTP API, their keys, and the leaves that they have proved."""

@@ -1,31 +1,27 @@
-"""The leaves that registries have proved to this agent: HOME/seen.db
+"""Remember the leaves that registries have proved to this agent: HOME/seen.db, an SQLite database, 0600.
 
-An SQLite database, 0600, of what `verification.completeness` compares later answers with:
+docs/specification/home.md, "seen.db", specifies its tables and bounds:
 
     leaves        origin, idx, leaf, proof, place, checkpoint      one row a leaf; `proof`: hashes of 32 bytes, joined
     checkpoints   id, note                                         the signed checkpoints that the proofs lead to
-    subjects      origin, subject, idx, learned                    under which names a leaf is remembered, and when it was used
+    subjects      origin, subject, idx, learned                    the names under which a leaf is compared, and the last use
 
-A statement with a `place` is deleted when a newer one of that place is learned; all others stand for ever. What a registry can
-make an agent remember is bounded for each origin:
+A newer statement with the same `place` replaces an older one. All others stay, within these bounds for each origin:
 
-- The statuses by which a publisher yanks or revokes are never forgotten, whether or not the agent ever ran what they are about.
-  There may be MAX_TAKEN_BACK of them. An answer with one more is refused (`memory.full`).
-- Of all else there may be MAX_LEAVES leaves and MAX_BYTES bytes. Beyond that the subjects which were used least recently are
-  forgotten, down to three quarters; about them the agent knows as much as at a first contact, but for the statuses above.
-- The parameters, the subjects that the caller names (the protocols and publishers of treaty.lock, the publishers of the policy)
-  and the topics of those protocols are not forgotten. So nothing that a registry adds can make an agent forget what it runs. Of
-  each the first leaf, the newest decision and the newest leaves stay, at most MAX_KEPT, which is as many as a bundle holds.
+- Statuses that yank or revoke are never forgotten. There may be MAX_TAKEN_BACK of them; an answer with one more is refused
+  (`memory.full`).
+- Of other leaves there may be MAX_LEAVES and MAX_BYTES. Beyond that the least recently used subjects are forgotten, down to three
+  quarters. For a forgotten subject the agent knows as much as at its first contact, plus the statuses above.
+- Parameters, the subjects that the caller names (protocols and publishers of treaty.lock, publishers of the policy) and the
+  topics of those protocols are not forgotten. Of each the first leaf, the newest decision and the newest leaves stay, at most
+  MAX_KEPT. So a registry cannot make an agent forget the protocols that it runs by adding leaves.
 
-So what may be forgotten is, of all that is not in the lock: publications, handlers, identities, grants, decisions, and statuses
-that take nothing back. A subject is used when an answer is compared with it. `learned` is Unix nanoseconds, and
-greater than all before; it is renewed when something is written anyway, or is an hour old, so that a warm answer is rarely a
-write.
+A subject is used when an answer is compared with it. `learned` is in Unix nanoseconds and increases. It is renewed with other
+writes, or when it is an hour old, so a repeated answer rarely causes a write.
 
-Safe among threads, and among processes on one machine. One process writes at a time; readers, which have a connection of their
-own, never wait for it. A transaction that learns something is on the disk when `learn` returns; a crash before leaves the
-database as it was. SQLite keeps the files seen.db-wal and seen.db-shm beside it while it is in use, and repairs the database
-from them after a crash.
+Safe among threads, and among processes on one machine. One process writes at a time. Readers have their own connection and do not
+wait. A transaction is on the disk when `learn` returns; a crash before that leaves the database unchanged. SQLite keeps
+seen.db-wal and seen.db-shm beside the file in use, and repairs the database from them after a crash.
 """
 
 from __future__ import annotations
@@ -43,22 +39,24 @@ from treaty_consensus.errors import Malformed, Refused, Unavailable
 from treaty_consensus.log.merkle import HASH_SIZE
 
 from .. import durable
-from ..verification.leaves import PARAMETERS, SeenLeaf, place_of, subjects_of, takes_back
+from ..codes import MemoryCode
+from .leaves import PARAMETERS, SeenLeaf, place_of, subjects_of, takes_back
 
 MAX_LEAVES = 8192
 MAX_BYTES = 16 * 1024 * 1024
 MAX_KEPT = 1024
+"""As many as a bundle holds, so that a registry cannot fill the memory with one protocol."""
 MAX_TAKEN_BACK = 16 * 1024
 """About 20 MB. Honest registries stay below it: one answer of a topic has at most 64 of them."""
 _TAKEN_BACK = "taken-back"
-"""The subject that marks those statuses, beside the one they are compared under. No answer is about it."""
+"""The subject that marks those statuses, in addition to the one under which they are compared. No answer has it."""
 _RENEWED_AFTER = 3_600_000_000_000
-"""Nanoseconds."""
+"""Nanoseconds after which an unchanged subject is marked as used again. A shorter time would cause more writes."""
 _FORMAT = 1
 _PATIENCE = 10.0
-"""Seconds to wait for another process that writes; a transaction here takes milliseconds."""
+"""Seconds to wait for another process that writes. A transaction takes milliseconds."""
 _BATCH = 500
-"""Names in one query; SQLite has a limit."""
+"""Names in one query, below the limit of SQLite for parameters."""
 _SCHEMA = f"""
 pragma journal_mode = wal;
 begin immediate;
@@ -127,7 +125,7 @@ and idx not in (select idx from leaves where origin = ? and place like 'decision
 
 
 class SeenLeaves:
-    """The database of one home. It is opened when it is first needed, and made when something is first learned."""
+    """The database of one home. It is opened at its first use, and created when a leaf is first learned."""
 
     def __init__(
         self,
@@ -138,7 +136,7 @@ class SeenLeaves:
         max_taken_back: int = MAX_TAKEN_BACK,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        """`clock`: Unix nanoseconds. Where it goes back, only the order of use counts."""
+        """Create the object. `clock`: returns Unix nanoseconds; if it goes back, only the order of use counts."""
         self._path = home / "seen.db"
         self._max_leaves, self._max_bytes, self._max_taken_back = max_leaves, max_bytes, max_taken_back
         self._clock = clock
@@ -146,13 +144,16 @@ class SeenLeaves:
         self._closed = 0
 
     def version(self) -> tuple[int, int]:
-        """A value that is another one once anything was learned or forgotten, by any process. Takes some microseconds."""
+        """Return a value that changes once any process has learned or forgotten a leaf. Takes some microseconds."""
         with self._reader.using(create=False) as database:
-            # Of another connection's changes, which the writer's are too. It is the connection's own: a new one starts anew.
+            # data_version counts the changes by other connections, such as the writer's. A new connection counts from the
+            # start, so `_closed` is part of the value.
             return self._closed, database.execute("pragma data_version").fetchone()[0] if database is not None else 0
 
     def about(self, origin: str, subjects: Collection[str]) -> list[SeenLeaf]:
-        """What was seen of a log under these names, in the log's order. Raises `Malformed` (`memory.file`) or `Unavailable`."""
+        """Return the leaves seen of a log under these names, in the log's order. Raises `Malformed` (`memory.file`) or
+        `Unavailable`.
+        """
         with self._reader.using(create=False) as database:
             return _about(database, origin, subjects) if database else []
 
@@ -160,20 +161,25 @@ class SeenLeaves:
         self, origin: str, leaves: Sequence[SeenLeaf], subjects: Collection[str], *,
         check: Callable[[list[SeenLeaf]], None], keep: Callable[[], Collection[str]] | None = None,
     ) -> bool:  # fmt: skip
-        """Check an answer by what was seen under its `subjects`, then remember its leaves; whether any of them was new.
+        """Check an answer against the leaves seen under its `subjects`, then remember its leaves; return whether any of them was
+        new.
 
-        `check` is told what was seen and raises what it refuses; then nothing is remembered. Where something is new it is called
-        again while no other process can write, for one may have learned meanwhile what contradicts the answer. `keep`: says which
-        subjects are never forgotten; it is called where there is too much. Without it nothing is forgotten until a caller gives
-        one. Raises as `about`, and `Refused` (`memory.full`), which changes nothing.
+        `check`: gets the leaves seen, and raises to refuse the answer; then nothing is remembered. If a leaf is new, `check` is
+        called again under the write lock, because another process may have learned a contradicting leaf in between. `keep`:
+        returns the subjects that are never forgotten; called when a bound is exceeded. Without `keep` nothing is forgotten until
+        a later call gives it.
+
+        Raises as `about`, and `Refused` (`memory.full`), which changes nothing.
         """
         with self._writer.using(create=True) as database:
             assert database is not None
+            # First without the write lock: a repeated answer, which has no new leaf, does not wait for other writers.
             check(_about(database, origin, subjects))
             is_new = bool(_new(database, origin, leaves))
             if not is_new and not _stale(database, origin, subjects, self._clock() - _RENEWED_AFTER):
                 return False
             with _transaction(database):
+                # Again under the write lock: another process may have learned a contradicting leaf in between.
                 check(_about(database, origin, subjects))
                 (turn,) = database.execute(_TURN, (self._clock(), origin)).fetchone()
                 for leaf in _new(database, origin, leaves):
@@ -187,7 +193,7 @@ class SeenLeaves:
             return is_new
 
     def forget(self, origin: str, subject: str | None = None) -> int:
-        """Forget what was seen of a log, or only under one name; how many leaves."""
+        """Forget the leaves seen of a log, or those under one name; return their number."""
         with self._writer.using(create=False) as database:
             if database is None:
                 return 0
@@ -202,14 +208,15 @@ class SeenLeaves:
         """Close the database; it is opened again when it is needed."""
         self._reader.close()
         self._writer.close()
+        # Part of `version`: comparisons made before are repeated after the database is opened again.
         self._closed += 1
 
     def _check_taken_back(self, database: sqlite3.Connection, origin: str) -> None:
         (number,) = database.execute(_MARKED, (origin,)).fetchone()
         if number > self._max_taken_back:
             raise Refused(
-                "memory.full",
-                f"{origin} has proved more than {self._max_taken_back} revocations to this agent, which forgets none of them.",
+                MemoryCode.FULL,
+                f"{origin} has proved more than {self._max_taken_back} revocations to this agent, the most that it can remember.",
                 fix=f"Ask its operator. To start anew, as at a first contact: treaty trust remove {origin}",
             )
 
@@ -218,6 +225,7 @@ class SeenLeaves:
         if number <= self._max_leaves and size <= self._max_bytes:
             return
         number = size = 0
+        # Only now, because `keep` reads treaty.lock from the disk.
         kept = {PARAMETERS, *keep()}
         for subject in [*kept]:
             kept |= _topic_of(database, origin, subject)
@@ -225,12 +233,14 @@ class SeenLeaves:
             number, size = number + members, size + length
             if subject in kept:
                 database.execute(_OLD, (origin, subject, origin, origin, origin, subject, MAX_KEPT - 1))
-            elif 4 * number > 3 * self._max_leaves or 4 * size > 3 * self._max_bytes:  # three quarters: it is done seldom
+            elif (
+                4 * number > 3 * self._max_leaves or 4 * size > 3 * self._max_bytes
+            ):  # to three quarters, so that it is rarely done
                 database.execute(_FORGET, (origin, subject, origin))
 
 
 class _Connection:
-    """A connection to the database, which threads take in turn; opened when it is first needed."""
+    """A connection to the database, opened at its first use. One thread uses it at a time."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._lock = path, threading.Lock()
@@ -238,7 +248,7 @@ class _Connection:
 
     @contextmanager
     def using(self, *, create: bool) -> Iterator[sqlite3.Connection | None]:
-        """The connection; None where there is no database and none is to be made. What SQLite raises becomes a `TreatyError`."""
+        """Yield the connection, or None if there is no database and `create` is false. SQLite's errors become a `TreatyError`."""
         with self._lock:
             try:
                 if self._database is None and (create or self._path.exists()):
@@ -246,9 +256,9 @@ class _Connection:
                 yield self._database
             except sqlite3.OperationalError as error:
                 raise Unavailable(
-                    "memory.unavailable",
-                    f"What was seen of registries cannot be read or written: {error}.",
-                    fix=f"See that no other process holds {self._path}, and that there is room on the disk.",
+                    MemoryCode.UNAVAILABLE,
+                    f"The memory of registries cannot be read or written: {error}.",
+                    fix=f"Check that no other process holds {self._path}, and that the disk is not full.",
                 ) from error
             except sqlite3.DatabaseError as error:
                 raise _damaged(self._path) from error
@@ -262,15 +272,15 @@ class _Connection:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    # One process at a time: two that set up a new database refuse each other. And the file is never opened and closed beside
-    # SQLite: that would release the locks of its other connections in this process.
+    # One process at a time, because two that create the database at once fail. And the file is never opened and closed besides
+    # SQLite, because that would release the POSIX locks of SQLite's other connections in this process.
     with durable.exclusive(path.with_name(f"{path.name}.lock")):
         if not path.exists():
-            os.close(
-                os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            )  # what an agent looked at is its owner's business
+            # 0600, because the file shows which protocols and peers its owner looked at.
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         database = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
         try:
+            # Synced at each commit: a forgotten leaf after a power loss would allow another history.
             database.execute("pragma synchronous = full")
             database.execute("pragma foreign_keys = on")
             format = database.execute("pragma user_version").fetchone()[0]
@@ -307,7 +317,7 @@ def _about(database: sqlite3.Connection, origin: str, subjects: Collection[str])
 
 
 def _new(database: sqlite3.Connection, origin: str, leaves: Iterable[SeenLeaf]) -> list[SeenLeaf]:
-    """Those leaves that are to be remembered and are not; in the place of a newer one an older one is not."""
+    """Return the leaves that must be remembered and are not. A leaf that a newer one has replaced need not be."""
     known: set[int] = set()
     indexes = [leaf.index for leaf in leaves]
     for start in range(0, len(indexes), _BATCH):
@@ -323,15 +333,18 @@ def _counts(database: sqlite3.Connection, origin: str, leaf: SeenLeaf) -> bool:
 
 
 def _topic_of(database: sqlite3.Connection, origin: str, subject: str) -> set[str]:
-    """The topic of a protocol, as a subject. The first leaf under a protocol's name is its publication, and always stays."""
+    """Return the topic of a protocol, as a subject. The first leaf under a protocol's name is its publication, which always
+    stays.
+    """
     row = database.execute(_FIRST, (origin, subject)).fetchone()
     names = subjects_of(statement.parse(row[0])) if row is not None else ()
     return {name for name in names if name.startswith("topic/")}
 
 
 def _stale(database: sqlite3.Connection, origin: str, subjects: Collection[str], before: int) -> bool:
-    """Whether one of the subjects was not used since that time."""
+    """Return whether one of the subjects was not used since that time."""
     names = sorted(subjects)
+    # In batches, because of SQLite's limit for parameters.
     for start in range(0, len(names), _BATCH):
         batch = names[start : start + _BATCH]
         if database.execute(_STALE.format(_marks(batch)), (origin, *batch, before)).fetchone() is not None:
@@ -353,7 +366,7 @@ def _insert(database: sqlite3.Connection, origin: str, leaf: SeenLeaf, turn: int
 
 
 def _sweep(database: sqlite3.Connection, origin: str) -> int:
-    """Delete the leaves that are remembered under no name, and the checkpoints of none."""
+    """Delete the leaves without a subject, and the checkpoints without a leaf; return the number of deleted leaves."""
     database.execute(_UNNAMED, (origin,))
     number = database.execute(_FORGOTTEN, (origin,)).rowcount
     database.execute("delete from checkpoints where not exists (select 1 from leaves where checkpoint = id)")
@@ -366,7 +379,7 @@ def _marks(values: Sequence[object]) -> str:
 
 def _damaged(path: Path) -> Malformed:
     return Malformed(
-        "memory.file",
-        f"{path} is not a memory of what registries have proved, or was written by another version of Treaty.",
-        fix="Restore it, or remove it and the two files beside it; then a registry may contradict what it proved before.",
+        MemoryCode.FILE,
+        f"{path} is not a database of proven leaves, or was written by another version of Treaty.",
+        fix="Restore it, or remove it and the two files beside it. Without it a contradiction of earlier answers is not noticed.",
     )

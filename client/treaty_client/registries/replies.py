@@ -1,4 +1,4 @@
-"""What a registry answers, as far as this client reads it: one struct a JSON resource of the HTTP API."""
+"""The answers of a registry as structs: one for each JSON resource that this client reads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """Unknown members are passed over: a registry may say more than this client asks for."""
+    """The base of all answers. Unknown members are ignored, so a registry may add some."""
 
 
 class Testimony(Reply, frozen=True):
@@ -39,7 +39,7 @@ class Page(Reply, frozen=True):
 
 
 class Match(Reply, frozen=True):
-    """A protocol that a name may mean: `by` says how, `verified` whether the claim holds rather than is merely made."""
+    """A protocol that a name may mean. `by`: the kind of match. `verified`: whether the claim was checked, or is only made."""
 
     uri: str
     hash: str
@@ -49,14 +49,14 @@ class Match(Reply, frozen=True):
 
 
 class NextBallot(Reply, frozen=True):
-    """What a voter's next ballot must carry."""
+    """The sequence number and epoch that a voter's next ballot must carry."""
 
     seq: int
     epoch: int
 
 
 class VouchInfo(Reply, frozen=True):
-    """A vouch that a DID stands by: for whom, and the open epoch when it was logged."""
+    """A present vouch of a DID: `to` is the vouched DID, `epoch` the open one when it was logged."""
 
     to: str
     epoch: int
@@ -65,7 +65,7 @@ class VouchInfo(Reply, frozen=True):
 
 
 class Vouches(Reply, frozen=True):
-    """What a DID's next vouch must carry, the open epoch, and the vouches it stands by, newest first."""
+    """The sequence number that a DID's next vouch must carry, the open epoch, and its present vouches, newest first."""
 
     seq: int
     epoch: int
@@ -73,8 +73,11 @@ class Vouches(Reply, frozen=True):
 
 
 class Speaker(Reply, frozen=True):
-    """A DID that reported a document in a topic: how often, the newest time in `epoch` at leaf `index`. `standing`: that of its
-    `principal`, decimal, in units of 2^-32 of a full credit."""
+    """A DID that reported a document in a topic.
+
+    `reports`: their number; the newest is leaf `index`, in `epoch`. `standing`: that of its `principal`, decimal, in units of
+    2^-32 of a full credit.
+    """
 
     did: str
     topic: str
@@ -94,8 +97,10 @@ class Speakers(Reply, frozen=True):
 
 
 class Credit(Reply, frozen=True, rename={"corroborator": "with"}):
-    """A credit for the report at leaf `index`, earned at the end of `epoch`, and `why`. `now`: what it still counts for; decimal,
-    as `amount`, what it was worth then."""
+    """A credit for the report at leaf `index`, earned at the end of `epoch`. `why`: its explanation.
+
+    `amount`: its value then. `now`: its present value. Both are decimal.
+    """
 
     epoch: int
     reason: str
@@ -109,7 +114,7 @@ class Credit(Reply, frozen=True, rename={"corroborator": "with"}):
 
 
 class Standing(Reply, frozen=True):
-    """The standing of whom a DID speaks for at the end of `epoch`, decimal, and a page of the credits that it is the sum of."""
+    """The decimal standing, at the end of `epoch`, of the principal for which a DID speaks, and a page of the credits in it."""
 
     did: str
     standing: str
@@ -120,7 +125,9 @@ class Standing(Reply, frozen=True):
 
 
 class LogInfo(Reply, frozen=True):
-    """What a registry says of its log. `key`, `clock_key`: verifier keys; `epoch`: the open one, `opened` when (Unix seconds)."""
+    """A registry's description of its log. `key`, `clock_key`: verifier keys. `epoch`: the open one. `opened`: its start in Unix
+    seconds.
+    """
 
     origin: str
     key: str

@@ -1,12 +1,12 @@
-"""Which registries this agent trusts, by which key, and the newest checkpoint of each that it has seen.
+"""Store the trusted registries with their keys, and the newest checkpoint seen of each: HOME/registries.json.
 
-A registry is named `BASE_URL#VKEY`: where it is reached, and the verifier key of its log (C2SP signed-note), whose name is the
-log's origin. The base URL is https, or http on this machine; it need not be the origin. HOME/registries.json is
+A registry is named `BASE_URL#VKEY`: its URL, and the verifier key of its log (C2SP signed-note), whose name is the log's origin.
+The URL is https, or http on this machine. It need not be the origin. docs/specification/home.md specifies the file:
 
-    {"registries": {ORIGIN: {"base_url": URL, "checkpoint": B64(note), "key": VKEY}, …}}
+    {"registries": {ORIGIN: {"base_url": URL, "checkpoint"?: B64(note), "key": VKEY}, …}}
 
-where `checkpoint` is absent until one was seen. It only ever moves forward: `advance` replaces the very note that the caller has
-proved the new one consistent with, so two processes cannot accept two sides of a fork. Writers take HOME/registries.lock.
+`checkpoint` only moves forward. `advance` replaces exactly the note with which the new one was proved consistent, so two
+processes cannot accept two sides of a fork. Writers take HOME/registries.lock.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from urllib.parse import urlsplit
 import msgspec
 
 from treaty_consensus import canonical
-from treaty_consensus.errors import Conflict, Malformed, Untrusted
+from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused, Untrusted
 from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.note import MAX_NOTE_BYTES, KeyType, VerifierKey
 from treaty_consensus.protocol import is_origin
 
 from .. import durable
+from ..codes import ClientRegistryCode
 
 if TYPE_CHECKING:
     from .memory import SeenLeaves
@@ -48,7 +49,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class RegistryName:
-    """A registry: where it is reached, and the key of its log. `str()` is its one name."""
+    """A registry: its URL, and the key of its log. `str()` gives its full name."""
 
     base_url: str
     key: VerifierKey
@@ -71,7 +72,7 @@ class TrustedRegistry:
 
     @cached_property
     def newest(self) -> SignedCheckpoint | None:
-        """`seen`, opened. Raises `Malformed` or `Untrusted` when the file was damaged."""
+        """The checkpoint of `seen`, opened. Raises `Malformed` or `Untrusted` if the file was damaged."""
         return None if self.seen is None else open_checkpoint(self.seen, self.name.key)
 
 
@@ -82,6 +83,7 @@ def parse_base_url(text: str) -> str:
         _ = parts.port
     except ValueError as error:
         raise _bad_url(text) from error
+    # http only on this machine, because that traffic crosses no network.
     local = parts.scheme == "http" and parts.hostname in _LOOPBACK
     plain = parts.username is None and not parts.query and not parts.fragment and parts.hostname and text.isprintable()
     if not plain or not (parts.scheme == "https" or local) or len(text) > 512:
@@ -95,13 +97,13 @@ def parse_registry_name(text: str) -> RegistryName:
     base_url = parse_base_url(url)
     if not separator:
         raise Malformed(
-            "registry.no-key",
-            f"{base_url} names no key, and without one nothing it says can be checked.",
-            fix=f"Ask its operator for URL#KEY, or see what it presents: treaty trust add {base_url}",
+            ClientRegistryCode.NO_KEY,
+            f"{base_url} names no key. Without a key no answer can be checked.",
+            fix=f"Ask its operator for URL#KEY, or show the key that it presents: treaty trust add {base_url}",
         )
     key = VerifierKey.parse(vkey)
     if key.type != KeyType.ED25519 or not is_origin(key.name):
-        raise Malformed("registry.key", "A registry is named by the Ed25519 key of its log, and that by the log's origin.")
+        raise Malformed(ClientRegistryCode.KEY, "The key of a registry must be an Ed25519 key whose name is the log's origin.")
     return RegistryName(base_url, key)
 
 
@@ -112,40 +114,58 @@ class TrustedRegistries:
         self._path = home / "registries.json"
         self._lock = home / "registries.lock"
         self.evidence = home / "evidence"
-        """Where proofs against them go (`forks`)."""
+        """The folder for proofs against them."""
         self.home = home
         """The folder of registries.json, and of treaty.lock."""
 
     @cached_property
     def memory(self) -> SeenLeaves:
-        """What they have proved."""
-        from .memory import SeenLeaves  # with SQLite, whose import takes milliseconds that most commands need not spend
+        """The leaves that they have proved."""
+        from .memory import SeenLeaves  # here, because most commands do not need SQLite, whose import takes milliseconds
 
         return SeenLeaves(self.home)
 
     def all(self) -> Mapping[str, TrustedRegistry]:
-        """By origin. Raises `Malformed` when the file is not what it should be."""
+        """Return all trusted registries, by origin. Raises `Malformed` if the file is invalid."""
         return {origin: _trusted(origin, entry) for origin, entry in self._read().items()}
 
     def get(self, origin: str) -> TrustedRegistry:
-        """The registry of that origin. Raises `Untrusted` (`registry.not-trusted`)."""
+        """Return the registry of that origin. Raises `Untrusted` (`registry.not-trusted`)."""
         entry = self._read().get(origin)
         if entry is None:
             raise Untrusted(
-                "registry.not-trusted",
+                ClientRegistryCode.NOT_TRUSTED,
                 f"The registry {origin} is not among those you trust.",
                 fix="Add it with its key: treaty trust add URL#KEY",
             )
         return _trusted(origin, entry)
 
+    def choose(self, origin: str = "") -> TrustedRegistry:
+        """Return the registry of that origin; without one, the only registry. Raises `NotFound` (`registry.none`), `Refused`
+        (`registry.several`), `Untrusted` (`registry.not-trusted`)."""
+        if origin:
+            return self.get(origin)
+        known = list(self.all().values())
+        if not known:
+            raise NotFound(ClientRegistryCode.NONE, "You trust no registry yet.", fix="Add one: treaty trust add URL#KEY")
+        if len(known) > 1:
+            origins = ", ".join(sorted(registry.name.origin for registry in known))
+            raise Refused(
+                ClientRegistryCode.SEVERAL,
+                f"You trust several registries: {origins}.",
+                fix="Choose one: --registry ORIGIN, or registry=ORIGIN in Python.",
+            )
+        return known[0]
+
     def add(self, name: RegistryName) -> None:
-        """Trust a registry, or reach a known one at another URL. Raises `Conflict` when its origin is known by another key."""
+        """Trust a registry, or change the URL of a known one. Raises `Conflict` if its origin is known by another key."""
         with durable.exclusive(self._lock):
+            # Read under the lock, so that no change by another process is lost.
             entries = self._read()
             known = entries.get(name.origin)
             if known is not None and known.key != str(name.key):
                 raise Conflict(
-                    "registry.other-key",
+                    ClientRegistryCode.OTHER_KEY,
                     f"{name.origin} is trusted by another key: {known.key}.",
                     fix=f"If its operator really started a new log: treaty trust remove {name.origin}",
                 )
@@ -153,18 +173,20 @@ class TrustedRegistries:
             self._write({**entries, name.origin: _Entry(name.base_url, str(name.key), seen)})
 
     def remove(self, origin: str) -> None:
-        """No longer trust a registry; what was seen of its log is forgotten. Raises `Untrusted` when it is not trusted."""
+        """Stop trusting a registry, and forget the leaves seen of its log. Raises `Untrusted` if it is not trusted."""
         with durable.exclusive(self._lock):
             self.get(origin)
-            self.memory.forget(origin)  # first: after a crash in between, the registry is still trusted, as at a first contact
+            # The memory first: after a crash in between, the registry is still trusted, as at a first contact.
+            self.memory.forget(origin)
             self._write({known: entry for known, entry in self._read().items() if known != origin})
 
     def advance(self, origin: str, expected: bytes | None, note: bytes) -> bool:
-        """Remember `note` in place of `expected`. False, and nothing changes, when another one was remembered meanwhile.
+        """Replace `expected` by `note`; return False and change nothing if another note was remembered in the meantime.
 
-        The caller has verified `note`, and that it extends `expected`. Raises `Untrusted` when the registry is not trusted.
+        The caller has verified `note`, and that it extends `expected`. Raises `Untrusted` if the registry is not trusted.
         """
         with durable.exclusive(self._lock):
+            # Compare and swap: the caller proved consistency with `expected`, not with a note that came in between.
             if self.get(origin).seen != expected:
                 return False
             entries = self._read()
@@ -181,7 +203,7 @@ class TrustedRegistries:
         try:
             return msgspec.convert(canonical.parse_json(data, limit=MAX_FILE, what="registries.json"), _File).registries
         except msgspec.ValidationError as error:
-            raise Malformed("registry.file", f"{self._path} is not a list of registries: {error}.") from error
+            raise Malformed(ClientRegistryCode.FILE, f"{self._path} is not a list of registries: {error}.") from error
 
     def _write(self, entries: dict[str, _Entry]) -> None:
         value = msgspec.to_builtins(_File(entries))
@@ -191,14 +213,14 @@ class TrustedRegistries:
 def _trusted(origin: str, entry: _Entry) -> TrustedRegistry:
     name = parse_registry_name(f"{entry.base_url}#{entry.key}")
     if name.origin != origin:
-        raise Malformed("registry.file", f"registries.json lists the key of {name.origin} under {origin}.")
+        raise Malformed(ClientRegistryCode.FILE, f"registries.json lists the key of {name.origin} under {origin}.")
     seen = None if entry.checkpoint is None else canonical.b64decode(entry.checkpoint, limit=MAX_NOTE_BYTES)
     return TrustedRegistry(name, seen)
 
 
 def _bad_url(text: str) -> Malformed:
     return Malformed(
-        "registry.url",
+        ClientRegistryCode.URL,
         f"Not the URL of a registry: {text[:120]!r}.",
         fix="Use https://HOST, or http:// with localhost, 127.0.0.1 or [::1].",
     )

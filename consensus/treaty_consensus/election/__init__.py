@@ -1,11 +1,14 @@
-"""How an agent network agrees on a protocol: from reports, vouches and ballots in the log to one decision per topic and epoch.
+"""Compute how the agents of a network agree on a protocol: from logged reports, vouches and ballots to one decision per topic
+and epoch.
 
-What was said: `evidence`, of which `report` knows which negotiations count, `vouch` who stands for whom, `principals` who speaks
-for whom. Who counts: `trust` flows from anchors along vouches, `reputation` makes weight of it, `provenance` finds who owes it
-to the same side, and `electorate` is all of that for an epoch. What they want: `ballot`, weak orders counted pairwise, `schulze`,
-the ranking, `rule`, the thresholds and the states of a document. What comes of it: `decision`, all of it in one transcript,
-`credit`, the standing of those who report, `roll`, the electorate as a blob, and `closing`, which makes an epoch of it.
+- Statements: `evidence` collects them; `report` selects the negotiations that count, `vouch` the vouches, `principals` maps
+  each DID to its principal.
+- Electorate: `trust` flows from anchors along vouches, `reputation` turns it into weight, `provenance` groups principals into
+  clusters, and `electorate` combines these for an epoch.
+- Count: `ballot` counts weak orders pairwise, `schulze` ranks the choices, `rule` has the thresholds and document states.
+- Result: `decision` writes the transcript, `credit` computes the standing of reporters, `roll` lists the electorate, and
+  `closing` combines them at the end of an epoch.
 
-`arithmetic` has the fractions, `defaults` the constants. Everything is integers and pure; the specification is
+`arithmetic` has the fractions, `defaults` the constants. All modules are pure and use integers only. The specification is
 `docs/specification/election.md`.
 """

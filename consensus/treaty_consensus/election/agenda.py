@@ -1,12 +1,11 @@
-"""The agenda: which topics an epoch decides.
+"""Select the topics that an epoch decides.
 
-A topic is open when somebody who is heard (`Electorate.heard`) reported or voted in it, by a report that counts or a ballot that
-is neither withdrawn nor faded, or when the decision before left something there: the state of a document, an implied ballot.
-Names are free, so whoever is not heard opens none; otherwise one domain that nobody knows could have every epoch decide a
-million topics, for ever.
+A topic is open in two cases: an eligible principal (`Electorate.eligible`) has a report that counts there, or a ballot that
+is neither withdrawn nor faded; or the previous decision left a document state or an implied ballot there. Anyone can invent
+topic names. Without the condition on eligibility, one unknown domain could make every epoch decide a million topics.
 
-At most `MAX_TOPICS` are decided, so that every epoch can be closed: those in which the heard weigh most together, of equal ones
-the first by name. What is left for a later epoch stays as it is.
+At most `MAX_TOPICS` topics are decided, so that every epoch can be closed. Other topics stay as they are until a later epoch.
+Specification: `docs/specification/election.md`.
 """
 
 from __future__ import annotations
@@ -20,31 +19,43 @@ import numpy as np
 from ..kinds import Parameters
 from .electorate import Electorate
 from .evidence import Evidence
-from .report import Counted
+from .report import CountedReports
 
+# Each decision is a leaf and a transcript of up to 4 MiB, so an epoch needs a bound that a registry can close.
 MAX_TOPICS: Final = 4096
-"""Decisions of one epoch."""
 
 
-def agenda(open_topics: Iterable[str], heard: dict[str, int]) -> list[str]:
-    """The topics to decide, in their order: of those that are `open_topics` anyway, or in which somebody is `heard`."""
-    ranked = sorted({*open_topics, *heard}, key=lambda topic: (-heard.get(topic, 0), topic))
+def agenda(open_topics: Iterable[str], weights: dict[str, int]) -> list[str]:
+    """Return the topics to decide, sorted by name.
+
+    `open_topics`: topics with a state left from earlier epochs.
+    `weights`: from `eligible_weights`.
+    """
+    # The heaviest topics come first. The name breaks ties, so every replay selects the same topics.
+    ranked = sorted({*open_topics, *weights}, key=lambda topic: (-weights.get(topic, 0), topic))
     return sorted(ranked[:MAX_TOPICS])
 
 
-def heard_in(evidence: Evidence, counted: Counted, electorate: Electorate, epoch: int, parameters: Parameters) -> dict[str, int]:
-    """For each topic in which somebody is heard at the end of `epoch`: what they all weigh. `counted`: the reports that count."""
-    heard, voices = electorate.heard, electorate.voices
-    names = sorted(heard)
-    places = voices.places(names)
-    speakers: defaultdict[str, set[str]] = defaultdict(set)
+def eligible_weights(
+    evidence: Evidence, counted: CountedReports, electorate: Electorate, epoch: int, parameters: Parameters
+) -> dict[str, int]:
+    """Return topic → the sum of the weights of the eligible principals that take part in it, at the end of `epoch`.
+
+    Topics without an eligible participant are left out.
+
+    `counted`: the reports that count.
+    """
+    eligible, directory = electorate.eligible, electorate.directory
+    names = sorted(eligible)
+    places = directory.places(names)
+    participants: defaultdict[str, set[str]] = defaultdict(set)
     for topic, tally in counted.tallies.items():
         principals = {principal for document in tally.pairs for principal in tally.principals(document)}
-        speakers[topic] |= principals & heard
+        participants[topic] |= principals & eligible
     horizon = parameters.horizon_epochs if electorate.terms else None
     for topic, ballots in evidence.ballots.items():
-        if places[voices.owners(ballots.column("voter"))].max(initial=-1) < 0:
-            continue  # soon done with the topics that strangers invent
+        if places[directory.owners(ballots.column("voter"))].max(initial=-1) < 0:
+            continue  # a cheap test first: an invented topic costs one lookup
         owners = np.unique(ballots.owners(places, epoch, horizon))
-        speakers[topic].update(names[place] for place in owners.tolist() if place >= 0)
-    return {topic: sum(electorate.weights[name] for name in names) for topic, names in speakers.items() if names}
+        participants[topic].update(names[place] for place in owners.tolist() if place >= 0)
+    return {topic: sum(electorate.weights[name] for name in names) for topic, names in participants.items() if names}

@@ -1,23 +1,26 @@
-"""Ballots: weak orders over the candidates and NONE, what each weighs, and how they are counted pairwise.
+"""Weigh the ballots of a topic and count them pairwise.
 
-A ballot is a list of tiers, best first. What it does not rank is tied last; NONE, unless it is ranked, sits just below what is
-ranked and above what is not. So `[[a], [b]]` reads a > b > NONE > the rest, and `[["none"]]` reads NONE > everybody. Hashes that
-are not candidates are passed over, and change nothing for those that are. A ballot without tiers is withdrawn.
+A ballot is a weak order over the candidates and NONE: a list of tiers, best first. Choices that it does not rank are tied
+last. NONE, unless it is ranked, sits just below the ranked choices and above the others. So `[[a], [b]]` reads a > b > NONE >
+the rest, and `[["none"]]` reads NONE > all candidates. Hashes that are not candidates are skipped and change nothing for the
+others. A ballot without tiers is withdrawn.
 
-A principal that has no ballot is counted by what it did: its *implied* ballot names the document that it agreed on, in reports
-that count, with the most counterparties. Of several with as many it names those that it named before, or all of them, tied, where
-it named none of them. In an open electorate only counterparties that it vouches for are counted: an open agent agrees with any
-stranger, so strangers would otherwise vote for everybody who is silent.
+A principal without a ballot is counted by its reports. Its *implied* ballot names the document that it agreed on with the
+most counterparties, in reports that count. When several documents have as many, the ballot names those that it named before,
+or all of them, tied, if it named none of them before. In an open electorate only counterparties that the principal vouches
+for are counted: an open agent agrees with any stranger, so strangers could otherwise vote for all principals without a
+ballot.
 
-In an open electorate a ballot of a principal that weighs w in the topic, and has k of them, weighs
+In an open electorate a ballot of a principal that weighs w in the topic, and has k ballots, weighs
 
-    ⌊w · D(a) · ρ(b)⌋ / k         a: epochs since it was cast or reaffirmed; since the newest report on it, for an implied one
+    ⌊w · D(a) · ρ(b)⌋ / k         a: epochs since it was cast or reaffirmed; for an implied ballot, since the newest report on it
                                   b: epochs since its ranking changed (`arithmetic`)
 
-so that what nobody reaffirms fades, and what changed just now has half its weight: reaffirming resets a and not b. A ballot that
-has faded away altogether is none. In a development electorate it weighs ⌊w / k⌋.
+So a ballot fades unless it is reaffirmed, and a ranking that just changed has half its weight. Reaffirming resets a, not b. A
+ballot that has faded to 0 counts as none. In a development electorate a ballot weighs ⌊w / k⌋.
 
-Ballots are kept in columns, taken in one by one as they are logged, and counted all at once at the end of an epoch.
+Specification: `docs/specification/election.md`, sections 3 and 5. Ballots are stored in columns as they are logged, and
+counted together at the end of an epoch.
 """
 
 from __future__ import annotations
@@ -34,20 +37,20 @@ from numpy.typing import NDArray
 
 from ..kinds import NONE
 from .arithmetic import ONE, conviction, decay, parts, table
-from .principals import Voices
+from .principals import PrincipalDirectory
 from .report import Pair
 
 Tiers: TypeAlias = tuple[tuple[str, ...], ...]
+# The rank of each choice in a ballot; smaller is better, equal is tied.
 Ranks: TypeAlias = tuple[int, ...]
-"""The rank of each choice in a ballot; smaller is better, equal is tied."""
 Weights: TypeAlias = NDArray[np.uint64]
 
 
 @dataclass
 class Ballots:
-    """The newest ballot of each DID in a topic, in columns. Mutable: `cast` in the order of the leaves."""
+    """Store the newest ballot of each DID in a topic, in columns. Mutable: `cast` in the order of the leaves."""
 
-    voices: Voices
+    directory: PrincipalDirectory
     rankings: list[Tiers] = field(default_factory=list)
     _numbers: dict[Tiers, int] = field(default_factory=dict)
     _rows: dict[int, int] = field(default_factory=dict)
@@ -57,8 +60,8 @@ class Ballots:
     _since: array[int] = field(default_factory=lambda: array("q"))
 
     def cast(self, did: str, tiers: Tiers, epoch: int) -> None:
-        """Take in an admitted ballot, logged in `epoch`."""
-        number, voter = self._number(tiers), self.voices.number(did)
+        """Add an admitted ballot, logged in `epoch`."""
+        number, voter = self._number(tiers), self.directory.number(did)
         row = self._rows.get(voter)
         if row is None:
             self._rows[voter] = len(self._rows)
@@ -67,20 +70,28 @@ class Ballots:
             self._cast.append(epoch)
             self._since.append(epoch)
             return
+        # A reaffirmed ranking keeps `since`: only a change restarts its conviction.
         self._cast[row] = epoch
         if self._ranking[row] != number:
             self._ranking[row] = number
             self._since[row] = epoch
 
     def owners(self, places: NDArray[np.int64], epoch: int, horizon: int | None) -> NDArray[np.int64]:
-        """For each row the place of its principal, by `Voices.places`; −1 where it has none, and where the ballot is withdrawn
-        or, where ballots fade, faded away by `epoch`."""
-        speaks = np.array([bool(tiers) for tiers in self.rankings], dtype=bool)
-        live = speaks[self.column("ranking")] & (_fading(epoch - self.column("cast"), horizon) > 0)
-        return np.where(live, places[self.voices.owners(self.column("voter"))], -1)
+        """Return for each row the place of its principal, or −1.
+
+        −1 stands for a DID without a principal and for a withdrawn ballot; where ballots fade, also for one that has faded by
+        `epoch`.
+
+        `places`: from `PrincipalDirectory.places`.
+        `horizon`: H, or None where ballots do not fade.
+        """
+        # The columns make one numpy expression out of a loop over millions of ballots.
+        is_cast = np.array([bool(tiers) for tiers in self.rankings], dtype=bool)
+        live = is_cast[self.column("ranking")] & (_fading(epoch - self.column("cast"), horizon) > 0)
+        return np.where(live, places[self.directory.owners(self.column("voter"))], -1)
 
     def column(self, name: str) -> NDArray[np.int64]:
-        """`voter` (the number of its DID), `ranking` (a place in `rankings`), `cast` or `since` (epochs) of each row."""
+        """Return a column: `voter` (the number of the DID), `ranking` (a place in `rankings`), `cast` or `since` (epochs)."""
         return np.array(getattr(self, f"_{name}"), dtype=np.int64)
 
     def _number(self, tiers: Tiers) -> int:
@@ -92,8 +103,12 @@ class Ballots:
 
 
 class Implied(NamedTuple):
-    """What a principal's reports say it prefers: documents, the epoch in which they became so, and that of its newest report on
-    one of them."""
+    """Hold the ballot that a principal's reports imply.
+
+    `favourites`: the documents, tied.
+    `since`: the epoch in which this set of documents began.
+    `reported`: the epoch of the newest report on one of them.
+    """
 
     favourites: tuple[str, ...]
     since: int
@@ -102,11 +117,13 @@ class Implied(NamedTuple):
 
 @dataclass(frozen=True)
 class Votes:
-    """The live ballots of a topic, each with its weight; one row a ballot.
+    """Hold the live ballots of a topic with their weights, one row a ballot.
 
-    `rankings`: the different tiers, which `ranking` points into. `principals`: everybody who weighs something in the topic, in
-    order, which `principal` points into. The first rows are explicit, the last `implied` are not. `age` and `held`: the a and b
-    of each.
+    The last `implied` rows are implied ballots; the others are explicit.
+
+    `principals`: all that weigh something in the topic, sorted; `principal` points into them.
+    `rankings`: the distinct tiers; `ranking` points into them.
+    `age`, `held`: a and b of each ballot.
     """
 
     principals: tuple[str, ...]
@@ -120,20 +137,21 @@ class Votes:
 
     @property
     def total(self) -> int:
-        """W."""
+        """Return W."""
         return int(self.weight.sum(dtype=np.uint64))
 
     def by_principal(self) -> Weights:
-        """What the ballots of each principal weigh together."""
+        """Return the sum of the ballot weights of each principal."""
         return _sums(self.weight, self.principal, len(self.principals))
 
 
 @dataclass(frozen=True)
 class Count:
-    """The votes of a topic. `choices`: the candidates in the order of their publication, then NONE; they name rows and columns.
+    """Hold the counted votes of a topic.
 
-    `pairwise[a][b]` is the weight that ranks a over b. `above[c]` and `below[c]`: of the weight that ranks c over NONE, and NONE
-    over c, each cluster's part.
+    `choices`: the candidates in the order of their publication, then NONE; they name rows and columns.
+    `pairwise`: `pairwise[a][b]` is the weight that ranks a over b.
+    `above`, `below`: for each candidate c, cluster → the weight that ranks c over NONE, and NONE over c.
     """
 
     choices: tuple[str, ...]
@@ -149,10 +167,11 @@ def implied_ballots(
     before: Mapping[str, Implied],
     epoch: int,
 ) -> dict[str, Implied]:
-    """The implied ballot of everyone with reports, carried from the one at the end of the epoch before.
+    """Return the implied ballot of every principal with reports.
 
-    `pairs`: document → who agreed on it → the epoch in which they last did; `known`: principal → whose agreement with it counts,
-    None for everybody's.
+    `pairs`: document → the pairs that agreed on it → the epoch of their newest report.
+    `known`: principal → the counterparties that count for it; None where all count.
+    `before`: the implied ballots at the end of the previous epoch.
     """
     met: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for document, epochs in pairs.items():
@@ -163,17 +182,18 @@ def implied_ballots(
     ballots = {}
     for principal, documents in met.items():
         most = max(map(len, documents.values()))
-        foremost = tuple(sorted(document for document, epochs in documents.items() if len(epochs) == most))
+        leading = tuple(sorted(document for document, epochs in documents.items() if len(epochs) == most))
         earlier = before.get(principal)
-        loyal = tuple(document for document in foremost if earlier is not None and document in earlier.favourites)
-        favourites = loyal or foremost
+        # A tie keeps the earlier choice, so that equal reports do not change a ballot and restart its conviction.
+        kept = tuple(document for document in leading if earlier is not None and document in earlier.favourites)
+        favourites = kept or leading
         since = earlier.since if earlier is not None and earlier.favourites == favourites else epoch
         ballots[principal] = Implied(favourites, since, max(max(documents[document]) for document in favourites))
     return ballots
 
 
 def approvals(votes: Votes) -> dict[str, int]:
-    """For each document that any vote ranks over NONE: what those votes weigh."""
+    """Return document → the weight of the votes that rank it over NONE."""
     weights: defaultdict[str, int] = defaultdict(int)
     used, alike = np.unique(votes.ranking, return_inverse=True)
     for number, weight in zip(used.tolist(), _sums(votes.weight, alike, len(used)).tolist(), strict=True):
@@ -192,55 +212,60 @@ def votes(
     epoch: int,
     horizon: int | None,
 ) -> Votes:
-    """What is counted in a topic at the end of `epoch`; whoever weighs nothing is left out.
+    """Return the ballots that count in a topic at the end of `epoch`. Principals without weight are left out.
 
-    `weights`: principal → weight in the topic. `horizon`: H; None where ballots neither fade nor ripen.
+    `weights`: principal → weight in the topic.
+    `horizon`: H; None where ballots neither fade nor ripen.
     """
     principals = tuple(sorted(weights))
-    owner = ballots.owners(ballots.voices.places(principals), epoch, horizon)
+    owner = ballots.owners(ballots.directory.places(principals), epoch, horizon)
     live = np.flatnonzero(owner >= 0)
-    spoken = np.zeros(len(principals), dtype=bool)
-    spoken[owner[live]] = True
-    silent = [place for place, name in enumerate(principals) if not spoken[place] and name in implied]
-    guesses = [implied[principals[place]] for place in silent]
+    has_ballot = np.zeros(len(principals), dtype=bool)
+    has_ballot[owner[live]] = True
+    without_ballot = [place for place, name in enumerate(principals) if not has_ballot[place] and name in implied]
+    inferred = [implied[principals[place]] for place in without_ballot]
 
-    def column(explicit: NDArray[np.int64], guessed: list[int]) -> NDArray[np.int64]:
-        return np.concatenate([explicit[live], np.array(guessed, dtype=np.int64)])
+    def column(explicit: NDArray[np.int64], inferred_values: list[int]) -> NDArray[np.int64]:
+        return np.concatenate([explicit[live], np.array(inferred_values, dtype=np.int64)])
 
-    principal = column(owner, silent)
-    age = column(epoch - ballots.column("cast"), [epoch - guess.reported for guess in guesses])
-    held = column(epoch - ballots.column("since"), [epoch - guess.since for guess in guesses])
+    principal = column(owner, without_ballot)
+    age = column(epoch - ballots.column("cast"), [epoch - ballot.reported for ballot in inferred])
+    held = column(epoch - ballots.column("since"), [epoch - ballot.since for ballot in inferred])
     whole = np.array([weights[name] for name in principals], dtype=np.uint64)[principal]
     ripe = parts(parts(whole, _fading(age, horizon)), _ripening(held, horizon))
     return Votes(
         principals=principals,
-        rankings=[*ballots.rankings, *((guess.favourites,) for guess in guesses)],
-        ranking=column(ballots.column("ranking"), [len(ballots.rankings) + number for number in range(len(guesses))]),
+        rankings=[*ballots.rankings, *((ballot.favourites,) for ballot in inferred)],
+        ranking=column(ballots.column("ranking"), [len(ballots.rankings) + number for number in range(len(inferred))]),
         principal=principal,
+        # A principal with several DIDs splits its weight, so more DIDs give no more votes.
         weight=ripe // np.bincount(principal, minlength=len(principals)).astype(np.uint64)[principal],
         age=age,
         held=held,
-        implied=len(guesses),
+        implied=len(inferred),
     )
 
 
 def ranks(tiers: Tiers, choices: Sequence[str]) -> Ranks:
-    """How a ballot ranks `choices`, the last of which is NONE."""
+    """Return the rank of each of `choices` in a ballot. The last choice is NONE."""
     ranked = {choice: rank for rank, tier in enumerate(tiers) for choice in tier}
     ranked.setdefault(NONE, len(tiers))
     return tuple(ranked.get(choice, len(tiers) + 1) for choice in choices)
 
 
 def count(votes: Votes, candidates: Sequence[str], clusters: Mapping[str, str]) -> Count:
-    """Count votes over the candidates, which are in the order of their publication. `clusters`: of every principal.
+    """Count votes over the candidates.
 
-    Everything is a sum over ballots, so the counts of parts of them add up to the count of all.
+    A count is a sum over ballots, so the counts of disjoint parts add up to the count of all.
+
+    `candidates`: in the order of their publication.
+    `clusters`: principal → its cluster.
     """
     choices = (*candidates, NONE)
     names = sorted({clusters[principal] for principal in votes.principals})
     place = {name: number for number, name in enumerate(names)}
     cluster = np.array([place[clusters[principal]] for principal in votes.principals], dtype=np.int64)[votes.principal]
-    # Many ballots, few different ones in each cluster: from here on there is one row for each of those.
+    # Many ballots are equal. From here on there is one row for each distinct ranking in each cluster.
     cells, cell = np.unique(votes.ranking * max(len(names), 1) + cluster, return_inverse=True)
     weight = _sums(votes.weight, cell, len(cells))
     used, alike = np.unique(cells // max(len(names), 1), return_inverse=True)
@@ -264,7 +289,10 @@ def count(votes: Votes, candidates: Sequence[str], clusters: Mapping[str, str]) 
 
 
 def pairwise(ranking: NDArray[np.int64], weight: Weights) -> list[list[int]]:
-    """V[a][b], the weight of the ballots that rank a strictly over b. `ranking`: the ranks of every choice, one row a ballot."""
+    """Return V[a][b], the weight of the ballots that rank a strictly over b.
+
+    `ranking`: the rank of every choice, one row a ballot.
+    """
     return [
         np.where(ranking[:, choice, None] < ranking, weight[:, None], np.uint64(0)).sum(axis=0, dtype=np.uint64).tolist()
         for choice in range(ranking.shape[1])
@@ -272,6 +300,7 @@ def pairwise(ranking: NDArray[np.int64], weight: Weights) -> list[list[int]]:
 
 
 def _sums(weight: Weights, group: NDArray[np.int64], groups: int) -> Weights:
+    # `np.add.at` stays in unsigned integers; `np.bincount` with weights would use floats.
     sums = np.zeros(groups, dtype=np.uint64)
     np.add.at(sums, group, weight)
     return sums

@@ -1,7 +1,7 @@
-"""Closing an epoch: from all that a log has said so far to the decisions of every topic, and the roll that they share.
+"""Close an epoch: compute the decisions of every topic, and the roll that they share, from all statements so far.
 
-What an epoch needs of the one before is carried here and never taken from outside: where documents stand, what reports implied,
-what was credited. Whoever feeds the same statements gets the same bytes.
+The state between epochs is carried here and never taken from outside: document states, implied ballots and credits. The same
+statements give the same bytes.
 """
 
 from __future__ import annotations
@@ -11,23 +11,24 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .. import canonical
+from ..codes import DecisionCode
 from ..errors import Refused
 from ..facts import LogFact
 from ..kinds import Blob, Decision, Input, Parameters
 from ..statement import Statement
-from .agenda import agenda, heard_in
-from .credit import Credits, Earned
-from .decision import Carried, Outcome, Question, decide
+from .agenda import agenda, eligible_weights
+from .credit import Credits, EarnedCredit
+from .decision import Outcome, Question, TopicState, decide
 from .electorate import Electorate, electorate_of
 from .evidence import Evidence
 from .principals import SuffixList
-from .report import Counted
+from .report import CountedReports
 from .roll import roll
 
 
 @dataclass(frozen=True)
-class Due:
-    """A decision that is to be logged, and the two blobs that it names."""
+class DueDecision:
+    """Hold a decision that is to be logged, and the two blobs that it names."""
 
     decision: Decision
     transcript: bytes
@@ -35,22 +36,26 @@ class Due:
 
 
 @dataclass(frozen=True)
-class Closing:
-    """All that closes an epoch: an outcome a topic, in their order, the roll, and all credits after it."""
+class EpochOutcome:
+    """Hold the results that close an epoch: the outcome of each topic, sorted by topic; the roll; and all credits after the
+    epoch.
+    """
 
     outcomes: Mapping[str, Outcome]
     roll: bytes
     credits: Credits
 
     @cached_property
-    def due(self) -> tuple[Due, ...]:
-        """What is to be logged."""
+    def due(self) -> tuple[DueDecision, ...]:
+        """Return the decisions to log, in order."""
         last = len(self.outcomes) - 1
         return tuple(self.due_in(topic, remaining=last - place) for place, topic in enumerate(self.outcomes))
 
-    def due_in(self, topic: str, *, remaining: int) -> Due:
-        """What is to be logged in one of the topics, with so many to follow."""
-        return Due(self.outcomes[topic].statement(self._named, remaining=remaining), self.outcomes[topic].transcript, self.roll)
+    def due_in(self, topic: str, *, remaining: int) -> DueDecision:
+        """Return the decision of one topic. `remaining`: how many decisions follow it."""
+        return DueDecision(
+            self.outcomes[topic].statement(self._named, remaining=remaining), self.outcomes[topic].transcript, self.roll
+        )
 
     @cached_property
     def _named(self) -> Blob:
@@ -59,81 +64,91 @@ class Closing:
 
 @dataclass(frozen=True)
 class _Epoch:
-    """An epoch that closes: its constants, who counts in it, and the reports that do."""
+    """Hold an epoch that closes: its constants, its electorate, and the reports that count."""
 
     number: int
     parameters: Parameters
     electorate: Electorate
-    reports: Counted
+    reports: CountedReports
 
 
 class Elections:
-    """The elections of a log, from epoch to epoch. Mutable: `observe` in the order of the leaves."""
+    """Run the elections of a log, epoch by epoch. Mutable: `observe` in the order of the leaves."""
 
     def __init__(self, blob: Callable[[str], bytes], anchors: Sequence[str] | None) -> None:
-        """`blob`: the bytes of a blob, which are checked, by their SHA-256; asked for suffix lists. `anchors`: in place of
-        those of the parameters."""
+        """Start with an empty log.
+
+        `blob`: returns the bytes of a blob for its SHA-256, and has checked them; called for suffix lists.
+        `anchors`: replaces the anchors of the parameters; None keeps them.
+        """
         self._blob = blob
         self._anchors = anchors
         self._evidence = Evidence()
         self._parameters: dict[str, Parameters] = {}
-        self._carried: dict[str, Carried] = {}
+        self._topic_states: dict[str, TopicState] = {}
         self._credits = Credits()
 
     def observe(self, statement: Statement, index: int, epoch: int) -> None:
-        """Take in an admitted statement that is no decision: leaf `index`, logged while `epoch` was open."""
+        """Add an admitted statement that is not a decision: leaf `index`, logged while `epoch` was open."""
         if isinstance(statement.body, Parameters):
             self._parameters[statement.id] = statement.body
         else:
             self._evidence.observe(statement, index, epoch)
 
-    def close(self, log: LogFact, until: Input, previous: Callable[[str], str | None]) -> Closing:
-        """How the open epoch closes with the leaves so far; changes nothing. `previous`: the id of a topic's newest decision.
+    def close(self, log: LogFact, until: Input, previous: Callable[[str], str | None]) -> EpochOutcome:
+        """Compute how the open epoch closes with the leaves so far. Changes no state.
 
-        Raises `Refused` when the log has no parameters yet, and what `blob` raises.
+        `until`: the head of the log so far.
+        `previous`: topic → the id of its newest decision, or None.
+
+        Raises `Refused` (`decision.parameters`) when the log has no parameters yet, and the errors of `blob`.
         """
         if log.parameters is None:
-            raise Refused("decision.parameters", "This log has no parameters yet: there is no rule to decide by.")
+            raise Refused(DecisionCode.PARAMETERS, "This log has no parameters yet: there is no rule to decide by.")
         parameters = self._parameters[log.parameters]
         self._read_domains(parameters)
         epoch = self._count(log.epoch, parameters, self._anchors)
+        # Each topic is decided independently, so their order changes no result; it only fixes the order of the statements.
         outcomes = {}
         for topic in self._topics(epoch):
-            carried = self._carried.get(topic, Carried())
-            question = Question(topic, log.epoch, log.parameters, parameters, until, previous(topic), carried)
+            before = self._topic_states.get(topic, TopicState())
+            question = Question(topic, log.epoch, log.parameters, parameters, until, previous(topic), before)
             outcomes[topic] = decide(question, self._evidence, epoch.reports.tally(topic), epoch.electorate)
         elected = {topic: outcome.elected for topic, outcome in outcomes.items() if outcome.elected}
         credits, earned = self._credited(epoch, elected)
         standings = credits.standings(log.epoch, parameters.horizon_epochs)
-        return Closing(outcomes, roll(log.epoch, log.parameters, epoch.electorate, standings, earned), credits)
+        return EpochOutcome(outcomes, roll(log.epoch, log.parameters, epoch.electorate, standings, earned), credits)
 
-    def finish(self, closing: Closing) -> None:
-        """The last decision of the epoch is logged: the next one begins with it."""
+    def finish(self, closing: EpochOutcome) -> None:
+        """Begin the next epoch. Call it when the last decision of the epoch is logged."""
         self._credits = closing.credits
-        self._carried.update((topic, outcome.carried) for topic, outcome in closing.outcomes.items())
+        self._topic_states.update((topic, outcome.after) for topic, outcome in closing.outcomes.items())
 
     def _count(self, number: int, parameters: Parameters, anchors: Sequence[str] | None) -> _Epoch:
         electorate = electorate_of(self._evidence, number, parameters, anchors)
-        reports = self._evidence.reports.count(number, parameters.horizon_epochs, electorate.voices, electorate.weights)
+        reports = self._evidence.reports.count(number, parameters.horizon_epochs, electorate.directory, electorate.weights)
         return _Epoch(number, parameters, electorate, reports)
 
     def _topics(self, epoch: _Epoch) -> Sequence[str]:
-        """What is decided; with other anchors, everything that the log may have decided."""
+        """Return the topics to decide. With replaced anchors: all topics that the log may have decided."""
         if self._anchors is None:
-            left = [topic for topic, carried in self._carried.items() if carried != Carried()]
-            return agenda(left, self._heard(epoch))
+            # A topic that returned to the empty state has nothing left to decide.
+            left = [topic for topic, state in self._topic_states.items() if state != TopicState()]
+            return agenda(left, self._eligible_weights(epoch))
+        # The logged decisions were made with the logged anchors, so those define which topics were decided.
         own = self._count(epoch.number, epoch.parameters, None)
-        return sorted(self._carried.keys() | self._heard(own).keys())
+        return sorted(self._topic_states.keys() | self._eligible_weights(own).keys())
 
-    def _heard(self, epoch: _Epoch) -> dict[str, int]:
-        return heard_in(self._evidence, epoch.reports, epoch.electorate, epoch.number, epoch.parameters)
+    def _eligible_weights(self, epoch: _Epoch) -> dict[str, int]:
+        return eligible_weights(self._evidence, epoch.reports, epoch.electorate, epoch.number, epoch.parameters)
 
-    def _credited(self, epoch: _Epoch, elected: Mapping[str, str]) -> tuple[Credits, list[Earned]]:
+    def _credited(self, epoch: _Epoch, elected: Mapping[str, str]) -> tuple[Credits, list[EarnedCredit]]:
         clusters, terms, horizon = epoch.electorate.clusters, epoch.parameters.credit, epoch.parameters.horizon_epochs
         return self._credits.close(epoch.number, clusters, epoch.reports.agreed, terms, horizon, elected)
 
     def _read_domains(self, parameters: Parameters) -> None:
-        voices, terms = self._evidence.voices, parameters.reputation
+        directory, terms = self._evidence.directory, parameters.reputation
         wanted = terms.suffix_list.sha256 if terms else None
-        if wanted != voices.suffix_digest:
-            voices.read_domains_by(wanted, SuffixList(self._blob(wanted)) if wanted is not None else None)
+        # Reading a list and mapping all DIDs anew is slow, so it happens only when the list changes.
+        if wanted != directory.suffix_digest:
+            directory.read_domains_by(wanted, SuffixList(self._blob(wanted)) if wanted is not None else None)

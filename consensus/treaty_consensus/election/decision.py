@@ -1,29 +1,29 @@
-"""A decision: everything an epoch's outcome in a topic rests on, as one canonical transcript, and the statement that binds it.
+"""Decide one topic: write the transcript of the epoch's outcome and the statement that names it.
 
-The transcript is JCS. Weights are decimal strings in units of 1 / `arithmetic.ONE`, epochs, leaves and numbers of pairs are
-integers, digests hexadecimal; what there is none of is left out. `docs/specification/election.md` explains it.
+The transcript is JCS. Weights are decimal strings in units of 1 / `arithmetic.ONE`; epochs, leaves and numbers of pairs are
+integers; digests are hexadecimal; absent values are left out. `docs/specification/election.md`, section 7, explains it.
 
     {"rule", "electorate", "topic", "epoch", "parameters": statement id, "input": {"size", "root"}, "previous": statement id,
      "anchors": SHA-256 of the JCS of their sorted list, "suffixes": digest of the suffix list,       in an open electorate
      "identities", "weights":   SHA-256 of the JCS of the sorted lists [[DID, identity statement id], …] and, of the topic,
                                 [[principal, weight], …]
      "ballots": {"explicit": n, "implied": n}, "total": W, "cap": κ, "quorum": q,
-     "voices": [{"principal", "cluster", "weight", "ballots", "implied", "age", "held", "counts"}, …]   the heaviest
+     "voices": [{"principal", "cluster", "weight", "ballots", "implied", "age", "held", "counts"}, …]   the heaviest voters
      "candidates": [{"hash", "index", "pairs", "clusters", "weight", "approval", "support": Q, "opposition": Q', "state",
                      "provisional", "ahead", "failing", "repealing", "suspect", "missing"}, …]   in the order of publication
      "pairwise": [[V, …], …],              rows and columns: the candidates, then NONE
      "order": [hash or "none", …], "ties": [{"rank", "tied": [hash or "none", …], "chosen"}, …],
      "nominees": [{"hash", "pairs", "clusters", "weight", "approval", "missing"}, …],   the strongest that are not candidates
-     "former": [[hash, state], …],         once the consensus, and not candidates now
+     "former": [[hash, state], …],         a consensus of an earlier epoch, and not a candidate now
      "transitions": [{"hash", "from", "to"}, …], "consensus": hash}
 
-A voice is a principal whose ballots count: `weight` is what it weighs in the topic, `counts` what its ballots weigh together
-after fading and ripening, `age` and `held` those of its freshest ballot (`ballot`). There are at most `MAX_VOICES` of them, those
-that count most.
+An entry of `voices` is a voter: a principal with ballots that count. `weight` is its weight in the topic. `counts` is the
+weight of its ballots together, after fading and ripening. `age` and `held` are those of its freshest ballot (`ballot`). There
+are at most `MAX_VOTERS` entries, those with the largest `counts`.
 
-`missing` says why a document is not the consensus (or, for the consensus, what it lacks to be kept), as a list of
-`{"condition", "has", "needs", "against"}` with decimal strings: the conditions of `rule`, compared with the consensus as it is
-after this decision.
+`missing` lists the conditions that a document misses to be the consensus (for the consensus: to be kept). Its entries are
+`{"condition", "has", "needs", "against"}` with decimal strings: the conditions of `rule`, compared with the consensus after
+this decision.
 """
 
 from __future__ import annotations
@@ -41,24 +41,31 @@ from .ballot import Ballots, Implied, Votes, approvals, count, implied_ballots, 
 from .electorate import Electorate, digest_of
 from .evidence import Evidence
 from .report import Pair, Tally
-from .rule import FORMER, Poll, Shortfall, Standing, Support, advance, candidacy_shortfalls, field_of, incumbent_of, strength
+from .rule import DocumentState, Poll, Shortfall, Support, advance, candidacy_shortfalls, field_of, incumbent_of, strength
+from .states import FORMER
 
 Json: TypeAlias = dict[str, object]
 
-MAX_VOICES = 256
+# Keeps a transcript small: 256 entries of less than 1 KiB. The `weights` digest covers all voters.
+MAX_VOTERS = 256
 
 
 @dataclass(frozen=True)
-class Carried:
-    """What a topic's next decision needs of the one before: where each document stands, and what reports implied."""
+class TopicState:
+    """Hold the state of a topic between two decisions: the state of each document, and the ballots that reports implied."""
 
-    standings: Mapping[str, Standing] = field(default_factory=dict)
+    states: Mapping[str, DocumentState] = field(default_factory=dict)
     implied: Mapping[str, Implied] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be decided. `parameters_id`, `previous`: statement ids; `carried`: how the decision before left the topic."""
+    """State the question that a decision answers.
+
+    `parameters_id`: the statement id of the parameters.
+    `previous`: the statement id of the topic's previous decision.
+    `before`: the state of the topic after that decision.
+    """
 
     topic: str
     epoch: int
@@ -66,31 +73,34 @@ class Question:
     parameters: Parameters
     input: Input
     previous: str | None
-    carried: Carried
+    before: TopicState
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The answer: what the transcript says, what the statement says of each document, and what the next epoch begins with."""
+    """Hold the answer: the transcript, the document states for the statement, and the topic's state for the next epoch."""
 
     question: Question
     transcript: bytes
     states: tuple[tuple[str, State], ...]
-    carried: Carried
+    after: TopicState
 
     @property
     def consensus(self) -> str | None:
-        """The document that is the consensus now."""
-        return incumbent_of(self.carried.standings)
+        """Return the consensus after this decision, or None."""
+        return incumbent_of(self.after.states)
 
     @property
     def elected(self) -> str | None:
-        """The document that became the consensus by this decision."""
-        before = incumbent_of(self.question.carried.standings)
+        """Return the document that became the consensus by this decision, or None."""
+        before = incumbent_of(self.question.before.states)
         return self.consensus if self.consensus != before else None
 
     def statement(self, roll: Blob, *, remaining: int) -> Decision:
-        """The statement's body. `remaining`: how many decisions of the epoch follow it."""
+        """Return the body of the decision statement.
+
+        `remaining`: how many decisions of the epoch follow it.
+        """
         asked = self.question
         return Decision(
             topic=asked.topic,
@@ -109,32 +119,40 @@ class Outcome:
 
 
 def decide(question: Question, evidence: Evidence, tally: Tally, electorate: Electorate) -> Outcome:
-    """Decide one topic. `tally`: the reports that count in it."""
+    """Decide one topic.
+
+    `tally`: the reports that count in it.
+    """
     topic, epoch, parameters = question.topic, question.epoch, question.parameters
-    standings, voices, horizon = question.carried.standings, electorate.voices, parameters.horizon_epochs
+    before, directory, horizon = question.before.states, electorate.directory, parameters.horizon_epochs
     weights = electorate.in_topic(tally)
-    implied = implied_ballots(tally.pairs, electorate.vouches, question.carried.implied, epoch)
-    ballots = evidence.ballots.get(topic) or Ballots(voices)
+    # Computed for all principals with reports, also for voters: a ballot that fades later is replaced by the implied one.
+    implied = implied_ballots(tally.pairs, electorate.vouches, question.before.implied, epoch)
+    # A topic with reports but without ballots is decided by implied ballots alone.
+    ballots = evidence.ballots.get(topic) or Ballots(directory)
     cast = votes(ballots, implied, weights, epoch, horizon if parameters.reputation else None)
+    # The field depends on approval, so the votes come before it and the pairwise count after it.
     supports = _supports(evidence.published.get(topic, {}), tally, approvals(cast), weights, electorate)
-    contenders = field_of(supports, standings, cast.total, parameters)
+    contenders = field_of(supports, before, cast.total, parameters)
     warned = frozenset(d for d in contenders if _is_warned_of(tally.failed.get(d, frozenset()), electorate, parameters))
-    poll = Poll(parameters, count(cast, contenders, electorate.clusters), standings, warned)
+    poll = Poll(parameters, count(cast, contenders, electorate.clusters), before, warned)
     after = advance(poll)
     transcript = canonical.dumps(
         {
             **_head(question, electorate, weights),
             **_votes(poll, cast),
-            "voices": _voices(cast, weights, electorate),
+            "voices": _voters(cast, weights, electorate),
+            # Shortfalls are listed against the states after the decision: a reader wants to know what comes next.
             "candidates": _candidates(Poll(parameters, poll.count, after), supports),
             "nominees": _nominees(poll, supports, after),
-            "former": sorted((d, standing.state) for d, standing in after.items() if d not in contenders),
-            **_result(standings, after),
+            "former": sorted((d, current.state) for d, current in after.items() if d not in contenders),
+            **_result(before, after),
         }
     )
-    left = sorted(d for d, _, _ in _transitions(standings, after) if d not in contenders)
+    # A document that left the field has a last entry, so that followers of the statement alone see its new state.
+    left = sorted(d for d, _, _ in _transitions(before, after) if d not in contenders)
     states = tuple((document, _state(after, document)) for document in (*contenders, *left))
-    return Outcome(question, transcript, states, Carried(after, implied))
+    return Outcome(question, transcript, states, TopicState(after, implied))
 
 
 def _supports(
@@ -144,7 +162,7 @@ def _supports(
     weights: Mapping[str, int],
     electorate: Electorate,
 ) -> dict[str, Support]:
-    """What reports and votes say for every document that the topic knows."""
+    """Return document → its evidence from reports and votes, for every document that is known in the topic."""
     supports = {}
     for document in sorted(published.keys() | tally.pairs.keys()):
         principals = tally.principals(document)
@@ -159,7 +177,7 @@ def _supports(
 
 
 def _is_warned_of(failed: AbstractSet[Pair], electorate: Electorate, parameters: Parameters) -> bool:
-    """Whether as many failed with a document in this epoch as it takes to be a candidate."""
+    """Tell whether as many pairs failed with a document in this epoch as a candidate needs."""
     clusters = {electorate.clusters[principal] for pair in failed for principal in pair}
     return len(failed) >= parameters.candidate_pairs and len(clusters) >= parameters.candidate_clusters
 
@@ -174,6 +192,7 @@ def _head(question: Question, electorate: Electorate, weights: Mapping[str, int]
         "parameters": question.parameters_id,
         "input": {"size": question.input.size, "root": question.input.root},
         "identities": electorate.identities_root,
+        # A digest instead of the list: the roll holds the weights, and the transcript stays small.
         "weights": digest_of((principal, str(weight)) for principal, weight in sorted(weights.items())),
     }
     if parameters.reputation is not None:
@@ -197,10 +216,11 @@ def _votes(poll: Poll, cast: Votes) -> Json:
     }
 
 
-def _voices(cast: Votes, weights: Mapping[str, int], electorate: Electorate) -> list[Json]:
-    """Whose ballots count most."""
+def _voters(cast: Votes, weights: Mapping[str, int], electorate: Electorate) -> list[Json]:
+    """List the principals whose ballots count most."""
     counts = cast.by_principal()
-    heaviest = np.lexsort((np.arange(len(counts)), ~counts))[:MAX_VOICES].tolist()
+    # `~` sorts descending; the row number breaks ties by the name of the principal.
+    heaviest = np.lexsort((np.arange(len(counts)), ~counts))[:MAX_VOTERS].tolist()
     explicit = len(cast.weight) - cast.implied
     entries: list[Json] = []
     for number in heaviest:
@@ -224,40 +244,41 @@ def _voices(cast: Votes, weights: Mapping[str, int], electorate: Electorate) -> 
 
 
 def _candidates(poll: Poll, supports: Mapping[str, Support]) -> list[Json]:
-    """`poll`: the votes, with the standings after them."""
+    """List the candidates. `poll`: the votes, with the document states after the decision."""
     entries = []
     for document in poll.candidates:
-        standing = poll.before[document]
-        if standing.state == "consensus":
+        current = poll.before[document]
+        if current.state == "consensus":
             missing = poll.kept_shortfalls(document)
         else:
-            missing = poll.provisional_shortfalls(document) + poll.consensus_shortfalls(document, standing)
+            missing = poll.provisional_shortfalls(document) + poll.consensus_shortfalls(document, current)
         entries.append(
             _support(document, supports[document])
             | {
                 "index": supports[document].index,
                 "support": str(poll.support(document)),
                 "opposition": str(poll.opposition(document)),
-                "state": standing.state,
-                "provisional": standing.provisional,
-                "ahead": standing.ahead,
-                "failing": standing.failing,
-                "repealing": standing.repealing,
-                "suspect": standing.suspect,
+                "state": current.state,
+                "provisional": current.provisional,
+                "ahead": current.ahead,
+                "failing": current.failing,
+                "repealing": current.repealing,
+                "suspect": current.suspect,
                 "missing": _missing(missing),
             }
         )
     return entries
 
 
-def _nominees(poll: Poll, supports: Mapping[str, Support], after: Mapping[str, Standing]) -> list[Json]:
+def _nominees(poll: Poll, supports: Mapping[str, Support], after: Mapping[str, DocumentState]) -> list[Json]:
     others = [d for d in supports if d not in poll.candidates and _state(after, d) not in FORMER]
+    # The same order as in the field, so that a nominee sees its distance to candidacy.
     others.sort(key=lambda document: strength(supports[document], document))
     entries = []
     place = len(poll.candidates)
     for document in others[: poll.parameters.max_candidates]:
         missing = candidacy_shortfalls(supports[document], poll.count.total, poll.parameters)
-        if not missing:  # it has all it needs, but others have more
+        if not missing:  # it is eligible, but the field is full
             place += 1
             missing = [Shortfall("field", place, poll.parameters.max_candidates)]
         entries.append(_support(document, supports[document]) | {"missing": _missing(missing)})
@@ -282,16 +303,16 @@ def _missing(shortfalls: Iterable[Shortfall]) -> list[Json]:
     return entries
 
 
-def _result(before: Mapping[str, Standing], after: Mapping[str, Standing]) -> Json:
+def _result(before: Mapping[str, DocumentState], after: Mapping[str, DocumentState]) -> Json:
     consensus = incumbent_of(after)
     transitions = [{"hash": d, "from": old, "to": new} for d, old, new in _transitions(before, after)]
     return {"transitions": transitions} | ({"consensus": consensus} if consensus else {})
 
 
-def _transitions(before: Mapping[str, Standing], after: Mapping[str, Standing]) -> list[tuple[str, State, State]]:
+def _transitions(before: Mapping[str, DocumentState], after: Mapping[str, DocumentState]) -> list[tuple[str, State, State]]:
     changes = ((d, _state(before, d), _state(after, d)) for d in sorted(before.keys() | after.keys()))
     return [(document, old, new) for document, old, new in changes if old != new]
 
 
-def _state(standings: Mapping[str, Standing], document: str) -> State:
-    return standings.get(document, Standing()).state
+def _state(states: Mapping[str, DocumentState], document: str) -> State:
+    return states.get(document, DocumentState()).state

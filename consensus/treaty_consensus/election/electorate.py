@@ -1,13 +1,15 @@
-"""The electorate: who counts at the end of an epoch, for how much, and which principals count as one voice.
+"""Determine the electorate of an epoch: the principals that count, their weights and their clusters.
 
-*Development*: every DID with a domain that the log has an identity of is one principal, weighs ONE, and is a cluster of its own.
+*Development*: every DID with a domain and a logged identity is one principal, weighs ONE, and is a cluster of its own.
 
 *Open*: a principal is a registrable domain (`principals`). Trust starts from the anchors and flows along vouches (`vouch`,
-`trust`); what a principal weighs is its trust, capped so that no few of them outweigh the rest, times its age (`reputation`);
-whose trust comes from the same side is one cluster (`provenance`). In a topic a principal weighs the more of that, the more
-counterparties it has there, those with next to no trust not counted.
+`trust`). The weight of a principal is its trust, capped so that a few principals do not outweigh the rest, times its age
+(`reputation`). Principals whose trust comes from the same side form one cluster (`provenance`). In a topic, the weight grows
+with the number of counterparties there. Counterparties with almost no trust do not count.
 
-Whoever equivocated weighs nothing for `horizon_epochs` (`report`), in both.
+In both, a principal that equivocated weighs nothing for `horizon_epochs` (`report`).
+
+Specification: `docs/specification/election.md`, sections 1 and 2.
 """
 
 from __future__ import annotations
@@ -24,24 +26,29 @@ from ..kinds import Parameters, Reputation
 from . import provenance
 from .arithmetic import ONE
 from .evidence import Evidence
-from .principals import Voices
+from .principals import PrincipalDirectory
 from .report import Tally
-from .reputation import audible, base_weight, in_topic, settle
+from .reputation import base_weight, bounded_trust, eligible_counterparties, in_topic
 from .trust import graph, seed
 
 
 @dataclass(frozen=True)
 class Electorate:
-    """Who counts in an epoch.
+    """Hold the electorate of an epoch.
 
-    `identities_root`: SHA-256 of the JCS of the sorted [[DID, identity statement id], …], hexadecimal. `weights`: principal →
-    weight, 1 … ONE, in the order of the names; `clusters`: the cluster of each of them. Of an open electorate also its
-    `anchors`; `trust`, in units of 1 / ONE of all of it; `ages`, in epochs; `cap`, what a principal's trust counts for at
-    most; `audible`: whom it counts in a topic to have met; `vouches`: principal → for whom it stands. Empty, 0 or None in a
-    development electorate.
+    The fields after `clusters` describe an open electorate; in a development electorate they are empty, 0 or None.
+
+    `identities_root`: SHA-256 of the JCS of the sorted [[DID, identity statement id], …], hexadecimal.
+    `weights`: principal → weight, 1 … ONE, sorted by name.
+    `clusters`: principal → its cluster.
+    `trust`: principal → trust in units of 1 / ONE of the total.
+    `ages`: principal → age in epochs.
+    `cap`: the trust that gives full weight.
+    `eligible_counterparties`: the principals that count as counterparties in a topic.
+    `vouches`: principal → the principals that it vouches for.
     """
 
-    voices: Voices
+    directory: PrincipalDirectory
     identities_root: str
     weights: Mapping[str, int]
     clusters: Mapping[str, str]
@@ -49,49 +56,59 @@ class Electorate:
     trust: Mapping[str, int] = field(default_factory=dict)
     ages: Mapping[str, int] = field(default_factory=dict)
     cap: int = 0
-    audible: AbstractSet[str] = frozenset()
+    eligible_counterparties: AbstractSet[str] = frozenset()
     vouches: Mapping[str, AbstractSet[str]] | None = None
     terms: Reputation | None = None
 
     @property
-    def heard(self) -> AbstractSet[str]:
-        """Who opens a topic by reporting or voting there: whoever is `audible`, in a development electorate everybody."""
-        return self.weights.keys() if self.terms is None else self.weights.keys() & self.audible
+    def eligible(self) -> AbstractSet[str]:
+        """Return the principals that open a topic by reporting or voting there.
+
+        In an open electorate these are the eligible counterparties that weigh something; in a development electorate, all
+        principals.
+        """
+        return self.weights.keys() if self.terms is None else self.weights.keys() & self.eligible_counterparties
 
     def in_topic(self, tally: Tally) -> Mapping[str, int]:
-        """What each principal weighs in a topic with these reports; whoever weighs nothing there is left out."""
+        """Return principal → weight in a topic with these reports. Principals without weight there are left out."""
         if self.terms is None:
             return self.weights
-        enough, audible = self.terms.counterparties, self.audible
+        enough, counterparties = self.terms.counterparties, self.eligible_counterparties
         met: defaultdict[str, set[str]] = defaultdict(set)
         for pairs in tally.pairs.values():
             for one, other in pairs:
-                if other in audible and len(met[one]) < enough:
+                # More counterparties than `enough` change nothing, so the sets stay small.
+                if other in counterparties and len(met[one]) < enough:
                     met[one].add(other)
-                if one in audible and len(met[other]) < enough:
+                if one in counterparties and len(met[other]) < enough:
                     met[other].add(one)
         weights = {principal: in_topic(self.weights[principal], len(others), enough) for principal, others in sorted(met.items())}
         return {principal: weight for principal, weight in weights.items() if weight}
 
 
 def electorate_of(evidence: Evidence, epoch: int, parameters: Parameters, anchors: Sequence[str] | None = None) -> Electorate:
-    """Who counts at the end of `epoch`. `anchors`: in place of those of the parameters. `evidence.voices` reads domains as the
-    parameters say already."""
-    voices, horizon = evidence.voices, parameters.horizon_epochs
+    """Return the electorate at the end of `epoch`.
+
+    `evidence`: its directory already reads domains by the suffix list of the parameters.
+    `anchors`: replaces the anchors of the parameters.
+    """
+    directory, horizon = evidence.directory, parameters.horizon_epochs
+    # Binds the decision to the identities that it counted, without listing them.
     identities_root = digest_of(sorted(evidence.identities.items()))
     ages = _ages(evidence, epoch)
-    barred = evidence.reports.barred(epoch, horizon, voices)
+    barred = evidence.reports.barred(epoch, horizon, directory)
     terms = parameters.reputation
     if terms is None:
         weights = {principal: ONE for principal in ages if principal not in barred}
-        return Electorate(voices, identities_root, weights, {principal: principal for principal in weights})
+        return Electorate(directory, identities_root, weights, {principal: principal for principal in weights})
     chosen = terms.anchors if anchors is None else anchors
-    edges = evidence.vouches.edges(epoch, voices, evidence.reports.acquainted(voices), terms, horizon)
+    edges = evidence.vouches.edges(epoch, directory, evidence.reports.acquainted(directory), terms, horizon)
     known: defaultdict[str, set[str]] = defaultdict(set)
     for one, other in edges:
         known[one].add(other)
+    # A principal without a logged identity has no age, so it can neither lend nor receive trust.
     vouched = graph(ages, {(one, other): strength for (one, other), strength in edges.items() if one in ages and other in ages})
-    trusted, flows, most = settle(
+    trusted, flows, trust_cap = bounded_trust(
         vouched,
         seed(vouched, chosen),
         rounds=terms.rounds,
@@ -99,39 +116,40 @@ def electorate_of(evidence: Evidence, epoch: int, parameters: Parameters, anchor
         cap_share=terms.cap_share,
         loan_share=terms.loan_share,
     )
-    weighed = base_weight(trusted, most, np.array(list(ages.values()), dtype=np.int64), terms.mature_epochs)
+    weighed = base_weight(trusted, trust_cap, np.array(list(ages.values()), dtype=np.int64), terms.mature_epochs)
     clusters = provenance.clusters(vouched, flows, chosen)
     weights = {
         principal: weight
         for principal, weight in zip(vouched.principals, weighed.tolist(), strict=True)
+        # An equivocator keeps its trust and its age: it is barred for a time, and its vouches still count.
         if weight and principal in clusters and principal not in barred
     }
-    heard = audible(trusted, most, terms.counterparty_share)
+    counts = eligible_counterparties(trusted, trust_cap, terms.counterparty_share)
     return Electorate(
-        voices,
+        directory,
         identities_root,
         weights,
         {principal: clusters[principal] for principal in weights},
         tuple(sorted(chosen)),
         dict(zip(vouched.principals, trusted.tolist(), strict=True)),
         ages,
-        most,
-        frozenset(principal for principal, loud in zip(vouched.principals, heard.tolist(), strict=True) if loud),
+        trust_cap,
+        frozenset(principal for principal, counted in zip(vouched.principals, counts.tolist(), strict=True) if counted),
         known,
         terms,
     )
 
 
 def _ages(evidence: Evidence, epoch: int) -> dict[str, int]:
-    """The principals that the log has an identity of, in order, and in how many epochs they were there, this one among them."""
+    """Return principal → age for all principals with a logged identity, sorted by name. The current epoch counts."""
     first: dict[str, int] = {}
     for did, appeared in evidence.appeared.items():
-        principal = evidence.voices.principal_of(did)
+        principal = evidence.directory.principal_of(did)
         if principal is not None:
             first[principal] = min(appeared, first.get(principal, appeared))
     return {principal: epoch - first[principal] + 1 for principal in sorted(first)}
 
 
 def digest_of(entries: Iterable[object]) -> str:
-    """SHA-256 of the JCS of a list, in hexadecimal."""
+    """Return SHA-256 of the JCS of a list, in hexadecimal."""
     return canonical.hex_digest(canonical.dumps(list(entries)))

@@ -1,14 +1,16 @@
-"""Principals: who stands behind a DID when it reports, vouches or votes.
+"""Map each DID to the principal that it reports, vouches and votes for.
 
-In an *open* electorate a principal is a registrable domain: one label below a public suffix, by the ICANN section of the Public
-Suffix List that the parameters pin. (With the list's private section every customer of a hosting company would be a principal of
-its own, and free.) For a domain speak its root DIDs, `did:wba:DOMAIN` and `did:web:DOMAIN` without port and path, and the DIDs
-that they granted the namespace DOMAIN to; of several grants to one DID the first in the log counts. Everybody else, a
-subdomain's DID or a path's, speaks for nobody: a hosting company does not answer for what its customers sign.
+In an *open* electorate a principal is a registrable domain: one label below a public suffix, by the ICANN section of the
+Public Suffix List that the parameters pin. (By the list's private section, every customer of a hosting company would be a
+principal, at no cost.) These DIDs act for the domain: its root DIDs `did:wba:DOMAIN` and `did:web:DOMAIN` without port and
+path, and the DIDs to which they granted the namespace DOMAIN. If a DID has several grants, the first in the log counts. The
+DID of a subdomain or of a path acts for no principal: a hosting company is not responsible for the signatures of its
+customers.
 
-In a *development* electorate every DID with a domain is a principal of its own.
+In a *development* electorate every DID with a domain is a principal of its own. A did:key, an IP address and a host of a
+single label never have a principal.
 
-did:key, IP addresses and hosts of a single label never have a principal.
+Specification: `docs/specification/election.md`, section 1.
 """
 
 from __future__ import annotations
@@ -21,39 +23,47 @@ import numpy as np
 from numpy.typing import NDArray
 from publicsuffixlist import PublicSuffixList
 
+from ..codes import ParametersCode
 from ..did import is_host, parse_did
 from ..errors import Malformed
 
-_NOBODY: Final = -1
+_NO_PRINCIPAL: Final = -1
 
 
 class SuffixList:
-    """A Public Suffix List, of which the ICANN section counts. Raises `Malformed` when `data` is none."""
+    """Read a Public Suffix List; its ICANN section counts. Raises `Malformed` (`parameters.suffix-list`) when `data` is not such
+    a list.
+    """
 
     def __init__(self, data: bytes) -> None:
         try:
             lines = data.decode("utf-8").splitlines()
+            # Without the private section: otherwise each customer of a hosting company would be a principal.
             self._list = PublicSuffixList(lines, only_icann=True)
         except UnicodeError as error:  # not UTF-8, or a label that has no A-label
             raise _no_list() from error
+        # The parser accepts any text, so this marker is the test that it is a suffix list at all.
         if not any("===BEGIN ICANN DOMAINS===" in line for line in lines):
             raise _no_list()
 
     def registrable(self, host: str) -> str | None:
-        """The registrable domain that `host`, of lower-case A-labels, is or lies below; None for a public suffix."""
+        """Return the registrable domain of a host, or None for a public suffix.
+
+        `host`: lower-case A-labels.
+        """
         found: str | None = self._list.privatesuffix(host)
         return found
 
     def is_registrable(self, host: str) -> bool:
-        """Whether `host` is a registrable domain itself."""
+        """Tell whether `host` is itself a registrable domain."""
         return is_host(host) and "." in host and self.registrable(host) == host
 
 
-class Voices:
-    """DID → principal. Mutable: it is told of every grant, and under which list it reads domains.
+class PrincipalDirectory:
+    """Map DIDs to principals. Mutable: pass in every grant and each change of the suffix list.
 
-    DIDs and principals have numbers here, in the order in which they were first asked for, so that millions of them can be looked
-    up at once; a number never changes. Answers are remembered.
+    DIDs and principals have numbers, in the order of their first lookup, so that numpy can look up millions of them at once.
+    A number never changes. Answers are cached.
     """
 
     def __init__(self) -> None:
@@ -63,28 +73,29 @@ class Voices:
         self._dids: dict[str, int] = {}
         self._names: list[str] = []
         self._principals: dict[str, int] = {}
-        self._owner = array("q")  # of each DID the number of its principal
+        self._owner = array("q")  # DID number → number of its principal, or −1
 
     def grant(self, namespace: str, did: str) -> None:
-        """The owner of `namespace` lets `did` speak for it."""
+        """Record that the owner of `namespace` lets `did` act for it."""
         self._grants.setdefault(did, []).append(namespace)
         number = self._dids.get(did)
         if number is not None:
             self._owner[number] = self._find(did)
 
     def read_domains_by(self, digest: str | None, suffixes: SuffixList | None) -> None:
-        """From now on count by this suffix list, named by its digest; None makes every DID with a domain a principal."""
+        """Set the suffix list, named by its digest. With None, every DID with a domain is a principal."""
         if digest != self._suffix_digest:
             self._suffix_digest, self._suffixes = digest, suffixes
+            # Another list changes the principal of every known DID, so all of them are looked up again.
             self._owner = array("q", map(self._find, self._dids))
 
     @property
     def suffix_digest(self) -> str | None:
-        """The digest of the list in use."""
+        """Return the digest of the current suffix list, or None."""
         return self._suffix_digest
 
     def number(self, did: str) -> int:
-        """The number of a DID."""
+        """Return the number of a DID."""
         number = self._dids.get(did)
         if number is None:
             number = self._dids[did] = len(self._dids)
@@ -92,17 +103,17 @@ class Voices:
         return number
 
     def principal_of(self, did: str) -> str | None:
-        """The principal that `did` speaks for, if any."""
+        """Return the principal that `did` acts for, or None."""
         number = self._dids.get(did)
         owner = self._owner[self.number(did) if number is None else number]
         return self._names[owner] if owner >= 0 else None
 
     def owners(self, dids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The number of the principal of each of the DIDs with these numbers; −1 where it has none."""
+        """Return the numbers of the principals of these DIDs, given by number; −1 for a DID without a principal."""
         return np.frombuffer(self._owner, dtype=np.int64)[dids] if len(dids) else dids
 
     def places(self, principals: Sequence[str]) -> NDArray[np.int64]:
-        """For each number of a principal, and for the −1 of nobody, its place among `principals`; −1 where it is none of them."""
+        """Return for each principal number its place in `principals`, or −1. The last element stands for −1, "no principal"."""
         place = np.full(len(self._names) + 1, -1, dtype=np.int64)
         for number, name in enumerate(principals):
             owner = self._principals.get(name)
@@ -113,7 +124,7 @@ class Voices:
     def _find(self, text: str) -> int:
         principal = self._principal(text)
         if principal is None:
-            return _NOBODY
+            return _NO_PRINCIPAL
         number = self._principals.get(principal)
         if number is None:
             number = self._principals[principal] = len(self._names)
@@ -126,10 +137,9 @@ class Voices:
             return did.principal(lambda _host: did.text)
         if did.port is None and not did.path and did.host is not None and did.principal(suffixes.registrable) == did.host:
             return did.host
+        # A DID with several grants acts for one principal only: the first grant in the log.
         return next((namespace for namespace in self._grants.get(text, ()) if suffixes.is_registrable(namespace)), None)
 
 
 def _no_list() -> Malformed:
-    return Malformed(
-        "parameters.suffix-list", "This is not a Public Suffix List.", fix="Take the list that publicsuffix.org keeps."
-    )
+    return Malformed(ParametersCode.SUFFIX_LIST, "This is not a Public Suffix List.", fix="Use the list from publicsuffix.org.")

@@ -1,12 +1,14 @@
-"""Provenance: the anchor through which most of a principal's trust reached it. Those with the same one are a cluster.
+"""Group principals into clusters by the anchor through which most of their trust arrived.
 
-Layer 0 are the anchors; layer n + 1 is everybody else to whom somebody in layer n passes on any trust. An anchor is its own
-label. Everybody else takes the label of the one in the layer before that passes the most on to it; of those that pass on as
-much, the one whose name sorts first. Whom no trust reaches has no label.
+Layer 0 consists of the anchors. Layer n + 1 consists of the other principals to which a principal in layer n passes on any
+trust. The cluster of an anchor is its own name. Any other principal takes the cluster of the principal in the previous layer
+that passes on the most trust to it; ties go to the name that sorts first. A principal that no trust reaches has no cluster.
 
-Only what comes from nearer the anchors counts: what principals pass to others of their own layer or back changes no label. So a
-ring whose trust all came through one vouch is one cluster, whatever its members vouch for among themselves, and counts as one
-where an election asks for several.
+Only flows from the previous layer count. Flows within a layer or back to an earlier one change no cluster. So a group whose
+trust all came through one vouch is one cluster, whichever vouches its members exchange, and it counts as one where an
+election requires several.
+
+Specification: `docs/specification/election.md`, section 2.
 """
 
 from __future__ import annotations
@@ -21,14 +23,19 @@ from .trust import Graph
 
 
 def clusters(graph: Graph, flows: Amounts, anchors: Sequence[str]) -> dict[str, str]:
-    """Principal → its cluster, which is the name of an anchor; in the order of the names. `flows`: what each edge passes on."""
+    """Return principal → its cluster, the name of an anchor, sorted by principal.
+
+    `flows`: the trust that each edge passes on.
+    """
     wanted = set(anchors)
     label = np.array([index if name in wanted else -1 for index, name in enumerate(graph.principals)], dtype=np.int64)
     carrying = np.flatnonzero(flows)
-    # To each principal the largest flow first, of equal ones the first source: the edges were in the order of their sources.
+    # For each target the largest flow comes first. `lexsort` is stable and edges are sorted by source, so the first name wins
+    # a tie. `~` reverses the order of unsigned integers.
     carrying = carrying[np.lexsort((~flows[carrying], graph.target[carrying]))]
     source, target = graph.source[carrying], graph.target[carrying]
     layer = label >= 0
+    # Breadth first: a label, once set, is never changed by a longer way.
     while layer.any():
         onward = layer[source] & (label[target] < 0)
         reached, first = _firsts(target[onward])
@@ -40,6 +47,6 @@ def clusters(graph: Graph, flows: Amounts, anchors: Sequence[str]) -> dict[str, 
 
 
 def _firsts(ordered: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The distinct values of a sorted array, and where each stands first."""
+    """Return the distinct values of a sorted array, and the position of the first of each."""
     first = np.flatnonzero(np.diff(ordered, prepend=-1))
     return ordered[first], first

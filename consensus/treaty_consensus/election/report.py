@@ -1,14 +1,17 @@
-"""Reports: which negotiations count as evidence for a document, and who loses the right to be counted.
+"""Select the reports that count as evidence for a document, and bar principals that equivocated.
 
-A report is keyed by its two DIDs and its negotiation id (`admit.report_key`). Of each pair of principals, topic and epoch one
-report counts: the first in the log that is agreed, not void, and between two different principals that both weigh something. It
-counts for `horizon` epochs, its own among them. Failures are counted the same way, apart, and only in their own epoch.
+A report is identified by its two DIDs and its negotiation id (`admit.report_key`). For each pair of principals, topic and
+epoch one report counts: the first in the log that is agreed, not void, and between two different principals that both weigh
+something. It counts for `horizon` epochs, including its own. Failed reports are counted separately in the same way, but only
+in their own epoch.
 
-A second report under the same key can only stand in the log with another document: that is equivocation, provable by the two
-leaves. Both are void, whatever else they say, and both principals are barred for `horizon` epochs from the one that holds the
-second.
+A second report under the same key can only be admitted with another document. That is an equivocation, provable by the two
+leaves. Both reports are void, with any content, and both principals are barred for `horizon` epochs, from the epoch of the
+second report.
 
-Two principals are *acquainted* in as many epochs as hold an agreed report of theirs, in any topic, whatever they weigh.
+Two principals are *acquainted* in each epoch with an agreed report of theirs, in any topic and with any weight.
+
+Specification: `docs/specification/election.md`, section 1.
 """
 
 from __future__ import annotations
@@ -21,36 +24,39 @@ from typing import NamedTuple
 
 from ..did import Did
 from ..kinds import Report
-from .principals import Voices
+from .principals import PrincipalDirectory
 
 
 class Pair(NamedTuple):
-    """Two different principals, in the order of their names."""
+    """Name two different principals, sorted."""
 
     first: str
     second: str
 
     @classmethod
     def of(cls, one: str, other: str) -> Pair:
-        """The pair of two principals."""
+        """Return the pair of two principals, in either order."""
         return cls(one, other) if one < other else cls(other, one)
 
 
 @dataclass(frozen=True)
 class Tally:
-    """The reports that count in a topic: document → the distinct pairs that agreed on it, and the epoch of each one's newest;
-    and document → the pairs that failed with it in the epoch that is decided."""
+    """Hold the reports that count in a topic.
+
+    `pairs`: document → pair that agreed on it → the epoch of the pair's newest report.
+    `failed`: document → the pairs that failed with it in the current epoch.
+    """
 
     pairs: Mapping[str, Mapping[Pair, int]]
     failed: Mapping[str, AbstractSet[Pair]] = field(default_factory=dict)
 
     def principals(self, document: str) -> set[str]:
-        """Who reported a document."""
+        """Return the principals that reported a document."""
         return {principal for pair in self.pairs.get(document, ()) for principal in pair}
 
 
-class Agreed(NamedTuple):
-    """A report that counts: its leaf, whose, in which topic, on which document."""
+class AgreedReport(NamedTuple):
+    """Name a report that counts: its leaf, its pair, its topic and its document."""
 
     leaf: int
     pair: Pair
@@ -59,14 +65,18 @@ class Agreed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Counted:
-    """All reports that count at the end of an epoch: by topic, and those of this very epoch, in the order of the log."""
+class CountedReports:
+    """Hold all reports that count at the end of an epoch.
+
+    `tallies`: by topic.
+    `agreed`: those of the current epoch, in the order of the log.
+    """
 
     tallies: Mapping[str, Tally]
-    agreed: Sequence[Agreed]
+    agreed: Sequence[AgreedReport]
 
     def tally(self, topic: str) -> Tally:
-        """Of one topic; empty where nothing counts."""
+        """Return the tally of one topic; empty where nothing counts."""
         return self.tallies.get(topic, Tally({}))
 
 
@@ -81,7 +91,7 @@ class _Entry(NamedTuple):
 
 @dataclass
 class Reports:
-    """All reports of a log. Mutable: `add` in the order of the leaves."""
+    """Store all reports of a log. Mutable: `add` in the order of the leaves."""
 
     _entries: defaultdict[str, defaultdict[int, list[_Entry]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
@@ -92,8 +102,9 @@ class Reports:
     _together: defaultdict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
 
     def add(self, key: str, report: Report, authors: tuple[Did, ...], index: int, epoch: int) -> None:
-        """Take in an admitted report that stands in the log at leaf `index`, in `epoch`, under `key`."""
+        """Add an admitted report: leaf `index`, logged in `epoch`, under `key`."""
         first, second = sorted(did.text for did in authors)
+        # The first report stays in its list: `_void` hides it from every count.
         if key in self._seen:
             self._void.add(key)
             self._barred_since.update({first: epoch, second: epoch})
@@ -101,49 +112,57 @@ class Reports:
         self._seen.add(key)
         agreed = report.outcome == "agreed"
         self._entries[report.topic][epoch].append(_Entry(index, key, first, second, report.document, agreed))
+        # Failures build no acquaintance: anyone can fail with anyone.
         if agreed:
+            # One bit an epoch: several reports in an epoch count once, and a principal's DIDs merge by a bitwise or.
             self._together[first, second] |= 1 << epoch
 
-    def barred(self, epoch: int, horizon: int, voices: Voices) -> set[str]:
-        """The principals that weigh nothing in `epoch` because they equivocated."""
+    def barred(self, epoch: int, horizon: int, directory: PrincipalDirectory) -> set[str]:
+        """Return the principals that weigh nothing in `epoch` because they equivocated."""
         dids = [did for did, since in self._barred_since.items() if since <= epoch < since + horizon]
-        return {principal for did in dids if (principal := voices.principal_of(did))}
+        return {principal for did in dids if (principal := directory.principal_of(did))}
 
-    def acquainted(self, voices: Voices) -> dict[Pair, int]:
-        """In how many epochs each two principals agreed."""
+    def acquainted(self, directory: PrincipalDirectory) -> dict[Pair, int]:
+        """Return pair → the number of epochs in which the two principals agreed."""
         epochs: defaultdict[Pair, int] = defaultdict(int)
         for (first, second), bits in self._together.items():
-            one, other = voices.principal_of(first), voices.principal_of(second)
+            one, other = directory.principal_of(first), directory.principal_of(second)
             if one and other and one != other:
                 epochs[Pair.of(one, other)] |= bits
         return {pair: bits.bit_count() for pair, bits in epochs.items()}
 
-    def count(self, epoch: int, horizon: int, voices: Voices, weights: Mapping[str, int]) -> Counted:
-        """What counts at the end of `epoch`, in all topics."""
+    def count(self, epoch: int, horizon: int, directory: PrincipalDirectory, weights: Mapping[str, int]) -> CountedReports:
+        """Return the reports that count at the end of `epoch`, in all topics.
+
+        `weights`: principal → weight; a report counts only between principals with weight.
+        """
         tallies, agreed = {}, []
         for topic, epochs in self._entries.items():
             pairs: defaultdict[str, dict[Pair, int]] = defaultdict(dict)
             failed: defaultdict[str, set[Pair]] = defaultdict(set)
+            # In ascending order, so the newest epoch of a pair overwrites the earlier ones.
             for past in sorted(past for past in epochs if epoch - horizon < past <= epoch):
-                for entry, pair in self._counting(epochs[past], voices, weights, agreed=True):
+                for entry, pair in self._counting(epochs[past], directory, weights, agreed=True):
                     pairs[entry.document][pair] = past
                     if past == epoch:
-                        agreed.append(Agreed(entry.leaf, pair, topic, entry.document))
-            for entry, pair in self._counting(epochs.get(epoch, ()), voices, weights, agreed=False):
+                        agreed.append(AgreedReport(entry.leaf, pair, topic, entry.document))
+            for entry, pair in self._counting(epochs.get(epoch, ()), directory, weights, agreed=False):
                 failed[entry.document].add(pair)
             if pairs or failed:
                 tallies[topic] = Tally(dict(pairs), dict(failed))
-        return Counted(tallies, sorted(agreed))
+        return CountedReports(tallies, sorted(agreed))
 
     def _counting(
-        self, entries: Iterable[_Entry], voices: Voices, weights: Mapping[str, int], *, agreed: bool
+        self, entries: Iterable[_Entry], directory: PrincipalDirectory, weights: Mapping[str, int], *, agreed: bool
     ) -> Iterator[tuple[_Entry, Pair]]:
-        """Of each pair the first report with that outcome."""
+        """Yield the first report of each pair with the given outcome."""
         counted: set[Pair] = set()
         for entry in entries:
+            # Void reports are skipped before the rule of one report a pair: they must not displace a valid one.
             if entry.agreed != agreed or entry.key in self._void:
                 continue
-            one, other = voices.principal_of(entry.first), voices.principal_of(entry.second)
+            one, other = directory.principal_of(entry.first), directory.principal_of(entry.second)
+            # Reports within one principal, or with one without weight, cost nothing to produce.
             if one is None or other is None or one == other or not (weights.get(one) and weights.get(other)):
                 continue
             pair = Pair.of(one, other)

@@ -1,23 +1,25 @@
-"""Reputation: from trust to weight. Nobody is more than one full voice; splitting a voice gives no more than its trust.
+"""Compute weight from trust: cap the trust, limit lending by the cap, and scale by age and counterparties.
 
-With x the trust of all principals and u what they hold of it (`trust`), a the age of one in epochs, n the counterparties heard
-of it in a topic:
+With x the trust of all principals and u the part that they hold (`trust`), a the age of a principal in epochs, and n the
+number of its eligible counterparties in a topic:
 
     m(u) = max { m : C · Σ min(u, m) ≤ Σ u }                         the cap, C = `cap_share`
-    u⁰   = what is held where of what others lent them all lend on half
-    x    = trust where they lend on half, and of more than ⌊m(u⁰) / L⌋ nothing, L = `loan_share`
+    u⁰   = held trust where each principal lends on half of all that others lent it
+    x    = trust where each principal lends on half of at most ⌊m(u⁰) / L⌋ of it, L = `loan_share`
     m*   = m(u) of that trust
     w    = ⌊⌊ONE · min(x, m*) / m*⌋ · min(a, A) / A⌋                 the base weight, A = `mature` epochs; 0 where m* is 0
-    w_t  = ⌊w · min(n, N) / N⌋                                       in a topic, N = `counterparties`
-    heard is who has x > 0 and share · x ≥ m*
+    w_t  = ⌊w · min(n, N) / N⌋                                       the weight in a topic, N = `counterparties`
+    a counterparty is eligible if x > 0 and share · x ≥ m*
 
-A full voice weighs ONE, as in a development electorate; the election's rule compares weights with each other only, so the unit
-changes nothing.
+A full weight is ONE, as in a development electorate. The election compares weights with each other only, so the unit does not
+matter.
 
-Below the cap weight is proportional to trust, never a root or logarithm of it: whoever has trust X, in whatever pieces, weighs at
-most ⌊ONE · X / m*⌋, so splitting wins back at most what the cap took away; and that is not to be lent to other names either:
-what one hands on is a full voice over 2L at most. The cap is of what is held, not of all trust, half of which never leaves
-the anchors and would be all that such a cap takes away. docs/decisions/0021-electing-under-attack.md has the measurements.
+Below the cap weight is proportional to trust, never a root or logarithm of it, because those reward splitting. Principals
+with the trust X in total weigh at most ⌊ONE · X / m*⌋ together. So splitting recovers at most the part that the cap removed.
+Lending does not recover more: a principal lends on at most a full weight over 2L. The cap is computed from held trust, not
+from all trust: half of all trust never leaves the anchors, and a cap on all trust would only remove that half.
+
+Measurements: docs/decisions.md, "Resistance to attacks". Specification: `docs/specification/election.md`, section 2.
 """
 
 from __future__ import annotations
@@ -34,55 +36,80 @@ from .trust import Graph
 _ONE: Final = np.uint64(ONE)
 
 
-class Settled(NamedTuple):
-    """The `trust` of each principal, x, the `flows` of each edge, and the `cap`, m*."""
+class BoundedTrust(NamedTuple):
+    """Hold the trust with limited lending: x of each principal, the flow of each edge, and the cap m*."""
 
     trust: Amounts
     flows: Amounts
     cap: int
 
 
-def settle(graph: Graph, seed: Amounts, *, rounds: int, least: int, cap_share: int, loan_share: int) -> Settled:
-    """x, the flows that it makes, and m*; `trust.trust` says what goes in, and `cap`."""
+def bounded_trust(graph: Graph, seed: Amounts, *, rounds: int, least: int, cap_share: int, loan_share: int) -> BoundedTrust:
+    """Compute x, its flows and m*.
 
-    def lent(most: int) -> Settled:
+    `trust.trust` describes `graph`, `seed`, `rounds` and `least`; `cap` describes `cap_share`.
+
+    `loan_share`: L.
+    """
+
+    def with_loans_up_to(most: int) -> BoundedTrust:
         trust = lending.trust(graph, seed, rounds=rounds, least=least, most=most)
         flows = lending.flows(graph, trust, seed, least=least, most=most)
-        return Settled(trust, flows, cap(lending.held(graph, trust, seed, flows), cap_share))
+        return BoundedTrust(trust, flows, cap(lending.held(graph, trust, seed, flows), cap_share))
 
-    return lent(lent(ONE).cap // loan_share)
+    # Two passes: the limit on loans needs a cap, and the cap needs trust without that limit.
+    return with_loans_up_to(with_loans_up_to(ONE).cap // loan_share)
 
 
 def cap(held: Amounts, share: int) -> int:
-    """m(u) of what all hold, each at most ONE and fewer than 2^31 of them, for a `share` C of at least 2. At most the largest
-    over C; 0 where there is nothing."""
+    """Return m(u): the cap that leaves 1 / `share` of the held amounts. It is at most the largest amount; 0 where all amounts
+    are 0.
+
+    `held`: u, each at most ONE, for fewer than 2^31 principals.
+    `share`: C, at least 2.
+    """
     left = int(held.sum()) // share
     if not left:
         return 0
     ascending = np.sort(held)
     below = np.cumsum(ascending)
     above = np.arange(len(ascending) - 1, -1, -1, dtype=np.uint64)
-    fits = below + ascending * above <= left  # Σ min(u, m) at m = each amount, never decreasing
-    count = int(fits.sum())  # so the cap lies from the last amount that fits up to the next
+    # Σ min(u, m) for m = each amount. It never decreases, so the cap lies between the last amount that fits and the next.
+    fits = below + ascending * above <= left
+    count = int(fits.sum())
     spent = int(below[count - 1]) if count else 0
     return (left - spent) // (len(ascending) - count)
 
 
 def base_weight(trust: Amounts, cap: int, ages: NDArray[np.integer[Any]], mature: int) -> Amounts:
-    """w of each principal, 0 … ONE. `cap`: m* of this trust; `ages`: epochs since each first appeared; `mature`: 1 … 2^16."""
+    """Return w of each principal, 0 … ONE.
+
+    `cap`: m* of this trust.
+    `ages`: epochs since each principal first appeared.
+    `mature`: 1 … 2^16.
+    """
     if not cap:
         return np.zeros_like(trust)
-    voices = np.minimum(trust, np.uint64(cap)) * _ONE // np.uint64(cap)  # m* is at most ONE / 2: no more than 2^63
-    weights: Amounts = voices * np.minimum(ages, mature).astype(np.uint64) // np.uint64(mature)
+    # m* is at most ONE / 2, so the product is at most 2^63.
+    shares = np.minimum(trust, np.uint64(cap)) * _ONE // np.uint64(cap)
+    weights: Amounts = shares * np.minimum(ages, mature).astype(np.uint64) // np.uint64(mature)
     return weights
 
 
-def in_topic(weight: int, heard: int, counterparties: int) -> int:
-    """w_t of a principal of base weight `weight` that was heard of by `heard` different counterparties in the topic."""
-    return weight * min(heard, counterparties) // counterparties
+def in_topic(weight: int, met: int, counterparties: int) -> int:
+    """Return w_t of a principal.
+
+    `weight`: its base weight.
+    `met`: the number of its eligible counterparties in the topic.
+    `counterparties`: the number that gives full weight.
+    """
+    return weight * min(met, counterparties) // counterparties
 
 
-def audible(trust: Amounts, cap: int, share: int) -> NDArray[np.bool_]:
-    """Whose word as a counterparty counts: x > 0 and share · x ≥ m*. `share`: 1 … 2^16."""
-    heard: NDArray[np.bool_] = (trust > 0) & (trust * np.uint64(share) >= cap)
-    return heard
+def eligible_counterparties(trust: Amounts, cap: int, share: int) -> NDArray[np.bool_]:
+    """Tell for each principal whether it counts as a counterparty: x > 0 and share · x ≥ m*.
+
+    `share`: 1 … 2^16.
+    """
+    eligible: NDArray[np.bool_] = (trust > 0) & (trust * np.uint64(share) >= cap)
+    return eligible

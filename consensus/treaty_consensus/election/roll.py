@@ -1,19 +1,20 @@
-"""The roll of an epoch: who counts in its decisions and for how much, and what each earned by reporting. One JCS blob, which
-every decision of the epoch names.
+"""Build the roll of an epoch: the principals that count in its decisions, with weights, and the credits earned in it.
+
+The roll is one JCS blob. Every decision of the epoch names it.
 
     {"epoch", "electorate", "parameters": statement id, "cap": m*,
-     "principals": [[principal, cluster, trust, weight, age, standing], …]   whoever weighs something, in order
+     "principals": [[principal, cluster, trust, weight, age, standing], …]   those with weight, sorted by name
      "credits": [{"principal", "amount", "reason", "topic", "document", "with": principal, "index": leaf, "shared", "earlier"}, …]
                                                                              of this epoch, in the order they were earned
-     "omitted": {"principals", "credits"}}                                   how many, where there is no room for all
+     "omitted": {"principals", "credits"}}                                   the numbers of entries that did not fit
 
 The cap, trust, weights, standing and amounts are decimal strings (units of 1 / `arithmetic.ONE`), the age is in epochs. A
-development electorate has no trust ("0") and no age (0). `credit` says what the reasons are, and what `shared` and `earlier`
-count; with them each amount can be checked.
+development electorate has no trust ("0") and no age (0). `credit` explains the reasons, `shared` and `earlier`; with them, a
+reader can check each amount.
 
-A roll is no larger than `kinds.MAX_ROLL`, so that every epoch can be closed: it lists as many principals as `PRINCIPALS_SIZE`
-bytes hold, the heaviest, of equal ones the first by name, and as many credits as `CREDITS_SIZE` bytes hold, the first. All of
-them count nevertheless, and a replay gives the others.
+A roll is no larger than `kinds.MAX_ROLL`, so that every epoch can be closed. It lists as many principals as fit into
+`PRINCIPALS_SIZE` bytes, the heaviest first, ties by name; and as many credits as fit into `CREDITS_SIZE` bytes, in their
+order. Omitted entries count too, and a replay recomputes them.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from .. import canonical
-from .credit import Earned
+from .credit import EarnedCredit
 from .electorate import Electorate
 
+# Both sizes and the head together stay below `kinds.MAX_ROLL` (128 MiB).
 PRINCIPALS_SIZE: Final = 96 * 1024 * 1024
 CREDITS_SIZE: Final = 31 * 1024 * 1024
+# No entry has more bytes: two DIDs, a topic, a digest and a few numbers. Below this bound nothing has to be measured.
 _WIDEST: Final = 1024
-"""No entry has more bytes than that: two DIDs, a topic, a digest and a few numbers."""
 
 _T = TypeVar("_T")
 
@@ -38,9 +40,13 @@ def roll(
     parameters_id: str,
     electorate: Electorate,
     standings: Mapping[str, int],
-    credits: Iterable[Earned],
+    credits: Iterable[EarnedCredit],
 ) -> bytes:
-    """The roll. `standings`: of every principal that has any at the end of the epoch; `credits`: those that were earned in it."""
+    """Return the bytes of the roll.
+
+    `standings`: principal → its standing at the end of the epoch.
+    `credits`: those earned in the epoch.
+    """
     principals = [
         [
             principal,
@@ -50,11 +56,12 @@ def roll(
             electorate.ages.get(principal, 0),
             str(standings.get(principal, 0)),
         ]
+        # If the list has to be cut, the lightest principals are omitted. The name makes the cut the same everywhere.
         for principal, weight in sorted(electorate.weights.items(), key=lambda item: (-item[1], item[0]))
     ]
     earned = [credit.entry() for credit in credits]
-    listed, told = _fitting(principals, PRINCIPALS_SIZE), _fitting(earned, CREDITS_SIZE)
-    omitted = {"principals": len(principals) - len(listed), "credits": len(earned) - len(told)}
+    listed, listed_credits = _fitting(principals, PRINCIPALS_SIZE), _fitting(earned, CREDITS_SIZE)
+    omitted = {"principals": len(principals) - len(listed), "credits": len(earned) - len(listed_credits)}
     return canonical.dumps(
         {
             "epoch": epoch,
@@ -62,14 +69,14 @@ def roll(
             "parameters": parameters_id,
             "cap": str(electorate.cap),
             "principals": sorted(listed),
-            "credits": told,
+            "credits": listed_credits,
         }
         | ({"omitted": omitted} if any(omitted.values()) else {})
     )
 
 
 def _fitting(entries: list[_T], size: int) -> list[_T]:
-    """The first of the entries, as many as `size` bytes of a JSON array hold."""
+    """Return the first entries that fit into `size` bytes of a JSON array."""
     return entries if len(entries) * _WIDEST <= size else list(_taken(entries, size))
 
 

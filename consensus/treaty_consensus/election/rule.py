@@ -1,31 +1,34 @@
-"""The rule: thresholds, and the states a document goes through on its way to consensus and back.
+"""Decide which documents of a topic are candidates, provisional and the consensus, from the counted votes.
 
-W is the weight of all live ballots of the topic, V the pairwise count, N stands for NONE; the names in `code` are `Parameters`.
+Specification: `docs/specification/election.md`, sections 4 to 6. W is the weight of all live ballots of the topic, V the
+pairwise count, N stands for NONE. The names in `code` are fields of `Parameters`.
 
-    κ    = ⌈W / (quorum_share · cluster_share)⌉                 what one cluster counts for at most; 0 only where nobody votes
+    κ    = ⌈W / (quorum_share · cluster_share)⌉                 the most that one cluster counts for; 0 only without ballots
     q    = cluster_share · κ                                    the quorum: that many full clusters
-    Q(c) = Σ over clusters of min(weight ranking c over N, κ)   and Q'(c) the same for N over c
+    Q(c) = Σ over clusters of min(weight ranking c over N, κ)   the support; Q'(c), the opposition, is the same for N over c
     x beats y by a : b   means   x > 0 and b·x ≥ a·y
 
     candidate     published in the topic; reported by ≥ candidate_pairs pairs, ≥ candidate_clusters clusters, and principals of
                   weight R with candidate_share · R ≥ W; the incumbent and, of these, those with the most votes over N make the
                   *field* of max_candidates
     provisional   first of the field in Schulze's order; provisional_share · Q(c) ≥ q; V[c][N] > V[N][c]
-    consensus     provisional for sustain_epochs; Q(c) ≥ q; V[c][N] beats V[N][c] by over_none; no margin against it, none of 0
-                  against what was published earlier; V[c][i] beats V[i][c] by over_incumbent for sustain_epochs, where there is
-                  an incumbent i
+    consensus     provisional for sustain_epochs; Q(c) ≥ q; V[c][N] beats V[N][c] by over_none; no margin against it, and no
+                  margin of 0 against a document published earlier; V[c][i] beats V[i][c] by over_incumbent for sustain_epochs,
+                  where there is an incumbent i
     kept          the incumbent while V[i][N] ≥ V[N][i] and provisional_share · Q(i) ≥ q; after dormant_epochs without: dormant
-    superseded    the incumbent when another one becomes consensus
+    superseded    the incumbent when another document becomes consensus
     repealed      the incumbent once V[N][i] beats V[i][N] by over_none and Q'(i) ≥ q for sustain_epochs
 
-The incumbent is the topic's one document in state consensus. A document makes at most one transition an epoch, so that it can be
-followed: candidate, then provisional, then consensus. What leaves the field is `published` again; what was the consensus keeps
-`dormant`, `superseded` or `repealed` until it is provisional anew. Epochs count in a row, this one among them; a counter starts
-over when its condition fails, and `ahead` also when the incumbent changes.
+The incumbent is the topic's one document in state consensus. A document makes at most one transition an epoch, so that
+readers can follow it: candidate, then provisional, then consensus. A candidate that leaves the field is `published` again. A
+former consensus keeps `dormant`, `superseded` or `repealed` until it is provisional again.
 
-A document of the field is *suspect* for `suspect_epochs`, this one among them, when it is the incumbent and meets the
-condition of a repeal in this epoch, or when as many principals as make a candidate reported in this epoch that they failed
-with it. That is a warning to those who choose: it changes no state.
+Epochs count in a row and include the current one. A counter restarts at 0 when its condition fails. `ahead` also restarts
+when the incumbent changes.
+
+A document of the field is *suspect* for `suspect_epochs`, including the current one, in two cases: it is the incumbent and
+meets the condition of a repeal in this epoch, or as many pairs and clusters reported a failure with it in this epoch as a
+candidate needs. Suspect is a warning to agents that choose a protocol. It changes no state.
 """
 
 from __future__ import annotations
@@ -38,14 +41,20 @@ from functools import cached_property
 from ..kinds import NONE, Parameters, State
 from .ballot import Count
 from .schulze import Ranking, beaten_by, margins, rank
-
-FORMER: frozenset[State] = frozenset({"dormant", "superseded", "repealed"})
+from .states import DocumentEvent, follow
 
 
 @dataclass(frozen=True)
-class Standing:
-    """A document's state in a topic and its counters of epochs in a row; `suspect`: for how many epochs a warning still stands.
-    Carried from one epoch to the next."""
+class DocumentState:
+    """Hold a document's state in a topic and its counters of consecutive epochs.
+
+    It is carried from one epoch to the next.
+
+    `provisional`: epochs in state provisional.
+    `ahead`: epochs with a sufficient lead over the incumbent.
+    `failing`, `repealing`: epochs in which the incumbent met the condition of dormancy, or of a repeal.
+    `suspect`: epochs for which a warning still stands.
+    """
 
     state: State = "published"
     provisional: int = 0
@@ -57,8 +66,13 @@ class Standing:
 
 @dataclass(frozen=True)
 class Support:
-    """What reports and votes say for a document. `index`: the leaf that published it in the topic, if one did; `weight`: of those
-    who reported it; `approval`: of the votes that rank it over NONE."""
+    """Hold the evidence for a document in a topic.
+
+    `index`: the leaf that published it in the topic, or None.
+    `pairs`, `clusters`: the distinct pairs of principals that reported it, and the clusters among them.
+    `weight`: the weight of the principals that reported it.
+    `approval`: the weight of the votes that rank it over NONE.
+    """
 
     index: int | None
     pairs: int
@@ -69,7 +83,11 @@ class Support:
 
 @dataclass(frozen=True)
 class Shortfall:
-    """A condition that does not hold: it has a number, it needs another; `against` whom, where it is a comparison."""
+    """Name a condition that does not hold.
+
+    `has`, `needs`: the number it has and the number it needs.
+    `against`: the other document, or NONE, where the condition compares two choices.
+    """
 
     condition: str
     has: int
@@ -78,7 +96,7 @@ class Shortfall:
 
 
 def candidacy_shortfalls(support: Support, total: int, parameters: Parameters) -> list[Shortfall]:
-    """What a document lacks to be a candidate in a topic whose ballots weigh `total`."""
+    """List the conditions of candidacy that a document misses, in a topic with ballots of the weight `total`."""
     needs = {
         "published": (int(support.index is not None), 1),
         "pairs": (support.pairs, parameters.candidate_pairs),
@@ -89,90 +107,106 @@ def candidacy_shortfalls(support: Support, total: int, parameters: Parameters) -
 
 
 def strength(support: Support, document: str) -> tuple[int, int, int, int, str]:
-    """The sort key that puts the best supported document first: by votes, for reports of clones are cheap; then by the weight and
-    the number of reports, then the earlier publication."""
+    """Return the sort key that puts the best supported document first."""
+    # Votes come first because reports of clones are cheap. Weight, reports and age of publication follow. The hash makes
+    # the order total. An unpublished document sorts behind every index of a log (at most 2^63 - 1).
     index = support.index if support.index is not None else 2**63
     return -support.approval, -support.weight, -support.pairs, index, document
 
 
 def field_of(
-    supports: Mapping[str, Support], standings: Mapping[str, Standing], total: int, parameters: Parameters
+    supports: Mapping[str, Support], states: Mapping[str, DocumentState], total: int, parameters: Parameters
 ) -> tuple[str, ...]:
-    """The documents that are voted on, in the order of their publication."""
-    incumbent = incumbent_of(standings)
+    """Return the documents to vote on, in the order of their publication.
+
+    `supports`: document → its evidence.
+    `states`: the states at the beginning of the epoch.
+    `total`: W.
+    """
+    incumbent = incumbent_of(states)
     eligible = [
         document
         for document, support in supports.items()
         if document != incumbent and not candidacy_shortfalls(support, total, parameters)
     ]
     eligible.sort(key=lambda document: strength(supports[document], document))
+    # The incumbent always stays in the field: only its own conditions end it.
     chosen = ([incumbent] if incumbent else []) + eligible
     return tuple(sorted(chosen[: parameters.max_candidates], key=lambda document: supports[document].index or 0))
 
 
-def incumbent_of(standings: Mapping[str, Standing]) -> str | None:
-    """The document in state consensus; a topic has at most one."""
-    return next((document for document, standing in standings.items() if standing.state == "consensus"), None)
+def incumbent_of(states: Mapping[str, DocumentState]) -> str | None:
+    """Return the document in state consensus, or None. A topic has at most one."""
+    return next((document for document, current in states.items() if current.state == "consensus"), None)
 
 
 @dataclass(frozen=True)
 class Poll:
-    """A topic at the end of an epoch: the votes over its field, the standings it began with, and what reports warn of."""
+    """Hold a topic at the end of an epoch, and evaluate the conditions of the rule.
+
+    `count`: the votes over the field.
+    `before`: the document states at the beginning of the epoch.
+    `warned`: the documents with enough reports of failure in this epoch.
+    """
 
     parameters: Parameters
     count: Count
-    before: Mapping[str, Standing] = field(default_factory=dict)
+    before: Mapping[str, DocumentState] = field(default_factory=dict)
     warned: AbstractSet[str] = frozenset()
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """The field, in the order of publication."""
+        """Return the field, in the order of publication."""
         return self.count.choices[:-1]
 
     @cached_property
     def incumbent(self) -> str | None:
-        """The consensus so far."""
+        """Return the consensus at the beginning of the epoch, or None."""
         return incumbent_of(self.before)
 
     @cached_property
     def ranking(self) -> Ranking:
-        """Schulze's order of the choices; the incumbent wins ties."""
+        """Return Schulze's order of the choices; the incumbent wins ties."""
         return rank(self.count.pairwise, self._number(self.incumbent) if self.incumbent else None)
 
     @property
     def cap(self) -> int:
-        """κ."""
+        """Return κ."""
         return _ceiling(self.count.total, self.parameters.quorum_share * self.parameters.cluster_share)
 
     @property
     def quorum(self) -> int:
-        """q."""
+        """Return q."""
         return self.parameters.cluster_share * self.cap
 
     def support(self, document: str) -> int:
-        """Q(c)."""
+        """Return Q(c)."""
         return self._capped(self.count.above[self._number(document)])
 
     def opposition(self, document: str) -> int:
-        """Q'(c)."""
+        """Return Q'(c)."""
         return self._capped(self.count.below[self._number(document)])
 
     def preferring(self, document: str, other: str = NONE) -> tuple[int, int]:
-        """V[c][x] and V[x][c]."""
+        """Return V[c][x] and V[x][c]."""
         c, x = self._number(document), self._number(other)
         return self.count.pairwise[c][x], self.count.pairwise[x][c]
 
     def provisional_shortfalls(self, document: str) -> list[Shortfall]:
-        """What a candidate lacks to be provisional."""
+        """List the conditions that a candidate misses to be provisional."""
         return self._not_first(document) + self._not_kept(document, least_lead=1)
 
-    def consensus_shortfalls(self, document: str, standing: Standing) -> list[Shortfall]:
-        """What a candidate lacks to be the consensus, beyond being provisional; `standing` counts this epoch already."""
+    def consensus_shortfalls(self, document: str, current: DocumentState) -> list[Shortfall]:
+        """List the conditions that a provisional candidate misses to be the consensus.
+
+        `current`: its state, with this epoch counted already.
+        """
         p = self.parameters
-        found = [_least("provisional-epochs", standing.provisional, p.sustain_epochs)]
+        found = [_least("provisional-epochs", current.provisional, p.sustain_epochs)]
         found.append(_least("quorum", self.support(document), self.quorum))
         found.append(_ratio("ratio-over-none", *self.preferring(document), p.over_none, NONE))
         own = self._number(document)
+        # A tie with an earlier publication needs one vote more: without it, a copy of the document could win.
         for number in beaten_by(margins(self.count.pairwise), own):
             other = self.count.choices[number]
             has, against = self.preferring(document, other)
@@ -180,20 +214,20 @@ class Poll:
         if self.incumbent:
             votes = self.preferring(document, self.incumbent)
             found.append(_ratio("ratio-over-incumbent", *votes, p.over_incumbent, self.incumbent))
-            found.append(_least("ahead-epochs", standing.ahead, p.sustain_epochs, self.incumbent))
+            found.append(_least("ahead-epochs", current.ahead, p.sustain_epochs, self.incumbent))
         return [shortfall for shortfall in found if shortfall]
 
     def kept_shortfalls(self, document: str) -> list[Shortfall]:
-        """What the incumbent lacks to be kept."""
+        """List the conditions that the incumbent misses to be kept."""
         return self._not_kept(document, least_lead=0)
 
     def is_rejected(self, document: str) -> bool:
-        """Whether NONE beats the incumbent by enough to repeal it, in this epoch."""
+        """Tell whether NONE beats the incumbent by enough to repeal it, in this epoch."""
         over, under = self.preferring(document)
         return beats(under, over, self.parameters.over_none) and self.opposition(document) >= self.quorum
 
     def leads_incumbent(self, document: str) -> bool:
-        """Whether a candidate beats the incumbent by enough, in this epoch."""
+        """Tell whether a candidate beats the incumbent by enough, in this epoch."""
         if self.incumbent is None:
             return False
         return beats(*self.preferring(document, self.incumbent), self.parameters.over_incumbent)
@@ -218,62 +252,69 @@ class Poll:
 
 
 def beats(x: int, y: int, ratio: tuple[int, int]) -> bool:
-    """Whether weight `x` outweighs `y` by the ratio; nothing never does."""
+    """Tell whether the weight `x` exceeds `y` by the ratio. A weight of 0 never does."""
     over, under = ratio
     return x > 0 and under * x >= over * y
 
 
-def advance(poll: Poll) -> dict[str, Standing]:
-    """The standings after the epoch, by document; those that are merely published are left out."""
+def advance(poll: Poll) -> dict[str, DocumentState]:
+    """Return the document states after the epoch. Documents in state published are left out."""
     after = {
         document: _challenger(poll, document)
         for document in [*poll.candidates, *(d for d in poll.before if d not in poll.candidates)]
+        # The challengers come first: their result decides whether the incumbent is superseded.
         if document != poll.incumbent
     }
     promoted = incumbent_of(after)
     if poll.incumbent:
-        after[poll.incumbent] = Standing("superseded") if promoted else _incumbent(poll, poll.incumbent)
+        after[poll.incumbent] = (
+            DocumentState(follow("consensus", DocumentEvent.REPLACED)) if promoted else _incumbent(poll, poll.incumbent)
+        )
+    # A lead counts against one incumbent only.
     if incumbent_of(after) != poll.incumbent:
-        after = {document: replace(standing, ahead=0) for document, standing in after.items()}
-    return {d: replace(standing, suspect=_suspect(poll, d)) for d, standing in after.items() if standing.state != "published"}
+        after = {document: replace(current, ahead=0) for document, current in after.items()}
+    return {d: replace(current, suspect=_suspect(poll, d)) for d, current in after.items() if current.state != "published"}
 
 
-def _challenger(poll: Poll, document: str) -> Standing:
-    before = poll.before.get(document, Standing())
-    former = before.state in FORMER
+def _challenger(poll: Poll, document: str) -> DocumentState:
+    before = poll.before.get(document, DocumentState())
     if document not in poll.candidates:
-        return Standing(before.state) if former else Standing()
+        return DocumentState(follow(before.state, DocumentEvent.LEFT))
     ahead = before.ahead + 1 if poll.leads_incumbent(document) else 0
-    if before.state == "published" or poll.provisional_shortfalls(document):
-        return Standing(before.state if former else "candidate", ahead=ahead)
-    now = Standing("provisional", before.provisional + 1, ahead)
+    if before.state == "published":
+        return DocumentState(follow(before.state, DocumentEvent.ENTERED), ahead=ahead)
+    if poll.provisional_shortfalls(document):
+        return DocumentState(follow(before.state, DocumentEvent.TRAILS), ahead=ahead)
+    now = DocumentState(follow(before.state, DocumentEvent.LEADS), before.provisional + 1, ahead)
     if before.state == "provisional" and not poll.consensus_shortfalls(document, now):
-        return Standing("consensus")
+        return DocumentState(follow(before.state, DocumentEvent.ELECTED))
     return now
 
 
-def _incumbent(poll: Poll, document: str) -> Standing:
+def _incumbent(poll: Poll, document: str) -> DocumentState:
     before, p = poll.before[document], poll.parameters
     failing = before.failing + 1 if poll.kept_shortfalls(document) else 0
     repealing = before.repealing + 1 if poll.is_rejected(document) else 0
+    # A repeal is tested before dormancy: it is the stronger statement when both conditions hold.
     if repealing >= p.sustain_epochs:
-        return Standing("repealed")
+        return DocumentState(follow(before.state, DocumentEvent.REJECTED))
     if failing >= p.dormant_epochs:
-        return Standing("dormant")
-    return Standing("consensus", failing=failing, repealing=repealing)
+        return DocumentState(follow(before.state, DocumentEvent.NEGLECTED))
+    return DocumentState(follow(before.state, DocumentEvent.KEPT), failing=failing, repealing=repealing)
 
 
 def _suspect(poll: Poll, document: str) -> int:
-    """For how many epochs a warning of the document stands after this one."""
+    """Return for how many epochs a warning stands after this one."""
     if document not in poll.candidates:
         return 0
     if document in poll.warned or (document == poll.incumbent and poll.is_rejected(document)):
         return poll.parameters.suspect_epochs
-    before = poll.before.get(document, Standing())
+    before = poll.before.get(document, DocumentState())
     return max(before.suspect - 1, 0)
 
 
 def _ceiling(value: int, divisor: int) -> int:
+    # Integer division that rounds up: exact, unlike a float.
     return -(-value // divisor)
 
 

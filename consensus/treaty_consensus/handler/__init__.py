@@ -1,7 +1,7 @@
-"""Handler packages: the wheels that carry the code of a protocol, what they must and must not hold, and how they are built.
+"""Read and build handler packages: the wheels that carry the code of a protocol.
 
-`wheel` has the rules. They stand on `archive`, the zip subset; `paths`, `text` and `modules`, which files have one reading;
-`dist_info`, what a package says of itself; and `manifest`, the declaration of roles and operations. `build` is the builder.
+`wheel` has the rules. They use `archive` (the zip subset), `paths`, `text` and `modules` (files with a single
+interpretation), `dist_info` (the package's metadata) and `manifest` (roles and operations). `build` is the builder.
 """
 
 from __future__ import annotations

@@ -1,25 +1,17 @@
-"""The zip archive of a handler package: a strict subset of PKWARE's APPNOTE.TXT 6.3.10, in which every byte is accounted for.
+"""Read and write the zip archive of a handler package: a strict subset of PKWARE's APPNOTE.TXT 6.3.10 that accounts for every
+byte.
 
     archive  = entry* directory* end
     entry    = local header (30 bytes), name, data
     directory= central header (46 bytes), name
     end      = end of central directory record (22 bytes)
 
-Nothing lies before, between or after these parts, the central headers stand in the order of their entries, and each repeats its
-local header to the bit, so there is one way to read an archive and every reader sees the same files. Names are as `paths` has
-them. Refused besides: extra fields (zip64 and second names hide there), comments, data descriptors, encryption, multiple disks,
-and methods other than stored (0) and deflate (8). Archives written here are stored, dated 1980-01-01 and sorted by name: a
-compressor's output differs among its versions, and a package rebuilt elsewhere must have the same digest.
+No bytes lie before, between or after these parts. Central headers are in the order of their entries, and each repeats its
+local header exactly. So every zip reader sees the same files. Extra fields, comments, data descriptors, encryption, multiple
+disks, links and folders are refused. `docs/specification/handler-packages.md`, "The wheel", lists all rules.
 
-Every entry is a plain file. Its attributes are at most those of MS-DOS for read-only and archive, below a Unix mode that is
-absent, or says at most "regular file", the nine permission bits, and that its owner may read it. Set-user-id, set-group-id and
-sticky bits, links, folders, devices, volume labels and hidden files are refused, and makers other than MS-DOS (0) and Unix (3),
-whose attributes mean something else.
-
-Fields, little-endian, in the local header: signature `PK\\3\\4`, version needed (10 or 20), flags (bits 1, 2 and 11 may be
-set), method, time, date, CRC-32, compressed size, size, name length, extra length (0). The central header (`PK\\1\\2`) adds
-"version made by" before these and comment length (0), disk (0), internal and external attributes and the local header's offset
-after them.
+Written archives are stored, dated 1980-01-01 and sorted by name: the output of a compressor differs among its versions, and a
+rebuilt package must have the same digest.
 """
 
 from __future__ import annotations
@@ -30,11 +22,14 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..codes import HandlerCode
 from ..errors import Malformed, Refused, TooLarge
 from .paths import MAX_NAME, check_tree, parse_path
 
+# A registry keeps packages in memory while it checks them; a protocol handler is a few files of source.
 MAX_ARCHIVE = 2 * 1024 * 1024
 MAX_FILES = 256
+# Bounds a decompression bomb: deflate can expand 1,000 times.
 MAX_CONTENT = 8 * 1024 * 1024
 
 _LOCAL = struct.Struct("<4s5H3L2H")
@@ -42,18 +37,19 @@ _CENTRAL = struct.Struct("<4s6H3L5H2L")
 _END = struct.Struct("<4s4H2LH")
 
 _STORED, _DEFLATE = 0, 8
+# Classic encryption, strong encryption, and masked header values (APPNOTE 4.4.4).
 _ENCRYPTED = 0x0001 | 0x0040 | 0x2000
-_HARMLESS_FLAGS = 0x0002 | 0x0004 | 0x0800  # how hard the compressor tried, and "this name is UTF-8"
+_HARMLESS_FLAGS = 0x0002 | 0x0004 | 0x0800  # the compression level, and "the name is UTF-8"
 _EPOCH = 0x0021  # 1980-01-01, the earliest date that MS-DOS can write
 _PERMISSIONS = 0o777
 _OWNER_READS = 0o400
 _DOS_ATTRIBUTES = 0x01 | 0x20  # read-only, archive
-_MAKERS = (0, 3)  # MS-DOS, which Python says on Windows, and Unix
+_MAKERS = (0, 3)  # MS-DOS, as Python writes on Windows, and Unix; other makers define attributes differently
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """The fields that local and central header share, and where the entry begins."""
+    """Hold the fields that local and central header share, and the offset of the entry."""
 
     shared: tuple[int, ...]  # version needed, flags, method, time, date, CRC-32, compressed size, size
     name: bytes
@@ -77,9 +73,9 @@ class _Entry:
 
 
 def read_archive(data: bytes) -> dict[str, bytes]:
-    """Name to content of every file, in the archive's order. Raises `TooLarge`, `Malformed` or `Refused`, codes `handler.…`."""
+    """Return file name → content, in the archive's order. Raises `TooLarge`, `Malformed` or `Refused` (`handler.*`)."""
     if len(data) > MAX_ARCHIVE:
-        raise TooLarge("handler.too-large", f"A handler package has at most {MAX_ARCHIVE} bytes, this one has {len(data)}.")
+        raise TooLarge(HandlerCode.TOO_LARGE, f"A handler package has at most {MAX_ARCHIVE} bytes, this one has {len(data)}.")
     entries, directory_at = _read_directory(data)
     names = [parse_path(entry.name) for entry in entries]
     check_tree(names)
@@ -87,22 +83,23 @@ def read_archive(data: bytes) -> dict[str, bytes]:
     budget = MAX_CONTENT
     at = 0
     for name, entry in zip(names, entries, strict=True):
+        # Checked before inflating, so that a bomb costs nothing.
         if entry.size > budget:
-            raise TooLarge("handler.too-large", f"The files of a handler package have at most {MAX_CONTENT} bytes together.")
+            raise TooLarge(HandlerCode.TOO_LARGE, f"The files of a handler package have at most {MAX_CONTENT} bytes together.")
         budget -= entry.size
+        # Entries follow each other without gaps: hidden bytes between them could be another archive.
         if entry.offset != at:
-            raise Malformed("handler.zip-overlap", f"{name} does not begin where the entry before it ends.")
+            raise Malformed(HandlerCode.ZIP_OVERLAP, f"{name} does not begin where the entry before it ends.")
         at = _check_local(data, entry, directory_at)
         files[name] = _content(data[at - entry.stored_size : at], entry, name)
     if at != directory_at:
-        raise Malformed("handler.zip-overlap", "There are bytes between the last entry and the central directory.")
+        raise Malformed(HandlerCode.ZIP_OVERLAP, "There are bytes between the last entry and the central directory.")
     return files
 
 
 def write_archive(files: Mapping[str, bytes]) -> bytes:
-    """The one archive of these files: the same bytes on every machine.
-
-    Raises what `read_archive` raises for names and sizes.
+    """Return the archive of these files: the same bytes on every machine. Raises the errors of `read_archive` for names and
+    sizes.
     """
     entries, directory = bytearray(), bytearray()
     for name in sorted(files):
@@ -113,29 +110,29 @@ def write_archive(files: Mapping[str, bytes]) -> bytes:
         entries += _LOCAL.pack(b"PK\3\4", *shared, len(raw), 0) + raw + content
     end = _END.pack(b"PK\5\6", 0, 0, len(files), len(files), len(directory), len(entries), 0)
     data = bytes(entries + directory + end)
-    read_archive(data)  # the same caps and the same name rules, stated once
+    read_archive(data)  # applies the caps and the rules for names
     return data
 
 
 def _read_directory(data: bytes) -> tuple[list[_Entry], int]:
-    """The entries that the central directory lists, and the offset at which it begins."""
+    """Return the entries of the central directory, and its offset."""
     end_at = len(data) - _END.size
     if end_at < 0 or not data.startswith(b"PK\5\6", end_at):
-        raise Malformed("handler.zip", "This is no zip archive that ends with a plain end record.")
+        raise Malformed(HandlerCode.ZIP, "This is not a zip archive with a plain end record.", fix=_REBUILD)
     _, disk, first_disk, here, count, size, start, comment = _END.unpack_from(data, end_at)
     if disk or first_disk or here != count or comment or start + size != end_at:
-        raise Malformed("handler.zip", "The archive's end record does not describe the bytes before it.")
+        raise Malformed(HandlerCode.ZIP, "The archive's end record does not describe the bytes before it.")
     if count > MAX_FILES:
-        raise TooLarge("handler.too-many-files", f"A handler package has at most {MAX_FILES} files, this one has {count}.")
+        raise TooLarge(HandlerCode.TOO_MANY_FILES, f"A handler package has at most {MAX_FILES} files, this one has {count}.")
     entries = []
     at = start
     for _ in range(count):
         if at + _CENTRAL.size > end_at:
-            raise Malformed("handler.zip", "The central directory ends in the middle of an entry.")
+            raise Malformed(HandlerCode.ZIP, "The central directory ends in the middle of an entry.")
         entry, at = _read_central(data, at, end_at)
         entries.append(entry)
     if at != end_at:
-        raise Malformed("handler.zip", "There are bytes between the central directory and the end record.")
+        raise Malformed(HandlerCode.ZIP, "There are bytes between the central directory and the end record.")
     return entries, start
 
 
@@ -143,18 +140,18 @@ def _read_central(data: bytes, at: int, end_at: int) -> tuple[_Entry, int]:
     signature, made_by, *shared, name_length, extra, comment, disk, internal, attributes, offset = _CENTRAL.unpack_from(data, at)
     at += _CENTRAL.size
     if signature != b"PK\1\2" or disk or comment or at + name_length > end_at:
-        raise Malformed("handler.zip", "The central directory has an entry that is not plain.")
+        raise Malformed(HandlerCode.ZIP, "The central directory has an entry that is not plain.")
     if extra:
-        raise Refused("handler.zip-extra", "A handler package has no extra fields in its zip headers.", fix=_REBUILD)
+        raise Refused(HandlerCode.ZIP_EXTRA, "A handler package has no extra fields in its zip headers.", fix=_REBUILD)
     if name_length > MAX_NAME:
-        raise TooLarge("handler.zip-name", f"A file name has at most {MAX_NAME} characters.")
+        raise TooLarge(HandlerCode.ZIP_NAME, f"A file name has at most {MAX_NAME} characters.")
     needed, flags, method = shared[:3]
     if flags & _ENCRYPTED:
-        raise Refused("handler.zip-encrypted", "A handler package is not encrypted.")
+        raise Refused(HandlerCode.ZIP_ENCRYPTED, "A handler package is not encrypted.")
     if flags & ~_HARMLESS_FLAGS or needed not in (10, 20):
-        raise Refused("handler.zip-feature", "The archive uses a zip feature beyond stored and deflated files.", fix=_REBUILD)
+        raise Refused(HandlerCode.ZIP_FEATURE, "The archive uses a zip feature beyond stored and deflated files.", fix=_REBUILD)
     if method not in (_STORED, _DEFLATE):
-        raise Refused("handler.zip-method", "Files in a handler package are stored or deflated.", fix=_REBUILD)
+        raise Refused(HandlerCode.ZIP_METHOD, "Files in a handler package are stored or deflated.", fix=_REBUILD)
     _check_attributes(made_by >> 8, internal, attributes)
     return _Entry(tuple(shared), data[at : at + name_length], offset), at + name_length
 
@@ -162,29 +159,29 @@ def _read_central(data: bytes, at: int, end_at: int) -> tuple[_Entry, int]:
 def _check_attributes(maker: int, internal: int, attributes: int) -> None:
     mode = attributes >> 16
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG) or attributes & 0x10:
-        raise Refused("handler.zip-link", "A handler package holds regular files only: no links, folders or devices.")
+        raise Refused(HandlerCode.ZIP_LINK, "A handler package holds regular files only: no links, folders or devices.")
     if mode & ~(stat.S_IFREG | _PERMISSIONS) or (mode and not mode & _OWNER_READS) or attributes & 0xFFFF & ~_DOS_ATTRIBUTES:
         raise Refused(
-            "handler.zip-mode",
+            HandlerCode.ZIP_MODE,
             f"A file in the archive has the attributes {attributes:#x}, which no plain file has.",
             fix=_REBUILD,
         )
-    if maker not in _MAKERS or internal & ~1:  # bit 0: the maker took the file for text
-        raise Refused("handler.zip-feature", "The archive was not made for MS-DOS or Unix.", fix=_REBUILD)
+    if maker not in _MAKERS or internal & ~1:  # bit 0 says that the file is text
+        raise Refused(HandlerCode.ZIP_FEATURE, "The archive was not made for MS-DOS or Unix.", fix=_REBUILD)
 
 
 def _check_local(data: bytes, entry: _Entry, limit: int) -> int:
-    """Compare the local header with its central one; the offset just after the entry's data."""
+    """Compare the local header with its central header; return the offset after the entry's data."""
     header_end = entry.offset + _LOCAL.size
     if header_end > limit:
-        raise Malformed("handler.zip-overlap", "An entry runs into the central directory.")
+        raise Malformed(HandlerCode.ZIP_OVERLAP, "An entry runs into the central directory.")
     signature, *shared, name_length, extra = _LOCAL.unpack_from(data, entry.offset)
     data_at: int = header_end + name_length
     same_name = data[header_end : header_end + name_length] == entry.name
     if signature != b"PK\3\4" or tuple(shared) != entry.shared or not same_name or extra:
-        raise Malformed("handler.zip-mismatch", "A local header differs from the central directory's.")
+        raise Malformed(HandlerCode.ZIP_MISMATCH, "A local header differs from the central directory's.")
     if data_at + entry.stored_size > limit:
-        raise Malformed("handler.zip-overlap", "An entry runs into the central directory.")
+        raise Malformed(HandlerCode.ZIP_OVERLAP, "An entry runs into the central directory.")
     return data_at + entry.stored_size
 
 
@@ -194,12 +191,13 @@ def _content(raw: bytes, entry: _Entry, name: str) -> bytes:
     else:
         inflater = zlib.decompressobj(-zlib.MAX_WBITS)
         try:
-            content = inflater.decompress(raw, entry.size + 1)  # one more than it says: a longer stream shows itself
+            # One byte more than declared: a longer stream then fails the size check below, without being inflated.
+            content = inflater.decompress(raw, entry.size + 1)
         except zlib.error as error:
-            raise Malformed("handler.zip-content", f"{name} does not inflate.") from error
+            raise Malformed(HandlerCode.ZIP_CONTENT, f"{name} is not valid deflate data.") from error
         complete = inflater.eof and not inflater.unused_data
     if not complete or len(content) != entry.size or zlib.crc32(content) != entry.crc:
-        raise Malformed("handler.zip-content", f"{name} is not what its header says.")
+        raise Malformed(HandlerCode.ZIP_CONTENT, f"{name} differs from its header in size or checksum.")
     return content
 
 

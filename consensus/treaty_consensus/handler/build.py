@@ -1,4 +1,4 @@
-"""Build the wheel of a handler package: the same sources and metadata give the same bytes on every machine."""
+"""Build the wheel of a handler package. The same sources and metadata give the same bytes on every machine."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
+from ..codes import HandlerCode
 from ..errors import Malformed, Refused
 from .archive import write_archive
 from .dist_info import GROUP, record_of
@@ -17,9 +18,11 @@ from .wheel import PREFIX, TAG, read_wheel
 
 @dataclass(frozen=True, slots=True)
 class HandlerMetadata:
-    """What the wheel says beyond its files. `name`: without `treaty-handler-`; `entry_point`: `MODULE:ATTRIBUTE`.
+    """Hold the metadata of the wheel.
 
-    `manifest`: `operations` and `roles` as `manifest` describes them; interface and protocol are filled in.
+    `name`: without `treaty-handler-`.
+    `entry_point`: `MODULE:ATTRIBUTE`.
+    `manifest`: `operations` and `roles` as `manifest` describes them; the build adds interface and protocol.
     """
 
     name: str
@@ -33,20 +36,22 @@ class HandlerMetadata:
 
 
 def build_wheel(sources: Mapping[str, bytes], metadata: HandlerMetadata) -> tuple[str, bytes]:
-    """File name and bytes of the wheel. `sources`: path inside the package (`__init__.py`, …) to content, without the manifest.
+    """Return file name and bytes of the wheel. The result has passed `read_wheel`.
 
-    What it returns has passed `read_wheel`. Raises what that raises, so every refusal names its rule before anything is
-    published.
+    `sources`: path inside the package (`__init__.py`, …) → content, without the manifest.
+
+    Raises the errors of `read_wheel`, so every refusal names its rule before the package is published.
     """
     try:
         version = str(Version(metadata.version))
     except InvalidVersion as error:
-        raise Malformed("handler.version", f"{metadata.version!a} is no version (PEP 440).") from error
+        raise Malformed(HandlerCode.VERSION, f"{metadata.version!a} is not a version (PEP 440).") from error
     if MANIFEST_NAME in sources or {"interface", "protocol"} & metadata.manifest.keys():
-        raise Refused("handler.manifest", "Interface, protocol and the finished manifest are filled in by the build.")
+        raise Refused(HandlerCode.MANIFEST, "The build adds interface, protocol and the manifest. Leave them out.")
     for line in (metadata.name, metadata.summary, metadata.licence, metadata.entry_point):
+        # A line break would add a header of its own to METADATA.
         if not line.isprintable():
-            raise Malformed("handler.metadata", f"{ascii(line)[:80]} is not one line of text.")
+            raise Malformed(HandlerCode.METADATA, f"{ascii(line)[:80]} is not one line of text.")
     package = (PREFIX + metadata.name).replace("-", "_")
     dist_info = f"{package}-{version}.dist-info"
     files = {f"{package}/{path}": content for path, content in sources.items()}
@@ -59,6 +64,7 @@ def build_wheel(sources: Mapping[str, bytes], metadata: HandlerMetadata) -> tupl
     files[f"{dist_info}/entry_points.txt"] = f"[{GROUP}]\n{metadata.name} = {metadata.entry_point}\n".encode()
     files[f"{dist_info}/RECORD"] = _record(files, f"{dist_info}/RECORD")
     filename, data = f"{package}-{version}-{TAG}.whl", write_archive(files)
+    # The reader's rules are the only ones: the builder repeats none of them.
     read_wheel(filename, data)
     return filename, data
 

@@ -1,15 +1,13 @@
-"""The files of a package's `.dist-info/` folder: what build tools write there, read strictly and in one pass.
+"""Check the files of a package's `.dist-info/` folder strictly, in one pass.
 
-    METADATA            at most 64 KiB: core metadata, with a README behind the headers
-    WHEEL               at most 1 KiB: Wheel-Version, Root-Is-Purelib and Tag, once each, and Generator at will
-    entry_points.txt    at most 1 KiB: the line `[treaty.handlers]`, then one line `NAME = MODULE:ATTRIBUTE`
-    top_level.txt       the package's name, where the file is there
-    RECORD              one line `PATH,sha256=DIGEST,SIZE` a file, in any order, and `PATH,,` for itself
-    licenses/           anything
+`docs/specification/handler-packages.md`, "The wheel", lists the files with their caps. For example, entry_points.txt is
 
-All but the licences are plain text (`text`). Headers are `Name: value` lines; a line that begins with a space or tab goes on
-with the value before it. Names are read without regard to case, and one that is not core metadata is refused: a reader that
-knows it might do something else. Nothing here takes more than one look at each line.
+    [treaty.handlers]
+    product-info = treaty_handler_product_info.session:Provider
+
+All files except the licences are plain text (`text`). Headers are `Name: value` lines; a line that begins with a space or tab
+continues the previous value. Names are compared without case, and a name that is not core metadata is refused: a reader that
+knows it might act on it. Each line is read only once.
 """
 
 from __future__ import annotations
@@ -19,20 +17,21 @@ import re
 from collections.abc import Mapping
 
 from ..canonical import sha256
+from ..codes import HandlerCode
 from ..errors import Malformed, Refused, TooLarge
 from .archive import MAX_FILES
 from .paths import MAX_NAME
 
 GROUP = "treaty.handlers"
 
+# Room for a README; the builder writes about 300 bytes.
 MAX_METADATA = 64 * 1024
-"""Room for a README. What Treaty builds has 300 bytes."""
+# Five lines; Generator is a tool's name and version.
 MAX_WHEEL_FILE = 1024
-"""Five lines; Generator is a tool's name and version."""
+# Two lines: a name of 64 characters, and a module, which is a path of the archive, with an attribute.
 MAX_ENTRY_POINTS = 1024
-"""Two lines: a name of 64 characters, and a module's, which is a path of the archive, with an attribute."""
+# One line a file: its path, `,sha256=` with 43 characters, a comma, seven digits and a line end.
 MAX_RECORD = MAX_FILES * (MAX_NAME + 64)
-"""One line a file: its path, `,sha256=` with 43 characters, a comma, seven digits and a line end."""
 
 _CAPS = {
     "METADATA": MAX_METADATA,
@@ -57,75 +56,80 @@ _COMMANDS = ("[console_scripts]", "[gui_scripts]")
 
 
 def check_place(path: str, rest: str, size: int) -> None:
-    """Check that a file may lie in the folder, at `rest` below it, and its size, before anything of it is parsed.
+    """Check that a file may lie at `rest` below the folder, and its size, before it is parsed.
 
     Raises `Refused` (`handler.dist-info`) or `TooLarge` (`handler.too-large`).
     """
     if rest not in _CAPS and not rest.startswith("licenses/"):
-        raise Refused("handler.dist-info", f"{path} has no place in a handler package.")
+        raise Refused(HandlerCode.DIST_INFO, f"{path} is not allowed in a handler package. Remove it.")
     if size > _CAPS.get(rest, size):
-        raise TooLarge("handler.too-large", f"{path} has at most {_CAPS[rest]} bytes, this one has {size}.")
+        raise TooLarge(HandlerCode.TOO_LARGE, f"{path} has at most {_CAPS[rest]} bytes, this one has {size}.")
 
 
 def is_plain(rest: str) -> bool:
-    """Whether the file at `rest` below the folder must be plain text."""
+    """Tell whether the file at `rest` below the folder must be plain text."""
     return rest in _CAPS
 
 
 def check_record(text: str, record: str, files: Mapping[str, bytes]) -> None:
-    """Check that RECORD, at the path `record`, lists exactly these files. Raises `Malformed` (`handler.record`) or `Refused`
-    (`handler.record`, `handler.record-hash`)."""
+    """Check that RECORD, at the path `record`, lists exactly these files.
+
+    Raises `Malformed` (`handler.record`) or `Refused` (`handler.record`, `handler.record-hash`).
+    """
     listed: dict[str, tuple[str, str]] = {}
     for line in text.removesuffix("\n").split("\n"):
         path, *rest = line.split(",")
         if len(rest) != 2 or path in listed:
-            raise Malformed("handler.record", "A line of RECORD is not PATH,HASH,SIZE, or a path occurs twice.")
+            raise Malformed(HandlerCode.RECORD, "A line of RECORD is not PATH,HASH,SIZE, or a path occurs twice.")
         listed[path] = (rest[0], rest[1])
     if listed.keys() != files.keys():
         odd = min(listed.keys() ^ files.keys())
-        raise Refused("handler.record", f"RECORD and the archive do not list the same files: {ascii(odd)[:240]}.")
+        raise Refused(HandlerCode.RECORD, f"RECORD and the archive do not list the same files: {ascii(odd)[:240]}.")
     for path, said in listed.items():
         if said != (("", "") if path == record else record_of(files[path])):
-            raise Refused("handler.record-hash", f"{path} is not what RECORD says.")
+            raise Refused(HandlerCode.RECORD_HASH, f"{path} differs from its entry in RECORD. Rebuild the wheel.")
 
 
 def record_of(content: bytes) -> tuple[str, str]:
-    """The second and third field of a file's line in RECORD."""
+    """Return the second and third field of a file's line in RECORD."""
     digest = base64.urlsafe_b64encode(sha256(content)).decode("ascii").rstrip("=")
     return f"sha256={digest}", str(len(content))
 
 
 def check_wheel_file(text: str) -> None:
-    """Check what WHEEL says. Raises `Refused` (`handler.wheel`)."""
-    headers = _headers(text.rstrip("\n"), "handler.wheel")
+    """Check the headers of WHEEL. Raises `Refused` (`handler.wheel`)."""
+    headers = _headers(text.rstrip("\n"), HandlerCode.WHEEL)
     said = {name: values for name, values in headers.items() if name != "generator"}
     version = said.pop("wheel-version", [])
     if len(version) != 1 or not re.fullmatch(r"1\.[0-9]{1,3}", version[0]):
-        raise Refused("handler.wheel", "WHEEL says no version 1.x.")
+        raise Refused(HandlerCode.WHEEL, "WHEEL must have one Wheel-Version 1.x.")
     if said != {"root-is-purelib": ["true"], "tag": ["py3-none-any"]}:
-        raise Refused("handler.wheel", "WHEEL says something else than purelib, py3-none-any.")
+        raise Refused(HandlerCode.WHEEL, "WHEEL must say Root-Is-Purelib: true and Tag: py3-none-any, and nothing else.")
 
 
 def check_metadata(text: str, name: str, version: str) -> None:
-    """Check that METADATA is of this distribution, and that it needs no other. `name`: in normal form, with dashes.
+    """Check that METADATA describes this distribution and requires no other.
+
+    `name`: in normal form, with dashes.
 
     Raises `Malformed` (`handler.metadata`) or `Refused` (`handler.metadata`, `handler.requires`).
     """
-    headers = _headers(text.partition("\n\n")[0].rstrip("\n"), "handler.metadata")
+    headers = _headers(text.partition("\n\n")[0].rstrip("\n"), HandlerCode.METADATA)
     for field, values in headers.items():
         if not _REPEATED.fullmatch(field) and not (_ONCE.fullmatch(field) and len(values) == 1):
-            raise Malformed("handler.metadata", f"METADATA has {ascii(field)[:80]} twice, or it is no field of core metadata.")
+            raise Malformed(HandlerCode.METADATA, f"METADATA has {ascii(field)[:80]} twice, or it is not core metadata.")
     if not re.fullmatch(r"[12]\.[0-9]", "".join(headers.get("metadata-version", []))):
-        raise Malformed("handler.metadata", "METADATA says no version 1.x or 2.x.")
+        raise Malformed(HandlerCode.METADATA, "METADATA must have one Metadata-Version 1.x or 2.x.")
     said = re.sub(r"[-_.]+", "-", "".join(headers.get("name", []))).lower()
     if said != name or headers.get("version") != [version]:
-        raise Refused("handler.metadata", "METADATA and the file name differ in name or version.")
+        raise Refused(HandlerCode.METADATA, "METADATA and the file name differ in name or version.")
     package = name.replace("-", "_")
     if any(value != package for value in headers.get("import-name", [])) or "import-namespace" in headers:
-        raise Refused("handler.metadata", f"METADATA names another module than {package}.")
+        raise Refused(HandlerCode.METADATA, f"METADATA names another module than {package}.")
+    # A dependency would bring code that this wheel's digest does not cover.
     if headers.keys() & {"requires-dist", "requires-external", "requires"}:
         raise Refused(
-            "handler.requires",
+            HandlerCode.REQUIRES,
             "A handler package requires no other distribution.",
             fix="Use the standard library and treaty_handler; the sandbox holds nothing else.",
         )
@@ -134,37 +138,41 @@ def check_metadata(text: str, name: str, version: str) -> None:
 def check_top_level(text: str, package: str) -> None:
     """Check that top_level.txt names the one package. Raises `Refused` (`handler.top-level`)."""
     if text.strip("\n") != package:
-        raise Refused("handler.top-level", f"top_level.txt names something else than {package}.")
+        raise Refused(HandlerCode.TOP_LEVEL, f"top_level.txt names something else than {package}.")
 
 
 def parse_entry_point(text: str) -> tuple[str, str, str]:
-    """Name, module and attribute of the one entry point. Raises `Refused` (`handler.script`, `handler.entry-point`) or
-    `Malformed` (`handler.entry-point`)."""
+    """Return name, module and attribute of the one entry point.
+
+    Raises `Refused` (`handler.script`, `handler.entry-point`) or `Malformed` (`handler.entry-point`).
+    """
     lines = [line for line in (line.rstrip(" \t") for line in text.split("\n")) if line]
+    # An installer would put a command on the user's path.
     for command in _COMMANDS:
         if command in lines:
-            raise Refused("handler.script", f"entry_points.txt installs a command ({command}).")
+            raise Refused(HandlerCode.SCRIPT, f"entry_points.txt installs a command ({command}).")
     if len(lines) != 2 or lines[0] != f"[{GROUP}]":
-        raise Refused("handler.entry-point", f"entry_points.txt is not one group {GROUP} with one entry.")
+        raise Refused(HandlerCode.ENTRY_POINT, f"entry_points.txt is not one group {GROUP} with one entry.")
     match = _ENTRY.fullmatch(lines[1])
     if match is None:
-        raise Malformed("handler.entry-point", "The entry point is not of the form NAME = MODULE:ATTRIBUTE.")
+        raise Malformed(HandlerCode.ENTRY_POINT, "The entry point is not of the form NAME = MODULE:ATTRIBUTE.")
     module, _, attribute = match[2].partition(":")
     return match[1], module, attribute
 
 
 def _headers(text: str, code: str) -> dict[str, list[str]]:
-    """Name, in lower case, to its values in order. Raises `Malformed` with this code."""
+    """Return lower-case name → values in order. Raises `Malformed` with this code."""
     headers: dict[str, list[str]] = {}
     values: list[str] = []
     for line in text.split("\n"):
         if values and line[:1] in (" ", "\t") and line.strip(" \t"):
-            if not values[-1].endswith("\n"):  # which no value does that is looked at here, so this alone is kept of the rest
+            # A checked value never ends in a newline, so this mark alone makes a continued value fail its check.
+            if not values[-1].endswith("\n"):
                 values[-1] += "\n"
             continue
         match = _HEADER.fullmatch(line)
         if match is None:
-            raise Malformed(code, f"{ascii(line)[:80]} is no line of the form Name: value.")
+            raise Malformed(code, f"{ascii(line)[:80]} is not of the form Name: value.")
         values = headers.setdefault(match[1].lower(), [])
         values.append(match[2])
     return headers

@@ -1,7 +1,7 @@
-"""The manifest of a handler package: which protocol, which roles, and the operations where it meets business logic.
+"""Parse the manifest of a handler package: its protocol, its roles, and the operations that business logic implements.
 
-`manifest.json` in the package's top-level folder: UTF-8 JSON of at most 128 KiB without duplicate names. With it a host checks
-every effect of a handler, and every call to it, without running a line of its code:
+`manifest.json` is in the package's top-level folder: UTF-8 JSON of at most 128 KiB without duplicate names. With it, a host
+checks every effect of a handler, and every call to it, without running its code.
 
     {"interface": 1,
      "protocol": {"uri": "https://registry.example/protocols/example.com/product-info/1.0", "sha256": "…64 hex digits"},
@@ -9,18 +9,19 @@ every effect of a handler, and every call to it, without running a line of its c
        "getProductInfo": {
          "arguments": {"type": "object", …},             a JSON Schema (2020-12); arguments are always an object
          "result": {"type": "object", …},                a JSON Schema for the value of a success
-         "errors": {"404": "There is no such product."}, what it may fail with beside 500, 502, 503 and 504
-         "idempotent": true,                             whether doing it twice is doing it once
-         "timeout": 15}},                                seconds, 1 to 86,400, until the answer is overdue
+         "errors": {"404": "There is no such product."}, failures beside 500, 502, 503 and 504
+         "idempotent": true,                             a second call has no further effect
+         "timeout": 15}},                                seconds, 1 to 86,400
      "roles": {
        "requester": {"peer": "provider", "calls": ["getProductInfo"], "invokes": []},
        "provider": {"peer": "requester", "calls": [], "invokes": ["getProductInfo"]}}}
 
-`calls`: what a local application calls on a session in this role (event `Call`, effect `Return`). `invokes`: what a session in
-this role calls on its local application (effect `Invoke`, event `Result`). All names shown are required and no others are
-allowed.
+`calls`: operations that the local application calls on a session in this role (event `Call`, effect `Return`). `invokes`:
+operations that a session in this role calls on its local application (effect `Invoke`, event `Result`). All names above are
+required, others are refused.
 
-Schemas are foreign and compiled by the host: `schema` says which are refused because of their cost.
+Schemas are foreign and the host compiles them: `schema` refuses those that cost too much. Specification:
+`docs/specification/handler-packages.md`, "The manifest".
 """
 
 from __future__ import annotations
@@ -33,22 +34,25 @@ from types import MappingProxyType
 from typing import Any
 
 from ..canonical import parse_decimal, parse_digest
+from ..codes import HandlerCode
 from ..errors import Malformed, Refused, TooLarge, TreatyError
 from ..protocol import parse_protocol_uri
 from .schema import check_schema, check_together
 
 INTERFACE = 1
 MANIFEST_NAME = "manifest.json"
+# Large enough for 64 operations with schemas; every peer parses it before the first session.
 MAX_MANIFEST = 128 * 1024
 MAX_OPERATIONS = 64
 MAX_ROLES = 16
 MAX_DEPTH = 32
 MAX_TEXT = 2_048
 MAX_ERROR_CODE = 999_999_999
+# A day: a longer call needs an operation of its own to ask for the result.
 MAX_TIMEOUT = 86_400
 
+# Any operation may fail with these: the logic failed, the peer broke the protocol, the peer is gone, or its answer is late.
 COMMON_ERRORS = frozenset({500, 502, 503, 504})
-"""What any operation may fail with: its logic broke, the other side answered outside of the protocol, it is gone, or late."""
 
 _OPERATION = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _ROLE = re.compile(r"[a-z][a-z0-9-]{0,31}")
@@ -56,7 +60,12 @@ _ROLE = re.compile(r"[a-z][a-z0-9-]{0,31}")
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Where a protocol meets business logic. `timeout` in seconds; schemas as parsed JSON; `errors` code to meaning."""
+    """Hold an operation that business logic implements.
+
+    `arguments`, `result`: JSON Schemas.
+    `errors`: code → meaning.
+    `timeout`: seconds.
+    """
 
     name: str
     arguments: Mapping[str, Any]
@@ -66,13 +75,13 @@ class Operation:
     timeout: int
 
     def may_fail_with(self, code: int) -> bool:
-        """Whether the manifest allows this error code."""
+        """Tell whether the manifest allows this error code."""
         return code in COMMON_ERRORS or code in self.errors
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One side of the protocol: the role it talks to, and the operations on its own side."""
+    """Hold one side of the protocol: the role of its peer, and the operations on its own side."""
 
     name: str
     peer: str
@@ -82,7 +91,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A parsed manifest. Mappings are read-only."""
+    """Hold a parsed manifest. Mappings are read-only."""
 
     protocol_uri: str
     protocol_hash: str
@@ -91,15 +100,15 @@ class Manifest:
 
 
 def parse_manifest(data: bytes) -> Manifest:
-    """The manifest in these bytes.
+    """Parse a manifest.
 
     Raises `TooLarge`, `Malformed` (`handler.manifest`), `Refused` (`handler.interface`, `handler.schema`).
     """
     value = _parse_json(data)
     if isinstance(value, dict) and value.get("interface", INTERFACE) != INTERFACE:
         raise Refused(
-            "handler.interface",
-            f"This handler was written for interface {value.get('interface')!r:.20}; this version runs interface {INTERFACE}.",
+            HandlerCode.INTERFACE,
+            f"This handler needs interface {value.get('interface')!r:.20}; this version has interface {INTERFACE}.",
             fix="Upgrade treaty, or ask the publisher for a package of this interface.",
         )
     fields = _object(value, "the manifest", {"interface", "protocol", "operations", "roles"})
@@ -109,11 +118,12 @@ def parse_manifest(data: bytes) -> Manifest:
         name: _operation(name, item)
         for name, item in _named(fields["operations"], "operations", _OPERATION, MAX_OPERATIONS).items()
     }
+    # Each schema has passed on its own; many small ones could still exhaust a host together.
     check_together(schema for operation in operations.values() for schema in (operation.arguments, operation.result))
     roles = {name: _role(name, item, operations) for name, item in _named(fields["roles"], "roles", _ROLE, MAX_ROLES).items()}
     for role in roles.values():
         if role.peer not in roles:
-            raise _malformed(f"role {role.name} talks to {role.peer!r}, which is no role")
+            raise _malformed(f"role {role.name} talks to {role.peer!r}, which is not a role")
     try:
         parse_protocol_uri(uri)
         protocol_hash = parse_digest(_text(protocol["sha256"], "protocol.sha256"))
@@ -127,11 +137,11 @@ def _operation(name: str, value: object) -> Operation:
     fields = _object(value, where, {"arguments", "result", "errors", "idempotent", "timeout"})
     timeout, idempotent = fields["timeout"], fields["idempotent"]
     if type(timeout) is not int or not 1 <= timeout <= MAX_TIMEOUT:
-        raise _malformed(f"{where}.timeout is no number of seconds from 1 to {MAX_TIMEOUT}")
+        raise _malformed(f"{where}.timeout is not a number of seconds from 1 to {MAX_TIMEOUT}")
     if not isinstance(idempotent, bool):
         raise _malformed(f"{where}.idempotent is neither true nor false")
     if not isinstance(fields["errors"], dict):
-        raise _malformed(f"{where}.errors is no object")
+        raise _malformed(f"{where}.errors is not an object")
     errors = {}
     for code, meaning in fields["errors"].items():
         try:
@@ -140,7 +150,7 @@ def _operation(name: str, value: object) -> Operation:
             raise _malformed(f"{where}.errors maps codes, written in plain digits, to sentences") from error
     arguments = check_schema(fields["arguments"], f"{where}.arguments")
     if arguments.get("type") != "object":
-        raise _malformed(f'{where}.arguments says no "type": "object"')
+        raise _malformed(f'{where}.arguments lacks "type": "object"')
     result = check_schema(fields["result"], f"{where}.result")
     return Operation(name, arguments, result, MappingProxyType(errors), idempotent, timeout)
 
@@ -152,7 +162,7 @@ def _role(name: str, value: object, operations: Mapping[str, Operation]) -> Role
     for key in ("calls", "invokes"):
         names = fields[key]
         if not isinstance(names, list) or len(names) > MAX_OPERATIONS:
-            raise _malformed(f"{where}.{key} is no list of operations")
+            raise _malformed(f"{where}.{key} is not a list of operations")
         chosen = {item: operations[item] for item in names if isinstance(item, str) and item in operations}
         if len(chosen) != len(names):
             raise _malformed(f"{where}.{key} names an operation twice, or one that the manifest lacks")
@@ -161,12 +171,12 @@ def _role(name: str, value: object, operations: Mapping[str, Operation]) -> Role
 
 
 def _parse_json(data: bytes) -> Any:
-    """Strict JSON.
+    """Parse strict JSON.
 
-    Unlike what Treaty signs, a schema may need floats (`"multipleOf": 0.01`), so this is not `canonical.parse_json`.
+    Unlike signed values, a schema may need floats (`"multipleOf": 0.01`), so this is not `canonical.parse_json`.
     """
     if len(data) > MAX_MANIFEST:
-        raise TooLarge("handler.manifest", f"A manifest has at most {MAX_MANIFEST} bytes, this one has {len(data)}.")
+        raise TooLarge(HandlerCode.MANIFEST, f"A manifest has at most {MAX_MANIFEST} bytes, this one has {len(data)}.")
     try:
         value = json.loads(
             data.decode("utf-8"),
@@ -183,6 +193,7 @@ def _parse_json(data: bytes) -> Any:
 
 
 def _check_depth(value: object) -> None:
+    # Iterative: a recursive walk over foreign data could exhaust the stack.
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [
@@ -202,6 +213,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _integer(text: str) -> int:
+    # `int` takes quadratic time on long text.
     if len(text) > 16:
         raise ValueError("an integer is beyond 2^53-1")
     return int(text)
@@ -210,19 +222,19 @@ def _integer(text: str) -> int:
 def _float(text: str) -> float:
     value = float(text) if len(text) <= 32 else float("inf")
     if value - value != 0:  # NaN and the infinities, by name or by overflow
-        raise ValueError(f"{text[:24]} is no finite number of at most 32 characters")
+        raise ValueError(f"{text[:24]} is not a finite number of at most 32 characters")
     return value
 
 
 def _object(value: object, where: str, names: set[str]) -> dict[str, Any]:
     if not isinstance(value, dict) or value.keys() != names:
-        raise _malformed(f"{where} is no object with exactly {', '.join(sorted(names))}")
+        raise _malformed(f"{where} is not an object with exactly {', '.join(sorted(names))}")
     return value
 
 
 def _named(value: object, where: str, pattern: re.Pattern[str], limit: int) -> dict[str, Any]:
     if not isinstance(value, dict) or not 1 <= len(value) <= limit:
-        raise _malformed(f"{where} is no object of 1 to {limit} entries")
+        raise _malformed(f"{where} is not an object of 1 to {limit} entries")
     for name in value:
         if not pattern.fullmatch(name):
             raise _malformed(f"{where} has the name {ascii(name)[:80]}, which is not of the form {pattern.pattern}")
@@ -231,9 +243,9 @@ def _named(value: object, where: str, pattern: re.Pattern[str], limit: int) -> d
 
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str) or not value or len(value) > MAX_TEXT:
-        raise _malformed(f"{where} is no text of 1 to {MAX_TEXT} characters")
+        raise _malformed(f"{where} is not a text of 1 to {MAX_TEXT} characters")
     return value
 
 
-def _malformed(what: str) -> Malformed:
-    return Malformed("handler.manifest", f"The handler's {MANIFEST_NAME} is not valid: {what}.")
+def _malformed(fault: str) -> Malformed:
+    return Malformed(HandlerCode.MANIFEST, f"The handler's {MANIFEST_NAME} is not valid: {fault}.")

@@ -1,21 +1,7 @@
-"""Which JSON Schemas a manifest may hold, and how much work a check of one value by a schema is at most.
+"""Bound the cost of a manifest's JSON Schemas: which are accepted, and the work of checking one value.
 
-A host compiles schemas that strangers wrote and applies them to values that strangers sent. So the work has a bound that follows
-from the schema alone. A schema is refused (`handler.schema`) when it
-
-1. has a `$ref` that is not of the form `#/$defs/NAME`, goes in a circle, or is more than 32 references long;
-2. uses a keyword that renames or redirects (`$id`, `$anchor`, `$dynamicRef`, …), or whose cost grows with the power of its depth
-   (`unevaluatedProperties`, `unevaluatedItems`), or a `format` that is itself a pattern (`regex`);
-3. has more than 1,000 nodes when its references are written out;
-4. has a pattern of more than 2,048 characters, or whose weight is more than 1,000. The weight is the number of atoms with all
-   counted repetitions written out: `[a-f]{64}` weighs 64, and `([a-f]{8}-){4}` weighs 40. `.`, a negated or non-ASCII class and
-   `\\s \\S \\W \\D` weigh 10 each, `\\p{…}` weighs 400. A length is bounded by `maxLength`, which costs nothing, and not by a
-   repetition. A pattern of `patternProperties` weighs at most 100;
-5. has a `multipleOf` below 10^-9 or above 10^15;
-6. checks one value by work of more than 1,000, as `Work` counts it, or is nested deeper than 128 levels with its references
-   written out.
-
-The schemas of one manifest have together at most 20,000 nodes, and patterns that weigh at most 10,000.
+A host compiles schemas of unknown authors and applies them to values of unknown senders. So the schema alone must bound the
+work. `docs/specification/handler-packages.md`, "What a schema may cost", lists the rules. `Work` counts the work of a schema:
 
     >>> work_of({"type": "array", "items": {"type": "string", "pattern": "^[a-z]+$"}})
     Work(checks=52, text=0, names=0, total=54)
@@ -30,21 +16,27 @@ from functools import reduce
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from ..codes import HandlerCode
 from ..errors import Refused
 
+# The caps bound the slowest check to about 0.1 s an event (tests/attack/test_costly_schemas.py measures it).
 MAX_NODES = 1_000
 MAX_DEPTH = 32
+# Engines without backtracking expand counted repetitions into states, so their memory grows with the weight.
 MAX_PATTERN_WEIGHT = 1_000
 MAX_NAME_PATTERN_WEIGHT = 100
 MAX_PATTERN = 2_048
 MAX_WORK = 1_000
+# Outside this range the remainder of a division of floats has no meaning.
 MIN_DIVISOR, MAX_DIVISOR = 1e-9, 1e15
+# Well below the recursion limit of the validator.
 MAX_NESTING = 128
 MAX_ALL_NODES = 20_000
 MAX_ALL_PATTERNS = 10_000
 
 _REFERENCE = re.compile(r"#/\$defs/([A-Za-z0-9_.-]+)")
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
+# These change the meaning of a reference, so that the bound would depend on more than this schema.
 _REDIRECTING = ("$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor", "$anchor", "$id", "$vocabulary")
 _EXPONENTIAL = ("unevaluatedProperties", "unevaluatedItems")
 
@@ -56,12 +48,13 @@ _SAME_VALUE_LISTS = frozenset({"allOf", "anyOf", "oneOf", "dependentSchemas"})
 _ONE_OF_THE_CHILDREN = frozenset({"properties", "prefixItems"})
 _EACH_CHILD = frozenset({"items", "contains", "additionalProperties", "propertyNames"})
 
-# How much longer these keywords take than the comparison of a number, by measurement; a unit is some 20 ns.
+# Measured: the time of these keywords relative to a comparison of numbers, which takes about 20 ns.
 _PATTERN, _MULTIPLE_OF, _UNIQUE_ITEMS = 50, 150, 60
 # The same for each 64 bytes of text.
 _LENGTH, _FORMAT, _HOST_NAME = 1, 32, 256
 _HOST_NAMES = frozenset({"hostname", "idn-hostname", "email", "idn-email"})
 
+# A wide class compiles to many ranges of UTF-8 bytes, a Unicode property to hundreds.
 _WIDE, _UNICODE_CLASS = 10, 400
 _COUNT = re.compile(r"\{([0-9]{0,6})(,([0-9]{0,6}))?\}")
 _ESCAPE = re.compile(r"\\(?:[pP](?:\{[^}]*\}|.)|[ux]\{[^}]*\}|.)", re.DOTALL)
@@ -70,10 +63,12 @@ _GROUP = re.compile(r"\((?:\?:|\?P?<[A-Za-z][A-Za-z0-9_]*>)?")
 
 
 class Work(NamedTuple):
-    """What one schema costs at most.
+    """Count the largest cost of one schema.
 
-    `checks`: by how many keywords any one value is judged, costly keywords counted several times. `text`: the same for each 64
-    bytes of a text. `names`: the weight of the patterns that judge one member's name. `total`: all keywords that apply anywhere.
+    `checks`: the keywords that judge any one value; costly keywords count several times.
+    `text`: the same for each 64 bytes of a text.
+    `names`: the weight of the patterns that judge one member's name.
+    `total`: all keywords that apply anywhere.
     """
 
     checks: int
@@ -83,13 +78,17 @@ class Work(NamedTuple):
 
 
 def check_schema(value: object, where: str) -> Mapping[str, Any]:
-    """The schema, if it is within the rules of this module. `where`: its place, for errors. Raises `Refused`
-    (`handler.schema`)."""
+    """Return the schema if it follows the rules.
+
+    `where`: its place, for errors.
+
+    Raises `Refused` (`handler.schema`).
+    """
     if not isinstance(value, dict):
-        raise _refused(f"{where} is no JSON Schema object.")
+        raise _refused(f"{where} is not a JSON Schema object.")
     definitions = value.get("$defs", {})
     if not isinstance(definitions, dict):
-        raise _refused(f"{where}.$defs is no object.")
+        raise _refused(f"{where}.$defs is not an object.")
     count = _Count(definitions, where)
     for name in definitions:
         count.definition(name, ())
@@ -105,7 +104,7 @@ def check_schema(value: object, where: str) -> Mapping[str, Any]:
 
 
 def check_together(schemas: Iterable[Mapping[str, Any]]) -> None:
-    """Check what the accepted schemas of one manifest are together. Raises `Refused` (`handler.schema`)."""
+    """Check the sum over all accepted schemas of one manifest. Raises `Refused` (`handler.schema`)."""
     nodes, found = 0, set[str]()
     for schema in schemas:
         nodes += _Count(schema.get("$defs", {}), "").nodes(dict(schema), ())
@@ -117,7 +116,7 @@ def check_together(schemas: Iterable[Mapping[str, Any]]) -> None:
 
 
 def patterns(schema: object) -> Iterator[str]:
-    """All patterns in a schema, those for names included; each as often as it is written."""
+    """Yield all patterns in a schema, including those for names, as often as they occur."""
     for node in _walk(schema):
         if isinstance(node, dict):
             if isinstance(node.get("pattern"), str):
@@ -128,10 +127,10 @@ def patterns(schema: object) -> Iterator[str]:
 
 
 def work_of(schema: Mapping[str, Any]) -> Work:
-    """The work of a schema whose references are known to be there and to end."""
+    """Return the work of a schema. Its references must exist and contain no circle."""
     levels = _levels(dict(schema), _References(schema.get("$defs", {})))
     every = reduce(_Level.plus, levels, _Level())
-    unique = every.unique * _UNIQUE_ITEMS  # it looks at all that is below the list, on each level
+    unique = every.unique * _UNIQUE_ITEMS  # `uniqueItems` compares everything below the list, on each level
     return Work(
         checks=max(level.checks for level in levels) + unique,
         text=max(level.text for level in levels),
@@ -141,13 +140,16 @@ def work_of(schema: Mapping[str, Any]) -> Work:
 
 
 def pattern_weight(pattern: str, limit: int = MAX_PATTERN_WEIGHT) -> int:
-    """How many atoms a pattern has with its counted repetitions written out, wide classes counted several times.
+    """Return the number of atoms of a pattern with counted repetitions written out. Wide classes count several times.
 
-    Raises `Refused` (`handler.schema`) for a pattern beyond the limit, or with other groups than `(…)`, `(?:…)`, `(?<name>…)`.
+    `[a-f]{64}` weighs 64, and `([a-f]{8}-){4}` weighs 40.
+
+    Raises `Refused` (`handler.schema`) for a weight beyond the limit, and for groups other than `(…)`, `(?:…)`, `(?<name>…)`.
     """
     if len(pattern) > MAX_PATTERN:
         raise _refused(f"A pattern has at most {MAX_PATTERN} characters.")
-    sums, last, position = [0], [0], 0  # of each open group: the weight so far, and of the atom that a count would repeat
+    # For each open group: its weight so far, and the weight of the last atom, which a count would repeat.
+    sums, last, position = [0], [0], 0
     while position < len(pattern):
         length, weight = 1, 1
         character = pattern[position]
@@ -160,7 +162,7 @@ def pattern_weight(pattern: str, limit: int = MAX_PATTERN_WEIGHT) -> int:
             assert match is not None
             position = match.end()
             if pattern.startswith("?", position):
-                raise _refused("A pattern has a group with flags or a look-around, which hosts do not match.")
+                raise _refused("A pattern has a group with flags or a look-around. Hosts do not support these.")
             sums.append(0)
             last.append(0)
             continue
@@ -215,20 +217,20 @@ def _class(pattern: str, position: int) -> tuple[int, int]:
 
 
 class _Count:
-    """Counts nodes with references written out. Each definition is counted once, so this is linear in the schema."""
+    """Count nodes with references written out. Each definition is counted once, so the time is linear in the schema."""
 
     def __init__(self, definitions: Mapping[str, object], where: str) -> None:
         self._definitions, self._where = definitions, where
         self._sizes: dict[str, int] = {}
 
     def definition(self, name: str, path: tuple[str, ...]) -> int:
-        """The nodes of a definition that was reached by this path of references. Raises `Refused`."""
+        """Return the nodes of a definition. `path`: the references that lead to it. Raises `Refused`."""
         if len(path) >= MAX_DEPTH:
             raise _refused(f"{self._where} has a chain of more than {MAX_DEPTH} references.")
         if name in path:
             raise _refused(f"{self._where} refers to itself through {name}.", fix="Bound the nesting by writing it out.")
         if name not in self._definitions:
-            raise _refused(f"{self._where} refers to {name}, which its $defs lack.")
+            raise _refused(f"{self._where} refers to {name}, but $defs has no such definition.")
         if name not in self._sizes:
             self._sizes[name] = self.nodes(self._definitions[name], (*path, name))
             if self._sizes[name] > MAX_NODES:
@@ -236,7 +238,7 @@ class _Count:
         return self._sizes[name]
 
     def nodes(self, value: object, path: tuple[str, ...]) -> int:
-        """The nodes of a part of the schema. Raises `Refused`."""
+        """Return the nodes of a part of the schema. Raises `Refused`."""
         total = 0
         for node in _walk(value):
             total += 1
@@ -251,18 +253,16 @@ class _Count:
         return total
 
     def too_many(self) -> Refused:
-        """The error for too many nodes."""
+        """Return the error for too many nodes."""
         return _refused(f"{self._where} has more than {MAX_NODES} nodes with its references written out.")
 
     def _check(self, node: Mapping[str, object]) -> None:
         for keyword in _REDIRECTING:
             if keyword in node:
-                raise _refused(f"{self._where} uses {keyword}, which handler schemas do not.")
+                raise _refused(f"{self._where} uses {keyword}. Handler schemas must not use it.")
         for keyword in _EXPONENTIAL:
             if keyword in node:
-                raise _refused(
-                    f"{self._where} uses {keyword}, whose cost has no bound.", fix="Use additionalProperties, or items."
-                )
+                raise _refused(f"{self._where} uses {keyword}. Its cost has no bound.", fix="Use additionalProperties, or items.")
         if node.get("$schema", _DIALECT) != _DIALECT:
             raise _refused(f"{self._where} is not written in {_DIALECT}.")
         if node.get("format") == "regex":
@@ -271,7 +271,7 @@ class _Count:
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """What applies to one value so many levels below the value that a schema judges."""
+    """Hold the keywords that apply to one value at a certain depth below the judged value."""
 
     checks: int = 0
     text: int = 0
@@ -294,14 +294,14 @@ _Levels = list[_Level]
 
 
 class _References:
-    """The levels of each definition, computed once."""
+    """Compute the levels of each definition once."""
 
     def __init__(self, definitions: Mapping[str, Any]) -> None:
         self._definitions = definitions
         self._known: dict[str, _Levels] = {}
 
     def levels(self, reference: object, nesting: int) -> _Levels:
-        """What a reference applies."""
+        """Return the levels of a reference."""
         name = str(reference).removeprefix("#/$defs/")
         if name not in self._known:
             self._known[name] = _levels(self._definitions.get(name), self, nesting)
@@ -309,11 +309,11 @@ class _References:
 
 
 def _levels(schema: object, references: _References, nesting: int = 0) -> _Levels:
-    """What a schema applies to the value it judges, to its children, to theirs, and so on.
+    """Return the keywords that a schema applies to the judged value, to its children, to their children, and so on.
 
-    A member is judged by one of `properties` at most, so of these only the costliest counts; all else adds up.
+    At most one of `properties` judges a member, so only the costliest of them counts. All other costs add up.
     """
-    if nesting > MAX_NESTING:  # also what keeps this function from the end of the stack
+    if nesting > MAX_NESTING:  # this also bounds the recursion of this function
         raise _refused(f"A schema is nested deeper than {MAX_NESTING} levels with its references written out.")
     found: _Levels = [_Level(checks=1)]
     if not isinstance(schema, dict):
@@ -324,7 +324,7 @@ def _levels(schema: object, references: _References, nesting: int = 0) -> _Level
 
 
 def _applied(keyword: str, value: object, references: _References, nesting: int) -> _Levels:
-    """What one keyword applies."""
+    """Return the levels of one keyword."""
     if keyword in _ANNOTATIONS:
         return []
     if keyword == "$ref":
@@ -346,7 +346,7 @@ def _applied(keyword: str, value: object, references: _References, nesting: int)
 
 
 def _own(keyword: str, value: object) -> _Level:
-    """What a keyword without subschemas costs."""
+    """Return the cost of a keyword without subschemas."""
     match keyword:
         case "pattern":
             pattern_weight(value if isinstance(value, str) else "")
@@ -394,5 +394,5 @@ def _walk(value: object) -> Iterator[object]:
         pending.extend(_parts(node))
 
 
-def _refused(what: str, fix: str = "") -> Refused:
-    return Refused("handler.schema", what, fix=fix) if fix else Refused("handler.schema", what)
+def _refused(fault: str, fix: str = "") -> Refused:
+    return Refused(HandlerCode.SCHEMA, fault, fix=fix) if fix else Refused(HandlerCode.SCHEMA, fault)

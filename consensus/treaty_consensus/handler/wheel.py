@@ -1,20 +1,24 @@
-"""Which wheels are handler packages. `read_wheel` decides; whatever it returns has passed every rule below.
+"""Check that a wheel is a handler package. A result of `read_wheel` has passed every rule below.
 
-A handler package is a wheel (Python packaging specifications, "Binary distribution format") narrowed to what can be read in one
-way and does nothing when it is unpacked:
+A handler package is a wheel (Python packaging specifications, "Binary distribution format"), restricted so that all readers
+see the same content and unpacking runs no code:
 
 1. Its file name is `treaty_handler_NAME-VERSION-py3-none-any.whl`, each part in normal form, without a build tag.
-2. The archive is plain (`archive`), with its caps on bytes, files and unpacked bytes, and so are its paths (`paths`).
-3. All files are in two folders: `treaty_handler_NAME/`, the one importable package, and `treaty_handler_NAME-VERSION.dist-info/`.
+2. The archive is plain (`archive`), with caps on bytes, files and unpacked bytes, and so are its paths (`paths`).
+3. All files are in two folders: `treaty_handler_NAME/`, the one importable package, and
+   `treaty_handler_NAME-VERSION.dist-info/`.
 4. Files are UTF-8 text without NUL. No `.pth`, no `.data/`, no scripts, no native code, no bytecode.
-5. Sources end in `.py`, each is the one module of its name (`modules`), and their text has one reading (`text`).
-6. `RECORD` lists every other file with its SHA-256 and size, and nothing else. Signature files beside it are not known here.
+5. Sources end in `.py`, each is the only module of its name (`modules`), and their text has one interpretation (`text`).
+6. `RECORD` lists every other file with its SHA-256 and size, and nothing else. Signature files are not supported.
 7. `WHEEL` says 1.x, purelib and the one tag; `METADATA` agrees on name and version and requires no other distribution.
-8. `entry_points.txt` has the one group `treaty.handlers` with one entry, `MODULE:ATTRIBUTE`, whose module is in the package.
-9. `manifest.json` in the package is valid (`manifest`). The files of 6 to 8 are read by `dist_info`.
+8. `entry_points.txt` has the one group `treaty.handlers` with one entry, `MODULE:ATTRIBUTE`, and the module is in the
+   package.
+9. `manifest.json` in the package is valid (`manifest`). `dist_info` reads the files of 6 to 8.
 
-Every rule looks at each byte a bounded number of times, and has caps on what it parses before it does. So a wheel costs at most
-what its caps let it hold, whoever made it: 8 MiB of text to inflate, to hash and to decode, a manifest and a README.
+Every rule reads each byte a bounded number of times and caps its input before parsing. So a wheel costs at most 8 MiB of text
+to inflate, hash and decode, and a manifest and a README to parse.
+
+Specification: `docs/specification/handler-packages.md`, "The wheel".
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from types import MappingProxyType
 from packaging.version import InvalidVersion, Version
 
 from ..canonical import hex_digest
+from ..codes import HandlerCode
 from ..errors import Malformed, Refused
 from .archive import read_archive
 from .dist_info import (
@@ -44,6 +49,7 @@ from .text import check_coding, check_plain, decode
 
 PREFIX = "treaty-handler-"
 TAG = "py3-none-any"
+# Most file systems limit a name to 255 bytes; stores add a digest.
 MAX_FILENAME = 160
 
 _FILENAME = re.compile(rf"(treaty_handler(?:_[a-z0-9]+)+)-([a-z0-9.+]+)-{TAG}\.whl")
@@ -51,7 +57,7 @@ _FILENAME = re.compile(rf"(treaty_handler(?:_[a-z0-9]+)+)-([a-z0-9.+]+)-{TAG}\.w
 
 @dataclass(frozen=True, slots=True)
 class EntryPoint:
-    """`NAME = MODULE:ATTRIBUTE` of the group `treaty.handlers`."""
+    """Hold the entry point `NAME = MODULE:ATTRIBUTE` of the group `treaty.handlers`."""
 
     name: str
     module: str
@@ -63,7 +69,7 @@ class EntryPoint:
 
 @dataclass(frozen=True, slots=True)
 class HandlerPackage:
-    """A wheel that passed every rule. `files`: all of its files, archive name to content."""
+    """Hold a wheel that passed every rule. `files`: archive name → content, for all files."""
 
     digest: str
     filename: str
@@ -76,14 +82,14 @@ class HandlerPackage:
 
     @property
     def package(self) -> str:
-        """The name of its one importable package."""
+        """Return the name of the one importable package."""
         return self.name.replace("-", "_")
 
 
 def read_wheel(filename: str, data: bytes) -> HandlerPackage:
-    """Check a wheel against every rule of this module. CPU-bound; linear in what the wheel unpacks to.
+    """Check a wheel against every rule of this module and return it parsed. CPU-bound; linear in the unpacked size.
 
-    Raises `TooLarge`, `Malformed` or `Refused`, codes `handler.…`; else it is one.
+    Raises `TooLarge`, `Malformed` or `Refused` (`handler.*`).
     """
     name, version = parse_filename(filename)
     files = read_archive(data)
@@ -91,6 +97,7 @@ def read_wheel(filename: str, data: bytes) -> HandlerPackage:
     dist_info = f"{package}-{version}.dist-info"
     for path, content in files.items():
         _check_file(path, content, package, dist_info)
+    # Cheap checks first: names before hashes, and the manifest with its schemas last.
     check_modules(files)
     check_record(_text(files, f"{dist_info}/RECORD"), f"{dist_info}/RECORD", files)
     check_wheel_file(_text(files, f"{dist_info}/WHEEL"))
@@ -104,13 +111,13 @@ def read_wheel(filename: str, data: bytes) -> HandlerPackage:
 
 
 def parse_filename(filename: str) -> tuple[str, str]:
-    """Distribution name (with dashes) and version. Raises `Malformed` or `Refused` (`handler.filename`)."""
+    """Return distribution name (with dashes) and version. Raises `Malformed` or `Refused` (`handler.filename`)."""
     if len(filename) > MAX_FILENAME:
-        raise Malformed("handler.filename", f"A wheel's file name has at most {MAX_FILENAME} characters.")
+        raise Malformed(HandlerCode.FILENAME, f"A wheel's file name has at most {MAX_FILENAME} characters.")
     match = _FILENAME.fullmatch(filename)
     if match is None:
         raise Refused(
-            "handler.filename",
+            HandlerCode.FILENAME,
             f"{filename!a} is not of the form treaty_handler_NAME-VERSION-{TAG}.whl.",
             fix="NAME is lower-case words and digits joined by single underscores.",
         )
@@ -118,22 +125,23 @@ def parse_filename(filename: str) -> tuple[str, str]:
     try:
         version = str(Version(written))
     except InvalidVersion as error:
-        raise Malformed("handler.filename", f"{written!a} is no version (PEP 440).") from error
+        raise Malformed(HandlerCode.FILENAME, f"{written!a} is not a version (PEP 440).") from error
     if written != version:
         normal = f"{package}-{version}-{TAG}.whl"
-        raise Refused("handler.filename", f"The normal form of {filename!a} is {normal}.", fix=f"Rename it to {normal}.")
+        raise Refused(HandlerCode.FILENAME, f"The normal form of {filename!a} is {normal}.", fix=f"Rename it to {normal}.")
     return package.replace("_", "-"), version
 
 
 def _check_file(path: str, content: bytes, package: str, dist_info: str) -> None:
     top, _, rest = path.partition("/")
+    # Checked first and by name alone: an installer would act on these before any import.
     if path.lower().endswith(".pth"):
-        raise Refused("handler.pth", f"{path} would run code when Python starts.")
+        raise Refused(HandlerCode.PTH, f"{path} would run code when Python starts.")
     if top.lower().endswith(".data"):
-        raise Refused("handler.data", f"{path} would be installed outside the package.")
+        raise Refused(HandlerCode.DATA, f"{path} would be installed outside the package.")
     check_ending(path)
     if not rest or top not in (package, dist_info):
-        raise Refused("handler.top-level", f"{path} is outside {package}/, the package's one importable name.")
+        raise Refused(HandlerCode.TOP_LEVEL, f"{path} is outside {package}/, the package's one importable name.")
     if top == dist_info:
         check_place(path, rest, len(content))
     text = decode(path, content)
@@ -147,16 +155,16 @@ def _entry_point(text: str, package: str, files: Mapping[str, bytes]) -> EntryPo
     name, module, attribute = parse_entry_point(text)
     path = module.replace(".", "/")
     if module.split(".")[0] != package or not {f"{path}.py", f"{path}/__init__.py"} & files.keys():
-        raise Refused("handler.entry-point", f"The entry point's module {module} is not in the package.")
+        raise Refused(HandlerCode.ENTRY_POINT, f"The entry point's module {module} is not in the package.")
     return EntryPoint(name, module, attribute)
 
 
 def _file(files: Mapping[str, bytes], path: str) -> bytes:
     if path not in files:
-        raise Malformed("handler.missing", f"The package has no {path}.")
+        raise Malformed(HandlerCode.MISSING, f"The package has no {path}.")
     return files[path]
 
 
 def _text(files: Mapping[str, bytes], path: str) -> str:
-    """A file that was checked to be plain text, its lines ended by line feeds."""
+    """Return a file that was checked to be plain text, with line feeds as line ends."""
     return _file(files, path).decode("utf-8").replace("\r\n", "\n")

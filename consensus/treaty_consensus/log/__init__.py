@@ -1,7 +1,10 @@
-"""The transparency log, as arithmetic and bytes; whoever calls brings the I/O.
+"""Implement the transparency log as pure arithmetic and bytes; the caller does the I/O.
 
-`merkle`: RFC 6962 hashing, proofs and their verification. `tiles`: C2SP tlog-tiles, and the right edge a
-sequencer grows. `note`: C2SP signed notes, Ed25519 and cosignature/v1. `checkpoint`: the tree head in a signed
-note. `proof`: the receipt, a C2SP tlog-proof. `witness`: what a witness is asked and answers (C2SP tlog-witness), and how many
-have to cosign. `equivocation`: the proof that a log signed two histories.
+- `merkle`: RFC 6962 hashing, proofs and their verification.
+- `tiles`: C2SP tlog-tiles, and the right edge that a sequencer grows.
+- `note`: C2SP signed notes, Ed25519 and cosignature/v1.
+- `checkpoint`: the tree head in a signed note.
+- `proof`: the receipt, a C2SP tlog-proof.
+- `witness`: requests to a witness and its answers (C2SP tlog-witness), and the quorum of cosignatures.
+- `equivocation`: the proof that a log signed two histories.
 """

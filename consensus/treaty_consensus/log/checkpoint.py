@@ -1,12 +1,12 @@
-"""C2SP tlog-checkpoint: the head of a log, as the text of a signed note.
+"""Read and verify the head of a log: a C2SP tlog-checkpoint, the text of a signed note.
 
-    origin LF               who issues it: not empty; here always the name of the log's key
-    size LF                 the number of leaves: decimal, no leading zeros, at most 2**63 - 1
-    base64(root hash) LF    32 bytes, RFC 6962
-    (extension LF)*         opaque, not empty; a log of Treaty writes none
+    registry.example LF                                   the origin, which is the name of the log's key
+    1234 LF                                               the number of leaves, at most 2**63 - 1
+    47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU= LF       the root hash, RFC 6962
+    (extension LF)*                                       opaque, not empty; a Treaty log writes none
 
-The log's Ed25519 key signs it (type 0x01), and its clock key cosigns it (type 0x04), again and again while the
-head stays as it is: the time of that cosignature is the checkpoint's age.
+The log's Ed25519 key signs it (type 0x01). Its clock key cosigns it (type 0x04), repeatedly while the head stays the same.
+The time of that cosignature is the checkpoint's age. Specification: `docs/specification/log.md`, "Checkpoint".
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..canonical import b64decode, b64encode, parse_decimal
+from ..codes import LogCode, NoteCode
 from ..errors import Malformed, TreatyError, Untrusted
 from .merkle import HASH_SIZE, MAX_SIZE
 from .note import MAX_NOTE_BYTES, KeyType, VerifierKey, check_text, open_note
@@ -21,7 +22,7 @@ from .note import MAX_NOTE_BYTES, KeyType, VerifierKey, check_text, open_note
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A log's head. Raises `Malformed` when no checkpoint can have these parts."""
+    """Hold a log's head. Raises `Malformed` (`log.checkpoint`) when no checkpoint can have these parts."""
 
     origin: str
     size: int
@@ -38,7 +39,7 @@ class Checkpoint:
 
     @classmethod
     def parse(cls, text: str) -> Checkpoint:
-        """Read a note's text. Raises `Malformed`."""
+        """Read a note's text. Raises `Malformed` (`log.checkpoint`)."""
         if len(text) > MAX_NOTE_BYTES or not text.endswith("\n"):
             raise _bad_checkpoint("it does not end in a newline, or is too long")
         lines = text[:-1].split("\n")
@@ -56,13 +57,17 @@ class Checkpoint:
             raise _bad_checkpoint("a line is not in its one spelling") from error
 
     def format(self) -> str:
-        """The note's text; the inverse of `parse`."""
+        """Return the note's text; the inverse of `parse`."""
         return "".join(f"{line}\n" for line in (self.origin, self.size, b64encode(self.root), *self.extensions))
 
 
 @dataclass(frozen=True)
 class SignedCheckpoint:
-    """A verified checkpoint, the clock's time (POSIX seconds) if there was one to verify, and the note's bytes."""
+    """Hold a verified checkpoint.
+
+    `time`: the time of the clock's cosignature (POSIX seconds), or None.
+    `note`: the bytes.
+    """
 
     checkpoint: Checkpoint
     time: int | None
@@ -70,24 +75,27 @@ class SignedCheckpoint:
 
 
 def open_checkpoint(note: bytes, log_key: VerifierKey, clock_key: VerifierKey | None = None) -> SignedCheckpoint:
-    """Verify a checkpoint: signed by `log_key`, whose name is its origin.
+    """Verify a checkpoint: it is signed by `log_key`, whose name is its origin. Other signatures are ignored.
 
-    `time` is None without `clock_key`, and when the clock has not cosigned: who needs the checkpoint's age must
-    refuse None. Further signatures are ignored. Raises `Malformed` or `TooLarge` when this is no checkpoint,
-    `Untrusted("note.signature")` when the log's signature is missing or a known key's does not verify,
-    `Untrusted("log.origin")` when it is another log's.
+    The time of the result is None without `clock_key`, and when the clock has not cosigned. A caller that needs the
+    checkpoint's age must refuse None.
+
+    Raises `Malformed` or `TooLarge` when this is not a checkpoint; `Untrusted` (`note.signature`) when the log's signature is
+    missing or the signature of a known key does not verify; `Untrusted` (`log.origin`) when it is a checkpoint of another
+    log.
     """
     if log_key.type != KeyType.ED25519 or (clock_key and clock_key.type != KeyType.COSIGNATURE):
-        raise Malformed("note.key-type", "A log signs with a key of type 1, its clock with one of type 4.")
+        raise Malformed(NoteCode.KEY_TYPE, "The log's key must have type 1, its clock's key type 4.")
     opened = open_note(note, [log_key, clock_key] if clock_key else [log_key])
     if opened.signature_of(log_key) is None:
-        raise Untrusted("note.signature", f"The checkpoint is not signed by {log_key.name}.")
+        raise Untrusted(NoteCode.SIGNATURE, f"The checkpoint is not signed by {log_key.name}.")
     checkpoint = Checkpoint.parse(opened.text)
+    # A key can sign any text: the origin ties the checkpoint to this log.
     if checkpoint.origin != log_key.name:
-        raise Untrusted("log.origin", f"This is a checkpoint of {checkpoint.origin}, not of {log_key.name}.")
+        raise Untrusted(LogCode.ORIGIN, f"This is a checkpoint of {checkpoint.origin}, not of {log_key.name}.")
     cosignature = opened.signature_of(clock_key) if clock_key else None
     return SignedCheckpoint(checkpoint, cosignature.time if cosignature else None, note)
 
 
 def _bad_checkpoint(why: str) -> Malformed:
-    return Malformed("log.checkpoint", f"This is not a checkpoint: {why}.")
+    return Malformed(LogCode.CHECKPOINT, f"This is not a checkpoint: {why}.")

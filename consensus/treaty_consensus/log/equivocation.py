@@ -1,21 +1,17 @@
-"""The proof that a log signed two histories: one file, to be checked by anybody, offline, with nothing else.
+"""Build and verify the proof that a log signed two histories. It can be checked offline, with nothing else.
 
-Two checkpoints that the log's key signed and that cannot both be true. Canonical JSON (JCS) of at most 1 MiB, with the file
-name extension `.equivocation.json`:
+The file holds two checkpoints that the log's key signed and that contradict each other. It is canonical JSON (JCS) with the
+file name extension `.equivocation.json`:
 
-    {"equivocation": 1,
-     "first": NOTE, "second": NOTE,     signed checkpoints, ascending by size, then by root; their other signatures do not matter
-     "key": VKEY,                       the log's key (type 0x01), whose name is the origin of both
-     "proof"?: [B64(hash), …],          RFC 6962 §2.1.2, at most 63: from the size of `first`, with `root`, to `second`
-     "root"?: B64(hash)}                the root that the tree of `second` has at the size of `first`
+    {"equivocation": 1, "first": NOTE, "key": VKEY, "second": NOTE}
 
-Of one size, and with two roots, the checkpoints are the proof; `proof` and `root` are absent. Of two sizes they are not yet: the
-larger tree might extend the smaller one. But a consistency proof fixes what root the larger tree has at the smaller size, because
-a second one would be a collision of SHA-256. So if a valid proof leads from `root` to `second`, and `first` says another root, no
-tree has both.
+With different roots at one size, the two checkpoints are the proof. With two sizes they are not: the larger tree might extend
+the smaller one. Then the file also has `proof`, a consistency proof (RFC 6962 §2.1.2), and `root`, the root of the larger
+tree at the smaller size. A valid proof fixes that root, because a second one would be a collision of SHA-256. If `first` has
+another root, no tree has both checkpoints.
 
-It says that whoever holds the key signed both. An honest log never does, also not after a crash or a restored backup
-(`treaty_registry.log.fence`).
+The proof shows that the owner of the key signed both. An honest log never does, not even after a crash or a restored backup
+(`treaty_registry.log.fence`). Specification: `docs/specification/log.md`.
 """
 
 from __future__ import annotations
@@ -26,12 +22,14 @@ from typing import Annotated, Literal
 import msgspec
 
 from .. import canonical
+from ..codes import EquivocationCode
 from ..errors import Malformed, TreatyError, Untrusted
 from .checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint
 from .merkle import HASH_SIZE, consistency_roots, verify_consistency
 from .note import MAX_NOTE_BYTES, VerifierKey
 from .witness import MAX_PROOF_LINES, AddCheckpoint, signed_alone
 
+# Two notes of at most 256 KiB, escaped in JSON, and 64 hashes.
 MAX_EQUIVOCATION = 1024 * 1024
 SUFFIX = ".equivocation.json"
 
@@ -47,7 +45,10 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Equivocation:
-    """A claim that the log of `key` signed two histories: nothing of it is to be believed before `verify`."""
+    """Hold a claim that the log of `key` signed two histories. Trust none of it before `verify`.
+
+    `root`, `proof`: present where the sizes differ.
+    """
 
     key: VerifierKey
     first: bytes
@@ -59,7 +60,10 @@ class Equivocation:
     def of(
         cls, key: VerifierKey, note: bytes, other: bytes, *, root: bytes | None = None, proof: tuple[bytes, ...] = ()
     ) -> Equivocation:
-        """The proof from two notes, in either order; `root` and `proof`: where their sizes differ. Raises as `verify`."""
+        """Return the proof from two notes, in either order. Raises the errors of `verify`.
+
+        `root`, `proof`: required where their sizes differ.
+        """
         first, second = sorted((note, other), key=lambda each: _place(open_checkpoint(each, key).checkpoint))
         made = cls(key, first, second, root, proof)
         made.verify()
@@ -67,7 +71,7 @@ class Equivocation:
 
     @classmethod
     def parse(cls, data: bytes) -> Equivocation:
-        """Read a file. Raises `TooLarge` or `Malformed`; verifies nothing."""
+        """Read a file, without verifying it. Raises `TooLarge` or `Malformed` (`equivocation.form`)."""
         value = canonical.loads(data, limit=MAX_EQUIVOCATION, what="proof of an equivocation")
         try:
             file = msgspec.convert(value, _File)
@@ -85,7 +89,7 @@ class Equivocation:
             raise _bad_file("a member is not in its one spelling") from error
 
     def format(self) -> bytes:
-        """The file's bytes; the inverse of `parse`."""
+        """Return the file's bytes; the inverse of `parse`."""
         value: dict[str, object] = {
             "equivocation": 1,
             "first": self.first.decode("utf-8"),
@@ -97,12 +101,13 @@ class Equivocation:
         return canonical.dumps(value)
 
     def verify(self) -> tuple[Checkpoint, Checkpoint]:
-        """Check that this proves it; return the two checkpoints, the smaller one first.
+        """Check the proof and return the two checkpoints, the smaller one first.
 
-        Raises `Untrusted` (`equivocation.none`: they do not contradict each other, or it does not show that they do), and
-        as `open_checkpoint` when the key did not sign one of them.
+        Raises `Untrusted` (`equivocation.none`) when the checkpoints do not contradict each other or the proof does not show
+        it, and the errors of `open_checkpoint` when the key did not sign one of them.
         """
         first, second = (open_checkpoint(note, self.key).checkpoint for note in (self.first, self.second))
+        # One order only, so that the same contradiction has one file.
         if _place(first) >= _place(second):
             raise _no_proof("its checkpoints are the same, or not in their order")
         if (first.size == second.size) != (self.root is None):
@@ -118,10 +123,12 @@ class Equivocation:
 
 
 def contradiction(request: AddCheckpoint, log_key: VerifierKey, latest: SignedCheckpoint) -> Equivocation | None:
-    """What a request to a witness proves against the log, beside the checkpoint that was cosigned `latest`; None for nothing.
+    """Return the equivocation that a request to a witness proves, or None.
 
-    Two roots of one size are a proof. So is a valid consistency proof that leads from another root than the one cosigned; where
-    that size is a power of two, it does not say from which, and proves nothing.
+    Two roots at one size are a proof. A valid consistency proof from another root than the cosigned one is also a proof,
+    except where the old size is a power of two: the proof does not contain the old root then.
+
+    `latest`: the checkpoint that was cosigned last.
     """
     try:
         signed = signed_alone(request.note, log_key)
@@ -132,6 +139,7 @@ def contradiction(request: AddCheckpoint, log_key: VerifierKey, latest: SignedCh
             return None
         root, _ = consistency_roots(known.size, head.size, request.proof)
         return Equivocation.of(log_key, latest.note, signed.note, root=root, proof=request.proof)
+    # A request that is invalid in any way proves nothing; its sender gets the error from `judge`.
     except TreatyError:
         return None
 
@@ -141,8 +149,8 @@ def _place(checkpoint: Checkpoint) -> tuple[int, bytes]:
 
 
 def _bad_file(why: str) -> Malformed:
-    return Malformed("equivocation.form", f"This is not a proof of an equivocation: {why}.")
+    return Malformed(EquivocationCode.FORM, f"This is not a proof of an equivocation: {why}.")
 
 
 def _no_proof(why: str) -> Untrusted:
-    return Untrusted("equivocation.none", f"This does not prove that the log signed two histories: {why}.")
+    return Untrusted(EquivocationCode.NONE, f"This does not prove that the log signed two histories: {why}.")

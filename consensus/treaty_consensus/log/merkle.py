@@ -1,15 +1,14 @@
-"""The Merkle tree of RFC 6962 §2.1 over SHA-256.
+"""Compute and verify the Merkle tree of RFC 6962 §2.1 over SHA-256.
 
     MTH({})      = SHA-256()
     MTH({d})     = SHA-256(0x00 || d)                                    leaf_hash
     MTH(D[0:n])  = SHA-256(0x01 || MTH(D[0:k]) || MTH(D[k:n]))           node_hash, k = largest power of two < n
 
-A `Node(level, index)` names a perfect subtree: MTH(D[index * 2**level : (index + 1) * 2**level]). Once its last
-leaf is logged its hash never changes, so nodes are what tiles store. Every proof is made in two steps, so that
-an async caller does the fetching in between: `*_nodes` says which nodes are needed, then the function of the
-same name assembles the proof from their hashes.
+A `Node(level, index)` names a perfect subtree: MTH(D[index * 2**level : (index + 1) * 2**level]). Its hash never changes
+after its last leaf is logged, so tiles store nodes. A proof takes two steps, so that an async caller can fetch in between:
+`*_nodes` names the needed nodes, then the function of the same name builds the proof from their hashes.
 
-Sizes and indexes are numbers of leaves, below 2**63. Nothing here keeps state except `Frontier`.
+Sizes and indexes are numbers of leaves, below 2**63. Only `Frontier` keeps state.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
+from ..codes import LogCode
 from ..errors import Malformed, NotFound, Untrusted
 
 HASH_SIZE = 32
@@ -26,56 +26,55 @@ EMPTY_ROOT = sha256(b"").digest()
 
 
 class Node(NamedTuple):
-    """A perfect subtree of 2**level leaves, the `index`-th of its level from the left."""
+    """Name a perfect subtree of 2**level leaves, the `index`-th of its level from the left."""
 
     level: int
-    index: int  # type: ignore[assignment]  # the field's own term; nobody searches a Node
+    index: int  # type: ignore[assignment]  # the term of the RFC; `tuple.index` is not used on a Node
 
 
 def leaf_hash(entry: bytes) -> bytes:
-    """The 32-byte hash of one log entry, RFC 6962 §2.1."""
+    """Return the 32-byte hash of a log entry, RFC 6962 §2.1."""
+    # The prefixes 0x00 and 0x01 separate leaves from nodes: without them an inner node could pass as an entry.
     return sha256(b"\x00" + entry).digest()
 
 
 def node_hash(left: bytes, right: bytes) -> bytes:
-    """The 32-byte hash of an inner node from its two children's, RFC 6962 §2.1."""
+    """Return the 32-byte hash of an inner node from the hashes of its two children, RFC 6962 §2.1."""
     return sha256(b"\x01" + left + right).digest()
 
 
 def root_nodes(size: int) -> list[Node]:
-    """The perfect subtrees that make up a tree of `size` leaves, from left to right (so largest first)."""
+    """Return the perfect subtrees that make up a tree of `size` leaves, from left to right (the largest first)."""
     return _cover(0, size)
 
 
 def inclusion_nodes(index: int, size: int) -> list[Node]:
-    """The nodes `inclusion_proof` needs. Raises `NotFound` unless 0 <= index < size."""
+    """Return the nodes that `inclusion_proof` needs. Raises `NotFound` (`log.index`) unless 0 <= index < size."""
     return [node for begin, end in _inclusion_ranges(index, size) for node in _cover(begin, end)]
 
 
 def consistency_nodes(old: int, new: int) -> list[Node]:
-    """The nodes `consistency_proof` needs. Raises `Malformed` unless 0 <= old <= new."""
+    """Return the nodes that `consistency_proof` needs. Raises `Malformed` (`log.range`) unless 0 <= old <= new."""
     return [node for begin, end in _consistency_ranges(old, new) for node in _cover(begin, end)]
 
 
 def root(size: int, hashes: Mapping[Node, bytes]) -> bytes:
-    """The root hash of the tree of `size` leaves. KeyError when a node of `root_nodes(size)` is absent."""
+    """Return the root hash of the tree of `size` leaves. Raises `KeyError` when `hashes` lacks a node of `root_nodes(size)`."""
     return _range_hash(0, size, hashes) if size else EMPTY_ROOT
 
 
 def inclusion_proof(index: int, size: int, hashes: Mapping[Node, bytes]) -> list[bytes]:
-    """PATH(index, D[0:size]) of RFC 6962 §2.1.1, from the leaf's sibling up to the root's child.
+    """Return PATH(index, D[0:size]) of RFC 6962 §2.1.1, from the leaf's sibling up to the root's child.
 
-    KeyError when a node of `inclusion_nodes(index, size)` is absent from `hashes`. Raises `NotFound` unless
-    0 <= index < size.
+    Raises `NotFound` (`log.index`) unless 0 <= index < size, and `KeyError` when `hashes` lacks a node of `inclusion_nodes`.
     """
     return [_range_hash(begin, end, hashes) for begin, end in _inclusion_ranges(index, size)]
 
 
 def consistency_proof(old: int, new: int, hashes: Mapping[Node, bytes]) -> list[bytes]:
-    """PROOF(old, D[0:new]) of RFC 6962 §2.1.2; empty when `old` is 0 or equals `new`.
+    """Return PROOF(old, D[0:new]) of RFC 6962 §2.1.2; empty when `old` is 0 or `new`.
 
-    KeyError when a node of `consistency_nodes(old, new)` is absent from `hashes`. Raises `Malformed` unless
-    0 <= old <= new.
+    Raises `Malformed` (`log.range`) unless 0 <= old <= new, and `KeyError` when `hashes` lacks a node of `consistency_nodes`.
     """
     return [_range_hash(begin, end, hashes) for begin, end in _consistency_ranges(old, new)]
 
@@ -83,10 +82,13 @@ def consistency_proof(old: int, new: int, hashes: Mapping[Node, bytes]) -> list[
 def verify_inclusion(index: int, size: int, leaf_hash: bytes, proof: Sequence[bytes], root: bytes) -> None:
     """Check that the tree of `size` leaves and `root` holds `leaf_hash` at `index` (RFC 9162 §2.1.3.2).
 
-    The proof has exactly the length that index and size ask for. Raises `Untrusted("log.inclusion")`.
+    The proof must have exactly the length that index and size require.
+
+    Raises `Untrusted` (`log.inclusion`).
     """
     if not 0 <= index < size <= MAX_SIZE:
         raise _not_included(f"a tree of {size} leaves has no leaf {index}")
+    # Without fixed lengths, the same bytes could be split into other hashes.
     if not _are_hashes(leaf_hash, root, *proof):
         raise _not_included("a hash has 32 bytes")
     node, last, computed = index, size - 1, leaf_hash
@@ -109,8 +111,10 @@ def verify_inclusion(index: int, size: int, leaf_hash: bytes, proof: Sequence[by
 def verify_consistency(old_size: int, new_size: int, old_root: bytes, new_root: bytes, proof: Sequence[bytes]) -> None:
     """Check that the new tree only appends to the old one (RFC 9162 §2.1.4.2).
 
-    The RFC leaves two cases out: equal sizes need equal roots, an old size of 0 needs the empty tree's root, and
-    both need an empty proof. Raises `Untrusted("log.consistency")`.
+    The RFC does not define two cases: equal sizes need equal roots, and an old size of 0 needs the root of the empty tree.
+    Both need an empty proof.
+
+    Raises `Untrusted` (`log.consistency`).
     """
     if not 0 <= old_size <= new_size <= MAX_SIZE:
         raise _inconsistent(f"a tree of {new_size} leaves does not extend one of {old_size}")
@@ -131,10 +135,12 @@ def verify_consistency(old_size: int, new_size: int, old_root: bytes, new_root: 
 
 
 def consistency_roots(old_size: int, new_size: int, path: Sequence[bytes]) -> tuple[bytes, bytes]:
-    """The roots of the old and of the new tree to which a consistency proof leads, for 0 < old_size < new_size.
+    """Return the roots of the old and the new tree that a consistency proof leads to, for 0 < old_size < new_size.
 
-    `path`: the proof, after the old tree's root where `old_size` is a power of two, since the proof leaves that out. Raises
-    `Untrusted("log.consistency")` when it is not as long as the sizes ask for.
+    `path`: the proof; where `old_size` is a power of two, the old root followed by the proof, because the proof leaves it
+    out.
+
+    Raises `Untrusted` (`log.consistency`) when the path has another length than the sizes require.
     """
     if not path:
         raise _inconsistent("the proof is too short")
@@ -159,36 +165,41 @@ def consistency_roots(old_size: int, new_size: int, path: Sequence[bytes]) -> tu
 
 
 class Frontier:
-    """The least that is needed to go on appending: a size and the hashes of `root_nodes(size)`.
+    """Hold the minimal state for appending: a size and the hashes of `root_nodes(size)`.
 
-    An auditor feeds it every leaf hash and compares `root()` with the checkpoints it meets. Mutable; an append
-    costs one node hash amortised. Not safe for concurrent appends.
+    An auditor adds every leaf hash and compares `root()` with the checkpoints. Mutable; an append costs one node hash
+    amortised. Not safe for concurrent appends.
     """
 
     def __init__(self, size: int = 0, hashes: Sequence[bytes] = ()) -> None:
-        """`hashes` as from a frontier's own `hashes`. Raises `Malformed` when they do not fit `size`."""
+        """Start at `size`.
+
+        `hashes`: from the `hashes` of a frontier of this size.
+
+        Raises `Malformed` (`log.frontier`) when they do not fit `size`.
+        """
         if not 0 <= size <= MAX_SIZE or len(hashes) != size.bit_count() or not _are_hashes(*hashes):
-            raise Malformed("log.frontier", f"These are not the subtree hashes of a tree of {size} leaves.")
+            raise Malformed(LogCode.FRONTIER, f"These are not the subtree hashes of a tree of {size} leaves.")
         self._size = size
         self._hashes = list(hashes)
 
     @property
     def size(self) -> int:
-        """How many leaves there are."""
+        """Return the number of leaves."""
         return self._size
 
     @property
     def hashes(self) -> tuple[bytes, ...]:
-        """The hashes of `root_nodes(size)`, in that order."""
+        """Return the hashes of `root_nodes(size)`, in that order."""
         return tuple(self._hashes)
 
     def append(self, leaf_hash: bytes) -> list[bytes]:
-        """Add a leaf; return the hashes of the perfect subtrees it completes, by level: itself, then upward.
+        """Add a leaf; return the hashes of the perfect subtrees that it completes, by level: the leaf first, then upward.
 
-        Raises `Malformed` when `leaf_hash` is not 32 bytes.
+        Raises `Malformed` (`log.hash`) when `leaf_hash` is not 32 bytes.
         """
         if not _are_hashes(leaf_hash):
-            raise Malformed("log.hash", f"A leaf hash has {HASH_SIZE} bytes.")
+            raise Malformed(LogCode.HASH, f"A leaf hash has {HASH_SIZE} bytes.")
         completed = [leaf_hash]
         waiting = self._size
         while waiting & 1:
@@ -199,14 +210,14 @@ class Frontier:
         return completed
 
     def root(self) -> bytes:
-        """The root hash of the leaves so far."""
+        """Return the root hash of the leaves so far."""
         return _fold(self._hashes) if self._hashes else EMPTY_ROOT
 
 
 def _inclusion_ranges(index: int, size: int) -> list[tuple[int, int]]:
-    """The leaf range behind each hash of an inclusion proof, in proof order (PATH of RFC 6962 §2.1.1)."""
+    """Return the leaf range of each hash of an inclusion proof, in proof order (PATH of RFC 6962 §2.1.1)."""
     if not 0 <= index < size:
-        raise NotFound("log.index", f"The log has {size} leaves; there is no leaf {index}.")
+        raise NotFound(LogCode.INDEX, f"The log has {size} leaves; there is no leaf {index}.")
     ranges = []
     begin, end = 0, size
     while end - begin > 1:
@@ -221,9 +232,9 @@ def _inclusion_ranges(index: int, size: int) -> list[tuple[int, int]]:
 
 
 def _consistency_ranges(old: int, new: int) -> list[tuple[int, int]]:
-    """The leaf range behind each hash of a consistency proof, in proof order (SUBPROOF of RFC 6962 §2.1.2)."""
+    """Return the leaf range of each hash of a consistency proof, in proof order (SUBPROOF of RFC 6962 §2.1.2)."""
     if not 0 <= old <= new:
-        raise Malformed("log.range", f"A tree of {new} leaves does not extend one of {old} leaves.")
+        raise Malformed(LogCode.RANGE, f"A tree of {new} leaves does not extend one of {old} leaves.")
     if old == 0:
         return []
     ranges = []
@@ -236,18 +247,18 @@ def _consistency_ranges(old: int, new: int) -> list[tuple[int, int]]:
         else:
             ranges.append((begin, split))
             begin = split
-    if begin > 0:  # otherwise this range is the old tree, whose root the verifier has
+    if begin > 0:  # otherwise this range is the old tree: the verifier knows its root
         ranges.append((begin, end))
     return ranges[::-1]
 
 
 def _split(begin: int, end: int) -> int:
-    """Where the tree over [begin, end) divides: the largest power of two smaller than its size, from `begin`."""
+    """Return where the tree over [begin, end) divides: the largest power of two below its size, counted from `begin`."""
     return begin + (1 << (end - begin - 1).bit_length() - 1)
 
 
 def _cover(begin: int, end: int) -> list[Node]:
-    """The perfect subtrees of [begin, end), left to right; `begin` is aligned, as in every range made here."""
+    """Return the perfect subtrees of [begin, end), left to right; `begin` is aligned, as in every range of this module."""
     nodes = []
     while begin < end:
         level = (end - begin).bit_length() - 1
@@ -261,7 +272,7 @@ def _range_hash(begin: int, end: int, hashes: Mapping[Node, bytes]) -> bytes:
 
 
 def _fold(hashes: Sequence[bytes]) -> bytes:
-    """The root over perfect subtrees of falling size."""
+    """Return the root over perfect subtrees of decreasing size."""
     computed = hashes[-1]
     for left in reversed(hashes[:-1]):
         computed = node_hash(left, computed)
@@ -274,7 +285,7 @@ def _are_hashes(*values: bytes) -> bool:
 
 def _not_included(why: str) -> Untrusted:
     return Untrusted(
-        "log.inclusion",
+        LogCode.INCLUSION,
         f"The log does not prove that it holds this entry: {why}.",
         fix="Do not rely on the entry; keep the proof as evidence against the log.",
     )
@@ -282,7 +293,7 @@ def _not_included(why: str) -> Untrusted:
 
 def _inconsistent(why: str) -> Untrusted:
     return Untrusted(
-        "log.consistency",
+        LogCode.CONSISTENCY,
         f"The log does not prove that it only appended: {why}.",
         fix="Keep both checkpoints and the proof: together they show whether the log was rewritten.",
     )

@@ -1,18 +1,20 @@
-"""C2SP signed notes: a text, and the signatures of named keys over it.
+"""Sign, parse and verify C2SP signed notes: a text with signatures of named keys over it.
 
-    note       = text LF signature-line+             the text itself ends in LF; the last empty line divides
-    signature-line = "—" SP name SP base64(key-id || signature) LF        U+2014, padded standard base64
-    key-id     = SHA-256(name || LF || type || public key)[:4]
-    type 0x01    Ed25519 (RFC 8032) over the text; signature is 64 bytes
-    type 0x04    cosignature/v1 (C2SP tlog-cosignature): signature is an 8-byte big-endian POSIX time in seconds,
-                 at most 2**63 - 1, and 64 bytes of Ed25519 over "cosignature/v1" LF "time " time LF text
-    vkey       = name "+" hex(key-id) "+" base64(type || 32-byte public key)
-    skey       = "PRIVATE+KEY+" name "+" hex(key-id) "+" base64(type || 32-byte seed)
+    registry.example LF 1234 LF 47DEQ…= LF         the text, here a checkpoint
+    LF
+    — registry.example B64(key id || Ed25519 signature) LF
+    — registry.example/clock B64(key id || time || Ed25519 signature) LF
 
-A note is UTF-8 without control characters below U+0020 other than LF. A name is not empty and has neither Unicode
-spaces nor "+". Every signature line has that form; those of unknown keys are ignored all the same. Stricter than
-the specification, as one note should have one reading: a signature by a known key that does not verify, or a
-second one by the same key, fails the whole note, and base64 has one spelling.
+    key id     SHA-256(name || LF || type || public key)[:4]
+    type 0x01  Ed25519 (RFC 8032) over the text
+    type 0x04  cosignature/v1 (C2SP tlog-cosignature): an 8-byte big-endian POSIX time in seconds, at most 2**63 - 1,
+               and Ed25519 over "cosignature/v1" LF "time " time LF text
+
+`docs/specification/log.md` specifies keys as text (vkey and skey). A note is UTF-8 without control characters below U+0020
+except LF. A name is not empty and contains neither Unicode spaces nor "+". Signatures of unknown keys are ignored.
+
+Stricter than C2SP, so that a note has one meaning: a note fails if a signature of a known key does not verify or occurs
+twice, and base64 has one encoding.
 """
 
 from __future__ import annotations
@@ -28,23 +30,27 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from ..canonical import b64decode, b64encode, sha256
+from ..codes import NoteCode
 from ..errors import Malformed, TooLarge, TreatyError, Untrusted
 
-MAX_NOTE_BYTES = 256 * 1024  # twice what sixteen post-quantum signatures take, the least a verifier must read
+# Twice the size of sixteen post-quantum signatures, the least that a verifier must accept (C2SP signed-note).
+MAX_NOTE_BYTES = 256 * 1024
+# Lines of unknown keys are ignored, not refused, so their number needs a bound.
 MAX_SIGNATURES = 100
 MAX_TIME = 2**63 - 1
 
+# A key is read from configuration and statements; its only long part is the name.
 _MAX_KEY_TEXT = 1024
 _KEY_ID_BYTES = 4
 _ED25519_BYTES = 32
 _SIGNATURE_BYTES = 64
 _TIME_BYTES = 8
 _LINE_START = "— "
-_UNCLEAN = re.compile("[\x00-\x09\x0b-\x1f\ud800-\udfff]")  # control characters but LF, lone surrogates
+_UNCLEAN = re.compile("[\x00-\x09\x0b-\x1f\ud800-\udfff]")  # control characters except LF; lone surrogates
 
 
 class KeyType(IntEnum):
-    """The signature types of C2SP signed-note that are understood here."""
+    """The supported signature types of C2SP signed-note."""
 
     ED25519 = 0x01
     COSIGNATURE = 0x04
@@ -52,7 +58,7 @@ class KeyType(IntEnum):
 
 @dataclass(frozen=True)
 class VerifierKey:
-    """The public key behind a name, for one type of signature. Raises `Malformed` when the parts are impossible."""
+    """Hold a public key with its name, for one type of signature. Raises `Malformed` (`note.name`, `note.key`)."""
 
     name: str
     type: KeyType
@@ -65,7 +71,7 @@ class VerifierKey:
 
     @classmethod
     def parse(cls, text: str) -> VerifierKey:
-        """Read a vkey. Raises `Malformed`, also when the key ID is not that of name and key."""
+        """Read a vkey. Raises `Malformed` (`note.key`, `note.name`), also when the key id does not match name and key."""
         if len(text) > _MAX_KEY_TEXT or text.count("+") < 2:
             raise _bad_key()
         name, _, encoded = text.split("+", 2)
@@ -75,18 +81,18 @@ class VerifierKey:
         return key
 
     def __str__(self) -> str:
-        """The vkey."""
+        """Return the vkey."""
         return f"{self.name}+{self.id.hex()}+{b64encode(bytes([self.type]) + self.public)}"
 
     @cached_property
     def id(self) -> bytes:
-        """The 4-byte key ID."""
+        """Return the 4-byte key id."""
         return sha256(self.name.encode() + b"\n" + bytes([self.type]) + self.public)[:_KEY_ID_BYTES]
 
     def verify(self, text: bytes, signature: bytes) -> int | None:
-        """Check a signature (without key ID) over a note's text; return its time in seconds if its type has one.
+        """Check a signature (without key id) over a note's text; return its time in seconds, or None for a type without time.
 
-        Raises `Untrusted("note.signature")`.
+        Raises `Untrusted` (`note.signature`).
         """
         time = None
         if self.type == KeyType.COSIGNATURE:
@@ -103,9 +109,9 @@ class VerifierKey:
 
 @dataclass(frozen=True)
 class SignerKey:
-    """A key that signs notes under a name: an Ed25519 seed of 32 secret bytes, for one type of signature.
+    """Hold a key that signs notes under a name: an Ed25519 seed of 32 secret bytes, for one type of signature.
 
-    Raises `Malformed` when the parts are impossible; no error ever quotes the seed.
+    Raises `Malformed` (`note.name`, `note.key`). No error quotes the seed.
     """
 
     name: str
@@ -119,7 +125,7 @@ class SignerKey:
 
     @classmethod
     def parse(cls, text: str) -> SignerKey:
-        """Read an skey. Raises `Malformed`, also when the key ID is not that of name and key."""
+        """Read an skey. Raises `Malformed` (`note.key`, `note.name`), also when the key id does not match name and key."""
         if len(text) > _MAX_KEY_TEXT or text.count("+") < 4:
             raise _bad_key()
         _, _, name, _, encoded = text.split("+", 4)
@@ -129,24 +135,25 @@ class SignerKey:
         return key
 
     def format(self) -> str:
-        """The skey: a secret, therefore not what `str` or `repr` give."""
+        """Return the skey. It is a secret, so `str` and `repr` do not show it."""
         return f"PRIVATE+KEY+{self.name}+{self.verifier.id.hex()}+{b64encode(bytes([self.type]) + self.seed)}"
 
     @cached_property
     def verifier(self) -> VerifierKey:
-        """The public half."""
+        """Return the public half."""
         return VerifierKey(self.name, self.type, self._private.public_key().public_bytes_raw())
 
     def sign(self, text: bytes, *, time: int | None = None) -> bytes:
-        """A signature (without key ID) over a note's text.
+        """Return a signature (without key id) over a note's text.
 
-        `time`: POSIX seconds for a cosignature, ignored by the other type. Raises `Malformed` when it is needed
-        and missing or out of range.
+        `time`: POSIX seconds for a cosignature; ignored by the other type.
+
+        Raises `Malformed` (`note.time`) when a cosignature has no time or one out of range.
         """
         if self.type == KeyType.ED25519:
             return self._private.sign(text)
         if time is None or not 0 <= time <= MAX_TIME:
-            raise Malformed("note.time", "A cosignature carries the time it was made at.")
+            raise Malformed(NoteCode.TIME, "A cosignature needs its time, in POSIX seconds.")
         return time.to_bytes(_TIME_BYTES, "big") + self._private.sign(_cosigned(text, time))
 
     @cached_property
@@ -155,7 +162,7 @@ class SignerKey:
 
 
 class Signature(NamedTuple):
-    """A verified signature: whose, and for a cosignature at what time (POSIX seconds), as its key claims."""
+    """Name a verified signature: its key, and the time of a cosignature (POSIX seconds) as the key claims it."""
 
     key: VerifierKey
     time: int | None
@@ -163,47 +170,51 @@ class Signature(NamedTuple):
 
 @dataclass(frozen=True)
 class Note:
-    """An opened note: its text, the signatures that were verified (at least one), and its bytes."""
+    """Hold an opened note: its text, its verified signatures (at least one), and its bytes."""
 
     text: str
     signatures: tuple[Signature, ...]
     raw: bytes
 
     def signature_of(self, key: VerifierKey) -> Signature | None:
-        """The verified signature of `key`, or None when the note has none."""
+        """Return the verified signature of `key`, or None."""
         return next((signature for signature in self.signatures if signature.key == key), None)
 
 
 def sign(text: str, signers: Sequence[SignerKey], *, time: int | None = None) -> bytes:
-    """A note of `text` and the signatures of `signers`, in their order.
+    """Return a note of `text` with the signatures of `signers`, in their order.
 
-    `time`: POSIX seconds, for the cosigners among them. Raises `Malformed` on a text no note can have, on no
-    signer, on one key given twice, and as `SignerKey.sign`; `TooLarge` over the caps.
+    `time`: POSIX seconds, for cosigners.
+
+    Raises `Malformed` (`note.text`, `note.signers`, `note.time`), or `TooLarge` over the caps.
     """
     check_text(text)
     return _assemble(text, [], signers, time)
 
 
 def add_signatures(note: bytes, signers: Sequence[SignerKey], *, time: int | None = None) -> bytes:
-    """The note with signatures of `signers` added after the present ones; one by the same key is replaced.
+    """Return the note with signatures of `signers` added after the present ones. A present signature of the same key is
+    replaced.
 
-    The present signatures are not verified. `time` and what is raised: as `sign`, and `Malformed` or `TooLarge`
-    when `note` is no note.
+    The present signatures are not verified.
+
+    Raises the errors of `sign`, and `Malformed` or `TooLarge` when `note` is not a note.
     """
     text, lines = _parse(note)
+    # A second signature of one key would fail the whole note, so a renewed one replaces the earlier one.
     replaced = {(signer.name, signer.verifier.id) for signer in signers}
     return _assemble(text, [line for line in lines if (line.name, line.key_id) not in replaced], signers, time)
 
 
 def open_note(note: bytes, keys: Iterable[VerifierKey]) -> Note:
-    """Verify a note by the keys that are trusted.
+    """Verify a note by trusted keys. Lines of other keys are ignored.
 
-    Lines of other keys are ignored. Raises `Malformed` or `TooLarge` when this is no note, and
-    `Untrusted("note.signature")` when a known key's signature does not verify or occurs twice, when none of the
-    keys signed, or when two different keys share name and key ID.
+    Raises `Malformed` or `TooLarge` when this is not a note; `Untrusted` (`note.signature`) when the signature of a known key
+    does not verify or occurs twice, when none of the keys signed, or when two keys share name and key id.
     """
     known: dict[tuple[str, bytes], VerifierKey] = {}
     for key in keys:
+        # A key id has four bytes, so two keys of one name can share it. A line would then be ambiguous.
         if known.setdefault((key.name, key.id), key) != key:
             raise _bad_signature(f"two trusted keys are called {key.name}+{key.id.hex()}")
     text, lines = _parse(note)
@@ -221,9 +232,9 @@ def open_note(note: bytes, keys: Iterable[VerifierKey]) -> Note:
 
 
 def signature_lines(note: bytes, keys: Iterable[VerifierKey]) -> bytes:
-    """The signature lines of these keys, in the note's order: what another note of the same text can take over.
+    """Return the signature lines of these keys, in the note's order, to add them to another note of the same text.
 
-    Raises as `open_note`.
+    Raises the errors of `open_note`.
     """
     opened = open_note(note, keys)
     known = {(signature.key.name, signature.key.id) for signature in opened.signatures}
@@ -231,14 +242,14 @@ def signature_lines(note: bytes, keys: Iterable[VerifierKey]) -> bytes:
 
 
 def text_of(note: bytes) -> str:
-    """The text of a note of which nothing is verified yet. Raises `Malformed` or `TooLarge`."""
+    """Return the text of a note, without verifying it. Raises `Malformed` or `TooLarge`."""
     return _parse(note)[0]
 
 
 def check_text(text: str) -> None:
-    """Raise `Malformed` unless `text` can be the text of a note."""
+    """Check that `text` can be the text of a note. Raises `Malformed` (`note.text`)."""
     if not text.endswith("\n") or not _is_clean(text):
-        raise Malformed("note.text", "A note's text ends in a newline and has no other control characters.")
+        raise Malformed(NoteCode.TEXT, "A note's text must end in a newline and contain no other control characters.")
 
 
 class _Line(NamedTuple):
@@ -251,19 +262,20 @@ class _Line(NamedTuple):
 
 
 def _parse(note: bytes) -> tuple[str, list[_Line]]:
-    """The text and the signature lines of a note, nothing verified."""
+    """Return the text and the signature lines of a note, not verified."""
     if len(note) > MAX_NOTE_BYTES:
-        raise TooLarge("note.size", f"A note has at most {MAX_NOTE_BYTES} bytes.")
+        raise TooLarge(NoteCode.SIZE, f"A note has at most {MAX_NOTE_BYTES} bytes.")
     try:
         content = note.decode("utf-8")
     except UnicodeDecodeError as error:
         raise _bad_note("it is not UTF-8") from error
+    # The last empty line ends the text: a text may contain empty lines itself.
     text_end = content.rfind("\n\n") + 1
     if text_end == 0 or not content.endswith("\n") or not _is_clean(content):
         raise _bad_note("text, empty line and signature lines are not all there, or it has control characters")
     lines = content[text_end + 1 : -1].split("\n")
     if len(lines) > MAX_SIGNATURES:
-        raise TooLarge("note.signatures", f"A note has at most {MAX_SIGNATURES} signatures.")
+        raise TooLarge(NoteCode.SIGNATURES, f"A note has at most {MAX_SIGNATURES} signatures.")
     return content[:text_end], [_parse_line(line) for line in lines]
 
 
@@ -285,17 +297,17 @@ def _assemble(text: str, lines: list[_Line], signers: Sequence[SignerKey], time:
     signed = text.encode()
     added = [_Line(key.name, key.verifier.id, key.sign(signed, time=time)) for key in signers]
     if not added or len({line[:2] for line in added}) != len(added):
-        raise Malformed("note.signers", "A note is signed by one key or more, each once.")
+        raise Malformed(NoteCode.SIGNERS, "A note needs one or more signing keys, each once.")
     if len(lines) + len(added) > MAX_SIGNATURES:
-        raise TooLarge("note.signatures", f"A note has at most {MAX_SIGNATURES} signatures.")
+        raise TooLarge(NoteCode.SIGNATURES, f"A note has at most {MAX_SIGNATURES} signatures.")
     note = signed + b"\n" + b"".join(line.encode() for line in [*lines, *added])
     if len(note) > MAX_NOTE_BYTES:
-        raise TooLarge("note.size", f"A note has at most {MAX_NOTE_BYTES} bytes.")
+        raise TooLarge(NoteCode.SIZE, f"A note has at most {MAX_NOTE_BYTES} bytes.")
     return note
 
 
 def _parse_key_bytes(encoded: str) -> tuple[KeyType, bytes]:
-    """The type and the 32 bytes of an encoded public key or seed."""
+    """Return the type and the 32 bytes of an encoded public key or seed."""
     try:
         data = b64decode(encoded, limit=1 + _ED25519_BYTES)
     except TreatyError as error:
@@ -311,7 +323,7 @@ def _cosigned(text: bytes, time: int) -> bytes:
 
 def _check_name(name: str) -> None:
     if not name or "+" in name or not _is_clean(name) or any(character.isspace() for character in name):
-        raise Malformed("note.name", "A key's name is not empty and has no spaces, plus signs or control characters.")
+        raise Malformed(NoteCode.NAME, "A key's name must not be empty or contain spaces, plus signs or control characters.")
 
 
 def _is_clean(text: str) -> bool:
@@ -320,19 +332,19 @@ def _is_clean(text: str) -> bool:
 
 def _bad_key() -> Malformed:
     return Malformed(
-        "note.key",
+        NoteCode.KEY,
         "This is not a note key.",
-        fix="A verifier key reads NAME+KEYID+BASE64; copy it whole from where the log's operator publishes it.",
+        fix="A verifier key has the form NAME+KEYID+BASE64. Copy all of it from the page of the log's operator.",
     )
 
 
 def _bad_note(why: str) -> Malformed:
-    return Malformed("note.malformed", f"This is not a signed note: {why}.")
+    return Malformed(NoteCode.MALFORMED, f"This is not a signed note: {why}.")
 
 
 def _bad_signature(why: str) -> Untrusted:
     return Untrusted(
-        "note.signature",
-        f"The note is not to be trusted: {why}.",
-        fix="Compare the key you trust with the one the log's operator publishes elsewhere.",
+        NoteCode.SIGNATURE,
+        f"Do not trust this note: {why}.",
+        fix="Compare the key that you trust with the key that the log's operator publishes elsewhere.",
     )

@@ -1,11 +1,13 @@
-"""The receipt: a C2SP tlog-proof, everything that proves offline that an entry is in the log.
+"""Read, write and verify receipts: a C2SP tlog-proof, which proves offline that an entry is in the log.
 
-c2sp.org/tlog-proof@v1 LF
-["extra " base64(data) LF]      1 to 65,536 bytes, opaque, authenticated by nothing; left out when there are none
-"index " index LF               of the leaf, from 0: decimal, no leading zeros
-(base64(hash) LF)*              the inclusion proof, leaf's sibling first: at most 63 times 32 bytes
-LF
-checkpoint                      the signed note, verbatim
+    c2sp.org/tlog-proof@v1 LF
+    index 5 LF                                            the leaf, from 0
+    B64(hash) LF                                          the inclusion proof, the leaf's sibling first
+    LF
+    registry.example LF …                                 the checkpoint, a signed note
+
+An `extra` line may precede `index`; nothing authenticates it. Specification: `docs/specification/log.md`, "Proofs and
+receipts".
 """
 
 from __future__ import annotations
@@ -13,13 +15,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..canonical import b64decode, b64encode, parse_decimal
+from ..codes import LogCode, NoteCode
 from ..errors import Malformed, TooLarge, TreatyError
 from . import merkle
 from .checkpoint import SignedCheckpoint, open_checkpoint
 from .note import MAX_NOTE_BYTES, VerifierKey
 
+# Opaque and never trusted, so it only needs a bound.
 MAX_EXTRA_BYTES = 64 * 1024
+# A tree of 2^63 - 1 leaves has 63 levels above the leaf.
 MAX_PROOF_HASHES = 63
+# Base64 takes four bytes for three; twice the extra data leaves room for the hashes too.
 MAX_RECEIPT_BYTES = MAX_NOTE_BYTES + 2 * MAX_EXTRA_BYTES
 
 _HEADER = "c2sp.org/tlog-proof@v1"
@@ -29,7 +35,7 @@ _INDEX = "index "
 
 @dataclass(frozen=True)
 class Receipt:
-    """A claim of inclusion: nothing of it is to be believed before `verify`, and `extra` not even then.
+    """Hold a claim of inclusion. Trust none of it before `verify`, and `extra` not even afterwards.
 
     Raises `Malformed` or `TooLarge` when no tlog-proof can have these parts.
     """
@@ -49,13 +55,13 @@ class Receipt:
         if not self.checkpoint:
             raise _bad_receipt("it has no checkpoint")
         if len(self.checkpoint) > MAX_NOTE_BYTES:
-            raise TooLarge("note.size", f"A note has at most {MAX_NOTE_BYTES} bytes.")
+            raise TooLarge(NoteCode.SIZE, f"A note has at most {MAX_NOTE_BYTES} bytes.")
 
     @classmethod
     def parse(cls, data: bytes) -> Receipt:
-        """Read a tlog-proof. Raises `TooLarge` or `Malformed`; the checkpoint is only looked at by `verify`."""
+        """Read a tlog-proof, without verifying it. Raises `TooLarge` or `Malformed` (`log.receipt`, `log.receipt-size`)."""
         if len(data) > MAX_RECEIPT_BYTES:
-            raise TooLarge("log.receipt-size", f"A receipt has at most {MAX_RECEIPT_BYTES} bytes.")
+            raise TooLarge(LogCode.RECEIPT_SIZE, f"A receipt has at most {MAX_RECEIPT_BYTES} bytes.")
         head, _, checkpoint = data.partition(b"\n\n")
         try:
             header, *lines = head.decode("ascii").split("\n")
@@ -76,7 +82,7 @@ class Receipt:
         return cls(index, hashes, checkpoint, extra)
 
     def format(self) -> bytes:
-        """The tlog-proof; the inverse of `parse`."""
+        """Return the tlog-proof; the inverse of `parse`."""
         lines = [_HEADER]
         if self.extra is not None:
             lines.append(_EXTRA + b64encode(self.extra))
@@ -85,9 +91,9 @@ class Receipt:
         return "\n".join(lines).encode() + b"\n\n" + self.checkpoint
 
     def verify(self, entry: bytes, log_key: VerifierKey, clock_key: VerifierKey | None = None) -> SignedCheckpoint:
-        """Check that the log of `log_key` holds exactly `entry` at `index`; return the checkpoint that says so.
+        """Check that the log of `log_key` holds exactly `entry` at `index`; return the checkpoint that proves it.
 
-        `clock_key` and what is raised: as `open_checkpoint`, and `Untrusted("log.inclusion")`.
+        Raises `Untrusted` (`log.inclusion`) and the errors of `open_checkpoint`.
         """
         signed = open_checkpoint(self.checkpoint, log_key, clock_key)
         head = signed.checkpoint
@@ -96,4 +102,4 @@ class Receipt:
 
 
 def _bad_receipt(why: str) -> Malformed:
-    return Malformed("log.receipt", f"This is not a receipt (C2SP tlog-proof): {why}.")
+    return Malformed(LogCode.RECEIPT, f"This is not a receipt (C2SP tlog-proof): {why}.")

@@ -1,25 +1,17 @@
-"""C2SP tlog-witness: how a log asks a witness to cosign its head, what the witness answers, and how many have to.
+"""Implement C2SP tlog-witness: requests to cosign a log's head, the decision of a witness, and the quorum of cosignatures.
 
-A witness keeps, for each log that it knows, the newest checkpoint that it cosigned, and cosigns another one only once that is
-proved to extend it. So it never cosigns two histories of one log. POST PREFIX/add-checkpoint, a body of at most 270,336 bytes:
+For each log that it knows, a witness stores the newest checkpoint that it cosigned. It cosigns another checkpoint only with a
+proof that this one extends the stored one. So it never cosigns two histories of one log. A request is the body of POST
+PREFIX/add-checkpoint:
 
-    "old " SIZE LF            what the witness cosigned last: decimal, no leading zeros, at most 2**63 - 1; 0 for nothing
-    (base64(hash) LF)*        at most 63: the consistency proof (RFC 6962 §2.1.2) from there; none from 0
+    old 1200 LF                        the size that the witness cosigned last; 0 for none
+    B64(hash) LF                       the consistency proof (RFC 6962 §2.1.2) from there, at most 63 lines; none from 0
     LF
-    checkpoint                the signed note, verbatim
+    registry.example LF …              the checkpoint, a signed note
 
-    200   the witness's signature lines (cosignature/v1), each as in a note       the head is recorded, and cosigned now
-    400   the body has another form, or SIZE is larger than the checkpoint's
-    403   no signature by the key that the witness knows the log by
-    404   no log of that origin is known
-    409   the size cosigned last, decimal and LF, as text/x.tlog.size             SIZE is another one
-    409   anything of another type                                                SIZE is right, and the root is another one
-    422   the proof does not lead from there to this checkpoint
-
-They are checked in the order 400 (form), 404, 403, 400 (size), 409, 422.
-
-So it stands in v1.0.0. Its successor will answer another root of the same size by 422, which is the same to a log: the witness
-knows another history.
+`docs/specification/log.md`, "Witnesses", lists the answers and their order: 400 (form), 404, 403, 400 (size), 409, 422. This
+is version 1.0.0 of C2SP. Its successor will answer another root of the same size by 422. For a log both mean the same: the
+witness knows another history.
 """
 
 from __future__ import annotations
@@ -29,16 +21,19 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..canonical import b64decode, b64encode, parse_decimal
+from ..codes import CheckpointCode, WitnessCode
 from ..errors import Conflict, Malformed, NotFound, TooLarge, TreatyError, Unauthorized, Untrusted
 from .checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint
 from .merkle import EMPTY_ROOT, HASH_SIZE, MAX_SIZE, verify_consistency
 from .note import MAX_NOTE_BYTES, KeyType, VerifierKey, open_note, signature_lines, text_of
 
+# A tree of 2^63 - 1 leaves needs no more hashes.
 MAX_PROOF_LINES = 63
+# The note, and 8 KiB for 63 hashes in base64 and the first line.
 MAX_REQUEST = MAX_NOTE_BYTES + 8 * 1024
 MAX_COSIGNERS = 16
+# Short enough that a checkpoint with sixteen cosignatures fits the `Note` field of a statement (4,096 characters).
 MAX_COSIGNER_NAME = 80
-"""So that a checkpoint with the cosignatures of sixteen witnesses still fits into a statement."""
 SIZE_TYPE = "text/x.tlog.size"
 
 _OLD = "old "
@@ -46,7 +41,10 @@ _OLD = "old "
 
 @dataclass(frozen=True)
 class AddCheckpoint:
-    """A request to cosign `note`. Nothing of it is verified. Raises `Malformed` or `TooLarge` when no request has these parts."""
+    """Hold a request to cosign `note`. Nothing in it is verified.
+
+    Raises `Malformed` (`witness.request`) or `TooLarge` when no request can have these parts.
+    """
 
     old: int
     proof: tuple[bytes, ...]
@@ -61,9 +59,9 @@ class AddCheckpoint:
 
     @classmethod
     def parse(cls, data: bytes) -> AddCheckpoint:
-        """Read a request's body. Raises `TooLarge` or `Malformed`."""
+        """Read a request's body. Raises `TooLarge` (`witness.request-size`) or `Malformed` (`witness.request`)."""
         if len(data) > MAX_REQUEST:
-            raise TooLarge("witness.request-size", f"A request to a witness has at most {MAX_REQUEST} bytes.")
+            raise TooLarge(WitnessCode.REQUEST_SIZE, f"A request to a witness has at most {MAX_REQUEST} bytes.")
         head, separator, note = data.partition(b"\n\n")
         try:
             old, *lines = head.decode("ascii").split("\n")
@@ -79,99 +77,121 @@ class AddCheckpoint:
         return cls(size, proof, note)
 
     def format(self) -> bytes:
-        """The request's body; the inverse of `parse`."""
+        """Return the request's body; the inverse of `parse`."""
         lines = [f"{_OLD}{self.old}", *map(b64encode, self.proof)]
         return "\n".join(lines).encode() + b"\n\n" + self.note
 
     @cached_property
     def claimed(self) -> Checkpoint:
-        """What the note says, unverified."""
+        """Return the checkpoint in the note, unverified."""
         return Checkpoint.parse(text_of(self.note))
 
 
 class SizeConflict(Conflict):
-    """The 409 of a witness that is asked with another old size. `size`: of the checkpoint that it cosigned last."""
+    """Report that a request names another old size than the witness has (409).
+
+    `size`: of the checkpoint that the witness cosigned last.
+    """
 
     def __init__(self, size: int, message: str) -> None:
-        super().__init__("witness.size", message)
+        super().__init__(WitnessCode.SIZE, message)
         self.size = size
 
 
 def judge(request: AddCheckpoint, logs: Mapping[str, VerifierKey], latest: SignedCheckpoint | None) -> SignedCheckpoint:
-    """The checkpoint to record and then to cosign, its note with no signature but the log's.
+    """Decide whether a witness cosigns; return the checkpoint to record and then to cosign.
 
-    `logs`: the keys that logs are known by, by origin. `latest`: what was cosigned last for the one of the request, None for
-    nothing. Raises `NotFound` (404), `Unauthorized` (403), `Malformed` (400), `SizeConflict` or another `Conflict` (409), or
+    The note of the result has only the log's signature.
+
+    `logs`: origin → the key of each known log.
+    `latest`: the checkpoint that was cosigned last for the requested log, or None.
+
+    Raises `NotFound` (404), `Unauthorized` (403), `Malformed` (400), `SizeConflict` or another `Conflict` (409), or
     `Untrusted` (422).
     """
     key = logs.get(request.claimed.origin)
     if key is None:
-        raise NotFound("witness.unknown-log", f"No log called {request.claimed.origin[:80]} is witnessed here.")
+        raise NotFound(WitnessCode.UNKNOWN_LOG, f"No log called {request.claimed.origin[:80]} is witnessed here.")
     signed = signed_alone(request.note, key)
     head = signed.checkpoint
     if request.old > head.size:
-        raise Malformed("witness.old-size", f"A log of {head.size} leaves does not extend one of {request.old}.")
+        raise Malformed(WitnessCode.OLD_SIZE, f"A log of {head.size} leaves does not extend one of {request.old}.")
     known = latest.checkpoint if latest else Checkpoint(head.origin, 0, EMPTY_ROOT)
+    # Checked before the proof: the log has to know the right size to build one.
     if request.old != known.size:
         raise SizeConflict(known.size, f"The newest checkpoint cosigned here is of {known.size} leaves, not of {request.old}.")
     if head.size == known.size and head.root != known.root:
-        raise Conflict("witness.root", f"Another checkpoint of {known.size} leaves was cosigned here: the log has two histories.")
+        raise Conflict(
+            WitnessCode.ROOT, f"Another checkpoint of {known.size} leaves was cosigned here: the log has two histories."
+        )
     verify_consistency(known.size, head.size, known.root, head.root, request.proof)
     return signed
 
 
 def signed_alone(note: bytes, log_key: VerifierKey) -> SignedCheckpoint:
-    """A log's checkpoint without signatures of anybody else. Raises `Unauthorized` unless the log's key signed it, and as
-    `open_checkpoint`."""
+    """Return a log's checkpoint without the signatures of other keys.
+
+    Raises `Unauthorized` (`witness.signature`) unless the log's key signed it, and the errors of `open_checkpoint`.
+    """
     try:
         lines = signature_lines(note, [log_key])
     except Untrusted as error:
-        raise Unauthorized("witness.signature", f"The checkpoint is not signed by the key of {log_key.name}.") from error
+        raise Unauthorized(WitnessCode.SIGNATURE, f"The checkpoint is not signed by the key of {log_key.name}.") from error
     return open_checkpoint(f"{text_of(note)}\n".encode() + lines, log_key)
 
 
 def cosignature(answer: bytes, note: bytes, key: VerifierKey) -> bytes:
-    """The signature line of the witness `key` in its answer to a request for `note`, verified: to be added to the note.
+    """Return the verified signature line of the witness `key` from its answer, for adding to the note.
 
-    Lines of other keys are passed over. Raises `Malformed`, `TooLarge`, or `Untrusted("note.signature")`.
+    Lines of other keys are skipped.
+
+    `answer`: the body of the answer to a request for `note`.
+
+    Raises `Malformed` or `TooLarge` for another form, or `Untrusted` (`note.signature`).
     """
     text = text_of(note)
     signed = f"{text}\n".encode() + answer
-    if text_of(signed) != text:  # an empty line in the answer would make more of it text
-        raise Malformed("witness.answer", "This is not the answer of a witness: it is more than signature lines.")
+    if text_of(signed) != text:  # an empty line in the answer would move its lines into the text
+        raise Malformed(WitnessCode.ANSWER, "This is not the answer of a witness: it is more than signature lines.")
     return signature_lines(signed, [key])
 
 
 @dataclass(frozen=True)
 class Quorum:
-    """Witnesses, and how many of them must have cosigned. Raises `Malformed` when there can be no such quorum.
+    """Name witnesses, and how many of them must have cosigned.
 
-    The keys are distinct by name and by what signs: a cosignature does not say by which name it was made.
+    Names and public keys are distinct: a cosignature does not contain the name of its witness.
+
+    Raises `Malformed` (`witness.keys`) when such a quorum is impossible.
     """
 
     keys: tuple[VerifierKey, ...]
     needed: int
 
     def __post_init__(self) -> None:
+        # One operator with two names must not count as two witnesses.
         distinct = len(self.keys) == len({key.public for key in self.keys}) == len({key.name for key in self.keys})
         proper = all(key.type == KeyType.COSIGNATURE and len(key.name) <= MAX_COSIGNER_NAME for key in self.keys)
         if not (distinct and proper and 1 <= self.needed <= len(self.keys) <= MAX_COSIGNERS):
             raise Malformed(
-                "witness.keys",
-                f"Witnesses are at most {MAX_COSIGNERS} distinct cosignature keys (type 4) with names of at most "
+                WitnessCode.KEYS,
+                f"Witnesses must be at most {MAX_COSIGNERS} distinct cosignature keys (type 4) with names of at most "
                 f"{MAX_COSIGNER_NAME} characters, and the quorum is no larger than their number.",
             )
 
     @classmethod
     def parse(cls, keys: Sequence[str], needed: int) -> Quorum:
-        """From verifier keys as text. Raises `Malformed`."""
+        """Return the quorum of verifier keys in text form. Raises `Malformed` (`witness.keys`, `note.key`)."""
         return cls(tuple(VerifierKey.parse(key) for key in keys), needed)
 
     def check(self, note: bytes, checkpoint: Checkpoint, *, since: int = 0) -> None:
-        """Make sure that enough of the witnesses cosigned exactly `checkpoint` in `note`, at or after `since` (POSIX seconds).
+        """Check that enough witnesses cosigned exactly `checkpoint`.
 
-        Raises `Untrusted("checkpoint.not-witnessed")`, also when a witness's signature does not verify, and `Malformed` or
-        `TooLarge` when this is no note.
+        `note`: the checkpoint's note with its cosignatures.
+        `since`: the earliest time of a cosignature that counts (POSIX seconds).
+
+        Raises `Untrusted` (`checkpoint.not-witnessed`), also when the signature of a witness does not verify; `Malformed` or
+        `TooLarge` when this is not a note.
         """
         if text_of(note) != checkpoint.format():
             raise _not_witnessed("it is the note of another checkpoint")
@@ -187,11 +207,11 @@ class Quorum:
 
 def _not_witnessed(why: str) -> Untrusted:
     return Untrusted(
-        "checkpoint.not-witnessed",
+        CheckpointCode.NOT_WITNESSED,
         f"The checkpoint is not witnessed: {why}.",
-        fix="Try again in a minute. If it stays so, its witnesses are down, or know another history of this log.",
+        fix="Try again in a minute. If the error remains, the witnesses are down, or they know another history of this log.",
     )
 
 
 def _bad_request(why: str) -> Malformed:
-    return Malformed("witness.request", f"This is not a request to a witness (C2SP tlog-witness): {why}.")
+    return Malformed(WitnessCode.REQUEST, f"This is not a request to a witness (C2SP tlog-witness): {why}.")

@@ -1,1 +1,1 @@
-"""What comes before the sequencer: caps, quotas, uploads, identities, signatures."""
+"""Check submissions before they reach the sequencer: limits, quotas, uploads, identities and signatures."""

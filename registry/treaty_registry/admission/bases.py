@@ -1,19 +1,21 @@
-"""How long a chain of bases may be.
+"""Limit the number of documents that a document is based on, directly and indirectly.
 
-A bundle holds the publishes of all documents that a protocol's document is based on, and a reader takes 1,024 leaves at most. A
-topic's bundle has 64 protocols, and anybody may publish in a topic. So without this bound strangers could make a topic's bundle
-too large to be read.
+A bundle contains the publish statement of every base document, and a reader accepts at most 1,024 leaves in a bundle. A topic's
+bundle contains up to 64 protocols, and any agent can publish in a topic. Without this limit strangers could make the bundle of a
+topic too large to read.
 """
 
 from __future__ import annotations
 
+from treaty_consensus.codes import ProtocolCode
 from treaty_consensus.errors import NotFound, Refused
 from treaty_consensus.kinds import Base
 
+from ..codes import RegistryPublishCode
 from ..storage.postgres import Pool
 
 MAX_BASES = 8
-"""Of one document; 64 protocols with as many have 576 publishes."""
+"""Base documents of one document. A topic's bundle then has at most 64 × 9 = 576 publishes."""
 
 _DEPTH = """
 with recursive chain (base, depth) as (
@@ -26,16 +28,17 @@ select max(depth) from chain
 
 
 async def check_base(pool: Pool, base: Base) -> None:
-    """Check what a document is based on. The base has to be logged before: in one batch with it, its chain is not known yet.
+    """Check the chain of base documents that starts at `base`.
 
-    Raises `Refused` (`publish.base-chain`) and `NotFound` (`protocol.unknown`).
+    The base must be logged already. A base in the same batch is refused because its chain is not known yet. Raises `NotFound`
+    (`protocol.unknown`) when the base is not published here, and `Refused` (`publish.base-chain`) when the chain is too long.
     """
     depth = await pool.fetchval(_DEPTH, base.uri, MAX_BASES)
     if depth is None:
-        raise NotFound("protocol.unknown", f"{base.uri} is not published here.", fix="Publish the base first, then send this.")
+        raise NotFound(ProtocolCode.UNKNOWN, f"{base.uri} is not published here.", fix="Publish the base first, then send this.")
     if depth > MAX_BASES:
         raise Refused(
-            "publish.base-chain",
-            f"The document would rest on more than {MAX_BASES} others.",
+            RegistryPublishCode.BASE_CHAIN,
+            f"The document would be based on more than {MAX_BASES} others.",
             fix="Publish the document as a whole, without a base.",
         )

@@ -1,7 +1,7 @@
-"""Checking what statements name, in processes with limits (`content_process`), a few at a time.
+"""Check the blobs that statements name, in a few separate processes with limits (`content_process`).
 
-What a stranger uploads is parsed here only after the cheap checks of admission, and never in the registry's own process: a
-parser that takes for ever, takes all memory or crashes costs one process and one statement, and a stop ends it at once.
+Uploaded files are parsed only after the cheap checks of admission, and never in the registry's own process. A parser that hangs,
+uses up its memory or crashes costs one process and one statement. `close` ends such a process at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .fair_queue import FairQueue
 
 
 class ContentChecker:
-    """Checks with one process a processor, each started when it is first needed. For one event loop; `close` it in the end."""
+    """Check contents with one process per processor, each started on first use. For one event loop; call `close` at the end."""
 
     def __init__(self, limits: ContentLimits | None = None, processes: int | None = None) -> None:
         self._limits = limits or ContentLimits()
@@ -31,33 +31,33 @@ class ContentChecker:
         self._stopped = False
 
     def prepare(self) -> None:
-        """Start a process if there is none yet: contents are on their way."""
+        """Start a process if none is running, because a check will follow soon. A failure is ignored here; `check` reports it."""
         if not self._stopped and not self._idle and not self._jobs:
-            with suppress(Unavailable):  # the check will say so
+            with suppress(Unavailable):  # `check` reports the failure
                 self._idle.append(ContentProcess.start(self._limits))
 
     async def check(self, body: Publish | Handler, load: Callable[[], Awaitable[Mapping[str, bytes]]], source: str) -> None:
-        """Check what a statement from the IP address `source` names. `load` gets the bytes once it is its turn: those that wait
-        hold none.
+        """Check the blobs that `body` names. The statement came from the IP address `source`.
 
+        `load` reads the blobs. It is called when the statement's turn comes, so waiting statements hold no blobs in memory.
         Raises what `load`, `contents.check_contents`, `FairQueue.turn` and `ContentProcess.check` raise.
         """
         async with self._queue.turn(source, 1):
             job = asyncio.create_task(self._check(body, load))
             self._jobs.add(job)
             job.add_done_callback(self._jobs.discard)
-            # When the submitter goes away the check goes on: to end its process would cost the next one the start of another.
+            # A cancelled submission does not stop the check: killing its process would make the next check start a new one.
             try:
                 await asyncio.shield(job)
             finally:
-                await asyncio.wait([job])  # the turn ends with the job, which `ContentLimits.patience` bounds
+                await asyncio.wait([job])  # hold the turn until the job ends; `ContentLimits.patience` bounds it
 
     def stop(self) -> None:
-        """Begin no more checks: what waits for its turn, and what comes, raises `Unavailable`. What has begun goes on."""
+        """Start no further checks: waiting and new ones raise `Unavailable`. Running checks continue."""
         self._stopped = True
 
     async def close(self) -> None:
-        """End all processes, and what they do, at once. Checks under way and later ones raise `Unavailable`."""
+        """Kill all processes at once. Running and later checks raise `Unavailable`."""
         self.stop()
         await asyncio.gather(*(process.close() for process in (*self._idle, *self._busy)))
         await asyncio.gather(*self._jobs, return_exceptions=True)
@@ -76,7 +76,7 @@ class ContentChecker:
                 self._idle.append(process)
 
     async def _take_process(self) -> ContentProcess:
-        """A process that has nothing to do: there are as many as there are turns."""
+        """Return an idle process, or start one. There are as many processes as turns, so one is always free."""
         while self._idle:
             process = self._idle.pop()
             if process.alive:

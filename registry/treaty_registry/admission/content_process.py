@@ -1,4 +1,4 @@
-"""One process that checks contents (`content_worker`), and the registry's end of its socket."""
+"""Run one process that checks contents (`content_worker`) and talk to it over a socket."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import structlog
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_consensus.kinds import Handler, Publish
 
+from ..codes import ContentCode
 from .content_worker import EXHAUSTED, HEADER, MAX_VERDICT, Rejected, decode_verdict, encode_job
 
 _BOOT = "import sys; sys.path[:] = sys.argv[4:]; from treaty_registry.admission.content_worker import main; main()"
@@ -24,12 +25,12 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class ContentLimits:
-    """What checking one statement's contents may cost.
+    """Limits for checking the contents of one statement.
 
-    `processor`: seconds of processor time. The costliest wheel within its caps takes about half a second, so a machine four times
-    as slow still reads everything. `patience`: seconds in all, the start of the process included; that only ends what a starved
-    machine cannot do. `memory`: bytes of private memory. An interpreter has 20 MiB; a wheel unpacks to 8 MiB, and to four times
-    that as text.
+    `processor`: seconds of processor time. The most expensive wheel within its caps takes about 0.5 seconds, so a machine four
+    times slower still succeeds. `patience`: seconds of real time, including the start of the process; it ends checks that an
+    overloaded machine cannot finish. `memory`: bytes of private memory. An interpreter uses 20 MiB; a wheel unpacks to 8 MiB,
+    and takes up to four times that as text.
     """
 
     processor: float = 2.0
@@ -38,7 +39,7 @@ class ContentLimits:
 
 
 class ContentProcess:
-    """A running process. One event loop uses it, for one job at a time; `close` it in the end."""
+    """A running process. It serves one event loop and one job at a time; call `close` at the end."""
 
     def __init__(self, limits: ContentLimits, process: subprocess.Popen[bytes], ours: socket.socket) -> None:
         self._limits = limits
@@ -49,13 +50,14 @@ class ContentProcess:
 
     @classmethod
     def start(cls, limits: ContentLimits) -> ContentProcess:
-        """Start a process; it need not be ready for its first job. Raises `Unavailable` (`content.unchecked`)."""
+        """Start a process, without waiting until it is ready. Raises `Unavailable` (`content.unchecked`)."""
         arguments = [str(limits.processor), str(limits.patience), str(limits.memory)]
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                # Isolated, without site: no code of the environment or of the working directory runs. It sees the packages that
-                # this process sees. A session of its own keeps a terminal's Ctrl-C from it, which is for the parent to handle.
+                # Isolated and without site: no code of the environment or of the working directory runs. It imports from the
+                # Same paths as this process. In a session of its own it gets no Ctrl-C from the terminal: the parent handles
+                # that.
                 process = subprocess.Popen(  # noqa: S603
                     [sys.executable, "-I", "-S", "-c", _BOOT, *arguments, *filter(None, sys.path)],
                     stdin=theirs.fileno(),
@@ -71,28 +73,28 @@ class ContentProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it could take a job."""
+        """Whether the process can take a job."""
         return self._closing is None and self._process.poll() is None
 
     async def check(self, body: Publish | Handler, contents: Mapping[str, bytes]) -> None:
-        """`contents.check_contents`, in the process. It must be `alive`, and is not afterwards if there was no verdict.
+        """Run `contents.check_contents` in the process. The process must be `alive`; without a verdict it is closed.
 
-        Raises what that raises; `Refused` (`content.too-costly`) when the check used up its processor time or memory, and
-        `Unavailable` (`content.unchecked`) when the process ended or was late for another reason.
+        Raises the errors of `check_contents`. Raises `Refused` (`content.too-costly`) when the check used up its processor time
+        or memory, and `Unavailable` (`content.unchecked`) when the process ended or timed out for another reason.
         """
         try:
             async with asyncio.timeout(self._limits.patience):
                 verdict = await self._ask(encode_job(body, dict(contents)))
         except (OSError, EOFError, ValueError, msgspec.DecodeError) as error:  # a TimeoutError is an OSError
             raise await self._failure(error) from error
-        except BaseException:  # what it would say next answers a job that nobody waits for
+        except BaseException:  # cancelled: a late verdict must not answer the next job
             await self.close()
             raise
         if isinstance(verdict, Rejected):
             raise verdict.error
 
     async def close(self) -> int:
-        """End the process at once, whatever it does, and wait until it is gone; its status, negative for a signal."""
+        """Kill the process, wait until it has ended, and return its exit status (negative for a signal)."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._end())
         return await asyncio.shield(self._closing)
@@ -108,12 +110,12 @@ class ContentProcess:
         return decode_verdict(await reader.readexactly(size))
 
     async def _failure(self, error: Exception) -> TreatyError:
-        closed = self._closing is not None  # by a stop, which is no news
+        closed = self._closing is not None  # by `close`, which needs no log line
         status = await self.close()
         if status in (EXHAUSTED, -signal.SIGPROF):
             return Refused(
-                "content.too-costly",
-                "Checking what this statement names takes more time or memory than anything honest does.",
+                ContentCode.TOO_COSTLY,
+                "Checking the blobs of this statement takes more time or memory than is allowed.",
                 fix="Build the package anew with `treaty publish`.",
             )
         if not closed:
@@ -130,5 +132,5 @@ class ContentProcess:
 
 
 def unchecked() -> Unavailable:
-    """The error for contents that nothing is wrong with as far as is known."""
-    return Unavailable("content.unchecked", "What this statement names could not be checked just now.", fix="Send it again.")
+    """Return the error for contents that could not be checked. It does not mean that the contents are wrong."""
+    return Unavailable(ContentCode.UNCHECKED, "The blobs of this statement could not be checked now.", fix="Send it again.")

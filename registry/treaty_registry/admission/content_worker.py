@@ -1,16 +1,17 @@
-"""The program of a process that checks contents, and the frames it speaks.
+"""Check contents in a separate process, and define the frames of its socket.
 
 Standard input is a stream socket. A frame is its length (4 bytes, big-endian) and as many bytes of MessagePack:
 
     job       {"kind": "publish" or "handler", "body": the statement's body, "contents": {SHA-256: bytes}}
     verdict   {"type": "accepted"}, or {"type": "rejected", "family", "code", "message", "fix"}: the error that the check raised
 
-One verdict answers one job. The process limits itself, so that it ends even when nobody is left to end it: its memory once, and
-for each job its processor time (SIGPROF) and its time (SIGALRM). These signals end it in the middle of whatever it does. It ends
-with status `EXHAUSTED` when its memory is used up, and when its socket is closed. It starts with no environment, and no
-descriptor but the socket and /dev/null.
+Each job gets one verdict. The process limits itself, so it also ends when its parent has died. It limits its memory once, and
+for each job its processor time (SIGPROF) and its real time (SIGALRM). These signals kill it in the middle of a check. It exits
+with status `EXHAUSTED` when its memory is used up, and ends when its socket is closed. It starts with an empty environment, and
+with no descriptors except the socket and /dev/null.
 
-This bounds what a check costs. It is no sandbox: a process that is taken over by what it reads has its user's rights.
+These limits bound the cost of a check. They are not a sandbox: a process that malicious input takes over has the rights of its
+user.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from .contents import check_contents
 
 HEADER = 4
 MAX_VERDICT = 256 * 1024
-"""Two texts of `errors.MAX_TEXT` characters, each escaped."""
+"""Bytes of a verdict: two texts of `errors.MAX_TEXT` characters, each escaped."""
 EXHAUSTED = 77
 FAMILIES: dict[str, type[TreatyError]] = {"Malformed": Malformed, "TooLarge": TooLarge, "Refused": Refused}
 
-_NICE = 5  # checking gives way to serving, which the parent does
+_NICE = 5  # lower priority than the parent, which serves requests
 _KINDS: dict[str, type[Publish | Handler]] = {"publish": Publish, "handler": Handler}
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A statement's body, still encoded, and the bytes that it names."""
+    """A job: a statement's body, still encoded, and the blobs that it names."""
 
     kind: Literal["publish", "handler"]
     body: msgspec.Raw
@@ -48,11 +49,11 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Accepted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="accepted"):
-    """The contents are what the statement's type asks for."""
+    """The verdict that the contents follow the rules of the statement's type."""
 
 
 class Rejected(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="rejected"):
-    """The error that says why they are not. `family`: the name of its class."""
+    """The verdict that the contents break a rule: the error. `family` is the name of its class."""
 
     family: Literal["Malformed", "TooLarge", "Refused"]
     code: Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9-]+(\.[a-z0-9-]+)+\Z", max_length=64)]
@@ -61,23 +62,26 @@ class Rejected(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="rej
 
     @property
     def error(self) -> TreatyError:
-        """The error."""
+        """Return the error as an exception."""
         return FAMILIES[self.family](self.code, self.message, fix=self.fix)
 
 
 def encode_job(body: Publish | Handler, contents: dict[str, bytes]) -> bytes:
-    """The frame of a job."""
+    """Return the frame of a job."""
     kind: Literal["publish", "handler"] = "publish" if isinstance(body, Publish) else "handler"
     return _frame(Job(kind, msgspec.Raw(msgspec.msgpack.encode(body)), contents))
 
 
 def decode_verdict(payload: bytes) -> Accepted | Rejected:
-    """The verdict in the payload of a frame. Raises `msgspec.DecodeError`, also when it is of another form."""
+    """Decode the payload of a verdict frame. Raises `msgspec.DecodeError` when it has another form."""
     return msgspec.msgpack.decode(payload, type=Accepted | Rejected)
 
 
 def main() -> None:
-    """Answer jobs until the socket is closed. Arguments: seconds of processor time and of time for a job, bytes of memory."""
+    """Answer jobs until the socket is closed.
+
+    Arguments of the command line: processor seconds and real seconds for each job, and bytes of memory.
+    """
     processor, patience, memory = float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -113,7 +117,7 @@ def _frame(message: msgspec.Struct) -> bytes:
 
 
 def _receive(channel: socket.socket) -> bytes | None:
-    """The payload of the next frame; None when the other end is closed."""
+    """Return the payload of the next frame, or None when the other end is closed."""
     header = channel.recv(HEADER, socket.MSG_WAITALL)
     if len(header) < HEADER:
         return None

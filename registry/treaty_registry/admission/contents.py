@@ -1,4 +1,4 @@
-"""What the blobs of a `publish` or `handler` statement must hold: the bytes that strangers send, and the registry serves."""
+"""Check the blobs of `publish` and `handler` statements before the registry serves them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from treaty_consensus.handler import read_wheel
 from treaty_consensus.kinds import MAX_BUNDLE, Handler, Publish
 from treaty_consensus.protocol import check_document, parse_card
 
+from ..codes import RegistryBlobCode, RegistryHandlerCode
+
 
 def check_contents(body: Publish | Handler, contents: Mapping[str, bytes]) -> None:
-    """Check the blobs that a statement names, by digest, against what its type asks of them. CPU-bound.
+    """Check the blobs that a statement names, given by digest, against the rules of its type. CPU-bound.
 
-    Raises `Malformed`, `TooLarge` or `Refused`; `Malformed` (`blob.digest`) when bytes are not those of their digest.
+    Raises `Malformed`, `TooLarge` or `Refused`. Raises `Malformed` (`blob.digest`) when bytes do not have the named digest.
     """
     check_digests(contents)
     match body:
@@ -25,12 +27,12 @@ def check_contents(body: Publish | Handler, contents: Mapping[str, bytes]) -> No
             package = read_wheel(body.filename, contents[body.wheel.sha256])
             said = package.manifest.protocol_uri, package.manifest.protocol_hash, str(package.entry_point)
             if said != (body.uri, body.document, body.entry_point):
-                raise Refused("handler.mismatch", "The wheel is for another protocol, or has another entry point.")
+                raise Refused(RegistryHandlerCode.MISMATCH, "The wheel is for another protocol, or has another entry point.")
             canonical.parse_json(contents[body.bundle.sha256], limit=MAX_BUNDLE, what="Sigstore bundle")
 
 
 def check_digests(contents: Mapping[str, bytes]) -> None:
-    """Check that the bytes are those of their digests. Raises `Malformed` (`blob.digest`)."""
+    """Check that all bytes have the digests they are stored under. Raises `Malformed` (`blob.digest`)."""
     for digest, data in contents.items():
         if canonical.hex_digest(data) != digest:
-            raise Malformed("blob.digest", f"The stored bytes of {digest} are damaged.", fix="Upload the blob again.")
+            raise Malformed(RegistryBlobCode.DIGEST, f"The stored bytes of {digest} are damaged.", fix="Upload the blob again.")

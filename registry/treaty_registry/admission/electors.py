@@ -1,14 +1,15 @@
-"""Who can vote, report and vouch at all.
+"""Refuse ballots, reports and vouches that can never count.
 
-A ballot, a report or a vouch counts for the principal behind its author (`treaty_consensus.election.principals`). A DID without
-one is free: without this check strangers could fill the log for ever with statements that no election ever reads. A grant by a
-domain gives a DID a principal in an open electorate, so the grants that the log has so far are asked for.
+A ballot, a report or a vouch counts for the principal of its author (`treaty_consensus.election.principals`). DIDs without a
+principal cost nothing, so strangers could otherwise fill the log with statements that no election reads. In an open electorate a
+grant by a domain gives a DID a principal, so the logged grants are looked up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from treaty_consensus.codes import ElectorateCode
 from treaty_consensus.did import Did, parse_did
 from treaty_consensus.election.principals import SuffixList
 from treaty_consensus.errors import Refused
@@ -25,20 +26,20 @@ _FIX = "Sign with the DID of a domain of your own (did:wba:DOMAIN), or with one 
 
 
 class Electors:
-    """For one event loop. It knows the electorate as of the last `refresh`."""
+    """The principals of DIDs under the electorate of the last `refresh`. For one event loop."""
 
     def __init__(self, pool: Pool, suffixes: Callable[[], Awaitable[SuffixList | None]]) -> None:
-        """`suffixes`: the suffix list of the parameters in force; None in a development electorate."""
+        """`suffixes` returns the suffix list of the parameters in force, or None in a development electorate."""
         self._pool = pool
         self._read = suffixes
         self._suffixes: SuffixList | None = None
 
     async def refresh(self) -> None:
-        """Read who counts from now on. To be called when the parameters in force may have changed."""
+        """Read the electorate in force. Call it when the parameters in force may have changed."""
         self._suffixes = await self._read()
 
     async def check(self, signed: Statement) -> None:
-        """Raises `Refused` (`electorate.*`) for a ballot, a report or a vouch that can never count."""
+        """Raise `Refused` (`electorate.*`) for a ballot, a report or a vouch that can never count."""
         match signed.body:
             case Ballot() | Report():
                 parties = signed.authors
@@ -49,17 +50,17 @@ class Electors:
         principals = [await self._principal(did) for did in parties]
         found = [principal for principal in principals if principal is not None]
         kind = type(signed.body).__name__.lower()
-        # One principal in a report is enough: the directory of who speaks what lists it, though no election counts the pair.
+        # One principal in a report is enough: the list of speakers shows it, although no election counts the pair.
         if not found or (len(found) < len(parties) and not isinstance(signed.body, Report)):
             did = parties[principals.index(None)]
             raise Refused(
-                "electorate.no-principal",
+                ElectorateCode.NO_PRINCIPAL,
                 f"{did.text} speaks for no principal of this electorate, so this {kind} could never count.",
                 fix=_FIX,
             )
         if len(set(found)) < len(found):
             raise Refused(
-                "electorate.one-principal", f"Both sides of this {kind} are the principal {found[0]}, so it could never count."
+                ElectorateCode.ONE_PRINCIPAL, f"Both sides of this {kind} are the principal {found[0]}, so it could never count."
             )
 
     async def _principal(self, did: Did) -> str | None:
@@ -72,5 +73,5 @@ class Electors:
         namespaces = [row["namespace"] for row in await self._pool.fetch(_GRANTS, did.text, _MOST_GRANTS)]
         found = next((namespace for namespace in namespaces if suffixes.is_registrable(namespace)), None)
         if found is None and len(namespaces) == _MOST_GRANTS:
-            return did.text  # there may be more: it is not refused, or grants by many subdomains could silence it
+            return did.text  # at the limit a grant may be missing: accept, or many grants could block a DID
         return found

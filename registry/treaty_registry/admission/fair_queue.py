@@ -1,10 +1,11 @@
-"""Turns at work that few can do at once, one network after another; and how much of it gets done.
+"""Share limited work fairly between networks, and measure how much work gets done.
 
-An agent that sends one statement must not wait for the thousands of another one. So submissions wait in a line for each network,
-and the lines are served in turn. Only so much is in work at a time: what this machine finishes in `LATENCY` seconds, or `width`.
-A network alone gets three quarters of that, so that the next one to come begins at once.
+An agent that sends one statement must not wait for thousands of statements of another agent. So each network has a line of
+waiting submissions, and the lines are served in rotation. The work in progress is limited to the amount that this machine
+finishes in `LATENCY` seconds, or to `width`. A single network gets at most three quarters of that, so a second network starts at
+once.
 
-How much the machine finishes is measured while somebody waits: `FairQueue.capacity`, which the quotas follow.
+The capacity is measured while submissions wait. The quotas follow it (`FairQueue.capacity`).
 """
 
 from __future__ import annotations
@@ -18,20 +19,24 @@ from dataclasses import dataclass, field
 from treaty_client.network.addresses import site_network
 from treaty_consensus.errors import Unavailable
 
+from ..codes import QuotaCode
+
 LATENCY = 0.25
+"""Seconds of work in progress: a new submission waits about this long for its turn."""
 QUANTUM = 16
-"""Leaves of one network that go in before the next network's turn."""
+"""Leaves of one network that are granted before the next network's turn."""
 LEAST = 32
-"""Leaves in work, however slow the machine: a commit is for all of them together."""
+"""Least number of leaves in work, even on a slow machine, because one commit serves all of them."""
 PATIENCE = 5.0
-"""Seconds that a submission may have to wait. One that would wait longer is sent away at once, which costs nobody anything."""
+"""Seconds that a submission may wait. A submission that would wait longer is refused at once, which is cheap for both sides."""
 MAX_WAITING = 8_192
+"""Leaves that may wait, so that memory is bounded."""
 RECOVERY = 5.0
-"""Seconds without a wait in which the capacity is taken to double, up to the largest one measured: what once was slow (a flood
-of costly work) must not leave small quotas behind."""
+"""Seconds without waiting submissions after which the assumed capacity doubles, up to the largest measured value. Otherwise a
+flood of costly work would leave the quotas small."""
 _WINDOW = 0.5  # seconds over which the work done is measured
-_WEIGHT = 0.3  # of the newest measurement
-_SLOWEST = 10.0
+_WEIGHT = 0.3  # weight of the newest measurement
+_SLOWEST = 10.0  # leaves a second: a lower measurement is an outage and not the machine's speed
 
 
 @dataclass(eq=False)
@@ -41,9 +46,12 @@ class _Turn:
 
 
 class FairQueue:
-    """For one event loop. `clock`: monotonic seconds. `capacity`: leaves a second to begin with, until work was measured.
-    `width`: how many to work on at a time; None follows the capacity. `waiting`: how many may wait, half of them of one network.
-    `code`: of the refusal of those that would wait too long."""
+    """A queue with one line per network. For one event loop.
+
+    `clock`: monotonic seconds. `capacity`: leaves a second, used until the first measurement. `width`: leaves in work at a time;
+    None derives it from the capacity. `waiting`: the most leaves that may wait, half of them of one network. `code`: of the
+    refusal when the wait would be too long.
+    """
 
     def __init__(
         self,
@@ -52,7 +60,7 @@ class FairQueue:
         capacity: float = 200.0,
         width: int | None = None,
         waiting: int = MAX_WAITING,
-        code: str = "quota.busy",
+        code: str = QuotaCode.BUSY,
     ) -> None:
         self._clock = clock
         self._most = waiting
@@ -60,15 +68,15 @@ class FairQueue:
         self._width = width
         self._measured, self._measured_at = capacity, clock()
         self._best = capacity
-        self._is_known = False  # until then the capacity is a guess, for which nothing is refused
-        self._lines: OrderedDict[str, deque[_Turn]] = OrderedDict()  # the line whose turn it is comes first
+        self._is_known = False  # until the first measurement the capacity is a guess, and the wait is no reason to refuse
+        self._lines: OrderedDict[str, deque[_Turn]] = OrderedDict()  # the line to be served next comes first
         self._waiting = 0
         self._working: Counter[str] = Counter()
-        self._window: tuple[float, int] | None = None  # since when leaves wait without a break, and how many were done since
+        self._window: tuple[float, int] | None = None  # since when leaves have been waiting, and the leaves done since
 
     @property
     def capacity(self) -> float:
-        """Leaves a second that this machine finishes, as last measured under load."""
+        """Return the leaves a second that this machine finishes, as last measured under load."""
         if self._window is not None:
             return self._measured
         doublings = min(64.0, (self._clock() - self._measured_at) / RECOVERY)
@@ -76,11 +84,11 @@ class FairQueue:
 
     @asynccontextmanager
     async def turn(self, source: str, wanted: int, *, begun: bool = False) -> AsyncIterator[int]:
-        """Wait for a turn of the network of the IP address `source`. Yields how many leaves may be worked on until the block
-        ends: at least 1, at most `wanted`.
+        """Wait for a turn for the network of the IP address `source`. Yields the number of leaves to work on in the block: from
+        1 to `wanted`.
 
-        `begun`: these are the rest of a submission that had a turn already; it is the next of its network. Any other one raises
-        `Unavailable` (`code`) at once when it would wait longer than `PATIENCE`.
+        `begun`: the rest of a submission that had a turn already; it goes to the front of its network's line and is never
+        refused. All others raise `Unavailable` (`code`) at once when they would wait longer than `PATIENCE`.
         """
         network = site_network(source)
         granted = await self._enter(network, wanted, begun)
@@ -93,8 +101,10 @@ class FairQueue:
 
     @contextmanager
     def aside(self, source: str | None) -> Iterator[None]:
-        """Let others work while one leaf of a turn waits for something else: another host, or its turn at another queue. It goes
-        on without a further wait. Without a `source` it was no turn."""
+        """Free the place of one leaf while it waits for another host or another queue.
+
+        After the block the leaf continues without waiting. Without a `source` there was no turn, and nothing happens.
+        """
         if source is None:
             yield
             return
@@ -115,7 +125,7 @@ class FairQueue:
         self._waiting += wanted
         self._serve()
         try:
-            # By the wall clock too: work that hangs must not make those behind it hang as well. What has begun is not broken off.
+            # A timeout as well: if the work in front hangs, those behind it must not. Submissions that have begun are not ended.
             async with asyncio.timeout(None if begun else PATIENCE):
                 return await turn.granted
         except TimeoutError as error:
@@ -138,12 +148,12 @@ class FairQueue:
     def _busy(self) -> Unavailable:
         return Unavailable(
             self._code,
-            f"More waits here than this registry takes in {PATIENCE:.0f} seconds.",
+            f"More work is waiting than this registry can do in {PATIENCE:.0f} seconds.",
             fix="Send again in a while, or send fewer at a time.",
         )
 
     def _serve(self) -> None:
-        """Grant turns while there is room for more work."""
+        """Grant turns while the work in progress is below its limit."""
         room = self._width or max(LEAST, int(self.capacity * LATENCY))
         share = max(1, room * 3 // 4)
         while (free := room - self._working.total()) > 0:
@@ -159,7 +169,7 @@ class FairQueue:
                 self._lines.move_to_end(network)
             else:
                 del self._lines[network]
-            if not turn.granted.done():  # its submitter may have gone
+            if not turn.granted.done():  # its submitter may have been cancelled
                 self._working[network] += granted
                 turn.granted.set_result(granted)
         if not self._lines:
@@ -173,7 +183,7 @@ class FairQueue:
             del self._working[network]
 
     def _forget(self, network: str, turn: _Turn) -> None:
-        """Take back a turn whose submitter has gone."""
+        """Take back the turn of a submission that was cancelled."""
         line = self._lines.get(network)
         if line is not None and turn in line:
             line.remove(turn)

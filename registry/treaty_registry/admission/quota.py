@@ -1,15 +1,19 @@
-"""Quotas: token buckets that bound what one principal, one address prefix and everybody together may send.
+"""Limit with token buckets how much one principal, one address prefix, and all senders together may send.
 
-Their rates are shares of what this machine was measured to take (`fair_queue`), so they are neither beyond it nor far below.
-A did:key costs nothing, so a bucket for each would bound nothing. They share one for each prefix, and one for all.
+The rates are shares of the measured capacity of this machine (`fair_queue`). A did:key costs nothing to make, so a bucket for
+each did:key would limit nothing. All did:keys of one prefix share a bucket, and all did:keys together share another.
 
-Standing (`treaty_consensus.election.credit`) buys two things here. A sender's own bucket is up to `MAX_FACTOR` times as large:
-1 + its standing in full credits. And the last `RESERVE` of everybody's bucket is for those with standing: when the registry is
-busy, they go on, and the others are sent away before their signatures are looked at, without using any of it up. (Who sends is
-believed at that point: a forger uses up some of the reserve until its signature fails; its network's quota bounds how much.)
+Standing (`treaty_consensus.election.credit`) has two effects:
 
-They live in this process's memory, so with several processes each allows its share. A bucket that is full again is forgotten;
-when `MAX_BUCKETS` are waiting to fill up, newcomers are refused: memory is bounded too.
+- A sender's own bucket grows with its standing: by the factor 1 + standing in full credits, at most `MAX_FACTOR`.
+- The last quarter (`RESERVE`) of the common bucket is kept for senders with standing. When the registry is busy, other senders
+  are refused before their signatures are verified, and use up none of the reserve.
+
+At that point the author's DID is not verified. A forger can use up some of the reserve until its signature fails; the quota of
+its network limits how much.
+
+The buckets are in the memory of this process, so each process of several grants its own share. A full bucket is forgotten. When
+`MAX_BUCKETS` buckets are not full, new senders are refused, so memory is bounded too.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from treaty_consensus.did import Did
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.errors import Unavailable
 
+from ..codes import QuotaCode
 from ..settings import Quotas, Rate
 
 MAX_BUCKETS = 100_000
@@ -30,8 +35,11 @@ RESERVE = 1 / 4
 
 
 class Quota:
-    """The quotas. One event loop calls it. `clock`: monotonic seconds. `standing`: of a DID, in units of 1 / ONE. `capacity`:
-    statements a second that the machine takes, as measured now."""
+    """All quotas of a process. For one event loop.
+
+    `clock`: monotonic seconds. `standing`: of a DID, in units of 1 / ONE. `capacity`: statements a second that the machine
+    takes, as measured now.
+    """
 
     def __init__(
         self, quotas: Quotas, clock: Callable[[], float], standing: Callable[[str], int], capacity: Callable[[], float]
@@ -47,73 +55,86 @@ class Quota:
         self._standing = standing
 
     def take_from(self, source: str | None, count: int = 1) -> bool:
-        """Before anything is parsed: `count` statements came from the IP address `source` (None: from this very process). False
-        when the registry is so busy that each of them has to `take_reserved`.
+        """Charge `count` statements to the IP address `source`, before they are parsed. None stands for this process itself.
 
-        Raises `Unavailable` (`quota.prefix`, `quota.total`).
+        Returns False when the registry is so busy that each statement must also `take_reserved`. Raises `Unavailable`
+        (`quota.prefix`, `quota.total`).
         """
         if source is None:
             return True
-        if not self._prefixes.take(site_network(source), count):  # first: one network's flood must not use up what is everybody's
-            raise _exhausted("quota.prefix", "Your network sends too many statements.")
+        # First, so that one network's flood does not use up the common bucket.
+        if not self._prefixes.take(site_network(source), count):
+            raise _exhausted(QuotaCode.PREFIX, "Your network sends too many statements.")
         if self._total.take("", count, spare=self._reserve()):
             return True
         if self._total.left("") < 1:
-            raise _exhausted("quota.total", "This registry takes no more statements just now.")
+            raise _exhausted(QuotaCode.TOTAL, "This registry takes no more statements just now.")
         return False
 
     def take_reserved(self, *authors: str) -> None:
-        """While the registry is busy, before a signature is verified: a statement came that says it is by these DIDs. Raises
-        `Unavailable` (`quota.total`) when none of them has standing, or the reserve is used up."""
+        """Charge one statement to the reserve, before its signature is verified. `authors`: the DIDs it names as its authors.
+
+        Call it only while the registry is busy. Raises `Unavailable` (`quota.total`) when no author has standing, or when the
+        reserve is used up.
+        """
         if not any(map(self._standing, authors)):
-            raise _exhausted("quota.total", "This registry is busy, and takes only what agents with standing send just now.")
+            raise _exhausted(QuotaCode.TOTAL, "This registry is busy, and takes only what agents with standing send just now.")
         if not self._total.take("", 1):
-            raise _exhausted("quota.total", "This registry takes no more statements just now.")
+            raise _exhausted(QuotaCode.TOTAL, "This registry takes no more statements just now.")
 
     def take_of(self, author: Did, source: str | None = None) -> None:
-        """After its signature was verified: a statement of `author` came from the IP address `source`. The DIDs of a host share a
-        bucket, and so do all did:keys. Raises `Unavailable` (`quota.principal`, `quota.strangers`)."""
+        """Charge one statement to its `author`, after its signature was verified. `source`: the IP address it came from.
+
+        The DIDs of a host share one bucket, and all did:keys share one. Raises `Unavailable` (`quota.principal`,
+        `quota.strangers`).
+        """
         if author.host is None:
             self._take_of_stranger(source)
             return
         factor = min(1 + self._standing(author.text) / ONE, MAX_FACTOR)
         if not self._principals.take(author.host, 1, factor=factor):
-            raise _exhausted("quota.principal", f"{author.host} sends too many statements.")
+            raise _exhausted(QuotaCode.PRINCIPAL, f"{author.host} sends too many statements.")
 
     def take_upload(self, source: str | None, size: int) -> None:
-        """So many bytes were uploaded from an IP address. Raises `Unavailable` (`quota.uploads`)."""
+        """Charge `size` uploaded bytes to an IP address. Raises `Unavailable` (`quota.uploads`)."""
         if source is not None and not self._uploads.take(site_network(source), size):
-            raise _exhausted("quota.uploads", "Your network has uploaded too much in the last hour.")
+            raise _exhausted(QuotaCode.UPLOADS, "Your network has uploaded too much in the last hour.")
 
     def take_service(self, source: str) -> None:
-        """Before a request to the Sigstore services is read: it came from an IP address. Raises `Unavailable` (`quota.prefix`,
-        `quota.services`, `quota.total`)."""
+        """Charge one request to the Sigstore services to an IP address, before the request is read.
+
+        Raises `Unavailable` (`quota.prefix`, `quota.services`, `quota.total`).
+        """
         if not self._services.take(site_network(source), 1):
-            raise _exhausted("quota.services", "Your network asks for too many certificates, timestamps and entries.")
+            raise _exhausted(QuotaCode.SERVICES, "Your network asks for too many certificates, timestamps and entries.")
         if not self.take_from(source):
-            raise _exhausted("quota.total", "This registry is busy, and takes only what agents with standing send just now.")
+            raise _exhausted(QuotaCode.TOTAL, "This registry is busy, and takes only what agents with standing send just now.")
 
     def _take_of_stranger(self, source: str | None) -> None:
         if source is None:
             return
         if not self._strangers_by_prefix.take(site_network(source), 1):  # first, as in `take_from`
-            raise _exhausted("quota.strangers", "Your network sends too many statements signed by did:keys.")
+            raise _exhausted(QuotaCode.STRANGERS, "Your network sends too many statements signed by did:keys.")
         if not self._strangers.take("", 1):
-            raise _exhausted("quota.strangers", "This registry takes no more statements signed by did:keys just now.")
+            raise _exhausted(QuotaCode.STRANGERS, "This registry takes no more statements signed by did:keys just now.")
 
 
 class _Buckets:
-    """Buckets of one rate by key, the one that was used last at the end. What is kept of each is how much it lacks: a rate that
-    changes is right for all of them at once."""
+    """Token buckets with one common rate, by key, the last used at the end.
+
+    Each entry stores the number of missing tokens. So a new rate takes effect for all buckets at once.
+    """
 
     def __init__(self, rate: Callable[[], Rate], clock: Callable[[], float]) -> None:
         self._rate = rate
         self._clock = clock
-        self._lacks: OrderedDict[str, tuple[float, float]] = OrderedDict()  # key → tokens, and when it lacked so many
+        self._lacks: OrderedDict[str, tuple[float, float]] = OrderedDict()  # key → missing tokens, and the time of that count
 
     def take(self, key: str, count: int, *, factor: float = 1, spare: float = 0) -> bool:
-        """Take tokens out of a bucket that is `factor` times as large as the others, and fills up as much faster; the last
-        `spare` stay in it."""
+        """Take tokens from a bucket, and return whether it had enough.
+
+        The bucket is `factor` times as large as normal and fills `factor` times as fast. The last `spare` tokens stay in it.
+        """
         now = self._clock()
         if key not in self._lacks and not self._make_room(now):
             return False
@@ -124,13 +145,13 @@ class _Buckets:
         return allowed
 
     def left(self, key: str) -> float:
-        """How many tokens are in a bucket."""
+        """Return the number of tokens in a bucket."""
         return self._rate().burst - self._lacking(key, self._clock())
 
     def _lacking(self, key: str, now: float, factor: float = 1) -> float:
         lacks, at = self._lacks.get(key, (0.0, now))
         rate = self._rate()
-        # No more than the whole bucket: when the rate falls, what was taken at a higher one must not be owed for minutes.
+        # At most the whole bucket: after the rate falls, tokens taken at a higher rate must not block the bucket for minutes.
         return max(0.0, min(lacks, rate.burst * factor) - (now - at) * rate.per_second * factor)
 
     def _make_room(self, now: float) -> bool:

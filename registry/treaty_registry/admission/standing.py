@@ -1,7 +1,7 @@
-"""The standing of DIDs, in memory: what the quotas ask for every statement.
+"""Keep the standing of DIDs in memory, because the quotas need it for every statement.
 
-Standing is a principal's, and changes when an epoch is decided: `refresh` then reads the newest roll as the projection has it
-(`projection.rolls`), and who speaks for whom. What is granted in an epoch counts from the next one on.
+Standing belongs to a principal, and changes when an epoch is decided. `refresh` then reads the newest roll from the projection
+(`projection.rolls`) and the DIDs of each principal. A grant made in an epoch counts from the next epoch on.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ select distinct on (grantee) grantee, standing from grants join principals on pr
 """
 
 
-class Standings:
-    """For one event loop."""
+class StandingCache:
+    """The standing of each DID. For one event loop."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._known: dict[str, int] = {}
 
     def of(self, did: str) -> int:
-        """The standing of whom a DID speaks for, in units of 1 / ONE of a full credit; 0 for anybody unknown."""
+        """Return the standing of the principal of a DID, in units of 1 / ONE of a full credit; 0 for an unknown DID."""
         return self._known.get(did, 0)
 
     async def refresh(self) -> None:
-        """Read the newest roll. Raises what asyncpg raises; then what was known stays."""
+        """Read the newest roll. Raises what asyncpg raises; the old values are then kept."""
         known = {row["grantee"]: row["standing"] for row in await self._pool.fetch(_GRANTED)}
         for row in await self._pool.fetch(_ROLL):
             known.update(dict.fromkeys(_roots(row["principal"]), row["standing"]))
@@ -34,5 +34,6 @@ class Standings:
 
 
 def _roots(principal: str) -> list[str]:
-    """The DIDs that a principal is by itself: of a domain (open electorate) its root DIDs, else (development) the one it is."""
+    """Return the DIDs that a principal has without a grant: the root DIDs of a domain (open electorate), or the DID itself
+    (development)."""
     return [principal] if principal.startswith("did:") else [f"did:{method}:{principal}" for method in ("wba", "web")]

@@ -1,13 +1,15 @@
-"""Admission: everything a statement must pass before it queues for the log, the cheap checks first.
+"""Check everything that a statement must pass before it queues for the log, the cheap checks first.
 
-1. Quota of the sender's network, and everybody's.
-2. Size, canonical form, this log; while the registry is busy, the standing of whom it says it is by; whether it can count at all.
-3. The signature under the author's logged identity, if that identity and its keys are known; then the author's quota.
-4. Whether only the operator may say this; the checkpoint it has seen; the blobs it names: uploaded, of the digest and size it
-   says, and what its type asks of their content (`content_checker`).
-5. Otherwise, last, because it makes us ask a host that a stranger names: the author's DID document, then 3.
+1. The quotas of the sender's network and of all senders.
+2. Size, canonical form, and the log it is for. While the registry is busy, the standing of its named author. Whether it can
+   count.
+3. The signature, if the author's identity and keys are logged; then the quota of the author.
+4. Whether the author may make this statement; the checkpoint that it carries; its blobs: uploaded, with the digest and size that
+   it names, and with the contents that its type requires (`content_checker`).
+5. If the identity or a key is unknown: fetch the author's DID document, then do step 3. This is the last resort because it makes
+   the registry contact a host that a stranger names.
 
-What remains are the rules about the state of the log (`treaty_consensus.admit`), which the sequencer applies. A rejection changes
+The rules about the state of the log remain (`treaty_consensus.admit`); the sequencer applies them. A rejected statement changes
 nothing, except that step 5 may have logged the author's identity.
 """
 
@@ -21,14 +23,16 @@ from functools import partial
 from treaty_client.network.turns import asking_for
 from treaty_consensus import canonical, statement
 from treaty_consensus.admit import check_operator
+from treaty_consensus.codes import ParametersCode, StatementCode
 from treaty_consensus.did import Did
 from treaty_consensus.election.principals import SuffixList
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unauthorized
 from treaty_consensus.kinds import Body, Handler, Parameters, Publish, Reputation, blobs_of
 from treaty_consensus.statement import Statement, Verified
 
+from ..codes import RegistryBlobCode
 from ..keys import Testimony
-from ..log.gossip import Gossip
+from ..log.seen_checkpoints import SeenCheckpoints
 from ..storage.postgres import Pool
 from .bases import check_base
 from .content_checker import ContentChecker
@@ -41,21 +45,22 @@ from .uploads import Uploads
 from .verifier import Verifier
 
 _OWN = "::"
-"""Stands for this process where an IP address is asked for: the unspecified one, which no sender has."""
+"""The IP address that stands for this process: the unspecified address, which no sender has."""
 _PARSED_AT_ONCE = 16 * 1024
-"""Bytes of leaves that are parsed on the event loop; more go to a thread, so that nobody waits for one large batch."""
+"""Bytes of leaves that are parsed on the event loop. Larger batches go to a thread, so that they do not delay other requests."""
 
 
 @dataclass(frozen=True)
 class Examined:
-    """What came of a leaf: `statement` if it parsed, and either the verified statement or the reason why not."""
+    """The result of examining a leaf: the parsed statement, if it parsed, and the verified statement or the reason
+    for refusal."""
 
     statement: Statement | None
     verdict: Verified | TreatyError
 
 
 class Admission:
-    """Safe for concurrent use on one event loop."""
+    """The checks of statements and uploads. Safe for concurrent use on one event loop."""
 
     def __init__(
         self,
@@ -67,12 +72,12 @@ class Admission:
         quota: Quota,
         electors: Electors,
         identities: Identities,
-        gossip: Gossip,
+        seen_checkpoints: SeenCheckpoints,
         uploads: Uploads,
         checker: ContentChecker,
         verifier: Verifier,
     ) -> None:
-        """`origin`: the log's. `operator`: its DID. `queue`: where the leaves that are examined have their turns."""
+        """`origin`: of the log. `operator`: its DID. `queue`: the queue in which examined leaves have their turns."""
         self._pool = pool
         self._origin = origin
         self._operator = operator
@@ -80,22 +85,26 @@ class Admission:
         self._quota = quota
         self._electors = electors
         self._identities = identities
-        self._gossip = gossip
+        self._seen_checkpoints = seen_checkpoints
         self._uploads = uploads
         self._checker = checker
         self._verifier = verifier
 
     def charge(self, source: str | None, count: int) -> bool:
-        """Take the quotas of `count` leaves from the IP address `source`. True when the registry is so busy that it takes only
-        leaves of agents with standing. Raises `Unavailable` (`quota.*`)."""
+        """Charge `count` leaves to the IP address `source`.
+
+        Returns True when the registry is so busy that it takes only leaves of agents with standing. Raises `Unavailable`
+        (`quota.*`).
+        """
         return not self._quota.take_from(source, count)
 
     def charge_service(self, source: str) -> None:
-        """Take the quotas of one request to the Sigstore services. Raises `Unavailable` (`quota.*`)."""
+        """Charge one request to the Sigstore services to an IP address. Raises `Unavailable` (`quota.*`)."""
         self._quota.take_service(source)
 
     async def examine(self, leaves: Sequence[bytes], source: str | None, *, reserved: bool) -> list[Examined]:
-        """Examine leaves from the IP address `source`, in order. `reserved`: what `charge` returned for them."""
+        """Examine leaves from the IP address `source`; one result per leaf, in order. `reserved`: the result of `charge` for
+        them."""
         if sum(map(len, leaves)) > _PARSED_AT_ONCE:
             parsed = await asyncio.to_thread(_parse_all, leaves)
         else:
@@ -104,14 +113,16 @@ class Admission:
             if len(parsed) == 1:  # the common case needs no further task
                 return [await self._examine(parsed[0], source, reserved)]
             done = await asyncio.gather(*(self._examine(item, source, reserved) for item in parsed), return_exceptions=True)
-        for outcome in done:  # only now, when none of them works any more: their turn ends with this call
+        for outcome in done:  # raise after all have ended, because their turn ends with this call
             if isinstance(outcome, BaseException):
                 raise outcome
         return [outcome for outcome in done if isinstance(outcome, Examined)]
 
     async def take_upload(self, sha256: str, leaf: bytes, data: bytes, source: str | None) -> bool:
-        """Hold an upload that the signed statement `leaf` names. False when it was held already.
-        Raises what `examine` may report, and `Refused` when statement and bytes do not fit."""
+        """Store an upload that the signed statement `leaf` names. Returns False when it was stored already.
+
+        Raises what `examine` reports for the statement, and `Refused` when statement and bytes do not fit.
+        """
         reserved = not self._quota.take_from(source)
         canonical.parse_digest(sha256)
         signed = statement.parse(leaf)
@@ -119,19 +130,19 @@ class Admission:
             self._quota.take_reserved(*(did.text for did in signed.authors))
         blob = next((blob for blob in blobs_of(signed.body) if blob.sha256 == sha256), None)
         if blob is None or not isinstance(signed.body, Publish | Handler):
-            raise Refused("blob.not-named", f"The statement does not name the blob {sha256}.")
+            raise Refused(RegistryBlobCode.NOT_NAMED, f"The statement does not name the blob {sha256}.")
         if blob.size != len(data):
-            raise Refused("blob.size", f"The statement says {blob.size} bytes, {len(data)} came.")
+            raise Refused(RegistryBlobCode.SIZE, f"The statement says {blob.size} bytes, {len(data)} came.")
         self._quota.take_upload(source, len(data))
         with asking_for(source):
             await self._authenticate(signed, source)
         self._checker.prepare()  # it starts while the rest of the blobs arrive
         if await asyncio.to_thread(canonical.hex_digest, data) != sha256:
-            raise Malformed("blob.digest", f"The SHA-256 of these bytes is not {sha256}.")
+            raise Malformed(RegistryBlobCode.DIGEST, f"The SHA-256 of these bytes is not {sha256}.")
         return await self._uploads.hold(sha256, data)
 
     async def testimony(self, did: Did, key_id: str, source: str | None) -> Testimony:
-        """See `Identities.testimony`; it counts as a statement of the IP address `source`."""
+        """See `Identities.testimony`. The request is charged as a statement from the IP address `source`."""
         if not self._quota.take_from(source):
             self._quota.take_reserved(did.text)
         with asking_for(source):
@@ -151,16 +162,17 @@ class Admission:
     async def _admit(self, signed: Statement, source: str | None) -> Verified:
         verified = await self._verify_as_known(signed, source)
         check_operator(signed, self._operator)
-        await self._gossip.check(signed.body)
+        await self._seen_checkpoints.check(signed.body)
         match signed.body:
             case Publish() | Handler() as body:
                 if isinstance(body, Publish) and body.base is not None:
                     await check_base(self._pool, body.base)
-                with self._queue.aside(source):  # the checker has a queue of its own
+                with self._queue.aside(source):  # do not hold a place here while waiting in the checker's queue
                     await self._checker.check(body, partial(self._uploads.present, blobs_of(body)), source or _OWN)
                 return verified or await self._verify_after_learning(signed, source)
             case body:
-                # What only the operator says may name 128 MiB. None of it is read before the operator's signature has verified.
+                # Blobs of the operator's statements may have 128 MiB. They are read only after the operator's signature has
+                # verified.
                 verified = verified or await self._verify_after_learning(signed, source)
                 await self._check_own(body)
                 return verified
@@ -169,9 +181,9 @@ class Admission:
         return await self._verify_as_known(signed, source) or await self._verify_after_learning(signed, source)
 
     async def _verify_as_known(self, signed: Statement, source: str | None) -> Verified | None:
-        """Verify under the keys that the log knows; None when it does not know them all. Raises `Unauthorized`, `Refused`."""
+        """Verify a statement under the logged keys; None when a key is not logged. Raises `Unauthorized`, `Refused`."""
         if signed.log != self._origin:
-            raise Refused("statement.other-log", f"This statement is for the log {signed.log}, not for {self._origin}.")
+            raise Refused(StatementCode.OTHER_LOG, f"This statement is for the log {signed.log}, not for {self._origin}.")
         keys: dict[str, bytes] = {}
         for did in signed.authors:
             keys |= await self._identities.keys(did)
@@ -185,7 +197,7 @@ class Admission:
                 with self._queue.aside(source):  # a host may take seconds to answer
                     known = await self._identities.learn(did)
             if key_id not in known:
-                raise Unauthorized("statement.unknown-key", f"{key_id} is not a key of its DID as this log knows it.")
+                raise Unauthorized(StatementCode.UNKNOWN_KEY, f"{key_id} is not a key of its DID as this log knows it.")
             keys |= known
         return await self._verify(signed, keys, source)
 
@@ -196,7 +208,7 @@ class Admission:
         return verified
 
     async def _check_own(self, body: Body) -> None:
-        """Check what a statement names that the operator signed."""
+        """Check the blobs of a statement that the operator signed."""
         named = blobs_of(body)
         if named:
             contents = await self._uploads.present(named)
@@ -206,16 +218,16 @@ class Admission:
 
 
 def check_anchors(parameters: Parameters, contents: Mapping[str, bytes]) -> None:
-    """Check the anchors of an open electorate by the suffix list that its parameters name, which is in `contents`. CPU-bound.
+    """Check the anchors of an open electorate against the suffix list that its parameters name. CPU-bound.
 
-    Raises `Malformed` (`parameters.suffix-list`) or `Refused` (`parameters.anchors`).
+    `contents` holds the suffix list. Raises `Malformed` (`parameters.suffix-list`) or `Refused` (`parameters.anchors`).
     """
     if not isinstance(parameters.reputation, Reputation):
         return
     suffixes = SuffixList(contents[parameters.reputation.suffix_list.sha256])
     for anchor in parameters.reputation.anchors:
         if not suffixes.is_registrable(anchor):
-            raise Refused("parameters.anchors", f"The anchor {anchor} is not a registrable domain by its suffix list.")
+            raise Refused(ParametersCode.ANCHORS, f"The anchor {anchor} is not a registrable domain by its suffix list.")
 
 
 def _parse_all(leaves: Sequence[bytes]) -> list[Statement | TreatyError]:

@@ -1,7 +1,7 @@
-"""Submissions: from bytes that arrive to receipts.
+"""Take submissions and return receipts.
 
-A submission from the network waits for its turn (`fair_queue`), is examined (`statements`) and goes to the sequencer. One of this
-process itself (`source` is None) does not wait.
+A submission from the network waits for its turn (`fair_queue`), is examined (`statements`), and goes to the sequencer. A
+submission of this process itself (`source` is None) does not wait.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from treaty_consensus.statement import Statement, Verified
 
 from ..log.entry import Logged
 from ..log.reader import LogReader
-from ..log.sequencer import Place, Proposal, Sequencer
+from ..log.sequencer import LogPosition, Proposal, Sequencer
 from .fair_queue import FairQueue
 from .statements import Admission
 
 
 class Submissions:
-    """Safe for concurrent use on one event loop."""
+    """Submissions of statements and uploads. Safe for concurrent use on one event loop."""
 
     def __init__(self, admission: Admission, queue: FairQueue, sequencer: Sequencer, reader: LogReader) -> None:
         self._admission = admission
@@ -29,11 +29,12 @@ class Submissions:
         self._reader = reader
 
     async def submit(self, leaves: Sequence[bytes], source: str | None) -> list[Logged | TreatyError]:
-        """Log statements that came from the IP address `source`; one outcome a leaf, in order, each on its own.
+        """Log statements that came from the IP address `source`. Returns one result per leaf, in order; leaves are judged
+        independently.
 
         Raises `Unavailable` when quotas or full queues refuse all of them.
         """
-        self._sequencer.check()  # before anything is asked of a database that stands still
+        self._sequencer.check()  # fail early, before a query to a database that does not answer
         reserved = self._admission.charge(source, len(leaves))
         if source is None:
             return await self._log(leaves, None, reserved)
@@ -45,7 +46,7 @@ class Submissions:
         return answers
 
     async def upload(self, sha256: str, leaf: bytes, data: bytes, source: str | None) -> bool:
-        """As `Admission.take_upload`, in turn. Raises `Unavailable` too."""
+        """Do the same as `Admission.take_upload`, after waiting for a turn. Raises `Unavailable` too."""
         self._sequencer.check()
         if source is None:
             return await self._admission.take_upload(sha256, leaf, data, None)
@@ -53,8 +54,10 @@ class Submissions:
             return await self._admission.take_upload(sha256, leaf, data, source)
 
     def charge_service(self, source: str | None) -> None:
-        """Take the quotas of one request to the Sigstore services, which sign and add leaves too. These quotas are small, so the
-        requests need no turns. Raises `Unavailable` (`quota.*`, and as `Sequencer.check`)."""
+        """Charge one request to the Sigstore services. The quotas are small, so these requests need no turns.
+
+        Raises `Unavailable` (`quota.*`, and as `Sequencer.check`).
+        """
         self._sequencer.check()
         if source is not None:
             self._admission.charge_service(source)
@@ -65,24 +68,24 @@ class Submissions:
             Proposal(leaf, item.verdict) if isinstance(item.verdict, Verified) else None
             for leaf, item in zip(leaves, examined, strict=True)
         ]
-        places = iter(await self._sequencer.submit([proposal for proposal in proposals if proposal]))
-        outcomes: list[Place | TreatyError] = []
+        positions = iter(await self._sequencer.submit([proposal for proposal in proposals if proposal]))
+        outcomes: list[LogPosition | TreatyError] = []
         for item in examined:
-            outcomes.append(item.verdict if isinstance(item.verdict, TreatyError) else next(places))
+            outcomes.append(item.verdict if isinstance(item.verdict, TreatyError) else next(positions))
         return await self._answers([item.statement for item in examined], outcomes)
 
     async def _answers(
-        self, statements: Sequence[Statement | None], outcomes: Sequence[Place | TreatyError]
+        self, statements: Sequence[Statement | None], outcomes: Sequence[LogPosition | TreatyError]
     ) -> list[Logged | TreatyError]:
-        """Give receipts for places, and for statements that were refused now but are logged already."""
+        """Add receipts: for new leaves, and for statements that were refused now but are in the log already."""
         head = self._sequencer.head
         refused = [s.id for s, outcome in zip(statements, outcomes, strict=True) if s and isinstance(outcome, TreatyError)]
         logged = await self._reader.index_of(refused, head) if refused else {}
-        known = [outcome.index for outcome in outcomes if isinstance(outcome, Place) and outcome.proof is None]
+        known = [outcome.index for outcome in outcomes if isinstance(outcome, LogPosition) and outcome.proof is None]
         receipts = await self._reader.receipts({*known, *logged.values()}, head) if known or logged else {}
         answers: list[Logged | TreatyError] = []
         for signed, outcome in zip(statements, outcomes, strict=True):
-            if isinstance(outcome, Place):
+            if isinstance(outcome, LogPosition):
                 assert signed is not None
                 receipt = _receipt(outcome) if outcome.proof is not None else receipts[outcome.index]
                 answers.append(Logged(signed.id, outcome.index, outcome.proof is not None, receipt))
@@ -94,6 +97,6 @@ class Submissions:
         return answers
 
 
-def _receipt(place: Place) -> bytes:
-    assert place.proof is not None
-    return Receipt(place.index, tuple(place.proof), place.head.note).format()
+def _receipt(position: LogPosition) -> bytes:
+    assert position.proof is not None
+    return Receipt(position.index, tuple(position.proof), position.head.note).format()

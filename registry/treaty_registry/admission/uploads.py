@@ -1,8 +1,8 @@
-"""Blobs on their way into the log: uploads that no logged statement names yet.
+"""Keep uploaded blobs until a logged statement names them.
 
-An upload is never served. It waits in the blob store under its digest, with a row in `pending_blobs` that says until when; the
-commit of the statement that names it takes the row away and adds one to `blobs`. What nobody names in time is deleted. A row is
-written before the bytes and deleted after them, so a crash leaves no bytes that no row knows of.
+An upload is not served. It is stored in the blob store under its digest, and its row in `pending_blobs` has its expiry time. The
+commit of a statement that names it deletes that row and inserts a row in `blobs`. Expired uploads are deleted. A row is inserted
+before the bytes are stored, and deleted after they are removed, so a crash leaves no bytes without a row.
 """
 
 from __future__ import annotations
@@ -10,19 +10,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from treaty_consensus.codes import BlobCode
 from treaty_consensus.errors import Gone, NotFound, Refused, Unavailable
 from treaty_consensus.kinds import Blob
 
+from ..codes import QuotaCode, RegistryBlobCode
 from ..storage.blobs import BlobStore
 from ..storage.postgres import Pool
 
 LIFETIME = 3600
-"""Seconds that an upload waits for its statement."""
+"""Seconds after which an upload without a statement expires."""
 MARGIN = 120
+"""Seconds that an upload must still last when its statement is examined."""
 MAX_WAITING = 1024**3
-"""Bytes of uploads that wait at a time, of everybody together."""
+"""Bytes of all pending uploads together."""
 
-_AT_ONCE = 32
+_AT_ONCE = 32  # expired uploads deleted in one transaction
 
 _WAIT = """
 insert into pending_blobs (sha256, size, expires) values ($1, $2, now() + make_interval(secs => $3))
@@ -41,7 +44,7 @@ _LOGGED = "select sha256, withdrawn is not null as withdrawn from blobs where sh
 
 
 class Uploads:
-    """Safe for concurrent use, also by several processes."""
+    """Pending uploads, and the blobs of logged statements. Safe for concurrent use, also by several processes."""
 
     def __init__(self, pool: Pool, blobs: BlobStore, lifetime: float = LIFETIME) -> None:
         self._pool = pool
@@ -49,29 +52,34 @@ class Uploads:
         self._lifetime = lifetime
 
     async def hold(self, sha256: str, data: bytes) -> bool:
-        """Store bytes that a statement will name; `sha256` is their digest. Durable when it returns; False when they were held.
+        """Store bytes that a statement will name; `sha256` is their digest. They are durable on return. False when they were
+        stored already.
 
-        Raises `Gone` when these bytes were withdrawn, `Unavailable` when too much is waiting already.
+        Raises `Gone` when these bytes were withdrawn, and `Unavailable` when too many uploads are pending.
         """
         if await self._is_logged(sha256):
             return False
         if await self._pool.fetchval("select coalesce(sum(size), 0) from pending_blobs") + len(data) > MAX_WAITING:
-            raise Unavailable("quota.uploads", "Too many uploads wait for their statements.", fix="Send again in an hour.")
+            raise Unavailable(QuotaCode.UPLOADS, "Too many uploads wait for their statements.", fix="Send again in an hour.")
         return await self._store(sha256, data)
 
     async def hold_own(self, sha256: str, data: bytes) -> None:
-        """`hold` for what the operator states: nobody keeps an epoch open by letting uploads wait. Raises `Gone`."""
+        """Do the same as `hold`, without the limit, for a blob of the operator's statements. Raises `Gone`.
+
+        The limit does not apply, so strangers cannot keep an epoch open by filling it.
+        """
         if not await self._is_logged(sha256):
             await self._store(sha256, data)
 
     async def present(self, named: Sequence[Blob]) -> dict[str, bytes]:
-        """The bytes of all these blobs. An upload that expires within `MARGIN` seconds counts as gone: the rest has to last until
-        the statement is logged. Asking prolongs nothing, for the statement may yet be refused.
+        """Return the bytes of all these blobs.
 
-        Raises `NotFound` when one was not uploaded, `Gone` when it was withdrawn, `Refused` when its size is not the one named.
+        An upload that expires within `MARGIN` seconds counts as expired, because it must last until the statement is logged.
+        This call does not extend the expiry, because the statement may still be refused. Raises `NotFound` when a blob was not
+        uploaded, `Gone` when it was withdrawn, and `Refused` when its size differs from the named size.
         """
         digests = [bytes.fromhex(blob.sha256) for blob in named]
-        # In this order: a row that a commit takes away meanwhile is found among the logged ones, by a query that began later.
+        # In this order: if a commit moves a row between the two queries, the second query finds it.
         known = {row["sha256"].hex() for row in await self._pool.fetch(_WAITING, digests, min(MARGIN, self._lifetime / 2))}
         logged = {row["sha256"].hex(): row["withdrawn"] for row in await self._pool.fetch(_LOGGED, digests)}
         contents = {}
@@ -81,31 +89,32 @@ class Uploads:
             data = await self._blobs.get(blob.sha256) if blob.sha256 in known | logged.keys() else None
             if data is None:
                 raise NotFound(
-                    "blob.missing",
+                    BlobCode.MISSING,
                     f"The statement names the blob {blob.sha256}, which is not here.",
                     fix=f"Upload it first: PUT /blobs/sha256/{blob.sha256}",
                 )
             if len(data) != blob.size:
-                raise Refused("blob.size", f"The blob {blob.sha256} has {len(data)} bytes, not {blob.size}.")
+                raise Refused(RegistryBlobCode.SIZE, f"The blob {blob.sha256} has {len(data)} bytes, not {blob.size}.")
             contents[blob.sha256] = data
         return contents
 
     async def served(self, sha256: str) -> bytes:
-        """The bytes of a blob that a logged statement names. Raises `NotFound`, or `Gone` when they were withdrawn."""
+        """Return the bytes of a blob that a logged statement names. Raises `NotFound`, or `Gone` when they were withdrawn."""
         data = await self._blobs.get(sha256) if await self._is_logged(sha256) else None
         if data is None:
-            raise NotFound("blob.unknown", f"No logged statement names a blob {sha256}.")
+            raise NotFound(RegistryBlobCode.UNKNOWN, f"No logged statement names a blob {sha256}.")
         return data
 
     async def expire(self) -> int:
-        """Delete what was not named in time; return how many blobs that were. What a crash leaves is deleted the next time."""
+        """Delete expired uploads and return their number. After a crash the next call deletes the rest."""
         deleted = 0
         while True:
-            # A few at a time: a pool lends a connection for seconds only, and a store may take long over each.
+            # In small batches: the pool lends a connection only for seconds, and a store may need long for each delete.
             async with self._pool.acquire() as connection, connection.transaction():
                 digests = [row["sha256"] for row in await connection.fetch(_EXPIRED, _AT_ONCE)]
                 kept = await connection.fetch("select sha256 from blobs where sha256 = any($1::bytea[])", digests)
-                # The rows stay locked until the bytes are gone: an upload of the same bytes waits, and then stores them again.
+                # Hold the row locks until the bytes are deleted: a new upload of the same bytes waits, and then stores them
+                # again.
                 gone = {digest.hex() for digest in digests} - {row["sha256"].hex() for row in kept}
                 await asyncio.gather(*map(self._blobs.delete, gone))
             deleted += len(gone)
@@ -125,4 +134,4 @@ class Uploads:
 
 
 def _withdrawn(sha256: str) -> Gone:
-    return Gone("blob.withdrawn", f"The operator of this registry withdrew the bytes of {sha256}.")
+    return Gone(RegistryBlobCode.WITHDRAWN, f"The operator of this registry withdrew the bytes of {sha256}.")

@@ -1,7 +1,7 @@
-"""Signature verification off the event loop.
+"""Verify signatures in threads.
 
-One Ed25519 verification takes about 0.1 ms during which Python's lock is free, and handing work to a thread costs about as
-much. So what arrives while threads are busy is handed over together.
+One Ed25519 verification takes about 0.1 ms and releases Python's lock. Handing one job to a thread costs about as much. So the
+statements that arrive while all threads are busy are handed over as one job.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from treaty_consensus import statement
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.statement import Statement, Verified
 
-_MOST = 64
+_MOST = 64  # statements of one job, about 6 ms, so that all threads get work
 
 
 class Verifier:
-    """Verifies with one thread a processor. One event loop uses it; `close` after the last call."""
+    """Verify signatures with one thread per processor. For one event loop; call `close` after the last call."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="verify")
@@ -29,7 +29,7 @@ class Verifier:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def verify(self, signed: Statement, keys: Mapping[str, bytes]) -> Verified:
-        """As `treaty_consensus.statement.verify`. Raises `Unauthorized`."""
+        """Verify a statement as `treaty_consensus.statement.verify` does. Raises `Unauthorized`."""
         future: asyncio.Future[Verified] = asyncio.get_running_loop().create_future()
         self._waiting.append((signed, keys, future))
         if self._idle:
@@ -40,7 +40,7 @@ class Verifier:
         return await future
 
     def close(self) -> None:
-        """Let the threads end."""
+        """End the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _work(self) -> None:
@@ -51,7 +51,7 @@ class Verifier:
                 results = await asyncio.get_running_loop().run_in_executor(self._threads, _verify_all, work)
                 for (_, _, future), result in zip(jobs, results, strict=True):
                     if future.done():
-                        continue  # whoever waited has gone
+                        continue  # the caller was cancelled
                     if isinstance(result, Verified):
                         future.set_result(result)
                     else:

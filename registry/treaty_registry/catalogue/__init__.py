@@ -1,1 +1,1 @@
-"""What is published, as it is found: queries, shared look-ups, search, and the shapes of what they return."""
+"""Read the catalogue of published protocols: queries, shared look-ups, search, and the structs they return."""

@@ -1,9 +1,9 @@
-"""Many single look-ups as one query.
+"""Combine many single look-ups into one query.
 
-A query of one row costs this process and PostgreSQL ten times what one more row in a query of many costs. So a `Lookup` lets
-those who ask at about the same time share a query `… = any($1)`: while one is under way, the next one gathers. Nobody waits for
-company: with nothing under way a query starts at once. It keeps one connection, on which its statement stays prepared, as long
-as there is anything to ask, and gives it back after a moment of rest.
+A query of one row costs this process and PostgreSQL ten times as much as one more row in a larger query. So a `Lookup` shares a
+query `… = any($1)` between callers of about the same time: while one query runs, the keys for the next one are collected. When
+no query runs, a new one starts at once. The `Lookup` keeps one connection, on which its statement stays prepared, while there
+are keys to look up. It returns the connection after a short idle time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..storage.postgres import AnyConnection
 
 MAX_BATCH = 256
-REST_SECONDS = 0.25
+REST_SECONDS = 0.25  # idle seconds before the connection is returned, because other readers need it
 
 _V = TypeVar("_V")
 
@@ -31,7 +31,7 @@ class Lookup(Generic[_V]):
         pool: Pool,
         fetch: Callable[[AnyConnection, list[str]], Awaitable[Mapping[str, _V]]],
     ) -> None:
-        """`fetch`: the values of the keys that exist, in one query."""
+        """`fetch`: return the values of the existing keys, in one query."""
         self._pool = pool
         self._fetch = fetch
         self._waiting: dict[str, list[asyncio.Future[_V | None]]] = {}
@@ -39,7 +39,7 @@ class Lookup(Generic[_V]):
         self._task: asyncio.Task[None] | None = None
 
     async def get(self, key: str) -> _V | None:
-        """The value of `key` as of now or later, or None. Raises what `fetch` or the pool raises."""
+        """Return the value of `key`, read after this call started, or None. Raises what `fetch` or the pool raises."""
         future: asyncio.Future[_V | None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, []).append(future)
         self._asked.set()
@@ -51,12 +51,12 @@ class Lookup(Generic[_V]):
         try:
             async with self._pool.acquire() as connection:
                 while self._waiting or await self._is_asked():
-                    await asyncio.sleep(0)  # whoever is ready to ask comes along
+                    await asyncio.sleep(0)  # let callers that are ready add their keys
                     await self._answer(connection)
-        except Exception as error:  # whoever waits is told; the next one to ask tries again with another connection
+        except Exception as error:  # fail the waiting callers; the next call tries again with another connection
             for futures in self._take(len(self._waiting)).values():
                 _fail(futures, error)
-        # Who asked while the connection went back found this task not yet gone.
+        # Callers that arrived while the connection was returned saw this task and started no other.
         self._task = asyncio.create_task(self._serve()) if self._waiting else None
 
     async def _is_asked(self) -> bool:
@@ -78,7 +78,7 @@ class Lookup(Generic[_V]):
             raise
         for key, futures in batch.items():
             for future in futures:
-                if not future.done():  # its request may have gone away
+                if not future.done():  # its request may have been cancelled
                     future.set_result(found.get(key))
 
     def _take(self, most: int) -> dict[str, list[asyncio.Future[_V | None]]]:

@@ -1,7 +1,7 @@
-"""Queries of the catalogue: what is published, under which names it is found, who published it.
+"""Query the catalogue: published protocols, their other names, and their publishers.
 
-Every method is one or two statements on a pooled connection; single look-ups that many readers make at once share their queries
-(`lookup`). Rows are as new as the newest commit, or newer than the head the caller holds; proofs are made elsewhere (`bundles`).
+Every method runs one or two statements on a pooled connection. Concurrent look-ups of single values share their queries
+(`lookup`). Rows are as new as the newest commit, which may be newer than the caller's head. Proofs are made in `bundles`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import msgspec
 from packaging.version import Version
 
 from treaty_consensus import canonical
+from treaty_consensus.codes import ProtocolCode
 from treaty_consensus.did import did_key_id, encode_multikey, parse_did, public_key_of
 from treaty_consensus.errors import Malformed, NotFound, TooLarge
 from treaty_consensus.protocol import MAX_URI, is_name, is_verified_alias, parse_namespace, parse_protocol_uri
 
+from ..codes import RegistryIdentityCode, RegistryProtocolCode, RegistryResolveCode
 from .lookup import Lookup
 from .resources import (
     CardView,
@@ -68,48 +70,51 @@ class StoredRecord(NamedTuple):
 
 
 class Catalogue:
-    """Reads the catalogue. Safe for concurrent use on one event loop; raises what asyncpg raises when PostgreSQL is away."""
+    """Reads the catalogue. Safe for concurrent use on one event loop; raises what asyncpg raises when PostgreSQL is down."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._records = Lookup(pool, _stored_records)
 
     async def record(self, uri: str) -> StoredRecord:
-        """A version's record by its URI. Raises `NotFound`, or `Malformed` when it is no protocol's URI."""
+        """Return a version's record by its URI. Raises `NotFound`, or `Malformed` when it is not a protocol's URI."""
         record = await self._records.get(uri)
         if record is None:
             parse_protocol_uri(uri)
-            raise NotFound("protocol.unknown", f"{uri} is not published here.", fix="Search at /protocols?q=…")
+            raise NotFound(ProtocolCode.UNKNOWN, f"{uri} is not published here.", fix="Search at /protocols?q=…")
         return record
 
     async def versions(self, namespace: str, name: str) -> Versions:
-        """All versions of a protocol. Raises `NotFound`, or `Malformed` on an impossible name."""
+        """Return all versions of a protocol. Raises `NotFound`, or `Malformed` for an invalid name."""
         parse_namespace(namespace)
         if not is_name(name):
-            raise Malformed("protocol.name", "A protocol's name is lower-case letters, digits and '-'.")
+            raise Malformed(ProtocolCode.NAME, "A protocol's name is lower-case letters, digits and '-'.")
         rows = await self._pool.fetch(
             f"{SUMMARY} where p.namespace = $1 and p.name = $2 order by p.index desc limit $3", namespace, name, MAX_VERSIONS
         )
         if not rows:
-            raise NotFound("protocol.unknown", f"{namespace} publishes nothing called {name} here.")
+            raise NotFound(ProtocolCode.UNKNOWN, f"{namespace} has not published a protocol named {name} here.")
         rows.sort(key=lambda row: Version(parse_protocol_uri(row["uri"]).version), reverse=True)
         return Versions(namespace, name, [summary(row) for row in rows])
 
     async def by_hash(self, digest: str) -> HashMatches:
-        """The protocols with this document, in the order of publication. Raises `NotFound`."""
+        """Return the protocols with this document, in the order of publication. Raises `NotFound`."""
         rows = await self._pool.fetch(
             f"{SUMMARY} where p.document = $1 order by p.index limit $2", bytes.fromhex(digest), MAX_MATCHES
         )
         if not rows:
-            raise NotFound("protocol.unknown-hash", f"No protocol here has the hash {digest}.")
+            raise NotFound(RegistryProtocolCode.UNKNOWN_HASH, f"No protocol here has the hash {digest}.")
         return HashMatches(digest, [summary(row) for row in rows])
 
     async def resolve(self, name: str) -> Resolution:
-        """Every protocol that `name` may mean: a protocol's URI, a SHA-256 (bare or after `sha256:`), Agora's SHA-1 in
-        hexadecimal or base64, or an alias that its publisher claims (a canonical URI elsewhere, an A2A extension URI,
-        `anp:protocol:…`, a purl). An alias is verified only when its host is the publisher's domain. Raises `Malformed`."""
+        """Return every protocol that `name` may mean. Raises `Malformed`.
+
+        `name` is a protocol's URI, a SHA-256 (alone or after `sha256:`), Agora's SHA-1 in hexadecimal or base64, or an alias
+        that its publisher claims (a canonical URI elsewhere, an A2A extension URI, `anp:protocol:…`, a purl). An alias is
+        verified only when its host is the publisher's domain.
+        """
         if not 0 < len(name) <= MAX_URI:
-            raise Malformed("resolve.uri", f"A name to resolve has 1 to {MAX_URI} characters.")
+            raise Malformed(RegistryResolveCode.URI, f"A name to resolve has 1 to {MAX_URI} characters.")
         sha256 = _SHA256.fullmatch(name)
         rows = await self._pool.fetch(
             """
@@ -127,7 +132,7 @@ class Catalogue:
         return Resolution(name, [_match(name, row) for row in rows])
 
     async def identity(self, did: str) -> IdentityView:
-        """The newest identity of a DID. Raises `NotFound`, or `Malformed` when it is none."""
+        """Return the newest identity of a DID. Raises `NotFound`, or `Malformed` when `did` is not a DID."""
         parsed = parse_did(did)
         if parsed.method == "key":
             key = public_key_of(parsed)
@@ -137,7 +142,7 @@ class Catalogue:
         )
         if row is None:
             raise NotFound(
-                "identity.unknown",
+                RegistryIdentityCode.UNKNOWN,
                 f"This log does not know {did}.",
                 fix="A registry learns of a DID when it receives the first statement that the DID signed.",
             )
@@ -151,7 +156,7 @@ async def _stored_records(connection: AnyConnection, uris: list[str]) -> Mapping
 
 
 async def fetch_records(connection: AnyConnection, uris: list[str]) -> Mapping[str, Record]:
-    """The records of those `uris` that are published, made from the tables."""
+    """Return the records of the published ones among `uris`, made from the tables."""
     handlers: defaultdict[str, list[HandlerView]] = defaultdict(list)
     rows = await connection.fetch(_RECORD, uris)
     for row in await fetch_handlers(connection, uris, canonical.MAX_INTEGER):
@@ -160,7 +165,7 @@ async def fetch_records(connection: AnyConnection, uris: list[str]) -> Mapping[s
 
 
 async def fetch_handlers(connection: AnyConnection, uris: Sequence[str], size: int) -> list[Row]:
-    """The rows of the handlers of `uris` among the first `size` leaves, in the order and number of `Record.handlers`."""
+    """Return the rows of the handlers of `uris` among the first `size` leaves, in the order and number of `Record.handlers`."""
     rows = await connection.fetch(_HANDLERS, uris, size, MAX_HANDLERS)
     rows.sort(key=lambda row: (not row["own"], -row["index"] if row["own"] else row["index"]))
     places: Counter[str] = Counter()
@@ -210,7 +215,7 @@ def _handler(row: Row) -> HandlerView:
 
 
 def summary(row: Row) -> Summary:
-    """What a row of `SUMMARY` says."""
+    """Return the summary in a row of `SUMMARY`."""
     return Summary(
         uri=row["uri"],
         topic=row["topic"],
@@ -231,7 +236,7 @@ def _match(name: str, row: Row) -> Match:
 
 
 def _agora_digest(name: str) -> bytes | None:
-    """The SHA-1 that `name` spells in hexadecimal (Agora's specification) or base64 (its reference client), if it does."""
+    """Return the SHA-1 that `name` spells in hexadecimal (Agora's specification) or base64 (its reference client), or None."""
     if _SHA1.fullmatch(name):
         return bytes.fromhex(name)
     try:

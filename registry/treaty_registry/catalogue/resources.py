@@ -1,7 +1,7 @@
-"""The JSON of the catalogue: one struct per resource of the HTTP API.
+"""Define the JSON of the catalogue: one struct per resource of the HTTP API.
 
-Digests and statement ids are 64 hexadecimal digits, `index` is a leaf's. A field that may be missing is null;
-`successor` alone is left out, as in the statement it comes from.
+Digests and statement ids are 64 hexadecimal digits; `index` is the index of a leaf. A missing field is null. Only `successor` is
+omitted when missing, as in the statement it comes from.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ProtocolState: TypeAlias = Literal["active", "deprecated", "yanked", "revoked"]
 
 
 class Election(msgspec.Struct, frozen=True):
-    """What the newest decision of a topic says of a document: its state, the epoch that was closed, the decision's id."""
+    """A document's result in the newest decision of a topic: its state, the closed epoch, the decision's id."""
 
     state: str
     epoch: int
@@ -26,7 +26,7 @@ class Election(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """A protocol's one version, as lists show it. `status` is its publisher's word, `election` the network's."""
+    """One version of a protocol, as in lists. `status` is set by its publisher, `election` by the network."""
 
     uri: str
     topic: str
@@ -40,7 +40,7 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A page of search results; `next` is the cursor of the page after it."""
+    """A page of search results. `next` is the cursor of the next page."""
 
     protocols: list[Summary]
     next: str | None
@@ -55,7 +55,7 @@ class Versions(msgspec.Struct, frozen=True):
 
 
 class CardView(msgspec.Struct, frozen=True):
-    """A protocol's card; empty once its bytes were withdrawn."""
+    """A protocol's card. It is empty once its bytes were withdrawn."""
 
     title: str
     summary: str
@@ -64,7 +64,7 @@ class CardView(msgspec.Struct, frozen=True):
 
 
 class HandlerView(msgspec.Struct, frozen=True):
-    """An attached handler: by whom, and the blobs it is made of."""
+    """An attached handler: its publisher and its blobs."""
 
     by: str
     filename: str
@@ -78,7 +78,7 @@ class HandlerView(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A protocol's one version. `handlers`: the publisher's own, newest first, then those of others, oldest first; at most 64."""
+    """One version of a protocol. `handlers`: first the publisher's own, newest first, then others, oldest first; at most 64."""
 
     uri: str
     namespace: str
@@ -107,7 +107,7 @@ class HashMatches(msgspec.Struct, frozen=True):
 
 
 class Match(msgspec.Struct, frozen=True):
-    """A protocol that a name may mean. `verified`: false for what is merely claimed, and for every SHA-1."""
+    """A protocol that a name may mean. `verified` is false for an unproven claim and for every SHA-1."""
 
     uri: str
     hash: Digest
@@ -117,14 +117,14 @@ class Match(msgspec.Struct, frozen=True):
 
 
 class Resolution(msgspec.Struct, frozen=True):
-    """Everything a name may mean, in the order of publication; the registry never picks."""
+    """All protocols that a name may mean, in the order of publication. The registry does not choose one."""
 
     uri: str
     matches: list[Match]
 
 
 class TopicSummary(msgspec.Struct, frozen=True):
-    """A topic: how many protocols it has, the hash of its consensus, the epoch of its newest decision."""
+    """A topic: its number of protocols, the hash of its consensus, the epoch of its newest decision."""
 
     topic: str
     protocols: int
@@ -133,15 +133,17 @@ class TopicSummary(msgspec.Struct, frozen=True):
 
 
 class Topics(msgspec.Struct, frozen=True):
-    """All topics that have a protocol, by name; `next` is where the next page starts."""
+    """All topics that have a protocol, by name. `next` is the start of the next page."""
 
     topics: list[TopicSummary]
     next: str | None
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A document of a topic: where it is published, how many reports agreed on it, and what the newest decision says: its
-    state, and the weight for and against it (decimal, in units of 2^-32)."""
+    """A document of a topic: its URIs, the number of reports that agreed on it, and its result in the newest decision.
+
+    The result is its state, and the weight for and against it (decimal, in units of 2^-32).
+    """
 
     hash: Digest
     uris: list[str]
@@ -153,7 +155,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class DecisionView(msgspec.Struct, frozen=True):
-    """The newest decision: the statement, and the transcript it rests on (null when its bytes are not held)."""
+    """The newest decision: the statement, and the transcript it is based on (null when its bytes are not held)."""
 
     statement: Digest
     index: Index
@@ -163,8 +165,11 @@ class DecisionView(msgspec.Struct, frozen=True):
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """A topic's election. `epoch`: the open one. `matrix`: the decision's pairwise
-    weights, rows and columns in the order of its transcript's candidates, then NONE. `proof`: the decision's receipt."""
+    """A topic's election.
+
+    `epoch`: the open one. `matrix`: the decision's pairwise weights, with rows and columns in the order of its transcript's
+    candidates, then NONE. `proof`: the decision's receipt.
+    """
 
     topic: str
     electorate: Electorate | None
@@ -176,8 +181,7 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class IdentityView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The newest identity of a DID. `keys`: DID URL → Multikey. A did:key is its own proof, and has neither statement nor
-    index."""
+    """The newest identity of a DID. `keys`: DID URL → Multikey. A did:key proves itself, and has neither statement nor index."""
 
     did: str
     tenure: int
@@ -195,14 +199,14 @@ class TestimonyView(msgspec.Struct, frozen=True):
 
 
 class VoterPosition(msgspec.Struct, frozen=True):
-    """What a voter signs next in a topic: `seq`, and the open `epoch`."""
+    """The fields of a voter's next ballot in a topic: `seq`, and the open `epoch`."""
 
     seq: int
     epoch: int
 
 
 class VouchView(msgspec.Struct, frozen=True):
-    """A vouch: for whom, the open epoch when it was logged, and the statement."""
+    """A vouch: its subject, the open epoch when it was logged, and the statement."""
 
     to: str
     epoch: int
@@ -211,7 +215,7 @@ class VouchView(msgspec.Struct, frozen=True):
 
 
 class Vouches(msgspec.Struct, frozen=True):
-    """What a DID signs next when it vouches: `seq`, in the open `epoch`; and the vouches it stands by, newest first."""
+    """The fields of a DID's next vouch: `seq`, and the open `epoch`. `vouches`: its vouches in force, newest first."""
 
     seq: int
     epoch: int
@@ -219,9 +223,11 @@ class Vouches(msgspec.Struct, frozen=True):
 
 
 class Speaker(msgspec.Struct, frozen=True):
-    """A DID that said, together with those it spoke it with, that it agreed on a document in a topic: in how many reports, the
-    newest of them at leaf `index` in `epoch`. `principal`: whom it speaks for in the newest roll; `standing`: decimal, in units
-    of 2^-32 of a full credit."""
+    """A DID that co-signed reports of agreement on a document in a topic.
+
+    `reports`: their number; `index` and `epoch`: of the newest. `principal`: the principal of the DID in the newest roll.
+    `standing`: decimal, in units of 2^-32 of a full credit.
+    """
 
     did: str
     topic: str
@@ -234,17 +240,22 @@ class Speaker(msgspec.Struct, frozen=True):
 
 
 class Speakers(msgspec.Struct, frozen=True):
-    """A page of speakers, those of more standing first, then whose report is newer. Co-signed reports, which both sides opted
-    into: who is not here may well speak it."""
+    """A page of speakers, ordered by standing, then by the time of the newest report.
+
+    Reports are co-signed and optional, so an agent that is not listed may also speak the protocol.
+    """
 
     speakers: list[Speaker]
     next: str | None
 
 
 class CreditView(msgspec.Struct, frozen=True, rename={"corroborator": "with"}):
-    """A credit: earned at the end of `epoch` for the report at leaf `index`, which `with` corroborated. `amount`: `whole`,
-    diminished for the `shared` credits before; `decay`: what is left of each full credit of its age; `now`: what this one still
-    counts for. All decimal, in units of 2^-32. `earlier`: how many clusters had reported the document. `why`: a sentence."""
+    """A credit, earned at the end of `epoch` for the report at leaf `index`, which `with` corroborated.
+
+    `amount`: `whole`, reduced for the `shared` credits before it. `decay`: the remaining part of a full credit of its age.
+    `now`: the current value of this credit. All are decimal, in units of 2^-32. `earlier`: the number of clusters that had
+    reported the document before. `why`: a sentence.
+    """
 
     epoch: int
     reason: Literal["reported", "elected"]
@@ -262,8 +273,10 @@ class CreditView(msgspec.Struct, frozen=True, rename={"corroborator": "with"}):
 
 
 class StandingView(msgspec.Struct, frozen=True):
-    """The standing of the principal that a DID speaks for, at the end of `epoch`, as its roll says (a blob's digest), and the
-    credits that it is the sum of, newest first. 0 while the principal weighs nothing."""
+    """The standing of a DID's principal at the end of `epoch`, as in its roll (the digest of a blob).
+
+    `credits`: the credits that it is the sum of, newest first. The standing is 0 while the principal has no weight.
+    """
 
     did: str
     principal: str | None
@@ -275,9 +288,12 @@ class StandingView(msgspec.Struct, frozen=True):
 
 
 class LogView(msgspec.Struct, frozen=True):
-    """The log's name, keys and size. `key`, `clock_key`: C2SP verifier keys. `parameters`: the statement in force, `announced`:
-    the one that holds from the next epoch on. `opened`: when the open epoch did, Unix seconds; `closes`: when it is due to
-    close, or null where epochs are closed by hand."""
+    """The log's name, keys and size.
+
+    `key`, `clock_key`: C2SP verifier keys. `parameters`: the statement in force. `announced`: the statement that holds from the
+    next epoch on. `opened`: when the open epoch started, Unix seconds. `closes`: when it is due to close, or null where the
+    operator closes epochs.
+    """
 
     origin: str
     key: str
@@ -293,7 +309,7 @@ class LogView(msgspec.Struct, frozen=True):
 
 
 class Signature(msgspec.Struct, frozen=True):
-    """A DSSE signature: whose key, and 64 bytes of base64."""
+    """A DSSE signature: the id of its key, and 64 bytes in base64."""
 
     keyid: str
     sig: str
@@ -316,7 +332,7 @@ class BundleLeaf(msgspec.Struct, frozen=True):
 
 
 class Bundle(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything that proves a protocol (`uri`) or a topic's candidates (`topic`), in one piece. See `bundles`."""
+    """All proofs of a protocol (`uri`) or of a topic's candidates (`topic`) in one document. See `bundles`."""
 
     checkpoint: str
     leaves: list[BundleLeaf]

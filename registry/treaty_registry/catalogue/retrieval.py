@@ -1,16 +1,16 @@
-"""Search in bounded time, however many protocols there are and whatever is asked.
+"""Search in bounded time, for any number of protocols and any query.
 
-A protocol is posted under each word of its card (`search`) and under each topic that it is in (`postings`, best place first,
-then newest). Of what a query asks for, the words and the topic, the one that fewest protocols are posted under *leads*: its
-postings are walked in their order, and those protocols are taken that have everything else too. So a page costs what it holds
-and what it passes over, and nothing is counted, sorted or ranked.
+A protocol has a posting under each word of its card (`search`) and under each topic that contains it (`postings`, best place
+first, then newest). A query has terms: its words and its topic. The term with the fewest postings *leads*. Its postings are read
+in order, and the protocols that match all other terms are returned. So a page costs as much as its results and the postings that
+are skipped. Nothing is counted, sorted or ranked.
 
-Bounds: a page looks at `MAX_WALK` postings at most. When these hold less than a page, it is short, or even empty, and `next` goes
-on from there: following it until it is null finds everything that was there at the first page, each protocol once.
+A page reads at most `MAX_WALK` postings. If these contain fewer results than a page, the page is short or even empty, and `next`
+continues after them. Following `next` until it is null finds every protocol that was there at the first page, each once.
 
-A word also stands for the words that begin with it. It can lead where these are `MAX_LEADS` at most, whose postings are merged,
-or where there are `MAX_WALK` postings under all of them together, which are read. Otherwise it is common enough for something
-else to lead: another word, the topic, or all protocols, newest first.
+A word also stands for the words that begin with it. Such a group can lead when it has at most `MAX_LEADS` words, whose postings
+are merged, or at most `MAX_WALK` postings in all, which are all read. Otherwise another term leads: another word, the topic, or
+all protocols, newest first.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed
 from treaty_consensus.protocol import is_topic
 
+from ..codes import SearchCode
 from . import search
 from .queries import SUMMARY, summary
 from .resources import Page, Summary
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 MAX_PAGE = 100
 MAX_WALK = 512
-MAX_COMPLETIONS = 128
+MAX_COMPLETIONS = 128  # words looked up for one prefix
 MAX_LEADS = 16
 _SPARE = 12
 _LAST = "\U0010ffff"
@@ -45,15 +46,15 @@ select asked.number, known.word, known.uses
 from unnest($1::text[], $2::text[]) with ordinality as asked (first, last, number)
 cross join lateral (select * from words where word >= asked.first and word <= asked.last order by word limit $3) known
 """
-# With an order and a limit of its own, so that each word's postings are read in the order they are kept in.
+# With its own order and limit, so that each word's postings are read in index order.
 _POSTED = """(
   select place, index from postings where word = ${} and (place, index) < ($1, $2) order by place desc, index desc limit $3
 )"""
-# Of a few postings: all of them, each protocol at its best place.
+# All postings of a group with few of them, each protocol at its best place.
 _POSTED_FEW = """
 select max(place) as place, index from postings where word = any($7::text[]) group by index having (max(place), index) < ($1, $2)
 """
-# The limit of one keeps each protocol's look-up by its index: without it a planner may read them all.
+# The limit of one makes the planner look up each protocol by its index. Without it the planner may read all of them.
 _PAGE = f"""
 select walk.place as at_place, walk.index as at_index, found.*
 from (select place, index from ({{postings}}) posted order by place desc, index desc limit $3) walk
@@ -70,8 +71,10 @@ order by walk.place desc, walk.index desc
 
 @dataclass(frozen=True)
 class Query:
-    """Protocols that have all of `text` and are in `topic` or below it: the page of at most `limit` after `cursor`, which is the
-    `next` of the page before."""
+    """A search for protocols that match all of `text` and are in `topic` or below it.
+
+    `limit`: results per page. `cursor`: the `next` of the previous page.
+    """
 
     text: str = ""
     topic: str | None = None
@@ -80,15 +83,15 @@ class Query:
 
 
 class Retrieval:
-    """Answers queries. Safe for concurrent use on one event loop; raises what asyncpg raises when PostgreSQL is away."""
+    """Answers queries. Safe for concurrent use on one event loop; raises what asyncpg raises when PostgreSQL is down."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
     async def page(self, query: Query) -> Page:
-        """The protocols found; yanked and revoked ones are left out. Raises `Malformed`."""
+        """Return a page of the protocols found, without yanked and revoked ones. Raises `Malformed`."""
         if query.topic is not None and not is_topic(query.topic):
-            raise Malformed("search.topic", "A topic is one to four lower-case names joined by '/'.")
+            raise Malformed(SearchCode.TOPIC, "A topic is one to four lower-case names joined by '/'.")
         terms = search.terms(query.text)
         number, at = (None, _BEFORE_ALL) if query.cursor is None else _parse_cursor(query.cursor, len(terms))
         if query.text.strip() and not terms:
@@ -97,17 +100,17 @@ class Retrieval:
         if not all(uses):
             return Page([], None)
         if number is None:
-            able = [number for number, words in enumerate(uses) if _can_lead(words)]  # the topic always can
+            able = [number for number, words in enumerate(uses) if _can_lead(words)]  # the topic can always lead
             if query.topic is None and len(able) > 1:
-                able.pop()  # all protocols lead where nothing better does: their order says nothing
+                able.pop()  # prefer another term to all protocols, whose order is not by relevance
             number = min(able, key=lambda number: sum(uses[number].values()))
         leads = uses[number]
-        if not _can_lead(leads):  # not any more, since the page before: its most used words go on
+        if not _can_lead(leads):  # it could lead at the previous page: continue with its most used words
             leads = dict(sorted(leads.items(), key=lambda word: -word[1])[:MAX_LEADS])
         return await self._walk(query, terms, number, list(leads), at)
 
     async def _uses(self, terms: Sequence[Term]) -> list[dict[str, int]]:
-        """For each term the words it stands for, and how many protocols are posted under each."""
+        """Return for each term the words it stands for, with the number of postings of each."""
         uses: list[dict[str, int]] = [{} for _ in terms]
         lasts = [term.text + _LAST if term.prefix else term.text for term in terms]
         for row in await self._pool.fetch(_USES, [term.text for term in terms], lasts, MAX_COMPLETIONS):
@@ -115,17 +118,17 @@ class Retrieval:
         return uses
 
     async def _walk(self, query: Query, terms: Sequence[Term], number: int, leads: Sequence[str], at: tuple[int, int]) -> Page:
-        """The page that follows the place `at` in the postings of `leads`."""
+        """Return the page that follows the position `at` in the postings of `leads`."""
         better, words = None, list[object](leads)
         if len(leads) > MAX_LEADS:
             postings, words = _POSTED_FEW, [leads]
         else:
             postings = " union all ".join(_POSTED.format(7 + lead) for lead in range(len(leads)))
-        if 1 < len(leads) <= MAX_LEADS:  # what is posted under several of them counts at its best place only
+        if 1 < len(leads) <= MAX_LEADS:  # a protocol with several postings counts once, at its best place
             better = [" | ".join(search.query([Term(word, False)], weights) for word in leads) for weights in _WEIGHTS[1:]]
         found: list[Summary] = []
         ends: list[tuple[int, int]] = []
-        for most in (query.limit + _SPARE, MAX_WALK):  # the first is enough where nearly all that is walked is taken
+        for most in (query.limit + _SPARE, MAX_WALK):  # the first limit is enough when most postings match
             rows = await self._pool.fetch(
                 _PAGE.format(postings=postings), *at, most, search.query(terms) or None, query.topic, better, *words
             )
@@ -150,7 +153,7 @@ def _cursor(number: int, at: tuple[int, int]) -> str:
 
 
 def _parse_cursor(cursor: str, terms: int) -> tuple[int, tuple[int, int]]:
-    """Which term leads, or from `terms` on the topic, and after which posting to go on. Raises `Malformed`."""
+    """Return the number of the leading term (the topic's is `terms`) and the posting to continue after. Raises `Malformed`."""
     parts = cursor.split("-")
     try:
         number, place, index = (
@@ -158,5 +161,5 @@ def _parse_cursor(cursor: str, terms: int) -> tuple[int, tuple[int, int]]:
             for part, limit in zip(parts, (search.MAX_QUERY_TERMS, 3, canonical.MAX_INTEGER), strict=True)
         )
     except (Malformed, ValueError) as error:
-        raise Malformed("search.cursor", "A cursor is the `next` of the page before.") from error
+        raise Malformed(SearchCode.CURSOR, "A cursor is the `next` of the page before.") from error
     return min(number, terms), (place, index)

@@ -1,15 +1,14 @@
-"""The terms of full-text search, for English and Chinese alike, in the text search types PostgreSQL has built in.
+"""Make the terms of full-text search, for English and Chinese, in PostgreSQL's built-in text search types.
 
-Text is cut into terms here, the same way for what is indexed and what is asked (`retrieval`); PostgreSQL only stores and compares
-them.
+Cards and queries are split into terms here by the same rules (`retrieval`). PostgreSQL only stores and compares the terms.
 
-- NFKC and case folding first, so that full-width letters and letter case make no difference.
+- NFKC and case folding come first, so that full-width letters and letter case make no difference.
 - A run of letters and digits is one term.
-- A run of ideographs, kana or Hangul, which no spaces divide, becomes each of its characters and each pair of neighbours:
-  `协商协议` is 协 商 协 议 协商 商协 协议. Asked for, a run of two or more is its pairs, which must all be there.
+- A run of ideographs, kana or Hangul has no spaces. It becomes each of its characters and each pair of neighbours:
+  `协商协议` is 协 商 协 议 协商 商协 协议. In a query, a run of two or more becomes its pairs, which must all match.
 
 An indexed card is a tsvector: terms with positions, and the weight A (title and name), B (tags and topic) or C (summary). A
-query is a tsquery: all of its terms, where a word also stands for the words that begin with it.
+query is a tsquery of all its terms, in which a word also matches the words that begin with it.
 """
 
 from __future__ import annotations
@@ -21,6 +20,8 @@ from typing import NamedTuple
 
 from treaty_consensus.errors import Malformed
 
+from ..codes import SearchCode
+
 MAX_QUERY = 200
 MAX_QUERY_TERMS = 16
 _MAX_TERM = 64
@@ -31,7 +32,7 @@ _RUN = re.compile(rf"(?P<unspaced>[{_UNSPACED}]+)|[^\W_{_UNSPACED}]+")
 
 
 def vector(fields: Iterable[tuple[str, str]]) -> str:
-    """The text form of a tsvector of `(weight, text)` fields, weight being A, B, C or D."""
+    """Return the text form of a tsvector of `(weight, text)` fields, with weights A, B, C or D."""
     lexemes: dict[str, list[str]] = {}
     position = 0
     for weight, text in fields:
@@ -43,16 +44,16 @@ def vector(fields: Iterable[tuple[str, str]]) -> str:
 
 
 class Term(NamedTuple):
-    """A term of a query; a `prefix` also stands for the words that begin with it."""
+    """A term of a query. A `prefix` also matches the words that begin with it."""
 
     text: str
     prefix: bool
 
 
 def terms(text: str) -> list[Term]:
-    """The terms of what a person typed, each once. Raises `Malformed` over the caps."""
+    """Return the distinct terms of a search text. Raises `Malformed` over the caps."""
     if len(text) > MAX_QUERY:
-        raise Malformed("search.query-too-long", f"A search has at most {MAX_QUERY} characters.")
+        raise Malformed(SearchCode.QUERY_TOO_LONG, f"A search has at most {MAX_QUERY} characters.")
     found: list[Term] = []
     for run, unspaced in _runs(text):
         if unspaced:
@@ -61,18 +62,18 @@ def terms(text: str) -> list[Term]:
             found.append(Term(run[:_MAX_TERM], True))
     found = list(dict.fromkeys(found))
     if len(found) > MAX_QUERY_TERMS:
-        raise Malformed("search.too-many-terms", f"A search has at most {MAX_QUERY_TERMS} words or pairs of characters.")
+        raise Malformed(SearchCode.TOO_MANY_TERMS, f"A search has at most {MAX_QUERY_TERMS} words or pairs of characters.")
     return found
 
 
 def query(terms: Iterable[Term], weights: str = "") -> str:
-    """The text form of the tsquery for all of `terms`. `weights`: for occurrences with one of these letters only."""
+    """Return the text form of the tsquery for all of `terms`. `weights`: match only occurrences with one of these letters."""
     asked = ((text, f"{'*' if prefix else ''}{weights}") for text, prefix in terms)
     return " & ".join(f"'{text}':{marks}" if marks else f"'{text}'" for text, marks in asked)
 
 
 def _runs(text: str) -> Iterator[tuple[str, bool]]:
-    """The runs of `text`, each with whether it is of a script without spaces. No run holds a quote or a backslash."""
+    """Return the runs of `text`, each with whether its script has no spaces. No run contains a quote or a backslash."""
     for match in _RUN.finditer(unicodedata.normalize("NFKC", text).casefold()):
         yield match[0], match["unspaced"] is not None
 

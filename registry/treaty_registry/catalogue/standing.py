@@ -1,7 +1,7 @@
-"""Queries of what reporting is worth: who speaks a protocol, and the standing of a DID, credit by credit.
+"""Query the speakers of a protocol, and the standing and credits of a DID.
 
-The tables are `projection.speakers` and `projection.rolls`. A DID speaks for the principal of the newest roll that it is itself
-(in a development electorate), whose root DID it is, or that granted it its namespace first.
+The tables are `projection.speakers` and `projection.rolls`. In a development electorate a DID speaks for the principal that it
+is itself. In an open electorate it speaks for the domain whose root DID it is, or for the one that first granted it a namespace.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from treaty_consensus.errors import Malformed
 from treaty_consensus.kinds import Parameters
 from treaty_consensus.protocol import is_topic
 
+from ..codes import SpeakersCode, StandingCode
 from .resources import CreditView, Speaker, Speakers, StandingView
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ order by c.epoch desc, c.place desc limit $5
 _STATED = "select statement, leaf from leaves where statement = any($1)"
 
 
-class Standings:
+class StandingQueries:
     """Reads speakers and credits. Safe for concurrent use on one event loop; raises what asyncpg raises."""
 
     def __init__(self, pool: Pool) -> None:
@@ -64,10 +65,13 @@ class Standings:
         self._parameters: dict[bytes, Parameters] = {}
 
     async def speakers(self, document: str | None, topic: str | None, cursor: str | None) -> Speakers:
-        """Who reported a document (64 hexadecimal digits), or anything in a topic; of the `MAX_RANKED` newest those of more
-        standing first, then whose report is newer. `cursor`: the `next` of the page before. Raises `Malformed`."""
+        """Return the reporters of a document (64 hexadecimal digits), or of all documents in a topic.
+
+        Of the `MAX_RANKED` newest, those with more standing come first, then those with newer reports. `cursor`: the `next` of
+        the previous page. Raises `Malformed`.
+        """
         if (document is None) == (topic is None) or (topic is not None and not is_topic(topic)):
-            raise Malformed("speakers.query", "Ask for the speakers of one `hash`, or of one `topic`.")
+            raise Malformed(SpeakersCode.QUERY, "Ask for the speakers of one `hash`, or of one `topic`.")
         at = (None, None, None) if cursor is None else _parse_place(cursor)
         by, wanted = ("topic", topic) if document is None else ("document", bytes.fromhex(document))
         query = _SPEAKERS.format(by=by, named=_NAMED.format(did="(s.did)"))
@@ -77,8 +81,10 @@ class Standings:
         return Speakers(shown, f"{last.standing}-{last.index}-{last.did}" if last else None)
 
     async def standing(self, did: str, cursor: str | None) -> StandingView:
-        """The standing of whom a DID speaks for, and its credits that still count, newest first. `cursor`: the `next` of the page
-        before. Raises `Malformed`."""
+        """Return the standing of the principal of a DID, and its credits that still count, newest first.
+
+        `cursor`: the `next` of the previous page. Raises `Malformed`.
+        """
         parse_did(did)
         at = (None, None) if cursor is None else _parse_pair(cursor)
         roll = await self._pool.fetchrow("select * from rolls order by epoch desc limit 1")
@@ -86,16 +92,16 @@ class Standings:
         if roll is None or found is None:
             return StandingView(did, None, roll["epoch"] if roll else None, roll["roll"].hex() if roll else None, "0", [], None)
         epoch = roll["epoch"]
-        horizon = (await self._stated([roll["parameters"]]))[roll["parameters"]].horizon_epochs
+        horizon = (await self._load_parameters([roll["parameters"]]))[roll["parameters"]].horizon_epochs
         rows = await self._pool.fetch(_CREDITS, found["principal"], epoch - 8 * horizon, *at, MAX_CREDITS + 1)
-        terms = await self._stated([row["parameters"] for row in rows])
+        terms = await self._load_parameters([row["parameters"] for row in rows])
         shown = [_credit(row, terms[row["parameters"]], decay(epoch - row["epoch"], horizon)) for row in rows[:MAX_CREDITS]]
         following = f"{shown[-1].epoch}-{rows[MAX_CREDITS - 1]['place']}" if len(rows) > MAX_CREDITS else None
         standing = str(found["standing"] or 0)
         return StandingView(did, found["principal"], epoch, roll["roll"].hex(), standing, shown, following)
 
-    async def _stated(self, ids: list[bytes]) -> Mapping[bytes, Parameters]:
-        """The parameters that these statements are; they never change."""
+    async def _load_parameters(self, ids: list[bytes]) -> Mapping[bytes, Parameters]:
+        """Return the parameters in these statements, cached because they never change."""
         missing = [id_ for id_ in set(ids) if id_ not in self._parameters]
         for row in await self._pool.fetch(_STATED, missing) if missing else ():
             body = statement.parse(row["leaf"]).body
@@ -160,4 +166,4 @@ def _parse_place(cursor: str) -> tuple[int, int, str]:
 
 
 def _no_cursor() -> Malformed:
-    return Malformed("standing.cursor", "A cursor is the `next` of the page before.")
+    return Malformed(StandingCode.CURSOR, "A cursor is the `next` of the page before.")

@@ -1,1 +1,1 @@
-"""The log itself: sequencing, leadership, the fence, checkpoints, its tables; and reading it back."""
+"""Write and read the log: sequencing, leadership, the fence, checkpoints, and the log's tables."""

@@ -1,6 +1,7 @@
-"""What the newest leaves changed for readers, so that whoever remembers an answer forgets it when it is no longer true.
+"""Record the subjects that the newest leaves changed, so that caches drop outdated answers.
 
-A *subject* names something that answers follow from. Whatever is made of several of them follows from each:
+A *subject* names something that answers depend on. An answer that depends on several subjects is outdated when any of them
+changes:
 
     https://HOST/protocols/NAMESPACE/NAME/VERSION     a version: its record, its bundle
     https://HOST/protocols/NAMESPACE/NAME             the list of its versions
@@ -9,8 +10,7 @@ A *subject* names something that answers follow from. Whatever is made of severa
     CATALOGUE                                         everything that lists protocols
     HEAD                                              the newest head itself; every head changes it
 
-A decision closes an epoch, parameters change the rules, a withdrawal takes bytes away that may be anywhere: each changes
-everything.
+A decision, new parameters and a withdrawal can change any answer, so they change every subject.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from .entry import Entry
 CATALOGUE = "catalogue"
 HEAD = "head"
 MAX_LEAVES = 65_536
-"""How many leaves back `Changes` knows. Who has last looked before them has to forget everything."""
+"""Leaves that `Changes` keeps. A cache that was last updated before them must drop everything."""
 
 
 def subjects_of(statement: Statement) -> frozenset[str] | None:
-    """The subjects that a statement changes; None for one that changes everything."""
+    """Return the subjects that a statement changes, or None when it changes every subject."""
     match statement.body:
         case Genesis() | Parameters() | Decision() | Withdrawal():
             return None
@@ -49,20 +49,20 @@ def subjects_of(statement: Statement) -> frozenset[str] | None:
 
 
 def versions_of(uri: str) -> str:
-    """The subject of the list of versions that a protocol's URI is in."""
+    """Return the subject of the version list that contains a protocol's URI."""
     return uri.rpartition("/")[0]
 
 
 class Changes:
-    """What changed at which leaf, since this process took over the log. Used from one event loop."""
+    """The changed subjects of each leaf since this process started to lead. Used from one event loop."""
 
     def __init__(self) -> None:
         self._first = 0
         self._leaves: deque[frozenset[str] | None] = deque(maxlen=MAX_LEAVES)
 
     def record(self, entries: Iterable[Entry]) -> None:
-        """Note what `entries`, ascending and without gaps, change. They may yet fail to be committed, as long as this object is
-        not used any more after that."""
+        """Record the changes of `entries`, ascending and without gaps. If their commit fails, this object must not be used
+        again."""
         for entry in entries:
             if entry.index != self._first + len(self._leaves):
                 self._first = entry.index
@@ -72,7 +72,8 @@ class Changes:
             self._leaves.append(subjects_of(entry.statement) if entry.statement else frozenset())
 
     def between(self, old: int, new: int) -> frozenset[str] | None:
-        """The subjects that the leaves from `old` to before `new` changed. None: anything may have changed."""
+        """Return the subjects that the leaves from `old` up to, not including, `new` changed. None: any subject may have
+        changed."""
         if old >= new:
             return frozenset()
         begin, end = old - self._first, new - self._first

@@ -1,13 +1,13 @@
-"""The head as readers see it, and the keys that sign it.
+"""Define the head of the log as readers see it, and sign it.
 
-Every checkpoint has two signatures: the log's, and a cosignature (C2SP tlog-cosignature) of the log's clock key, which says when.
-While the head stays as it is, `RENEWAL` seconds at most go by until the clock cosigns it again: the time of the cosignature is
-the age of what a reader holds.
+Every checkpoint has two signatures: the signature of the log, and a cosignature (C2SP tlog-cosignature) of the log's clock key,
+which states the time. While the head does not change, the clock cosigns it again every `RENEWAL` seconds. So the time of the
+cosignature tells a reader the age of its copy.
 
-Where the log has witnesses (`witnesses`), their cosignatures come a moment later than the head. So there are two: the newest
-head, which receipts, tiles and records are of at once, and the *published* one, the newest that was witnessed, of which
-`/checkpoint` and the bundles are. When witnesses stay away for longer than two renewals, the newest is published without them:
-whoever needs them refuses it, and nobody else is kept from news.
+If the log has witnesses (`witnesses`), their cosignatures arrive shortly after the head is released. So there are two heads. The
+newest head is used for receipts, tiles and records. The published head is the newest one with witness cosignatures;
+`/checkpoint` and the bundles use it. If no witness has answered for more than two renewals, the newest head is published without
+them. Readers that require witnesses then refuse it, and all others still get new data.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ RENEWAL = 60
 
 @dataclass(frozen=True)
 class Head:
-    """A released head: the signed checkpoint, and the right edge of exactly that tree, from which proofs are made.
+    """A released head: the signed checkpoint, and the right edge of the same tree, from which proofs are made.
 
-    `witnessed`: the newest head that witnesses have cosigned, this one or one before; its note has their signatures too."""
+    `witnessed`: the newest head with witness cosignatures, this one or an earlier one. Its note contains these cosignatures too.
+    """
 
     signed: SignedCheckpoint
     edge: TreeEdge
@@ -33,45 +34,45 @@ class Head:
 
     @property
     def size(self) -> int:
-        """The number of leaves."""
+        """Return the number of leaves."""
         return self.signed.checkpoint.size
 
     @property
     def root(self) -> bytes:
-        """The root hash."""
+        """Return the root hash."""
         return self.signed.checkpoint.root
 
     @property
     def note(self) -> bytes:
-        """The signed note, as it is served."""
+        """Return the signed note as it is served."""
         return self.signed.note
 
     @property
     def time(self) -> int:
-        """When the clock cosigned, POSIX seconds."""
+        """Return the time of the clock's cosignature, POSIX seconds."""
         assert self.signed.time is not None
         return self.signed.time
 
     @property
     def published(self) -> Head:
-        """The head of the checkpoint and the bundles that are served."""
+        """Return the head that `/checkpoint` and the bundles use."""
         witnessed = self.witnessed
         return witnessed if witnessed and self.time - witnessed.time <= 2 * RENEWAL else self
 
     def cosigned(self, lines: bytes) -> Head:
-        """This head with the signature lines of witnesses added to its note."""
+        """Return this head with the signature lines of witnesses appended to its note."""
         return Head(replace(self.signed, note=self.signed.note + lines), self.edge)
 
 
 @dataclass(frozen=True)
 class CheckpointSigner:
-    """Signs heads. The caller of `sign` has made sure that the head is durable, and recorded with its time by the fence."""
+    """Signs heads. Before `sign`, the caller must make the head durable and record it with its time in the fence."""
 
     log_key: SignerKey
     clock_key: SignerKey
 
     def sign(self, edge: TreeEdge, time: int) -> Head:
-        """The head of the tree that ends in `edge`, cosigned at `time`, POSIX seconds. CPU-bound, about 0.2 ms."""
+        """Sign the head of the tree that ends in `edge`, cosigned at `time` (POSIX seconds). CPU-bound, about 0.2 ms."""
         checkpoint = Checkpoint(self.log_key.name, edge.size, edge.root())
         note = sign(checkpoint.format(), [self.log_key, self.clock_key], time=time)
         return Head(SignedCheckpoint(checkpoint, time, note), edge)

@@ -1,21 +1,21 @@
-"""The time that a log signs: the machine's clock, held against what was signed before and against the machine's uptime.
+"""Check the machine's clock before its time is signed.
 
-A cosignature with a wrong time cannot be taken back. One that is too old makes agents refuse the log as stale. One that is too
-new can be replayed as fresh until that time has come. So a time is signed, or put into a statement, a timestamp or a
-certificate, only if it is plausible:
+A cosignature with a wrong time cannot be revoked. If its time is too old, agents refuse the log as stale. If its time is in the
+future, it can be replayed as fresh until then. So a time is signed, or used in a statement, a timestamp or a certificate, only
+if it is plausible:
 
-- It is never before the newest signed time. A clock that is at most `SLEW` behind is taken to be at that time; one that is
-  further behind stops all signing until it has caught up (`log.clock-behind`).
-- It has moved by as much as the machine's uptime, which nobody sets and which goes on while the machine sleeps, give or take
-  `LEAP` and a thousandth. Otherwise the clock was set, and all signing stops until it is set back, or until the operator has said
-  that it is right (`log.clock-ahead`, `log.clock-behind`).
+- It is not before the newest signed time. If the clock is at most `SLEW` behind, the newest signed time is used. If it is
+  further behind, all signing stops until it has caught up (`log.clock-behind`).
+- It has advanced as much as the machine's uptime since then, with a tolerance of `LEAP` and a thousandth. The uptime cannot be
+  set, and continues while the machine sleeps. On a larger difference the clock was set. All signing then stops until the clock
+  is set back, or until the operator confirms it (`log.clock-ahead`, `log.clock-behind`).
 
 The newest signed time is in the fence's record (`fence`), with the uptime and the id of that boot, as the line
 
     time TIME BOOT UPTIME       POSIX seconds; the kernel's random id of the boot, or `-`; seconds since then, or 0
 
-so a process that starts again on the same boot compares with what the one before it signed. After another boot, and on another
-machine, nothing says how much time has gone by: a clock that is ahead is then taken at its word, and the leap is logged.
+So a process that restarts during the same boot compares with the time that its predecessor signed. After another boot, or on
+another machine, the elapsed time is unknown. A clock that is ahead is then accepted, and the difference is logged.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ import structlog
 
 from treaty_consensus.errors import Unavailable
 
+from ..codes import RegistryLogCode
+
 SLEW = 10
-"""Seconds that a clock may be behind what was signed: a time service corrects that much without a word."""
+"""Seconds that the clock may be behind the newest signed time. Time services make corrections of this size routinely."""
 LEAP = 300
-"""Seconds that a clock may run away from the uptime between two signatures."""
+"""Seconds that the clock may differ from the uptime between two signatures."""
 _DRIFT = 1000
 _LONG = 3600
-"""Seconds after which the first signature of a process is worth a line in its log."""
+"""If the last signature is older than this many seconds, the first signature of a process logs a warning."""
 _RECORD = re.compile(r"time (0|[1-9]\d{0,15}) ([0-9a-f-]{1,64}) (0|[1-9]\d{0,15})", re.ASCII)
 
 _log = structlog.get_logger(__name__)
@@ -57,12 +59,12 @@ ReadUptime: TypeAlias = Callable[[], Uptime | None]
 
 
 def machine_clock() -> datetime:
-    """The machine's clock."""
+    """Return the machine's time."""
     return datetime.now(UTC)
 
 
 def machine_uptime() -> Uptime | None:
-    """The machine's uptime, sleep included; None where the kernel does not tell it (Linux does)."""
+    """Return the machine's uptime, including sleep, or None where the kernel does not provide it (Linux does)."""
     with suppress(OSError, ValueError, IndexError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return Uptime(boot, float(Path("/proc/uptime").read_text(encoding="ascii").split()[0]))
@@ -71,19 +73,19 @@ def machine_uptime() -> Uptime | None:
 
 @dataclass(frozen=True)
 class SignedTime:
-    """A time that was signed, or may have been, POSIX seconds, and the uptime then, if it was known."""
+    """A time that was signed, or may have been, in POSIX seconds; and the uptime at that time, if known."""
 
     time: int
     uptime: Uptime | None = None
 
     def format(self) -> str:
-        """Its line in the fence's record, without the newline."""
+        """Return the line of the fence's record, without the newline."""
         boot, seconds = (self.uptime.boot, int(self.uptime.seconds)) if self.uptime else ("-", 0)
         return f"time {self.time} {boot} {seconds}"
 
     @classmethod
     def parse(cls, line: str) -> SignedTime | None:
-        """The inverse of `format`; None when the line is another one."""
+        """Parse the output of `format`; None when the line has another form."""
         found = _RECORD.fullmatch(line)
         if found is None:
             return None
@@ -95,32 +97,34 @@ class LogClock:
     """The clock of one log. Safe for threads."""
 
     def __init__(self, wall: Clock, uptime: ReadUptime, newest: SignedTime | None) -> None:
-        """`newest`: the recorded one; None for a log that has signed nothing."""
+        """`newest`: the recorded time; None for a log that has signed nothing."""
         self._wall = wall
         self._uptime = uptime
         self.newest = newest
-        self._told = ""
+        self._reported = ""
         self._signed = False
 
     def now(self) -> datetime:
-        """The time, not before the newest signed one. Raises `Unavailable` (`log.clock-behind`, `log.clock-ahead`)."""
+        """Return the time, not before the newest signed time. Raises `Unavailable` (`log.clock-behind`, `log.clock-ahead`)."""
         return self._look()[0]
 
     def stamp(self) -> SignedTime:
-        """What to record and then to sign now. Raises as `now`."""
+        """Return the time to record and then sign. Raises as `now`."""
         now, uptime = self._look()
         return SignedTime(int(now.timestamp()), uptime)
 
     def signed(self, stamp: SignedTime) -> None:
-        """Remember a time that is recorded and about to be signed."""
+        """Store a time that is recorded and will now be signed."""
         if self.newest is not None and not self._signed and stamp.time - self.newest.time > _LONG:
             _log.warning("the clock has moved on since the log last signed", seconds=stamp.time - self.newest.time)
         self._signed = True
         self.newest = stamp
 
     def accept(self) -> datetime:
-        """Take the clock at its word from now on, where it is ahead: the operator has looked. Raises `Unavailable` where it is
-        behind what was signed, which no operator can permit."""
+        """Accept a clock that is ahead, after the operator has checked it.
+
+        Raises `Unavailable` when the clock is behind the newest signed time; an operator cannot permit that.
+        """
         now = self._wall()
         if self.newest is not None:
             if now.timestamp() < self.newest.time - SLEW:
@@ -138,13 +142,13 @@ class LogClock:
                 raise self._implausible(now, max(expected, newest.time))
             if behind > 0:
                 now = datetime.fromtimestamp(newest.time, UTC)
-        if self._told:
+        if self._reported:
             _log.warning("the clock is plausible again", now=now.isoformat())
-            self._told = ""
+            self._reported = ""
         return now, uptime
 
     def _expected(self, newest: SignedTime, uptime: Uptime | None) -> tuple[float, float]:
-        """The time that it should be by the uptime, and by how much it may be another; anything goes when that is unknown."""
+        """Return the time expected from the uptime, and the tolerance. The tolerance is infinite when the uptime is unknown."""
         before = newest.uptime
         if uptime is None or before is None or uptime.boot != before.boot or uptime.seconds < int(before.seconds):
             return newest.time, float("inf")
@@ -153,18 +157,21 @@ class LogClock:
 
     def _implausible(self, now: datetime, expected: float) -> Unavailable:
         ahead = now.timestamp() > expected
-        seconds, code = abs(int(now.timestamp() - expected)), "log.clock-ahead" if ahead else "log.clock-behind"
-        if self._told != code:
+        seconds, code = (
+            abs(int(now.timestamp() - expected)),
+            RegistryLogCode.CLOCK_AHEAD if ahead else RegistryLogCode.CLOCK_BEHIND,
+        )
+        if self._reported != code:
             todo = (
                 "set it right, or run: treaty-registry clock --accept"
                 if ahead
                 else "set it right, or wait until it has caught up"
             )
             _log.critical("the clock is wrong, and nothing is signed", code=code, seconds=seconds, now=now.isoformat(), todo=todo)
-        self._told = code
+        self._reported = code
         return Unavailable(
             code,
-            f"The registry's clock is {seconds} seconds {'ahead of' if ahead else 'behind'} what the log has signed: "
-            "nothing is signed until it is right.",
+            f"The registry's clock is {seconds} seconds {'ahead of' if ahead else 'behind'} the time that the log has signed. "
+            "Nothing is signed until it is right.",
             fix="Send again later; the registry's operator has to look at the clock.",
         )

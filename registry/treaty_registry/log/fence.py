@@ -1,4 +1,4 @@
-"""The fence: a record, outside PostgreSQL, of the newest head that may have been signed.
+"""Keep a record, outside PostgreSQL, of the newest head that may have been signed.
 
 The file has two slots of 512 bytes. A slot is
 
@@ -7,13 +7,13 @@ The file has two slots of 512 bytes. A slot is
     that its newest cosignature may have (`clock`)
     NUL bytes, to the end of the slot
 
-The slot that is intact and has the larger size counts, of two with one size the one with the later time; a new record is written
-over the other one, in one synchronous write. So a torn write damages only the record that was being written, whose head was not
-signed yet. Nothing grows: a full disk does not keep a record from being written.
+The valid record is the intact slot with the larger size; at equal size, the one with the later time. A new record overwrites the
+other slot in one synchronous write. So a torn write damages only the new record, whose head is not signed yet. The file does not
+grow, so a full disk does not block a record.
 
-A head is recorded here after its commit and before its checkpoint is released. So a database whose head is behind the record is
-an old copy, and one whose tree does not begin with the recorded tree is another log's or a fork; neither is ever signed. A head
-that is ahead of the record is what a crash between the two steps leaves; the record follows.
+A head is recorded here after its commit and before its checkpoint is released. A database whose head is behind the record is an
+old copy. A database whose tree does not start with the recorded tree belongs to another log or is a fork. Neither is ever
+signed. A crash between commit and record leaves a head ahead of the record; the record is then updated.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unavailable
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.merkle import EMPTY_ROOT
 
+from ..codes import FenceCode
 from .clock import SignedTime
 
 _SLOT = 512
@@ -36,14 +37,14 @@ _DIGEST = 64
 
 
 def create_fence(path: Path, origin: str) -> None:
-    """Record the empty tree, for a new log. Durable when it returns.
+    """Record the empty tree for a new log. Durable on return.
 
-    Raises `Conflict` when there is a record already of more than the empty tree, which is what a crash at this point may have
-    left, and `Untrusted` when there is a damaged one.
+    A record of the empty tree may exist already after a crash, and is replaced. Raises `Conflict` when a record of a larger tree
+    exists, and `Untrusted` when the record is damaged.
     """
     if path.exists() and _newest(path.read_bytes(), path)[1].size:
         raise Conflict(
-            "fence.exists",
+            FenceCode.EXISTS,
             f"{path} exists, so a log was signed here, but its keys are missing.",
             fix="Bring the keys back, or start a new log in an empty data directory.",
         )
@@ -51,13 +52,13 @@ def create_fence(path: Path, origin: str) -> None:
 
 
 def read_fence(path: Path, origin: str) -> Checkpoint:
-    """The recorded head. Raises `NotFound`, or `Untrusted` when the file is damaged or another log's."""
+    """Return the recorded head. Raises `NotFound`, or `Untrusted` when the file is damaged or belongs to another log."""
     try:
         with path.open("rb") as file:
             data = file.read(2 * _SLOT + 1)
     except FileNotFoundError as error:
         raise NotFound(
-            "fence.missing",
+            FenceCode.MISSING,
             f"{path}, the record of what this log has signed, is missing.",
             fix="Bring back the newest copy of this file. Never start with an older one, or without it.",
         ) from error
@@ -65,10 +66,10 @@ def read_fence(path: Path, origin: str) -> Checkpoint:
 
 
 class Fence:
-    """The record at one path, held by this process alone until `close`. Blocks on the disk; safe for threads."""
+    """The record at one path, locked by this process until `close`. Blocks on the disk; safe for threads."""
 
     def __init__(self, path: Path, origin: str) -> None:
-        """Raises as `read_fence`, and `Unavailable` when another process holds the record."""
+        """Lock and read the record. Raises as `read_fence`, and `Unavailable` when another process holds the lock."""
         self.record = read_fence(path, origin)
         self._descriptor = os.open(path, os.O_RDWR | os.O_DSYNC | os.O_CLOEXEC)
         self._lock = threading.Lock()
@@ -78,19 +79,19 @@ class Fence:
         except BlockingIOError as error:
             os.close(self._descriptor)
             raise Unavailable(
-                "fence.held", f"Another process signs with {path}.", fix="Stop the other treaty-registry on this directory."
+                FenceCode.HELD, f"Another process signs with {path}.", fix="Stop the other treaty-registry on this directory."
             ) from error
 
     @property
     def signed(self) -> SignedTime | None:
-        """The newest time that may have been signed; None for a log that has signed none, or whose record is of an older form."""
+        """Return the newest time that may have been signed. None: no time was signed, or the record has an older form."""
         return _signed(self.record)
 
     def advance(self, size: int, root: bytes, signed: SignedTime | None = None) -> None:
-        """Record a head that extends the recorded one, which the caller has made sure of, and when it is signed. Durable when it
-        returns.
+        """Record a head, and the time of its signature. Durable on return.
 
-        Raises `Untrusted("fence.behind")` when the head is smaller than the recorded one, or as large and different, and OSError.
+        The caller has checked that the head extends the recorded one. Raises `Untrusted` (`fence.behind`) when the head is
+        smaller than the recorded one, or has the same size and another root; raises OSError.
         """
         with self._lock:
             if size < self.record.size or (size == self.record.size and root != self.record.root):
@@ -101,16 +102,16 @@ class Fence:
                 self.record, self._next = record, 1 - self._next
 
     def close(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         os.close(self._descriptor)
 
 
 def behind(record: Checkpoint, size: int) -> Untrusted:
-    """The refusal to go on from a head that is not the recorded one or a later one."""
+    """Return the error for a head that does not extend the recorded one."""
     return Untrusted(
-        "fence.behind",
+        FenceCode.BEHIND,
         f"The database holds {size} leaves of the log {record.origin}, but a head of {record.size} leaves may have been signed, "
-        "which is not a beginning of it: signing this one would fork the log.",
+        "and that head is not part of this history. Signing this one would fork the log.",
         fix="An old backup was restored. Recover the newest state (write-ahead log, replica) and start again.",
     )
 
@@ -123,18 +124,18 @@ def _slot(record: Checkpoint) -> bytes:
 
 def _of(record: Checkpoint, path: Path, origin: str) -> Checkpoint:
     if record.origin != origin:
-        raise Untrusted("fence.other-log", f"{path} belongs to the log {record.origin}, not to {origin}.")
+        raise Untrusted(FenceCode.OTHER_LOG, f"{path} belongs to the log {record.origin}, not to {origin}.")
     return record
 
 
 def _newest(data: bytes, path: Path) -> tuple[int, Checkpoint]:
-    """The number of the slot to write next, and the record that counts."""
+    """Return the number of the slot to write next, and the valid record."""
     records = [_read(data[begin : begin + _SLOT]) for begin in (0, _SLOT)]
     heads = {record.size: record.root for record in records if record}
     ages = [(record.size, _time(record)) if record else (-1, 0) for record in records]
     newest = records[ages.index(max(ages))]
     if newest is None or len(data) != 2 * _SLOT or any(record and heads[record.size] != record.root for record in records):
-        raise Untrusted("fence.unreadable", f"{path} is damaged.", fix="Bring back its newest copy.")
+        raise Untrusted(FenceCode.UNREADABLE, f"{path} is damaged.", fix="Bring back its newest copy.")
     return ages.index(min(ages)), newest
 
 
@@ -148,7 +149,7 @@ def _time(record: Checkpoint) -> int:
 
 
 def _read(slot: bytes) -> Checkpoint | None:
-    """The record in a slot, or None when the slot is empty or damaged."""
+    """Return the record in a slot, or None when the slot is empty or damaged."""
     digest, rest = slot[:_DIGEST], slot[_DIGEST:]
     if hex_digest(rest).encode() != digest:
         return None

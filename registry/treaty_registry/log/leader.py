@@ -1,15 +1,15 @@
-"""The leader: the one process that may grow the log and sign its head.
+"""Grow the log and sign its head. Only one process, the leader, does this.
 
-It writes on the connection that holds the leader's lock, and a commit moves the head in the database only if that is still the
-one it knows. A head is signed after three things, in this order: the commit; the fence's record of it; both still true. What a
-crash leaves: before the commit, nothing; after it, a head ahead of the record, which nobody has heard of and which the next
-leader records and signs.
+The leader writes on the connection that holds the leader's lock. A commit moves the head in the database only if it is still the
+head that the leader knows. A head is signed after these steps, in this order: the commit, the record in the fence, and a check
+that both still hold. A crash before the commit leaves nothing. A crash after it leaves a head ahead of the record, which was not
+shown to anyone; the next leader records and signs it.
 
-After any failure the leader knows nothing for sure. It drops the connection, and with it the lock, and leads again only by
-taking over from what the database and the fence say.
+After any failure the leader trusts no state of its own. It drops the connection, and with it the lock. It leads again only after
+`take_over` has read the state from the database and the fence.
 
-No step waits without end: a connection that does not answer is cut off, and a disk that does not is given up on, after
-`_PATIENCE` seconds (and `_PER_ENTRY` for each entry: a whole epoch is one commit).
+Every step has a timeout: after `_PATIENCE` seconds (plus `_PER_ENTRY` for each entry, because a whole epoch is one commit) a
+connection that does not answer is closed, and the write to a disk is given up.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from treaty_consensus.kinds import Genesis
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.tiles import Tile, TreeEdge
 
+from ..codes import DatabaseCode, RegistryLogCode
 from ..storage.postgres import DATABASE_ERRORS, Connection, deadline, is_outage
 from . import tables
 from .checkpoints import CheckpointSigner, Head
@@ -33,12 +34,12 @@ from .clock import LogClock, SignedTime
 from .entry import Entry
 from .fence import Fence, behind
 
-_PATIENCE = 5.0
-_PER_ENTRY = 0.01
+_PATIENCE = 5.0  # seconds for one step
+_PER_ENTRY = 0.01  # more seconds for each entry of a commit
 
 
 class Leader:
-    """Call one method at a time. `head` may be read at any time; it is the newest one that was released."""
+    """The leader of a log. Call one method at a time. `head` is the newest released head, and may be read at any time."""
 
     def __init__(
         self,
@@ -49,20 +50,20 @@ class Leader:
         signer: CheckpointSigner,
         clock: LogClock,
     ) -> None:
-        """`lead(patience)`: a connection that holds the leader's lock, waiting for it at most so many seconds. `apply`: the
-        projections, run in the transaction of each commit."""
+        """`lead(patience)`: return a connection that holds the leader's lock, after waiting at most `patience` seconds. `apply`:
+        run the projections in the transaction of each commit."""
         self._lead = lead
         self._apply = apply
-        self._fence = fence
+        self.fence = fence
         self._signer = signer
         self._clock = clock
         self._connection: Connection | None = None
-        self._thread = ThreadPoolExecutor(1, "leader")  # of its own: nothing else may keep a head from being signed
+        self._thread = ThreadPoolExecutor(1, "leader")  # a thread of its own, so that no other work delays a signature
         self.head: Head | None = None
         self.released = asyncio.Event()
-        """Set whenever a head is released; whoever waits for it clears it."""
+        """Set whenever a head is released. The waiting task clears it."""
         self.fault: BaseException | None = None
-        """Why the last write failed, if that was the fault of a disk or of PostgreSQL as a whole, until one succeeds again."""
+        """The error of the last write if a disk or PostgreSQL as a whole failed; None after the next successful write."""
 
     @property
     def leads(self) -> bool:
@@ -71,19 +72,19 @@ class Leader:
 
     @property
     def connection(self) -> Connection:
-        """The connection that holds the lock. Raises `Unavailable` when this process does not lead."""
+        """Return the connection that holds the lock. Raises `Unavailable` when this process does not lead."""
         if self._connection is None:
-            raise Unavailable("log.not-leading", "This registry takes no writes just now.", fix="Send again in a while.")
+            raise Unavailable(RegistryLogCode.NOT_LEADING, "This registry takes no writes now.", fix="Send again in a while.")
         return self._connection
 
     async def take_over(self, *, patience: float) -> None:
-        """Begin to lead: get the lock, check the database against itself and against the fence, release a checkpoint.
+        """Start to lead: get the lock, check the database against itself and against the fence, and release a checkpoint.
 
-        A process that starts while its clock is wrong releases the head with the newest time that was signed before: so there is
-        something to read, and nothing is dated until the clock is right.
+        If a process starts while its clock is wrong, it releases the head with the newest time that was signed before. So
+        readers have a head, and no new time is signed until the clock is right.
 
-        Raises `Unavailable` (no database, another leader, a wrong clock later on), or `Untrusted` when signing this database's
-        head would be wrong.
+        Raises `Unavailable` (no database, another leader, a wrong clock later on), or `Untrusted` when the head of this database
+        must not be signed.
         """
         try:
             at = self._clock.stamp()
@@ -100,32 +101,33 @@ class Leader:
         except BaseException as error:
             self._fail(error)
             if isinstance(error, DATABASE_ERRORS):
-                raise Unavailable("database.failed", "PostgreSQL or a disk failed while the log was being opened.") from error
+                raise Unavailable(DatabaseCode.FAILED, "PostgreSQL or a disk failed while the log was being opened.") from error
             raise
         if self.fault is not None and not is_outage(self.fault):
-            self.fault = None  # the record has been written; whether PostgreSQL can write is not known yet
+            self.fault = None  # the disk works, because the record was written; PostgreSQL's disk is not known yet
 
     def resign(self) -> None:
-        """Stop leading at once. PostgreSQL rolls back what was not committed and gives the lock away."""
+        """Stop leading at once. PostgreSQL rolls back uncommitted writes and releases the lock."""
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
 
     def close(self) -> None:
-        """Stop leading for good."""
+        """Stop leading permanently."""
         self.resign()
         self._thread.shutdown()
 
     async def look_up(self, keys: Iterable[str], statements: Collection[bytes]) -> tuple[dict[str, Fact], dict[bytes, int]]:
-        """The facts under `keys` and the places of those `statements` (ids) that are logged, as of the newest commit."""
+        """Return the facts under `keys`, and the indexes of the logged ones among `statements` (ids), as of the newest commit."""
         with deadline(self.connection, _PATIENCE):
             return await tables.look_up(self.connection, keys, statements)
 
     async def commit(self, entries: Sequence[Entry], facts: Mapping[str, Fact]) -> tuple[Head, dict[Tile, bytes]]:
-        """Append the entries, which begin at the head's size, and release the new head; returns it and the tiles that changed.
+        """Append the entries, which start at the head's size, and release the new head. Returns it and the changed tiles.
 
-        Durable and in a signed checkpoint when it returns. When it raises, whatever it is, this process no longer leads, and the
-        entries are in the log as a whole or not at all; except for a wrong clock (`Unavailable`), which is found out beforehand.
+        On return the entries are durable and in a signed checkpoint. After any error this process no longer leads, and either
+        all entries are in the log or none. The exception is a wrong clock (`Unavailable`), which is detected before anything is
+        written.
         """
         connection, before, at = self.connection, self._edge, self._clock.stamp()
         after, tiles = before.appended(leaf_hash(entry.leaf) for entry in entries)
@@ -143,7 +145,7 @@ class Leader:
         return released, tiles
 
     async def renew(self) -> None:
-        """Let the clock cosign the head again, after making sure that it still is the head. Raises as `commit`."""
+        """Cosign the head again with the current time, after checking that it still is the head. Raises as `commit`."""
         connection, at = self.connection, self._clock.stamp()
         try:
             with deadline(connection, _PATIENCE):
@@ -156,7 +158,7 @@ class Leader:
             raise
 
     async def try_to_write(self) -> None:
-        """Find out whether a `fault` has passed, without a word in the log. Raises as `commit`."""
+        """Test whether a `fault` has passed, without writing to the log. Raises as `commit`."""
         try:
             with deadline(self.connection, _PATIENCE):
                 await tables.try_to_write(self.connection)
@@ -166,7 +168,7 @@ class Leader:
         self.fault = None
 
     def _fail(self, error: BaseException) -> None:
-        """After a failure: resign, and remember what a later write would meet as well."""
+        """Handle a failure: resign, and store the error if later writes would fail in the same way."""
         self.resign()
         if is_outage(error) or isinstance(error, OSError):  # a TimeoutError is one
             self.fault = error
@@ -177,10 +179,10 @@ class Leader:
         return self.head.edge
 
     async def _release(self, edge: TreeEdge, at: SignedTime) -> Head:
-        """Record a committed head and the time at the fence, then sign both."""
+        """Record a committed head and the time in the fence, then sign both."""
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(_PATIENCE):  # the thread goes on; a record that comes late is of a committed head all the same
-            await loop.run_in_executor(self._thread, self._fence.advance, edge.size, edge.root(), at)
+        async with asyncio.timeout(_PATIENCE):  # the thread continues; a late record is harmless, because its head is committed
+            await loop.run_in_executor(self._thread, self.fence.advance, edge.size, edge.root(), at)
         self._clock.signed(at)
         witnessed = self.head.witnessed if self.head else None
         self.head = replace(self._signer.sign(edge, at.time), witnessed=witnessed)
@@ -188,7 +190,7 @@ class Leader:
         return self.head
 
     def witness(self, head: Head) -> None:
-        """Let readers have `head`, which witnesses have cosigned, unless they have a later one."""
+        """Publish `head`, which witnesses have cosigned, unless a later witnessed head is published already."""
         assert self.head is not None, "it was released"
         before = self.head.witnessed
         if before is None or (before.size, before.time) <= (head.size, head.time):
@@ -199,11 +201,11 @@ class Leader:
         edge = await tables.load_edge(connection, size)
         if edge.root() != root:
             raise Untrusted(
-                "log.damaged",
+                RegistryLogCode.DAMAGED,
                 f"The {size} leaves in the database do not hash to the root recorded with them.",
                 fix="Restore the database from its newest backup; `treaty-registry audit` tells what is wrong.",
             )
-        record = self._fence.record
+        record = self.fence.record
         if size < record.size or (await tables.load_edge(connection, record.size)).root() != record.root:
             raise behind(record, size)
         if size:
@@ -215,12 +217,14 @@ class Leader:
         keys = str(self._signer.log_key.verifier), str(self._signer.clock_key.verifier)
         if not isinstance(body, Genesis) or (body.log_key, body.clock_key) != keys:
             raise Untrusted(
-                "log.other",
+                RegistryLogCode.OTHER,
                 "The log in this database has other keys than the ones in the data directory.",
                 fix="Start with the data directory and the database that belong together.",
             )
 
 
 def superseded() -> TreatyError:
-    """Another process has written the log."""
-    return Unavailable("log.superseded", "Another process writes this log now.", fix="Send to that one, or again in a while.")
+    """Return the error for a log that another process has written."""
+    return Unavailable(
+        RegistryLogCode.SUPERSEDED, "Another process writes this log now.", fix="Send to that one, or again in a while."
+    )

@@ -1,13 +1,14 @@
-"""Reading the log: leaves, tiles and proofs at a released head.
+"""Read leaves, tiles and proofs at a released head.
 
-Everything here is answered from immutable rows below the head that the caller passes, and from that head's own right edge; so a
-reader waits for no writer, and what it gets fits together.
+All answers come from immutable rows below the head that the caller passes, and from the right edge of that head. So readers do
+not wait for writers, and answers at one head are consistent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import NotFound
 from treaty_consensus.log import merkle
 from treaty_consensus.log.merkle import Node
@@ -24,25 +25,26 @@ from treaty_consensus.log.tiles import (
     width_at,
 )
 
+from ..codes import RegistryLogCode
 from ..storage.postgres import Pool
 from . import tables
 from .checkpoints import Head
 
 
 class LogReader:
-    """Safe for concurrent use. Every method raises what the pool raises when PostgreSQL does not answer."""
+    """Reads the log. Safe for concurrent use. Every method raises what the pool raises when PostgreSQL does not answer."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
     async def leaves(self, indexes: Iterable[int], head: Head) -> dict[int, bytes]:
-        """The leaves at `indexes`. Raises `NotFound` when one is not below the head."""
+        """Return the leaves at `indexes`. Raises `NotFound` when one is not below the head."""
         wanted = set(indexes)
         _check_indexes(wanted, head)
         return await tables.read_leaves(self._pool, wanted)
 
     async def inclusion(self, indexes: Iterable[int], head: Head) -> dict[int, list[bytes]]:
-        """The inclusion proofs of `indexes` at `head`. Raises `NotFound` when one is not below it."""
+        """Return the inclusion proofs of `indexes` at `head`. Raises `NotFound` when one is not below the head."""
         wanted = set(indexes)
         _check_indexes(wanted, head)
         nodes = {node for index in wanted for node in merkle.inclusion_nodes(index, head.size)}
@@ -50,20 +52,20 @@ class LogReader:
         return {index: merkle.inclusion_proof(index, head.size, hashes) for index in wanted}
 
     async def consistency(self, old: int, head: Head) -> list[bytes]:
-        """The proof that the tree of `old` leaves is a beginning of the head's. Raises `NotFound` when the head is smaller."""
+        """Return the consistency proof from the tree of `old` leaves to `head`. Raises `NotFound` when the head is smaller."""
         if not 0 <= old <= head.size:
-            raise NotFound("log.size", f"This log has {head.size} leaves, not yet {old}.")
+            raise NotFound(RegistryLogCode.SIZE, f"This log has {head.size} leaves, not yet {old}.")
         hashes = await self._hashes(set(merkle.consistency_nodes(old, head.size)), head)
         return merkle.consistency_proof(old, head.size, hashes)
 
     async def root_at(self, size: int, head: Head) -> bytes:
-        """The root that the log had at `size` ≤ the head's. Raises `NotFound` when the head is smaller."""
+        """Return the root of the log at `size`. Raises `NotFound` when the head is smaller."""
         if not 0 <= size <= head.size:
-            raise NotFound("log.size", f"This log has {head.size} leaves, not yet {size}.")
+            raise NotFound(RegistryLogCode.SIZE, f"This log has {head.size} leaves, not yet {size}.")
         return merkle.root(size, await self._hashes(set(merkle.root_nodes(size)), head))
 
     async def index_of(self, statements: Collection[str], head: Head) -> dict[str, int]:
-        """Statement id → index, for those that are logged below the head."""
+        """Return the index of each statement id that is logged below the head."""
         rows = await self._pool.fetch(
             "select statement, index from leaves where statement = any($1::bytea[]) and index < $2",
             [bytes.fromhex(statement) for statement in statements],
@@ -72,14 +74,14 @@ class LogReader:
         return {row["statement"].hex(): row["index"] for row in rows}
 
     async def receipts(self, indexes: Iterable[int], head: Head) -> dict[int, bytes]:
-        """The receipts (C2SP tlog-proof) of the leaves at `indexes`. Raises `NotFound` when one is not below the head."""
+        """Return the receipts (C2SP tlog-proof) of the leaves at `indexes`. Raises `NotFound` when one is not below the head."""
         proofs = await self.inclusion(indexes, head)
         return {index: Receipt(index, tuple(proof), head.note).format() for index, proof in proofs.items()}
 
     async def tile(self, path: str, head: Head) -> bytes | None:
-        """A hash tile or entry bundle by its path (C2SP tlog-tiles), or None when the log is not that large (yet).
+        """Return a hash tile or entry bundle by its path (C2SP tlog-tiles), or None when the log is not large enough yet.
 
-        Raises `Malformed` when `path` is no tile's.
+        Raises `Malformed` when `path` is not the path of a tile.
         """
         tile = parse_path(path)
         if tile.width > width_at(tile, head.size):
@@ -105,4 +107,4 @@ class LogReader:
 
 def _check_indexes(indexes: Collection[int], head: Head) -> None:
     if indexes and not 0 <= min(indexes) <= max(indexes) < head.size:
-        raise NotFound("log.index", f"This log has {head.size} leaves, numbered from 0.")
+        raise NotFound(LogCode.INDEX, f"This log has {head.size} leaves, numbered from 0.")

@@ -1,17 +1,17 @@
-"""The sequencer: gives every admitted leaf its place in the log. What wants to be in the log goes through here.
+"""Append every admitted leaf to the log, in one sequence.
 
-One task takes whatever has queued up, at most `MAX_BATCH` leaves, and brings it through these steps together:
+One task takes the queued proposals, at most `MAX_BATCH`, and processes them together:
 
-1. look up the facts that the statements are judged by, and which of them are logged already (one query);
-2. judge each by `admit` on top of the ones before it; a refusal concerns one statement and changes nothing;
-3. commit leaves, tiles, facts, projections and the new head in one transaction; record the head at the fence; sign and release
-   the checkpoint (`leader`);
-4. tell those who wait, with proofs made from the tiles at hand.
+1. Look up the facts that the statements depend on, and the statements that are logged already (one query).
+2. Judge each statement with `admit`, on top of the ones before it. A refusal affects one statement and changes nothing.
+3. Commit leaves, tiles, facts, projections and the new head in one transaction; record the head in the fence; sign and release
+   the checkpoint (`leader`).
+4. Report the results to the submitters, with proofs made from the new tiles.
 
-Nobody is told of a place before it is durable and in a released checkpoint. When a batch as a whole fails, its halves are tried
-on their own, so that one statement that trips over a fault of ours takes no other one along; unless PostgreSQL or a disk is out
-of order, of which each half would only have to hear again. Those who wait are told before the failure is written to this
-process's own log.
+A position is reported only when the leaf is durable and in a released checkpoint. When a whole batch fails, its halves are tried
+separately, so that a statement that triggers an internal error does not fail the others. When PostgreSQL or a disk is out of
+order, all of them are refused without another try. Submitters are informed before the failure is written to this process's own
+log.
 """
 
 from __future__ import annotations
@@ -30,25 +30,26 @@ from treaty_consensus.log.merkle import inclusion_nodes, inclusion_proof
 from treaty_consensus.log.tiles import Tile, node_hashes
 from treaty_consensus.statement import Verified
 
+from ..codes import DiskCode, RegistryLogCode
 from ..storage.postgres import is_outage
 from .checkpoints import Head
 from .entry import BlobReader, Entry
 from .leader import Leader
 
-MAX_BATCH = 256
-MAX_QUEUE = 8_192
-_BEFOREHAND = ("disk.full", "log.clock-ahead", "log.clock-behind")
-"""Refusals that say more than that it failed, and are known before anything is written."""
-_AGAIN = 0.5  # seconds; PostgreSQL needs a moment to see that a connection of ours that held the lock is gone
+MAX_BATCH = 256  # leaves of one commit; larger batches delay the first submitter
+MAX_QUEUE = 8_192  # proposals, so that memory is bounded while the database is slow
+_BEFOREHAND = (DiskCode.FULL, RegistryLogCode.CLOCK_AHEAD, RegistryLogCode.CLOCK_BEHIND)
+"""Refusals that are passed on with their own code, because they are certain before anything is written."""
+_AGAIN = 0.5  # seconds to wait for the lock: PostgreSQL needs a moment to notice that our old connection is closed
 
-_SLOW = 1.0
+_SLOW = 1.0  # seconds; a failed attempt that took longer makes later writes fail at once
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a leaf stands, seen from `head`. `proof`: of its inclusion there, or None when the leaf was logged before."""
+class LogPosition:
+    """The position of a leaf in the tree of `head`. `proof`: its inclusion proof, or None when the leaf was logged before."""
 
     index: int
     head: Head
@@ -57,27 +58,30 @@ class Place:
 
 @dataclass(eq=False)
 class Proposal:
-    """A leaf that asks for a place. `verified` is None for a Sigstore leaf, of which no rule of admission speaks."""
+    """A leaf to append. `verified` is None for a Sigstore leaf, to which no rule of admission applies."""
 
     leaf: bytes
     verified: Verified | None = None
-    outcome: asyncio.Future[Place | TreatyError] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    outcome: asyncio.Future[LogPosition | TreatyError] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property
     def id(self) -> bytes | None:
-        """The statement's id."""
+        """Return the id of the statement, or None."""
         return bytes.fromhex(self.verified.statement.id) if self.verified else None
 
-    def settle(self, outcome: Place | TreatyError) -> None:
-        """Tell the place, or the refusal, to whoever waits, unless they have gone."""
+    def set_result(self, outcome: LogPosition | TreatyError) -> None:
+        """Pass the position or the refusal to the submitter, unless it was cancelled."""
         if not self.outcome.done():
             self.outcome.set_result(outcome)
 
 
 @dataclass
 class Batch:
-    """What came of judging proposals. `added`: the ones to commit, in the order of `entries`; `known`: those logged already, or
-    added a moment ago under the same id, with their index."""
+    """The results of judging proposals.
+
+    `added`: the proposals to commit, in the order of `entries`. `known`: the proposals that are logged already, or are earlier
+    in this batch under the same id, with their index. `refused`: the others.
+    """
 
     entries: list[Entry] = field(default_factory=list)
     facts: dict[str, Fact] = field(default_factory=dict)
@@ -89,12 +93,15 @@ class Batch:
 def judge(
     proposals: Sequence[Proposal], facts: Mapping[str, Fact], logged: Mapping[bytes, int], size: int, blobs: BlobReader
 ) -> Batch:
-    """Judge proposals in order on top of a log of `size` leaves. `facts` holds what they read, `logged` which ids have places."""
-    batch, state, places = Batch(), dict(facts), dict(logged)
+    """Judge proposals in order on top of a log of `size` leaves.
+
+    `facts`: the facts that the proposals read. `logged`: the ids among them that are logged, with their index.
+    """
+    batch, state, positions = Batch(), dict(facts), dict(logged)
     for proposal in proposals:
         index, id_ = size + len(batch.entries), proposal.id
-        if id_ in places:
-            batch.known.append((proposal, places[id_]))
+        if id_ in positions:
+            batch.known.append((proposal, positions[id_]))
             continue
         if proposal.verified is not None and id_ is not None:
             try:
@@ -104,7 +111,7 @@ def judge(
                 continue
             state.update(changes)
             batch.facts.update(changes)
-            places[id_] = index
+            positions[id_] = index
         statement = proposal.verified.statement if proposal.verified else None
         batch.entries.append(Entry(index, proposal.leaf, statement, blobs))
         batch.added.append(proposal)
@@ -112,7 +119,7 @@ def judge(
 
 
 class Sequencer:
-    """Runs from `start` to `stop` on one event loop; the other methods may be called concurrently in between."""
+    """Runs from `start` to `stop` on one event loop. The other methods may be called concurrently in between."""
 
     def __init__(
         self,
@@ -122,8 +129,8 @@ class Sequencer:
         renewal: float,
         permit: Callable[[], None] = lambda: None,
     ) -> None:
-        """`committed` is told the facts that changed, after each commit. `renewal`: seconds until the clock cosigns again.
-        `permit` raises `Unavailable` when nothing may be written just now."""
+        """`committed` is called with the changed facts after each commit. `renewal`: seconds until the clock cosigns again.
+        `permit` raises `Unavailable` while nothing may be written."""
         self._leader = leader
         self._blobs = blobs
         self._committed = committed
@@ -131,23 +138,23 @@ class Sequencer:
         self._permit = permit
         self._no_lead_before = 0.0  # by the loop's clock
         self._queue: asyncio.Queue[Proposal | None] = asyncio.Queue()
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()  # one writer at a time: the worker, the renewal, or an exclusive block
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
 
     @property
     def head(self) -> Head:
-        """The newest released head."""
+        """Return the newest released head."""
         assert self._leader.head is not None, "`start` released one"
         return self._leader.head
 
     async def start(self, *, patience: float) -> None:
-        """Take over the log and begin. Raises as `Leader.take_over`."""
+        """Take over the log and start the tasks. Raises as `Leader.take_over`."""
         await self._leader.take_over(patience=patience)
         self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._renew())]
 
     async def stop(self) -> None:
-        """Finish what has queued up, take nothing more, and give up the lead."""
+        """Finish the queued proposals, accept no more, and stop leading."""
         self._stopping = True
         if self._tasks:
             worker, renewer = self._tasks
@@ -157,45 +164,44 @@ class Sequencer:
         self._leader.close()
 
     def check(self) -> None:
-        """Raises `Unavailable` when it is known already that nothing can be written just now."""
+        """Raise `Unavailable` when a write is known to fail now."""
         self._permit()
         if not self._leader.leads and asyncio.get_running_loop().time() < self._no_lead_before:
             raise _unavailable()
 
-    async def submit(self, proposals: Sequence[Proposal]) -> list[Place | TreatyError]:
-        """Wait for the outcomes of proposals that keep their order among each other. Raises `Unavailable` when there are too
-        many.
+    async def submit(self, proposals: Sequence[Proposal]) -> list[LogPosition | TreatyError]:
+        """Append proposals in their order, and wait for their results. Raises `Unavailable` when too many are queued.
 
-        Cancelling it may leave them logged or not.
+        If the call is cancelled, they may be logged or not.
         """
         if self._stopping or self._queue.qsize() + len(proposals) > MAX_QUEUE:
-            raise Unavailable("log.busy", "This registry takes no more statements just now.", fix="Send again in a while.")
+            raise Unavailable(RegistryLogCode.BUSY, "This registry takes no more statements now.", fix="Send again in a while.")
         for proposal in proposals:
             self._queue.put_nowait(proposal)
         return [await proposal.outcome for proposal in proposals]
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[Turn]:
-        """The log to oneself: no leaf is added until the block ends, except by the turn. Raises as `Leader.take_over`."""
-        async with self._turn:
+    async def exclusive(self) -> AsyncIterator[ExclusiveWriter]:
+        """Take exclusive write access: until the block ends, only the yielded writer can append. Raises as `Leader.take_over`."""
+        async with self._lock:
             self._permit()
             await self._lead()
-            yield Turn(self)
+            yield ExclusiveWriter(self)
 
     @asynccontextmanager
     async def pause(self) -> AsyncIterator[None]:
-        """No leaf is added, and this process does not lead, until the block ends."""
-        async with self._turn:
+        """Stop leading and append nothing until the block ends."""
+        async with self._lock:
             self._leader.resign()
             yield
 
-    async def append_together(self, proposals: Sequence[Proposal]) -> list[Place]:
-        """For `Turn`: all of them become leaves, in order and without a gap, or the first refusal is raised and none does."""
+    async def append_together(self, proposals: Sequence[Proposal]) -> list[LogPosition]:
+        """Append all proposals in order and without a gap, or raise the first refusal and append none. For `ExclusiveWriter`."""
         batch = await self._judge(proposals)
         if batch.refused:
             raise batch.refused[0][1]
         await self._commit(batch)
-        return [outcome for proposal in proposals if isinstance(outcome := proposal.outcome.result(), Place)]
+        return [outcome for proposal in proposals if isinstance(outcome := proposal.outcome.result(), LogPosition)]
 
     async def _work(self) -> None:
         while True:
@@ -204,24 +210,24 @@ class Sequencer:
                 waiting.append(self._queue.get_nowait())
             proposals = [proposal for proposal in waiting if proposal is not None]
             if proposals:
-                async with self._turn:
+                async with self._lock:
                     try:
                         await self._sequence(proposals)
-                    except Exception as error:  # a fault of ours; those who wait must hear of it, and the next ones be served
+                    except Exception as error:  # an internal error: report it to the submitters, and serve the next ones
                         _refuse_all(proposals, error)
                         _log.error("batch lost", size=len(proposals), exc_info=error)
             if len(proposals) < len(waiting):
-                return  # `stop` queued the None, and nothing comes after it
+                return  # `stop` queued the None, which is the last item
 
     async def _renew(self) -> None:
         clock = asyncio.get_running_loop().time
-        renewed, complaint = clock(), ""
+        renewed, reported = clock(), ""
         while True:
             await asyncio.sleep(min(self._renewal, 1))
             due = clock() - renewed >= self._renewal
             if not (due or self._leader.fault) if self._leader.leads else clock() < self._no_lead_before:
                 continue
-            async with self._turn:
+            async with self._lock:
                 try:
                     if not self._leader.leads:
                         await self._lead()
@@ -232,10 +238,10 @@ class Sequencer:
                     if self._leader.fault:
                         self._permit()
                         await self._leader.try_to_write()
-                    complaint = ""
+                    reported = ""
                 except Exception as error:
-                    if complaint != (complaint := f"{type(error).__name__}: {error}"):  # it comes again every second
-                        _log.error("checkpoint not renewed", error=complaint)
+                    if reported != (reported := f"{type(error).__name__}: {error}"):  # log once, because it repeats every second
+                        _log.error("checkpoint not renewed", error=reported)
 
     async def _lead(self) -> None:
         """Make sure that this process leads. Raises as `Leader.take_over`."""
@@ -248,7 +254,7 @@ class Sequencer:
         try:
             await self._leader.take_over(patience=_AGAIN)
         except Exception:
-            # Refuse at once for as long as a slow attempt took: the writes that queued up meanwhile have waited enough.
+            # After a slow attempt refuse at once for the same time: the queued writes have already waited once.
             if clock() - began > _SLOW:
                 self._no_lead_before = 2 * clock() - began
             raise
@@ -286,26 +292,26 @@ class Sequencer:
             self._committed(batch.facts)
         proofs = _proofs(head, tiles, [entry.index for entry in batch.entries])
         for proposal, entry in zip(batch.added, batch.entries, strict=True):
-            proposal.settle(Place(entry.index, head, proofs[entry.index]))
+            proposal.set_result(LogPosition(entry.index, head, proofs[entry.index]))
         for proposal, index in batch.known:
-            proposal.settle(Place(index, head, None))
+            proposal.set_result(LogPosition(index, head, None))
         for proposal, error in batch.refused:
-            proposal.settle(error)
+            proposal.set_result(error)
 
 
-class Turn:
-    """The log to oneself, while the block of `Sequencer.turn` lasts."""
+class ExclusiveWriter:
+    """Exclusive write access to the log, valid inside the block of `Sequencer.exclusive`."""
 
     def __init__(self, sequencer: Sequencer) -> None:
         self._sequencer = sequencer
 
     @property
     def head(self) -> Head:
-        """The head that the next leaf follows."""
+        """Return the head that the next leaf follows."""
         return self._sequencer.head
 
-    async def append(self, statements: Sequence[Verified]) -> list[Place]:
-        """Log all of them in one commit, in order and next to each other, or raise the first refusal and log none."""
+    async def append(self, statements: Sequence[Verified]) -> list[LogPosition]:
+        """Log all statements in one commit, in order and adjacent, or raise the first refusal and log none."""
         return await self._sequencer.append_together([Proposal(verified.statement.leaf, verified) for verified in statements])
 
 
@@ -321,12 +327,12 @@ def _refuse_all(proposals: Sequence[Proposal], error: Exception) -> None:
         if isinstance(error, Unavailable) and error.code in _BEFOREHAND:
             refusal = Unavailable(error.code, error.message, fix=error.fix)
         refusal.__cause__ = error
-        proposal.settle(refusal)
+        proposal.set_result(refusal)
 
 
 def _unavailable() -> Unavailable:
     return Unavailable(
-        "log.unavailable",
+        RegistryLogCode.UNAVAILABLE,
         "The log could not take this statement, or could not confirm it.",
-        fix="Send the same statement again: if it was logged after all, you get its receipt.",
+        fix="Send the same statement again. If it was logged, the answer is its receipt.",
     )

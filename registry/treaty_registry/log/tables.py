@@ -1,6 +1,6 @@
-"""The log's own tables (migrations/0001_log.sql): what is read and written of them, and the only SQL that writes them.
+"""Read and write the log's own tables (migrations/0001_log.sql). All SQL that writes them is here.
 
-Whoever writes holds the leader's lock, and passes the connection that holds it.
+A writer holds the leader's lock and passes the connection that holds it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from treaty_consensus.kinds import Withdrawal, blobs_of
 from treaty_consensus.log.merkle import Node, leaf_hash, node_hash
 from treaty_consensus.log.tiles import TILE_HEIGHT, TILE_WIDTH, Tile, TreeEdge, edge_tiles, node_hash_in_tile
 
+from ..codes import RegistryLogCode
 from ..storage.postgres import Connection, Pool
 from .entry import Entry
 
@@ -23,7 +24,7 @@ union all
 select null, null, statement, index from leaves where statement = any($2::bytea[])
 """
 
-# The update of the head decides: when it finds another head than the leader expects, nothing else is written either.
+# The update of the head is the condition: if the head is not the one that the leader expects, nothing is written.
 _APPEND = """
 with moved as (
   update head set size = $3, root = $4 where size = $1 and root = $2 returning true
@@ -54,7 +55,7 @@ delete from pending_blobs where sha256 = any($1::bytea[])
 async def look_up(
     connection: Connection, keys: Iterable[str], statements: Collection[bytes]
 ) -> tuple[dict[str, Fact], dict[bytes, int]]:
-    """In one round trip: the facts under `keys`, and the index of each of these statement ids that is logged."""
+    """Return the facts under `keys`, and the index of each of these statement ids that is logged. One round trip."""
     facts: dict[str, Fact] = {}
     logged: dict[bytes, int] = {}
     for row in await connection.fetch(_LOOK_UP, list(keys), list(statements)):
@@ -66,7 +67,7 @@ async def look_up(
 
 
 async def read_fact(connection: Connection | Pool, key: str) -> Fact | None:
-    """The fact under `key` as of the newest commit, or None."""
+    """Return the fact under `key` as of the newest commit, or None."""
     data = await connection.fetchval("select fact from facts where key = $1", key)
     return decode(data) if data is not None else None
 
@@ -81,7 +82,7 @@ async def append(
 ) -> bool:
     """Within a transaction: move the head from `before` to `after`, and write the leaves, full tiles and facts between them.
 
-    False when the head is not `before`: another leader writes this log, and nothing was written here.
+    Returns False when the head is not `before`: another leader writes this log, and nothing was written here.
     """
     full = {tile: hashes for tile, hashes in tiles.items() if tile.width == TILE_WIDTH}
     moved = await connection.fetchval(
@@ -110,33 +111,33 @@ async def _apply_blobs(connection: Connection, entries: Sequence[Entry]) -> None
 
 
 async def write_facts(connection: Connection, facts: Mapping[str, Fact]) -> None:
-    """Store all facts at once, where there are none yet."""
+    """Store all facts into an empty table."""
     values = [(key, encode(fact)) for key, fact in facts.items()]
     await connection.copy_records_to_table("facts", records=values, columns=["key", "fact"])
 
 
 async def try_to_write(connection: Connection) -> None:
-    """Take a MiB of PostgreSQL's disk and give it back. Raises what asyncpg raises when there is none."""
+    """Write a MiB to PostgreSQL's disk and release it. Raises what asyncpg raises when there is no space."""
     async with connection.transaction():
         await connection.execute("create temporary table trial (data bytea) on commit drop")
         await connection.execute("insert into trial (data) values ($1)", os.urandom(1024 * 1024))  # zeros would be compressed
 
 
 async def read_head(connection: Connection | Pool) -> tuple[int, bytes]:
-    """The size and the root that the newest commit left."""
+    """Return the size and the root of the newest commit."""
     row = await connection.fetchrow("select size, root from head")
     assert row is not None
     return row["size"], row["root"]
 
 
 async def read_leaves(connection: Connection | Pool, indexes: Collection[int]) -> dict[int, bytes]:
-    """The leaves at `indexes`; those that do not exist are absent."""
+    """Return the leaves at `indexes`, without those that do not exist."""
     rows = await connection.fetch("select index, leaf from leaves where index = any($1::bigint[])", list(indexes))
     return {row["index"]: row["leaf"] for row in rows}
 
 
 async def read_range(connection: Connection | Pool, begin: int, end: int) -> list[bytes]:
-    """The leaves from `begin` up to, not including, `end`. Raises `Untrusted` when one is missing."""
+    """Return the leaves from `begin` up to, not including, `end`. Raises `Untrusted` when one is missing."""
     rows = await connection.fetch("select leaf from leaves where index >= $1 and index < $2 order by index", begin, end)
     if len(rows) != end - begin:
         raise _missing(f"leaves between {begin} and {end}")
@@ -144,7 +145,7 @@ async def read_range(connection: Connection | Pool, begin: int, end: int) -> lis
 
 
 async def stream_leaves(connection: Connection | Pool, begin: int, end: int) -> AsyncIterator[list[bytes]]:
-    """The leaves from `begin` up to `end` in chunks of at most 256, each chunk within one entry bundle."""
+    """Yield the leaves from `begin` up to `end` in chunks of at most 256, each chunk within one entry bundle."""
     while begin < end:
         stop = min(end, (begin // TILE_WIDTH + 1) * TILE_WIDTH)
         yield await read_range(connection, begin, stop)
@@ -152,7 +153,7 @@ async def stream_leaves(connection: Connection | Pool, begin: int, end: int) -> 
 
 
 async def read_tiles(connection: Connection | Pool, tiles: Collection[Tile]) -> dict[Tile, bytes]:
-    """The full tiles at these coordinates; those that do not exist are absent."""
+    """Return the full tiles at these coordinates, without those that do not exist."""
     rows = await connection.fetch(
         "select level, index, hashes from tiles"
         " join unnest($1::smallint[], $2::bigint[]) as wanted (level, index) using (level, index)",
@@ -163,9 +164,9 @@ async def read_tiles(connection: Connection | Pool, tiles: Collection[Tile]) -> 
 
 
 async def load_edge(connection: Connection | Pool, size: int) -> TreeEdge:
-    """The right edge of the tree of the first `size` leaves, from the leaves and full tiles below it.
+    """Return the right edge of the tree of the first `size` leaves, from the leaves and full tiles below it.
 
-    Raises `Untrusted` when some are missing. Compare its root with a recorded head.
+    The caller must compare its root with a recorded head. Raises `Untrusted` when leaves or tiles are missing.
     """
     partial: dict[Tile, bytes] = {}
     for tile in edge_tiles(size):
@@ -182,12 +183,14 @@ async def load_edge(connection: Connection | Pool, size: int) -> TreeEdge:
 
 
 def _tile_root(tile: Tile, hashes: bytes) -> bytes:
-    """The hash of the subtree that a full tile spans, which the tile above it holds."""
+    """Return the hash of the subtree of a full tile, which the tile above contains."""
     halves = (Node(TILE_HEIGHT * tile.level + TILE_HEIGHT - 1, 2 * tile.index + side) for side in (0, 1))
     return node_hash(*(node_hash_in_tile(half, tile, hashes) for half in halves))
 
 
 def _missing(what: str) -> Untrusted:
     return Untrusted(
-        "log.incomplete", f"The database lacks {what}.", fix="Restore its newest backup; lost tiles come back with `rebuild`."
+        RegistryLogCode.INCOMPLETE,
+        f"The database lacks {what}.",
+        fix="Restore its newest backup; lost tiles come back with `rebuild`.",
     )

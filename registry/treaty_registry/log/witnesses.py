@@ -1,13 +1,13 @@
-"""The log's witnesses: asking them to cosign its heads (C2SP tlog-witness, `treaty_consensus.log.witness`).
+"""Ask the log's witnesses to cosign its heads (C2SP tlog-witness, `treaty_consensus.log.witness`).
 
-Every released head goes to all of them, the newest one of those that came up meanwhile and at most one a second, with the proof
-that it extends what each cosigned last; no writer waits for that. Since the clock renews the head every minute, so do they. A
-decision that needs witnesses asks for exactly the head that it rests on.
+Every released head goes to all witnesses, with the proof that it extends the head each of them cosigned last. At most one head a
+second is sent; heads in between are skipped. Writers do not wait for witnesses. The clock renews the head every minute, so
+witnesses cosign at least every minute. A decision that needs witnesses asks for the exact head that it is based on.
 
-A witness that fails, or does not answer in time, is not waited for any more. It is asked again on its own, after a second and
-then after pauses that double, up to half a minute. Once it answers it is one of the others again, and what it has cosigned is
-added to what is published. Each kind of failure is logged when it begins. A witness that knows another history of this log, or
-more of it than there is, is right or broken. Either way somebody has to look, so that is logged as critical.
+A witness that fails or times out is asked again separately, after one second and then with doubled pauses, up to half a minute.
+When it answers, its cosignature is published and it returns to the others. A failure is logged when it starts or changes its
+kind. If a witness knows another history of this log, or more leaves than there are, either the log was forked or the witness is
+broken. An operator must investigate, so this is logged as critical.
 """
 
 from __future__ import annotations
@@ -20,46 +20,48 @@ import structlog
 
 from treaty_client.network.hosts import Network
 from treaty_consensus.canonical import parse_decimal
+from treaty_consensus.codes import WitnessCode
 from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
 from treaty_consensus.kinds import Witnesses
 from treaty_consensus.log.merkle import MAX_SIZE
 from treaty_consensus.log.witness import SIZE_TYPE, AddCheckpoint, cosignature
 
+from ..codes import RegistryWitnessCode
 from ..settings import WitnessName
 from .checkpoints import Head
 from .leader import Leader
 from .reader import LogReader
 
-_PATIENCE = 5.0
-_PAUSE = 1.0
-_AGAIN = 1.0
-_LONGEST_PAUSE = 30.0
-_ATTEMPTS = 3
-_MAX_ANSWER = 64 * 1024
-_ALARMS = ("witness.history", "witness.ahead")
-"""It has cosigned something that is not a beginning of this log, or claims so."""
+_PATIENCE = 5.0  # seconds for one witness, because a decision waits for a quorum
+_PAUSE = 1.0  # seconds between two heads: at most one head a second is sent
+_AGAIN = 1.0  # seconds before the first retry
+_LONGEST_PAUSE = 30.0  # seconds: less than the clock's renewal, so that each renewed head is offered
+_ATTEMPTS = 3  # requests for one head, because the witness's size may change in between
+_MAX_ANSWER = 64 * 1024  # bytes; an answer is some signature lines
+_ALARMS = (RegistryWitnessCode.HISTORY, RegistryWitnessCode.AHEAD)
+"""The witness has cosigned another history than this log's, or claims so."""
 
 _log = structlog.get_logger(__name__)
 
 
 class WitnessClient:
-    """All witnesses of one log. On one event loop; `run` once, and `close` in the end."""
+    """All witnesses of one log. For one event loop; call `run` once, and `close` at the end."""
 
     def __init__(self, witnesses: Sequence[WitnessName], network: Network, leader: Leader, reader: LogReader) -> None:
         self._http = network.client(timeout=_PATIENCE)
         self._witnesses = [_Witness(name, self._http, leader, reader) for name in witnesses]
         self._leader = leader
         self._asked: Head | None = None
-        self._lines: dict[str, bytes] = {}  # of the head that all were asked for last, by the witness's name
-        self._again: dict[str, asyncio.Task[None]] = {}  # of those that failed
+        self._lines: dict[str, bytes] = {}  # name of the witness → its line for the head sent last
+        self._again: dict[str, asyncio.Task[None]] = {}  # retries of failing witnesses
 
     @property
     def failing(self) -> dict[str, str]:
-        """The witnesses that do not cosign at the moment, by name, each with the code of the reason."""
-        return {witness.key.name: witness.complaint for witness in self._witnesses if witness.complaint}
+        """Return the witnesses that do not cosign now: name → code of the reason."""
+        return {witness.key.name: witness.failure for witness in self._witnesses if witness.failure}
 
     async def run(self) -> None:
-        """Have what is released cosigned and published, until cancelled."""
+        """Have every released head cosigned and published, until cancelled."""
         try:
             while self._witnesses:
                 await self._leader.released.wait()
@@ -73,7 +75,7 @@ class WitnessClient:
             self._again.clear()
 
     async def cosign(self, head: Head, witnesses: Witnesses) -> str:
-        """The note of exactly this head with the signatures of a quorum. Takes 5 seconds at most.
+        """Return the note of exactly this head with the signatures of a quorum. Takes 5 seconds at most.
 
         Raises `Unavailable` (`witness.quorum`) when fewer than the quorum of `witnesses` answer in time.
         """
@@ -84,7 +86,7 @@ class WitnessClient:
             quorum.check(note, head.signed.checkpoint)
         except Untrusted as error:
             raise Unavailable(
-                "witness.quorum",
+                RegistryWitnessCode.QUORUM,
                 f"{len(listed)} of the {len(quorum.keys)} witnesses of the parameters are known here, and fewer than the "
                 f"{quorum.needed} that are needed cosigned the log.",
                 fix="Start treaty-registry with --witness URL#KEY for each of them, and see that they run.",
@@ -96,13 +98,13 @@ class WitnessClient:
         await self._http.aclose()
 
     async def _ask_all(self, head: Head) -> None:
-        """Ask those that did not fail the last time, and publish what they cosign; see to those that fail."""
+        """Ask all witnesses that are not failing, and publish their cosignatures. Start retries for those that fail."""
         self._asked, self._lines = head, {}
         asked = [witness for witness in self._witnesses if witness.key.name not in self._again]
         lines = await asyncio.gather(*(witness.cosign(head) for witness in asked))
         self._publish(head, {witness.key.name: line for witness, line in zip(asked, lines, strict=True) if line})
         for witness in asked:
-            if witness.complaint:
+            if witness.failure:
                 self._again[witness.key.name] = asyncio.create_task(self._ask_again(witness))
 
     async def _ask_again(self, witness: _Witness) -> None:
@@ -113,13 +115,13 @@ class WitnessClient:
             head = self._asked
             assert head is not None, "it failed when it was asked"
             line = await witness.cosign(head)
-            if not witness.complaint:
+            if not witness.failure:
                 del self._again[witness.key.name]
                 self._publish(head, {witness.key.name: line} if line else {})
                 return
 
     def _publish(self, head: Head, lines: dict[str, bytes]) -> None:
-        """Add lines to the head that was asked for last; of an older one they come too late."""
+        """Add cosignatures to the head that was asked for last. Cosignatures of an older head are too late and are dropped."""
         if head is self._asked and lines:
             self._lines |= lines
             note = [self._lines[witness.key.name] for witness in self._witnesses if witness.key.name in self._lines]
@@ -133,37 +135,37 @@ class _Witness:
         self._http = http
         self._leader = leader
         self._reader = reader
-        self._size = 0  # of what it cosigned last, as far as we know
-        self._turn = asyncio.Lock()
-        self.complaint = ""
-        """The code of what was wrong when it was asked last; empty if nothing was."""
+        self._size = 0  # size of the head it cosigned last, as far as known
+        self._lock = asyncio.Lock()  # one request at a time, because each starts from the size of the one before
+        self.failure = ""
+        """The code of the last failure; empty after a success."""
 
     async def cosign(self, head: Head) -> bytes:
-        """Its signature line, or nothing. Takes `_PATIENCE` seconds at most. What is wrong is logged when that changes."""
+        """Return the signature line, or empty bytes. Takes `_PATIENCE` seconds at most. A failure is logged when it changes."""
         try:
-            async with asyncio.timeout(_PATIENCE), self._turn:
+            async with asyncio.timeout(_PATIENCE), self._lock:
                 line = await self._ask(head)
-        except Exception as error:  # whatever it or the database does, the log goes on
-            self._complain(error, head)
+        except Exception as error:  # no failure of a witness or of the database may stop the log
+            self._report_failure(error, head)
             return b""
-        if self.complaint:
+        if self.failure:
             _log.info("witnessed again", witness=self.key.name, size=head.size)
-        self.complaint = ""
+        self.failure = ""
         return line
 
-    def _complain(self, error: Exception, head: Head) -> None:
+    def _report_failure(self, error: Exception, head: Head) -> None:
         if isinstance(error, TimeoutError | httpx.TimeoutException):
-            error = Unavailable("witness.silent", f"It did not answer within {_PATIENCE:g} seconds.")
+            error = Unavailable(RegistryWitnessCode.SILENT, f"It did not answer within {_PATIENCE:g} seconds.")
         elif isinstance(error, httpx.HTTPError):
-            error = Unavailable("witness.unreachable", f"It cannot be asked: {type(error).__name__}: {error}")
+            error = Unavailable(RegistryWitnessCode.UNREACHABLE, f"It cannot be asked: {type(error).__name__}: {error}")
         code = error.code if isinstance(error, TreatyError) else type(error).__name__
-        if code != self.complaint:
-            tell = _log.critical if code in _ALARMS else _log.warning
-            tell("not witnessed", witness=self.key.name, size=head.size, root=head.root.hex(), code=code, error=str(error))
-        self.complaint = code
+        if code != self.failure:
+            log = _log.critical if code in _ALARMS else _log.warning
+            log("not witnessed", witness=self.key.name, size=head.size, root=head.root.hex(), code=code, error=str(error))
+        self.failure = code
 
     async def _ask(self, head: Head) -> bytes:
-        """The line; empty when it has cosigned a later head of ours meanwhile."""
+        """Return the line; empty when the witness has cosigned a later head of this log meanwhile."""
         old = min(self._size, head.size)
         for _ in range(_ATTEMPTS):
             request = AddCheckpoint(old, tuple(await self._reader.consistency(old, head)), head.note)
@@ -175,7 +177,7 @@ class _Witness:
             if status == httpx.codes.UNPROCESSABLE_ENTITY:
                 raise _other_history(old)
             if status != httpx.codes.CONFLICT:
-                raise Unavailable("witness.refused", f"It answered with status {status}.")
+                raise Unavailable(RegistryWitnessCode.REFUSED, f"It answered with status {status}.")
             size = _size(kind, body)
             if size is None or size == old:
                 raise _other_history(old)
@@ -184,48 +186,48 @@ class _Witness:
                 self._size = size
                 return b""
             old = size
-        raise Unavailable("witness.refused", "It names another size each time.")
+        raise Unavailable(RegistryWitnessCode.REFUSED, "It names another size each time.")
 
     def _check_exists(self, size: int) -> None:
-        """Raises `Untrusted` unless the log has that many leaves, as a later head of ours than the one that is asked for has."""
+        """Raise `Untrusted` unless the log has `size` leaves, in a later head than the one that was sent."""
         known = self._leader.head.size if self._leader.head is not None else 0
         if size > known and not self._leader.leads:
             raise Unavailable(
-                "witness.refused", f"It has cosigned {size} leaves, maybe for another process, which leads the log."
+                RegistryWitnessCode.REFUSED, f"It has cosigned {size} leaves, maybe for another process, which leads the log."
             )
         if size > known:
             raise Untrusted(
-                "witness.ahead",
+                RegistryWitnessCode.AHEAD,
                 f"It has cosigned {size} leaves of this log, which has {known}.",
                 fix="This database is an old copy, or the log's key is in other hands. Stop this registry, ask the operator of "
                 "the witness for the checkpoint it has, and compare.",
             )
 
     async def _post(self, content: bytes) -> tuple[int, str, bytes]:
-        """The status, the media type and the body of its answer."""
+        """Return the status, the media type and the body of the answer."""
         body = bytearray()
         headers = {"Accept-Encoding": "identity", "Content-Type": "text/plain; charset=utf-8"}
         async with self._http.stream("POST", self._url, content=content, headers=headers) as response:
             async for chunk in response.aiter_raw():
                 body += chunk
                 if len(body) > _MAX_ANSWER:
-                    raise Unavailable("witness.answer", f"It sent more than {_MAX_ANSWER} bytes.")
+                    raise Unavailable(WitnessCode.ANSWER, f"It sent more than {_MAX_ANSWER} bytes.")
         return response.status_code, response.headers.get("Content-Type", "").partition(";")[0].strip(), bytes(body)
 
 
 def _size(kind: str, body: bytes) -> int | None:
-    """The size in a 409; None for a 409 without one, which says that the root is another one. Raises `Unavailable`."""
+    """Return the size in a 409 answer. None: it has no size, which means that the roots differ. Raises `Unavailable`."""
     try:
         return parse_decimal(body.decode("ascii").removesuffix("\n"), limit=MAX_SIZE)
     except (UnicodeDecodeError, TreatyError) as error:
         if kind == SIZE_TYPE:
-            raise Unavailable("witness.answer", "It answered 409 with a size that is none.") from error
+            raise Unavailable(WitnessCode.ANSWER, "It answered 409 with a size that is none.") from error
     return None
 
 
 def _other_history(size: int) -> Untrusted:
     return Untrusted(
-        "witness.history",
+        RegistryWitnessCode.HISTORY,
         f"It knows another history of this log: other leaves than its first {size}.",
         fix="This database is an old copy that grew differently, or the log's key is in other hands. Stop this registry, ask the "
         "operator of the witness for the checkpoint it has, and compare.",
@@ -233,7 +235,7 @@ def _other_history(size: int) -> Untrusted:
 
 
 async def _cosignatures(witnesses: Sequence[_Witness], head: Head, enough: int) -> bytes:
-    """The lines of the first `enough` witnesses that answer in time, in the order in which they were named."""
+    """Return the lines of the first `enough` witnesses that answer in time, in the order in which they were configured."""
     asked = [asyncio.create_task(witness.cosign(head)) for witness in witnesses]
     lines = 0
     try:
@@ -243,5 +245,5 @@ async def _cosignatures(witnesses: Sequence[_Witness], head: Head, enough: int) 
                 break
     finally:
         for task in asked:
-            task.cancel()  # does nothing to those that have answered
+            task.cancel()  # no effect on finished tasks
     return b"".join(task.result() for task in asked if task.done() and not task.cancelled())

@@ -1,1 +1,1 @@
-"""What the operator does: decisions, maintenance, and the socket over which they are asked for."""
+"""Do the operator's work: decisions, maintenance, and the control socket that requests them."""

@@ -1,12 +1,13 @@
-"""The control socket: how `treaty-registry` asks the server that is running on the same data directory.
+"""Let `treaty-registry` send commands to the server that runs on the same data directory.
 
-A Unix socket `DATA/run/control`, reachable by the server's user alone (the directory is 0700). One request a connection:
+The control socket is the Unix socket `DATA/run/control`. Only the server's user can reach it (the directory is 0700). Each
+connection has one request:
 
     {"command": NAME, "arguments"?: [VALUE, …]} LF
     {"result": VALUE} LF, or {"error": {"family": CLASS, "code": CODE, "message": SENTENCE, "fix": SENTENCE}} LF
 
-A command runs to its end even if the one who asked goes away. The file that a killed server leaves behind refuses connections,
-which means that no server runs, and the next server replaces it.
+A command runs to its end even if the client disconnects. A killed server leaves its socket file, which refuses connections;
+clients then know that no server runs, and the next server replaces the file.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ import structlog
 from treaty_consensus import errors
 from treaty_consensus.errors import NotFound, TreatyError, Unavailable
 
+from ..codes import ControlCode
+
 Command = Callable[..., Awaitable[object]]
 
-NOT_RUNNING = "control.not-running"
+NOT_RUNNING = ControlCode.NOT_RUNNING
 _NAME = "control"
-_MAX_LINE = 16 * 1024 * 1024
+_MAX_LINE = 16 * 1024 * 1024  # bytes; an answer may list all decisions of an epoch
 
 _log = structlog.get_logger(__name__)
 
@@ -57,9 +60,9 @@ async def control_socket(directory: Path, commands: Mapping[str, Command]) -> As
 
 
 async def ask(directory: Path, command: str, *arguments: object) -> Any:
-    """The result of a command of the running server; arguments and result are JSON.
+    """Return the result of a command of the running server. Arguments and result are JSON.
 
-    Raises `NotFound(NOT_RUNNING)` when none runs, and what the command raised.
+    Raises `NotFound` (`NOT_RUNNING`) when no server runs, and the errors of the command.
     """
     try:
         with _short(directory) as path:
@@ -70,7 +73,7 @@ async def ask(directory: Path, command: str, *arguments: object) -> Any:
     reply = await reader.readline()
     writer.close()
     if not reply:
-        raise Unavailable("control.broken", "The registry stopped before it answered.")
+        raise Unavailable(ControlCode.BROKEN, "The registry stopped before it answered.")
     answer = msgspec.json.decode(reply)
     if "error" in answer:
         said = answer["error"]
@@ -95,13 +98,13 @@ async def _run(commands: Mapping[str, Command], name: str, arguments: Sequence[o
         refusal = error
     except Exception as error:
         _log.error("control command failed", command=name, exc_info=error)
-        refusal = Unavailable("control.failed", f"The registry could not {name}; the reason is in its log.")
+        refusal = Unavailable(ControlCode.FAILED, f"The registry could not {name}; the reason is in its log.")
     return {"error": {"family": type(refusal).__name__, "code": refusal.code, "message": refusal.message, "fix": refusal.fix}}
 
 
 @contextmanager
 def _short(directory: Path) -> Iterator[Path]:
-    """A path to the socket that fits into the 107 bytes of unix(7) however deep the directory is."""
+    """Return a path to the socket that fits into the 107 bytes of unix(7), even when the directory is deep."""
     descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield Path(f"/proc/self/fd/{descriptor}/{_NAME}")

@@ -1,10 +1,10 @@
-"""Closing an epoch: from the leaves of the log to the decisions that its operator signs.
+"""Close epochs: compute the decisions from the leaves of the log, sign and log them.
 
-The decisions come out of the auditor's own replay, fed with the leaves from the database; so whoever replays the log later
-finds the same bytes. The replay is kept from one epoch to the next and fed what was added.
+The decisions come from the auditor's own replay of the leaves in the database. So an auditor who replays the log later gets the
+same bytes. The replay is kept between epochs and continues with the new leaves.
 
-The last leaves are taken in, decided on and followed by the decisions in one turn at the log, so that nothing comes in between;
-and the decisions are one commit. A process that ends on the way leaves an open epoch, or a closed one.
+The last leaves are replayed, decided and followed by the decisions under exclusive write access, so that no other leaf comes in
+between. All decisions are one commit: a crash leaves the epoch either open or closed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from treaty_consensus.audit import Replay
+from treaty_consensus.codes import DecisionCode
 from treaty_consensus.errors import Refused
 from treaty_consensus.facts import ParametersFact
 from treaty_consensus.kinds import Decision
@@ -25,7 +26,7 @@ from ..admission.uploads import Uploads
 from ..keys import Operator
 from ..log import tables as log_tables
 from ..log.checkpoints import Head
-from ..log.sequencer import Sequencer, Turn
+from ..log.sequencer import ExclusiveWriter, Sequencer
 from ..log.witnesses import WitnessClient
 from ..storage.blobs import BlobStore
 from ..storage.postgres import Pool
@@ -34,7 +35,7 @@ from .schedule import read_timetable
 
 @dataclass(frozen=True)
 class Decided:
-    """A decision that is logged: its statement id, its leaf, and what it says."""
+    """A logged decision: its statement id, its leaf, and its content."""
 
     statement: str
     index: int
@@ -59,34 +60,34 @@ class Decisions:
         self._uploads = uploads
         self._operator = operator
         self._sequencer = sequencer
-        self._clock = clock
-        self._witnesses = witnesses
+        self.clock = clock
+        self.witnesses = witnesses
         self._replay = Replay(blobs.reader())
         self._one_at_a_time = asyncio.Lock()
 
     async def close_epoch(self) -> list[Decided]:
         """Decide every topic with a report or a ballot and log the decisions in one commit.
 
-        Empty when there is nothing to decide; then the epoch stays open. Raises `Refused` (`decision.early`) where the schedule
-        closes epochs and this one is not due, `Untrusted` when the log breaks its own rules, or `Unavailable`.
+        Returns an empty list when there is nothing to decide; the epoch then stays open. Raises `Refused` (`decision.early`)
+        when the schedule closes epochs and this one is not due, `Untrusted` when the log breaks its own rules, or `Unavailable`.
         """
         async with self._one_at_a_time:
             await self._check_due()
-            await self._catch_up(self._sequencer.head.size)  # most of the way, while others still write
-            async with self._sequencer.turn() as turn:
-                await self._catch_up(turn.head.size)
-                return await self._log(turn)
+            await self._catch_up(self._sequencer.head.size)  # most leaves, while others can still write
+            async with self._sequencer.exclusive() as writer:
+                await self._catch_up(writer.head.size)
+                return await self._log(writer)
 
     async def stop(self) -> None:
-        """Wait for a closing that is under way; there is none after it."""
+        """Wait for a running close and prevent further ones."""
         await self._one_at_a_time.acquire()
 
     async def _check_due(self) -> None:
-        """Spare the log a turn that admission would refuse in the end."""
+        """Refuse an early decision before the exclusive access, because admission would refuse it anyway."""
         timetable = await read_timetable(self._pool)
-        if timetable is not None and self._clock().timestamp() < timetable.due:
+        if timetable is not None and self.clock().timestamp() < timetable.due:
             due = datetime.fromtimestamp(timetable.due, UTC).isoformat()
-            raise Refused("decision.early", f"Epoch {timetable.epoch} closes by itself at {due}.", fix="Wait until then.")
+            raise Refused(DecisionCode.EARLY, f"Epoch {timetable.epoch} closes by itself at {due}.", fix="Wait until then.")
 
     async def _catch_up(self, size: int) -> None:
         async for leaves in log_tables.stream_leaves(self._pool, self._replay.size, size):
@@ -96,24 +97,25 @@ class Decisions:
         for leaf in leaves:
             self._replay.append(leaf)
 
-    async def _log(self, turn: Turn) -> list[Decided]:
+    async def _log(self, writer: ExclusiveWriter) -> list[Decided]:
         due = await asyncio.to_thread(self._replay.decide)
         blobs = {item.decision.transcript.sha256: item.transcript for item in due}
-        blobs |= {item.decision.roll.sha256: item.roll for item in due}  # the same one for all of them
+        blobs |= {item.decision.roll.sha256: item.roll for item in due}  # all decisions name the same roll
         for digest, data in blobs.items():
             await self._uploads.hold_own(digest, data)
-        bodies = await self._witnessed([item.decision for item in due], turn.head)
-        signed = [self._operator.state(body, issued=self._clock()) for body in bodies]
-        places = await turn.append(signed)
+        bodies = await self._witnessed([item.decision for item in due], writer.head)
+        signed = [self._operator.state(body, issued=self.clock()) for body in bodies]
+        positions = await writer.append(signed)
         return [
-            Decided(verified.statement.id, place.index, body)
-            for verified, place, body in zip(signed, places, bodies, strict=True)
+            Decided(verified.statement.id, position.index, body)
+            for verified, position, body in zip(signed, positions, bodies, strict=True)
         ]
 
     async def _witnessed(self, bodies: list[Decision], head: Head) -> list[Decision]:
-        """The decisions on top of `head`, which their parameters may want to be witnessed. Raises `Unavailable`."""
+        """Return the decisions on top of `head`, with the witnesses' signatures if the parameters require them. Raises
+        `Unavailable`."""
         fact = await log_tables.read_fact(self._pool, f"parameters/{bodies[0].parameters}") if bodies else None
         if not isinstance(fact, ParametersFact) or fact.witnesses is None:
             return bodies
-        note = await self._witnesses.cosign(head, fact.witnesses)
+        note = await self.witnesses.cosign(head, fact.witnesses)
         return [replace(body, input=replace(body.input, witnessed=note)) for body in bodies]

@@ -1,12 +1,11 @@
-"""Audit and rebuild: holding the database against the leaves it keeps.
+"""Audit and rebuild: compare the database with the leaves it stores.
 
-Both derive every table anew from the leaves alone, in temporary tables made by the same migrations and filled by the same code
-as the real ones, and compare row by row. The replay that feeds them is the auditor's own: signatures, every rule, every decision.
+Both derive every table again from the leaves alone, in temporary tables, with the migrations and the code of the real tables.
+They compare row by row. The replay is the auditor's own: it checks signatures, every rule and every decision.
 
-- `audit` changes nothing. It checks the blobs and the fence too, and says what it finds.
-- `rebuild` puts the derived rows in the place of those that differ, in one transaction. Readers see the old rows until it
-commits. It
-  never touches a leaf: leaves that do not hash to the recorded head are damage that only a backup repairs.
+- `audit` changes nothing. It also checks the blobs and the fence, and reports its findings.
+- `rebuild` replaces the derived rows that differ, in one transaction. Readers see the old rows until it commits. It never
+  changes a leaf: leaves that do not hash to the recorded head can only be restored from a backup.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from treaty_consensus.log.tiles import TreeEdge
 from treaty_consensus.statement import Statement
 
 from .. import projection
+from ..codes import RegistryLogCode
 from ..log import tables as log_tables
 from ..log.entry import Entry
 from ..log.fence import behind
@@ -38,7 +38,7 @@ _BLOBS_AT_ONCE = 256
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """What `rebuild` did. `tables`: how many rows of each derived table differed and were put right."""
+    """The result of `rebuild`. `tables`: for each derived table the number of rows that differed and were corrected."""
 
     size: int
     root: bytes
@@ -46,13 +46,13 @@ class Rebuilt:
 
     @property
     def differed(self) -> bool:
-        """Whether anything was put right."""
+        """Whether any row was corrected."""
         return any(self.tables.values())
 
 
 @dataclass(frozen=True)
 class Audited:
-    """What `audit` found. `epochs`: how many were decided; `findings`: one sentence for everything that is wrong."""
+    """The result of `audit`. `epochs`: the number of decided epochs. `findings`: one sentence for each fault."""
 
     size: int
     root: bytes
@@ -62,9 +62,10 @@ class Audited:
 
 
 async def rebuild(writer: Connection, reader: Connection | Pool, blobs: BlobStore) -> Rebuilt:
-    """Put every derived table right. `writer` holds the leader's lock and nobody else writes meanwhile; `reader` is another one.
+    """Correct every derived table. `writer` holds the leader's lock and nothing else writes meanwhile; `reader` is another
+    connection.
 
-    One transaction: all or nothing. Raises `Untrusted` when the leaves themselves are not what the head says, or break a rule.
+    One transaction: all or nothing. Raises `Untrusted` when the leaves do not match the head or break a rule.
     """
     async with writer.transaction():
         size, root = await log_tables.read_head(writer)
@@ -73,16 +74,16 @@ async def rebuild(writer: Connection, reader: Connection | Pool, blobs: BlobStor
             if replay.root() != root or tables["leaves"] or tables["head"]:
                 raise _damaged(size)
             for table in (table for table, rows in tables.items() if rows):
-                # Not truncate: readers go on reading. The names are our own.
+                # Not truncate, because readers continue to read. The table names are constants, so the SQL is safe.
                 await writer.execute(f"delete from public.{table}")  # noqa: S608
                 await writer.execute(f"insert into public.{table} select * from pg_temp.{table}")  # noqa: S608
     return Rebuilt(size, root, tables)
 
 
 async def audit(connection: Connection, reader: Connection | Pool, blobs: BlobStore, record: Checkpoint) -> Audited:
-    """Check everything that is stored. Runs beside a live server and changes nothing.
+    """Check all stored data. Runs beside a live server and changes nothing.
 
-    `record`: the fence's, read before this is called, for the database is never behind a record that was there before.
+    `record`: the fence's record, read before this call, so that the database is never behind it.
     """
     transaction = connection.transaction(isolation="repeatable_read")
     await transaction.start()
@@ -97,7 +98,7 @@ async def audit(connection: Connection, reader: Connection | Pool, blobs: BlobSt
                     findings.append(str(_damaged(size)))
                 tables = await _differences(connection)
                 findings += [
-                    f"{rows} rows of the table {table} are not what the leaves say." for table, rows in tables.items() if rows
+                    f"{rows} rows of the table {table} do not follow from the leaves." for table, rows in tables.items() if rows
                 ]
             if size < record.size or (await log_tables.load_edge(reader, record.size)).root() != record.root:
                 findings.append(str(behind(record, size)))
@@ -113,7 +114,7 @@ async def audit(connection: Connection, reader: Connection | Pool, blobs: BlobSt
 async def _derived(connection: Connection, reader: Connection | Pool, blobs: BlobStore, size: int) -> AsyncIterator[Replay]:
     """Within a transaction of `connection`: fill temporary tables from the first `size` leaves, which `reader` reads.
 
-    Every table has its temporary double as long as the block lasts; unqualified names mean the real ones again.
+    During the block every table has a temporary copy. Unqualified names then mean the real tables again.
     """
     await connection.execute("set local search_path = pg_temp")
     for _, sql in migrations():
@@ -140,7 +141,7 @@ def _replay(replay: Replay, leaves: Sequence[bytes]) -> list[Statement | None]:
 
 
 async def _differences(connection: Connection) -> dict[str, int]:
-    """How many rows of each derived table are in only one of the real table and its double."""
+    """Return for each derived table the number of rows that only the real table or only its copy has."""
     counts = {}
     for table in await _tables(connection):
         if table not in _NOT_DERIVED:
@@ -156,7 +157,7 @@ async def _tables(connection: Connection) -> list[str]:
 
 
 async def _check_blobs(connection: Connection, blobs: BlobStore, findings: list[str]) -> int:
-    """Hash every blob that is served, and note those that are missing or damaged; returns how many there are."""
+    """Hash every served blob, and record missing and damaged ones. Returns the number of blobs."""
     rows = await connection.fetch("select sha256, size from blobs where withdrawn is null order by index")
 
     async def check(sha256: str, size: int) -> str | None:
@@ -180,7 +181,7 @@ def _epochs(replay: Replay) -> int:
 
 def _damaged(size: int) -> Untrusted:
     return Untrusted(
-        "log.damaged",
+        RegistryLogCode.DAMAGED,
         f"The {size} leaves in the database are not the ones that the recorded head is of.",
         fix="Restore the database from its newest backup.",
     )

@@ -1,10 +1,10 @@
-"""The constants of the election, as their operator writes them down and as the log has them.
+"""Read and write the constants of the election: the operator's file, and the logged statement.
 
-A file is TOML, at most 64 KiB. Its fields are those of a `parameters` statement (`kinds.Parameters`), with these differences:
+A file is TOML, at most 64 KiB. It has the fields of a `parameters` statement (`kinds.Parameters`), with these differences:
 
-- What is left out is as in `election.defaults`. Only the anchors of an open electorate have no default; they come in any order.
-- `reputation.suffix_list` is the path of a Public Suffix List, relative to the file; without it, the one of the installed package
-  `publicsuffixlist` is taken.
+- Missing fields are as in `election.defaults`. Only the anchors of an open electorate have no default; they come in any order.
+- `reputation.suffix_list` is the path of a Public Suffix List, relative to the file. Without it, the list of the installed
+  package `publicsuffixlist` is used.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from treaty_consensus.facts import LOG, LogFact
 from treaty_consensus.kinds import MAX_SUFFIX_LIST, Blob, Parameters
 
 from ..admission.statements import check_anchors
+from ..codes import RegistryParametersCode
 from ..log.tables import read_fact, read_leaves
 from ..storage.postgres import Pool
 from .schedule import Timetable, read_timetable
@@ -34,25 +35,25 @@ MAX_FILE = 64 * 1024
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """Parameters that the log does not have yet, and the suffix list that they name, which a development electorate has not."""
+    """Parameters that are not logged yet, and the suffix list that they name. A development electorate has no suffix list."""
 
     parameters: Parameters
     suffix_list: bytes | None = None
 
     @property
     def blobs(self) -> dict[str, bytes]:
-        """The blobs that the statement names, by digest."""
+        """Return the blobs that the statement names, by digest."""
         return {} if self.suffix_list is None else {hex_digest(self.suffix_list): self.suffix_list}
 
     def check(self) -> None:
-        """Raise what admission would: `Malformed`, `TooLarge` or `Refused`."""
+        """Raise the errors of admission: `Malformed`, `TooLarge` or `Refused`."""
         self.parameters.check()
         check_anchors(self.parameters, self.blobs)
 
 
 @dataclass(frozen=True)
-class Stated:
-    """Parameters in the log: the statement's id, its leaf, and what it says."""
+class LoggedParameters:
+    """Logged parameters: the statement's id, its leaf, and its content."""
 
     statement: str
     index: int
@@ -60,19 +61,21 @@ class Stated:
 
 
 @dataclass(frozen=True)
-class Constitution:
-    """What the open epoch is decided by, and what was announced for the one after it. `closes`: when the schedule closes the
-    epoch, Unix seconds; None where that is done by hand."""
+class ParametersStatus:
+    """The parameters of the open epoch, and those announced for the next one.
+
+    `closes`: when the schedule closes the epoch, Unix seconds; None where the operator closes it.
+    """
 
     epoch: int
     closes: int | None
-    in_force: Stated
-    announced: Stated | None
+    in_force: LoggedParameters
+    announced: LoggedParameters | None
 
 
 @dataclass(frozen=True)
 class Announced:
-    """Parameters that are logged: the statement's id, its leaf, and the first epoch that they decide."""
+    """Announced parameters: the statement's id, its leaf, and the first epoch that they decide."""
 
     statement: str
     index: int
@@ -80,7 +83,7 @@ class Announced:
 
 
 def read_draft(path: Path) -> Draft:
-    """Read a file of parameters. Raises `Malformed` or `TooLarge` (`parameters.*`), what `Draft.check` raises, and OSError."""
+    """Read a file of parameters. Raises `Malformed` or `TooLarge` (`parameters.*`), the errors of `Draft.check`, and OSError."""
     data = _read(path, MAX_FILE, "file of parameters")
     try:
         given = tomllib.loads(data.decode("utf-8"))
@@ -88,33 +91,33 @@ def read_draft(path: Path) -> Draft:
         parameters = _in_order(msgspec.convert(_filled(given, suffix_list), Parameters))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise Malformed(
-            "parameters.file",
-            f"{path} does not state parameters: {error}.",
-            fix="The guide “From development to an open electorate” has one that does.",
+            RegistryParametersCode.FILE,
+            f"{path} does not contain valid parameters: {error}.",
+            fix="Compare it with the example in the guide “From development to an open electorate”.",
         ) from error
     draft = Draft(parameters, suffix_list)
     draft.check()
     return draft
 
 
-async def read_constitution(pool: Pool) -> Constitution:
-    """What the log has in force and announced, as of the newest commit."""
+async def read_parameters_status(pool: Pool) -> ParametersStatus:
+    """Return the parameters in force and the announced ones, as of the newest commit."""
     log = await read_fact(pool, LOG)
     assert isinstance(log, LogFact) and log.parameters is not None, "a registry that is open has its first leaves"
     timetable: Timetable | None = await read_timetable(pool)
-    announced = await _stated(pool, log.announced) if log.announced is not None else None
-    return Constitution(log.epoch, timetable.due if timetable else None, await _stated(pool, log.parameters), announced)
+    announced = await _read_logged(pool, log.announced) if log.announced is not None else None
+    return ParametersStatus(log.epoch, timetable.due if timetable else None, await _read_logged(pool, log.parameters), announced)
 
 
-async def _stated(pool: Pool, id_: str) -> Stated:
+async def _read_logged(pool: Pool, id_: str) -> LoggedParameters:
     index = await pool.fetchval("select index from leaves where statement = $1", bytes.fromhex(id_))
     body = statement.parse((await read_leaves(pool, [index]))[index]).body
     assert isinstance(body, Parameters)
-    return Stated(id_, index, body)
+    return LoggedParameters(id_, index, body)
 
 
 def _suffix_list(given: dict[str, Any], folder: Path) -> bytes:
-    """The suffix list of an open electorate; takes what names it out of `given`."""
+    """Return the suffix list of an open electorate, and remove its path from `given`."""
     terms = given.get("reputation", {})
     named = terms.pop("suffix_list", None) if isinstance(terms, dict) else None
     if named is None:
@@ -123,7 +126,7 @@ def _suffix_list(given: dict[str, Any], folder: Path) -> bytes:
 
 
 def _filled(given: Mapping[str, Any], suffix_list: bytes | None) -> dict[str, Any]:
-    """What is given, on top of what holds where nothing is."""
+    """Return the given values, with defaults for the missing ones."""
     defaults = development_parameters()
     if suffix_list is not None:
         defaults = open_parameters((), Blob(hex_digest(suffix_list), len(suffix_list)))
@@ -145,5 +148,5 @@ def _read(path: Path, limit: int, what: str) -> bytes:
     with path.open("rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
-        raise TooLarge("parameters.file", f"{path} has more than the {limit} bytes of a {what}.")
+        raise TooLarge(RegistryParametersCode.FILE, f"{path} has more than the {limit} bytes of a {what}.")
     return data

@@ -1,11 +1,10 @@
-"""Closing epochs by schedule: in an open electorate the log's clock says when, and nobody else has to.
+"""Close the epochs of an open electorate by schedule, with the log's clock.
 
-An epoch that opened at `opened` is due `epoch_seconds` later, and every `epoch_seconds` after that while it has nothing to
-decide. Admission holds the operator to it: a decision before its time is refused, and the next epoch begins on the schedule
-however late the last one closed (`treaty_consensus.admit`).
+An epoch that opened at `opened` is due `epoch_seconds` later. If it has nothing to decide then, it is due again after each
+further `epoch_seconds`. Admission enforces this: an early decision is refused, and the next epoch starts on the schedule even
+when the last one closed late (`treaty_consensus.admit`).
 
-The log remembers everything that matters here, so a process may end at any moment and another one goes on: the decisions of an
-epoch are one commit, which is there or is not.
+All state is in the log, so a process may end at any moment and another one continues. The decisions of an epoch are one commit.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from ..log.tables import read_fact
 from ..storage.postgres import Pool
 
 _LOOK = 5.0
-"""Seconds until the log and the clock are looked at again: a clock may be set, and parameters may come into force."""
+"""Most seconds between two checks, because the clock may be set and parameters may come into force."""
 
 _log = structlog.get_logger(__name__)
 
@@ -38,12 +37,12 @@ class Timetable:
     period: int
 
     def after(self, now: float) -> int:
-        """The first of these times after `now`."""
+        """Return the first of these times after `now`."""
         return self.due if now < self.due else self.due + (int(now - self.due) // self.period + 1) * self.period
 
 
 async def read_timetable(pool: Pool) -> Timetable | None:
-    """When the open epoch closes, as of the newest commit. None where epochs are closed by hand."""
+    """Return when the open epoch closes, as of the newest commit. None where the operator closes epochs."""
     log = await read_fact(pool, LOG)
     if not isinstance(log, LogFact) or log.parameters is None:
         return None
@@ -54,7 +53,7 @@ async def read_timetable(pool: Pool) -> Timetable | None:
 
 
 class Schedule:
-    """Closes each epoch when it is due, for as long as `run` runs."""
+    """Closes each epoch when it is due, while `run` runs."""
 
     def __init__(
         self,
@@ -62,24 +61,24 @@ class Schedule:
         close: Callable[[], Awaitable[Sequence[object]]],
         clock: Callable[[], datetime],
     ) -> None:
-        """`close` closes the open epoch and returns its decisions; none, and it is still open."""
+        """`close` closes the open epoch and returns its decisions; an empty result means that it is still open."""
         self._timetable = timetable
         self._close = close
         self._clock = clock
         self._found_empty: tuple[Timetable, int] | None = None
 
     async def run(self) -> None:
-        """Until it is cancelled. What goes wrong is logged and tried again."""
+        """Run until cancelled. Errors are logged and the close is tried again."""
         while True:
             try:
-                pause = await self._step()
+                pause = await self.close_if_due()
             except Exception as error:
                 _log.error("epoch not closed", error=str(error), exc_info=None if isinstance(error, TreatyError) else error)
                 pause = _LOOK
             await asyncio.sleep(pause)
 
-    async def _step(self) -> float:
-        """Close the epoch if it is due. Returns the seconds after which to look again."""
+    async def close_if_due(self) -> float:
+        """Close the epoch if it is due. Returns the seconds until the next check."""
         timetable, now = await self._timetable(), self._clock().timestamp()
         if timetable is None:
             return _LOOK

@@ -1,7 +1,7 @@
-"""Views of the log in PostgreSQL: the tables of `0002_catalogue.sql` and later, filled from leaves and the blobs they name.
+"""Derive the tables of `0002_catalogue.sql` and later migrations from the leaves and the blobs they name.
 
-`apply` runs inside the sequencer's transaction, so readers see leaves and views change together. It looks at the entries and at
-these tables only, so applying all leaves anew, in batches of whatever size, arrives at the same rows.
+`apply` runs inside the sequencer's transaction, so readers see leaves and tables change together. It reads only the entries and
+these tables. So applying all leaves again, in batches of any size, gives the same rows.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from . import authority, catalogue, election, records, rolls, speakers, vouches
 
 
 async def apply(connection: AnyConnection, entries: Sequence[Entry]) -> None:
-    """Write what `entries`, ascending and without gaps, change. The caller's transaction makes it visible or undoes it.
+    """Write the changes of `entries`, ascending and without gaps. The caller's transaction commits them or rolls them back.
 
-    One statement a table and batch, not a leaf. Raises what asyncpg raises; then the transaction is to be rolled back.
+    It runs one statement per table and batch. Raises what asyncpg raises; the transaction must then be rolled back.
     """
     kinds: defaultdict[type[Body], list[Entry]] = defaultdict(list)
     for entry in entries:

@@ -1,4 +1,4 @@
-"""Who may speak, and under which constants: genesis, the log's clock, parameters, identities, grants."""
+"""Project the genesis, the log's clock, parameters, identities and grants."""
 
 from __future__ import annotations
 
@@ -56,8 +56,10 @@ async def _grants(connection: AnyConnection, entries: Sequence[Entry]) -> None:
 
 
 async def write_clock(connection: AnyConnection, entries: Sequence[Entry]) -> None:
-    """Keep which statements of the operator, a did:key, set the log's clock: a proof may need them. What it reports,
-    votes or vouches proves nothing, and is passed over."""
+    """Store the operator's statements that set the log's clock, because a proof may need them.
+
+    The operator is a did:key. Its reports, votes and vouches prove nothing and are skipped.
+    """
     rows = [
         (entry.index, statement_of(entry).issued, author.text)
         for entry in entries

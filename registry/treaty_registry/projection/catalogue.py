@@ -1,4 +1,4 @@
-"""What is published: protocols, handlers, their status, and what was withdrawn."""
+"""Project the catalogue: protocols, handlers, their statuses, and withdrawals."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def _statuses(connection: AnyConnection, entries: Sequence[Entry]) -> None
         "insert into statuses select * from unnest($1::bigint[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::text[])",
         rows,
     )
-    first = entries[0].index  # of several statuses in one batch the last one holds
+    first = entries[0].index  # the last of several statuses in one batch is in force
     await connection.execute(
         """
         update protocols set state = newest.state, successor = newest.successor
@@ -165,7 +165,7 @@ async def _withdrawals(connection: AnyConnection, entries: Sequence[Entry]) -> N
 
 
 def _card(data: bytes | None) -> Card:
-    """The card of a publish; an empty one when it was withdrawn, or is none: its publisher alone is worse off for that."""
+    """Return the card of a publish. It is empty when the card was withdrawn or is invalid, which harms only its publisher."""
     try:
         return _NO_CARD if data is None else parse_card(data)
     except (Malformed, TooLarge):

@@ -1,4 +1,4 @@
-"""Rows into columns: a batch goes to PostgreSQL as one array a column, and `unnest` makes rows of them again."""
+"""Turn rows into columns. A batch goes to PostgreSQL as one array per column, and `unnest` makes rows again."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 async def insert(connection: AnyConnection, sql: str, rows: Iterable[Sequence[object]]) -> None:
-    """Run `sql`, which selects from `unnest($1, $2, …)`, with one array a column. Nothing happens without rows."""
+    """Run `sql`, which selects from `unnest($1, $2, …)`, with one array per column. Without rows nothing happens."""
     columns = [list(column) for column in zip(*rows, strict=True)]
     if columns:
         await connection.execute(sql, *columns)
 
 
 def statement_of(entry: Entry) -> Statement:
-    """The statement of an entry that is known to be one."""
+    """Return the statement of an entry that is known to have one."""
     assert entry.statement is not None
     return entry.statement
 
 
 def statement_id(entry: Entry) -> bytes:
-    """The id of an entry's statement, 32 raw bytes."""
+    """Return the id of an entry's statement, 32 raw bytes."""
     return bytes.fromhex(statement_of(entry).id)

@@ -1,5 +1,4 @@
-"""What agents reported and voted, and what was decided. A tally for readers: decisions are computed from the log, never from
-here."""
+"""Project reports, ballots and decisions for readers. Decisions are computed from the log, never from these tables."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from treaty_consensus.election.rule import FORMER
+from treaty_consensus.election.states import FORMER
 from treaty_consensus.kinds import Body, Decision, Report
 
 from ..log.entry import Entry
@@ -43,12 +42,16 @@ async def _decisions(connection: AnyConnection, entries: Sequence[Entry]) -> Non
         "($1::text[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bytea[], $6::bytea[], $7::bytea[])",
         rows,
     )
-    for entry in entries:  # one by one: each decision of a topic starts from what the one before left
+    for entry in entries:  # one by one, because each decision of a topic starts from the state after the one before
         await _elections(connection, cast(Decision, statement_of(entry).body), statement_id(entry))
 
 
 async def _elections(connection: AnyConnection, body: Decision, decision: bytes) -> None:
-    """A decision names its candidates and what left them; what was the consensus once keeps its state until it is named again."""
+    """Update the states of a topic's documents from a decision.
+
+    A decision names its candidates and the documents that stopped being candidates. A former consensus keeps its state until it
+    is named again.
+    """
     await connection.execute("delete from elections where topic = $1 and state <> all($2)", body.topic, sorted(FORMER))
     states = [(body.topic, bytes.fromhex(document), state, body.epoch, decision) for document, state in body.states]
     await connection.execute(

@@ -1,4 +1,4 @@
-"""The records that are served: JSON made once per change, so that a reader costs one look-up by key and no encoding."""
+"""Write the served records as JSON once per change, so that a read is one look-up by key without encoding."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WITHDRAWN = "select uri from protocols where card = any($1)"
 
 
 async def write(connection: AnyConnection, entries: Sequence[Entry]) -> None:
-    """Write anew the records of the versions that `entries` say something of. To be called after everything else is written."""
+    """Write the records of the versions that `entries` affect. Call it after all other tables are written."""
     uris = await _touched(connection, entries)
     if not uris:
         return

@@ -1,7 +1,7 @@
-"""The electoral rolls: who weighs what and has which standing at the end of the newest epoch, and every credit that was earned.
+"""Project the electoral rolls: weights and standings at the end of the newest epoch, and every credit.
 
-A roll is a blob that the decisions of an epoch name (`treaty_consensus.election.roll`); it is read at the first of them. One
-whose bytes were withdrawn, or are damaged, is read as nothing.
+A roll is a blob that the decisions of an epoch name (`treaty_consensus.election.roll`). It is read at the first of them. A
+withdrawn or damaged roll counts as empty.
 """
 
 from __future__ import annotations

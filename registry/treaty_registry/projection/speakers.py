@@ -1,5 +1,5 @@
-"""Who speaks which protocol: what agents told the log together with those they spoke it with. A list for readers: which reports
-count is computed from the log, never from here."""
+"""Project the speakers of each protocol: the co-signed reports of agents. The list is for readers; the election computes from
+the log which reports count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who vouches for whom, by DID. A list for readers: whose vouch counts for whom is computed from the log, never from here."""
+"""Project the vouches by DID. The list is for readers; the election computes from the log which vouches count."""
 
 from __future__ import annotations
 

@@ -1,2 +1,5 @@
-"""The HTTP API, one file a resource. A route reads what a request says, asks one thing of the registry, and encodes the answer;
-caps and refusals are the same everywhere (`requests`, `problems`)."""
+"""Define the HTTP API, one file per resource.
+
+A route reads the request, makes one call to the registry and encodes the answer. Limits and refusals are the same for all routes
+(`requests`, `problems`).
+"""

@@ -1,4 +1,4 @@
-"""`/blobs`: uploading what a statement names before it is logged, and reading it afterwards."""
+"""Serve `/blobs`: upload the blobs of a statement before it is logged, and read them afterwards."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from treaty_consensus.errors import Malformed
 from treaty_consensus.kinds import MAX_WHEEL, blobs_of
 from treaty_consensus.statement import parse
 
+from ..codes import RegistryBlobCode
 from ..serving.representation import NO_STORE, OCTETS, Representation
 from ..serving.views import Views
 from .documentation import BINARY_BODY, READ, WRITE, answers, operation
@@ -43,13 +44,15 @@ async def upload(
         ),
     ],
 ) -> Response[bytes]:
-    """Bytes that a signed statement, not yet logged, names by digest and size. They are served once it is logged."""
+    """Upload bytes that a signed statement, not yet logged, names by digest and size. They are served once it is logged."""
     leaf = canonical.b64decode(statement, limit=MAX_STATEMENT_HEADER)
     sizes = {blob.sha256: blob.size for blob in blobs_of(parse(leaf).body)}
     size = sizes.get(canonical.parse_digest(digest))
     if size is None:
         raise Malformed(
-            "blob.not-named", f"The statement in Treaty-Statement does not name the blob {digest}.", fix="Send the one that does."
+            RegistryBlobCode.NOT_NAMED,
+            f"The statement in Treaty-Statement does not name the blob {digest}.",
+            fix="Send the statement that names this blob.",
         )
     data = await read_body(request, min(size, MAX_WHEEL))
     new = await views.registry.put_blob(digest, leaf, data, source=source(request, views.registry.proxies))
@@ -62,5 +65,5 @@ async def upload(
     responses=answers(bytes, "The bytes, as an attachment.", 404, 410, *READ, media_type=OCTETS),
 )
 async def blob(digest: FromPath[str], views: NamedDependency[Views]) -> Representation:
-    """Bytes that a logged statement names, by their SHA-256."""
+    """Return the bytes that a logged statement names, by their SHA-256."""
     return await views.blob(digest)

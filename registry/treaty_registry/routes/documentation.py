@@ -1,4 +1,4 @@
-"""How routes describe themselves in the OpenAPI document, where the framework cannot read it off their signatures."""
+"""Describe the parts of routes that the framework cannot read from their signatures, for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SOMETIMES = {
 }
 TEXT_BODY = Schema(type=OpenAPIType.STRING)
 BINARY_BODY = Schema(type=OpenAPIType.STRING, format=OpenAPIFormat.BINARY)
-LINES_BODY = Schema(description="One JSON value a line.")  # no JSON itself, so no schema of JSON says more
+LINES_BODY = Schema(description="One JSON value a line.")  # the whole is not JSON, so a JSON schema does not apply
 OBJECT_BODY = Schema(type=OpenAPIType.OBJECT)
 ENVELOPE = Schema(
     type=OpenAPIType.OBJECT,
@@ -77,8 +77,7 @@ def answers(
     media_type: str = JSON,
     also: Mapping[int, str] | None = None,
 ) -> dict[int, ResponseSpec]:
-    """The responses of a route: what it answers with, then the refusals it knows. `also`: successes without a body of their
-    own."""
+    """Return the responses of a route: its success, and the refusals it may give. `also`: successes without a body."""
     specs = {status: ResponseSpec(container, description=description, media_type=media_type, generate_examples=False)}
     for code, text in (also or {}).items():
         specs[code] = ResponseSpec(container, description=text, media_type=media_type, generate_examples=False)
@@ -97,8 +96,10 @@ def operation(
     sends: Mapping[int, Mapping[str, Schema]] | None = None,
     about: str = "",
 ) -> type[Operation]:
-    """An operation that reads a body of one of these media types, and whose responses, by status, also come in these. `about`:
-    the body."""
+    """Return the operation of a route that reads a body of these media types. `about`: the description of the body.
+
+    The responses by status may have these additional media types.
+    """
 
     @dataclass
     class Described(Operation):

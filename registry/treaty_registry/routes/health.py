@@ -1,4 +1,4 @@
-"""`/health`: for whoever keeps the process running."""
+"""Serve `/health` for the supervisor of the process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .documentation import answers
 
 
 class Health(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`live`, or `ready` to take writes. `witnesses`: those that do not cosign at the moment, with the code of the reason."""
+    """`status`: `live`, or `ready` to take writes. `witnesses`: those that do not cosign now, with the code of the reason."""
 
     status: str
     witnesses: Mapping[str, str] = {}
@@ -23,14 +23,17 @@ class Health(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @get("/health/live", summary="The process answers", responses=answers(Health, "Live."))
 async def live() -> Response[Health]:
-    """Says nothing of what the process depends on."""
+    """The process answers requests. Its dependencies are not checked."""
     return _health("live")
 
 
 @get("/health/ready", summary="The registry takes writes", responses=answers(Health, "Ready."))
 async def ready(views: NamedDependency[Views]) -> Response[Health]:
-    """This process leads the log, its checkpoint is fresh, PostgreSQL answers, there is room on the disks and the clock is right.
-    If not, the problem says which. Answered within about a second, whatever is out of order."""
+    """Check that this process leads the log, its checkpoint is fresh, PostgreSQL answers, the disks have space and the clock is
+    right.
+
+    If a check fails, the problem names it. Answers within about a second in every case.
+    """
     await views.registry.check_ready()
     return _health("ready", views.registry.failing_witnesses)
 

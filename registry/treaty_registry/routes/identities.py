@@ -1,4 +1,4 @@
-"""`/identities`: what the log knows of a DID, and the operator's half of the next thing it is to know."""
+"""Serve `/identities`: the logged identity of a DID, and the operator's half of its next identity."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed
 
 from ..catalogue.resources import IdentityView, TestimonyView
+from ..codes import RegistryIdentityCode
 from ..problems import http_problem
 from ..serving.representation import JSON, NO_STORE, Representation
 from ..serving.views import Views
@@ -20,12 +21,12 @@ from .documentation import READ, TEXT_BODY, WRITE, answers, operation
 from .requests import HttpRequest, media_type, read_body, source, target
 from .responses import problem_response
 
-_MAX_ASKED = 1024
+_MAX_ASKED = 1024  # bytes; a request is one key id
 _ASKED = Schema(type=OpenAPIType.OBJECT, required=["keyid"], properties={"keyid": TEXT_BODY}, additional_properties=False)
 
 
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which key is to co-sign."""
+    """The key that will co-sign."""
 
     keyid: str
 
@@ -36,7 +37,7 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     responses=answers(IdentityView, "Its keys and tenure.", 404, *READ),
 )
 async def identity(did: FromPath[str], views: NamedDependency[Views]) -> Representation:
-    """The keys under which a statement of this DID would be judged now."""
+    """Return the keys that judge a new statement of this DID."""
     return await views.json(target(f"/identities/{did}"), lambda: views.catalogue.identity(did), did)
 
 
@@ -49,14 +50,14 @@ async def identity(did: FromPath[str], views: NamedDependency[Views]) -> Represe
     status_code=200,
 )
 async def testimony(did: FromPath[str], request: HttpRequest, views: NamedDependency[Views]) -> Response[bytes]:
-    """The testimony is worth nothing without the other signature."""
+    """Return the operator's half of a DID's next identity. It is worthless without the second signature."""
     if media_type(request) != JSON:
-        return problem_response(http_problem(415, f"This is asked for as {JSON}."))
+        return problem_response(http_problem(415, f"This route reads {JSON}."))
     value = canonical.parse_json(await read_body(request, _MAX_ASKED), limit=_MAX_ASKED, what="request")
     try:
         asked = msgspec.convert(value, Asked)
     except msgspec.ValidationError as error:
-        raise Malformed("identity.request", f"This is no such request: {error}.") from error
+        raise Malformed(RegistryIdentityCode.REQUEST, f"The body is not a request for an identity: {error}.") from error
     made = await views.registry.testimony(did, asked.keyid, source=source(request, views.registry.proxies))
     view = TestimonyView(canonical.b64encode(made.payload), made.key_id, canonical.b64encode(made.signature))
     return Response(msgspec.json.encode(view), status_code=200, media_type=JSON, headers={"Cache-Control": NO_STORE})

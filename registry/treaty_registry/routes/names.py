@@ -1,4 +1,4 @@
-"""`/hashes` and `/resolve`: what a hash or a foreign name may mean."""
+"""Serve `/hashes` and `/resolve`: the protocols that a hash or a foreign name may mean."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ Name = Annotated[str, QueryParameter(name="uri", min_length=1, max_length=MAX_UR
     responses=answers(HashMatches, "In the order of publication.", 404, *READ),
 )
 async def by_hash(sha256: FromPath[str], views: NamedDependency[Views]) -> Representation:
-    """The protocols whose document has this SHA-256."""
+    """Return the protocols whose document has this SHA-256."""
     digest = parse_digest(sha256)
     return await views.json(target(f"/hashes/{digest}"), lambda: views.catalogue.by_hash(digest), CATALOGUE)
 
 
 @get("/resolve", summary="What a name may mean", responses=answers(Resolution, "Every match; none is picked.", *READ))
 async def resolve(uri: Name, views: NamedDependency[Views]) -> Representation:
-    """A protocol's URI or hash, Agora's SHA-1 (hexadecimal or base64), or an alias that a publisher claims: a canonical URI
-    elsewhere, an A2A extension URI, `anp:protocol:NAME:VERSION`, a purl. An alias is `verified` only when its host is the
-    publisher's own domain."""
+    """Return all protocols that a name may mean.
+
+    A name is a protocol's URI or hash, Agora's SHA-1 (hexadecimal or base64), or an alias that a publisher claims: a canonical
+    URI elsewhere, an A2A extension URI, `anp:protocol:NAME:VERSION`, a purl. An alias is `verified` only when its host is the
+    publisher's own domain.
+    """
     return await views.json(target("/resolve", uri=uri), lambda: views.catalogue.resolve(uri), CATALOGUE)

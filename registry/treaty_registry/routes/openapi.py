@@ -1,6 +1,6 @@
-"""The OpenAPI document: what the framework reads off the routes, and the form of each parameter, which it cannot know.
+"""Make the OpenAPI document from the routes, and add the form of each parameter, which the framework cannot know.
 
-The rules themselves are in `treaty_consensus`; the patterns here say them again for programs that read the document.
+The rules themselves are in `treaty_consensus`; the patterns here repeat them for programs that read the document.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DIGEST = "[0-9a-f]{64}"
 _NAME = "[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?"
 _TOPIC = f"{_NAME}(?:/{_NAME}){{0,3}}"
 _LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-_HOST = rf"(?:{_LABEL}\.)*[a-z](?:[a-z0-9-]{{0,61}}[a-z0-9])?"  # a last label of digits is an IP address to many a parser
+_HOST = rf"(?:{_LABEL}\.)*[a-z](?:[a-z0-9-]{{0,61}}[a-z0-9])?"  # many parsers read a last label of digits as an IP address
 _PORT = "(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _SEGMENT = r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}|\.[A-Za-z0-9_-][A-Za-z0-9._-]{0,62}|\.\.[A-Za-z0-9._-]{1,62})"
 _BASE58 = "[1-9A-HJ-NP-Za-km-z]"
@@ -57,13 +57,13 @@ _OF_ONE_ROUTE: dict[tuple[str, str], dict[str, object]] = {
 
 
 def encoded(described: Litestar) -> bytes:
-    """The document of an application's routes, as JSON."""
+    """Return the OpenAPI document of an application's routes, as JSON."""
     document: dict[str, Any] = described.openapi_schema.to_schema()
     for path, methods in document["paths"].items():
         for operation in methods.values():
             for parameter in operation.get("parameters", ()):
                 _describe(path, parameter)
-    # The bytes of a transcript go out as they are, so that the framework takes them for anything, null included.
+    # A transcript is sent as stored bytes, so the framework would describe it as any value, including null.
     decision = next(value for name, value in document["components"]["schemas"].items() if name.endswith("DecisionView"))
     decision["properties"]["transcript"] = {"type": ["object", "null"]}
     return msgspec.json.encode(document)
@@ -79,5 +79,5 @@ def _describe(path: str, parameter: dict[str, Any]) -> None:
 
 @get(["/schema", "/schema/openapi.json"], include_in_schema=False)
 async def schema(views: NamedDependency[Views], openapi: NamedDependency[bytes]) -> Representation:
-    """The OpenAPI document of this registry."""
+    """Return the OpenAPI document of this registry."""
     return views.constant("/schema", openapi)

@@ -1,4 +1,4 @@
-"""`/protocols`: search, a protocol's versions, and one version in each of its forms."""
+"""Serve `/protocols`: search, a protocol's versions, and one version in each of its forms."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ async def search(
     limit: Limit = None,
     cursor: Cursor = None,
 ) -> Representation:
-    """Protocols by what their cards say, in any language, and by topic."""
+    """Search protocols by the text of their cards, in any language, and by topic."""
     query = Query(q, topic, number(limit, default=20, least=1, most=MAX_PAGE, name="limit"), cursor)
     return await views.page(target("/protocols", q=q or None, topic=topic, limit=limit, cursor=cursor), query)
 
 
 @get("/protocols/{namespace:str}/{name:str}", summary="All versions", responses=answers(Versions, "Newest first.", 404, *READ))
 async def versions(namespace: FromPath[str], name: FromPath[str], views: NamedDependency[Views]) -> Representation:
-    """The versions of one protocol."""
+    """Return the versions of one protocol."""
     return await views.versions(namespace, name)
 
 

@@ -1,4 +1,4 @@
-"""What a request says, capped and read strictly."""
+"""Read the parts of a request strictly and with limits."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ from litestar.exceptions import HTTPException
 from treaty_consensus.canonical import parse_decimal
 from treaty_consensus.errors import Malformed, TooLarge
 
+from ..codes import HttpCode
 from ..networks import TrustedProxies
 from ..serving.negotiation import Form, preferred_form, split_form
 
 BODY_SECONDS = 30
+"""Seconds for a body to arrive, because it holds memory until then."""
 
 HttpRequest: TypeAlias = Request[Any, Any, State]
 
 
 async def read_body(request: HttpRequest, limit: int) -> bytes:
-    """The body, at most `limit` bytes of it, that arrives within `BODY_SECONDS`. Raises `TooLarge` as soon as it is known to be
-    larger, `Malformed` when it breaks off, and a 408."""
+    """Return the body, which has at most `limit` bytes and must arrive within `BODY_SECONDS`.
+
+    Raises `TooLarge` as soon as it is known to be larger, `Malformed` when it breaks off, and a 408 when it is late.
+    """
     try:
         parse_decimal(request.headers.get("content-length", "0"), limit=limit)
     except Malformed as error:
@@ -34,8 +38,8 @@ async def read_body(request: HttpRequest, limit: int) -> bytes:
             more = True
             while more:
                 message = await request.receive()
-                if message["type"] != "http.request":  # also when what came is not in chunks, though it said so
-                    raise Malformed("http.body", "The body of the request broke off, or is not encoded as its head says.")
+                if message["type"] != "http.request":  # also when a chunked body is not encoded in chunks
+                    raise Malformed(HttpCode.BODY, "The body of the request broke off, or is not encoded as its head says.")
                 received += message.get("body", b"")
                 more = message.get("more_body", False)
                 if len(received) > limit:
@@ -46,25 +50,27 @@ async def read_body(request: HttpRequest, limit: int) -> bytes:
 
 
 def media_type(request: HttpRequest) -> str:
-    """The media type of the body, without parameters."""
+    """Return the media type of the body, without parameters."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def source(request: HttpRequest, proxies: TrustedProxies) -> str | None:
-    """The IP address that a request comes from, where there is one: the other end's, or the one that a trusted proxy names."""
+    """Return the IP address that a request comes from, if known: the other end's, or the one that a trusted proxy names."""
     peer = request.client.host if request.client else None
     return proxies.client(peer, request.headers.getall("x-forwarded-for", []))
 
 
 def target(path: str, **query: str | int | None) -> str:
-    """What memory knows an answer by: the path, and those parameters of the query that were given, as the route has read them. So
-    no spelling of a query, nor anything in it that the route does not read, makes another one."""
+    """Return the cache key of an answer: the path, and the query parameters that were given, as the route has read them.
+
+    So other spellings of a query, and parameters that the route does not read, share one key.
+    """
     given = {name: value for name, value in query.items() if value is not None}
     return f"{path}?{urlencode(given, safe='/:', quote_via=quote)}" if given else path
 
 
 def negotiated(request: HttpRequest, path: str, *forms: Form) -> tuple[str, Form]:
-    """`path` without its suffix, and the form of `forms` that the suffix or else `Accept` asks for. Raises a 406."""
+    """Return `path` without its suffix, and the form among `forms` that the suffix or else `Accept` selects. Raises a 406."""
     stem, form = split_form(path)
     form = form or preferred_form(request.headers.get("accept", "").encode("latin-1"), forms)
     if form not in forms:
@@ -73,7 +79,7 @@ def negotiated(request: HttpRequest, path: str, *forms: Form) -> tuple[str, Form
 
 
 def number(text: str | None, *, default: int, least: int, most: int, name: str) -> int:
-    """A number from a query. Raises `Malformed`."""
+    """Return a number from a query. Raises `Malformed`."""
     if text is None:
         return default
     try:
@@ -86,8 +92,8 @@ def number(text: str | None, *, default: int, least: int, most: int, name: str) 
 
 
 def _out_of_range(name: str, least: int, most: int) -> Malformed:
-    return Malformed("http.query", f"`{name}` is a number from {least} to {most}.")
+    return Malformed(HttpCode.QUERY, f"`{name}` is a number from {least} to {most}.")
 
 
 def _too_large(limit: int) -> TooLarge:
-    return TooLarge("http.body-too-large", f"A body here has at most {limit} bytes.")
+    return TooLarge(HttpCode.BODY_TOO_LARGE, f"A body here has at most {limit} bytes.")

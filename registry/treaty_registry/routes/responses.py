@@ -1,4 +1,4 @@
-"""Refusals as responses of the framework."""
+"""Turn refusals into responses of the framework."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .requests import HttpRequest
 
 
 def problem_response(problem: Problem) -> Response[bytes]:
-    """A refusal, never to be kept by a cache."""
+    """Return a refusal that caches must not store."""
     headers = {**dict(problem.headers), "Cache-Control": NO_STORE}
     return Response(problem.body, status_code=problem.status, media_type=MEDIA_TYPE, headers=headers)
 
 
 def on_exception(_request: HttpRequest, error: Exception) -> Response[bytes]:
-    """The application's one exception handler."""
+    """Handle every exception of the application."""
     return problem_response(problem_of(error))

@@ -1,6 +1,6 @@
-"""`/sigstore` and `/trust-config.json`: the Sigstore services of this registry, for the stock clients.
+"""Serve `/sigstore` and `/trust-config.json`: the Sigstore services of this registry, for standard clients.
 
-Thin: formats and rules are in `sigstore_authority`, whose package docstring lists the statuses.
+The formats and rules are in `sigstore_authority`, whose package docstring lists the statuses.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Services:
 
     @classmethod
     def of(cls, registry: Registry) -> Services:
-        """The services, with the registry behind their ports."""
+        """Return the services of a registry."""
         keys, origin, append = registry.authority, registry.origin, registry.append
         return cls(
             ca.CertificateAuthority(
@@ -62,7 +62,7 @@ class Services:
 async def signing_certificate(
     request: HttpRequest, views: NamedDependency[Views], services: NamedDependency[Services]
 ) -> Response[bytes]:
-    """The certificate is in the log before it is handed out."""
+    """Issue a signing certificate. It is in the log before it is returned."""
     if media_type(request) != JSON:
         return problem_response(http_problem(415))
     body = await read_body(request, ca.MAX_REQUEST)
@@ -81,7 +81,7 @@ async def signing_certificate(
     responses=answers(bytes, "A granted TimeStampResp; a 400 holds a rejection.", *WRITE, status=201, media_type=TIMESTAMP_REPLY),
 )
 async def timestamp(request: HttpRequest, views: NamedDependency[Views], services: NamedDependency[Services]) -> Response[bytes]:
-    """Timestamps whatever imprint it is asked to."""
+    """Return a timestamp of any imprint."""
     if media_type(request) != TIMESTAMP_QUERY:
         return problem_response(http_problem(415))
     body = await read_body(request, timestamps.MAX_QUERY)
@@ -97,7 +97,7 @@ async def timestamp(request: HttpRequest, views: NamedDependency[Views], service
     responses=answers(dict[str, object], "A TransparencyLogEntry.", *WRITE, status=201),
 )
 async def log_entry(request: HttpRequest, views: NamedDependency[Views], services: NamedDependency[Services]) -> Response[bytes]:
-    """Only signatures made with certificates of this registry are logged."""
+    """Log a signature. Only signatures with certificates of this registry are logged."""
     if media_type(request) != JSON:
         return problem_response(http_problem(415))
     body = await read_body(request, rekor.MAX_REQUEST)
@@ -107,8 +107,10 @@ async def log_entry(request: HttpRequest, views: NamedDependency[Views], service
 
 @get("/trust-config.json", summary="ClientTrustConfig for Sigstore clients", responses=answers(dict[str, object], "It.", *READ))
 async def client_trust_config(views: NamedDependency[Views]) -> Representation:
-    """What `sigstore --trust-config` takes: the trusted root, and where the services are. Compare the root's digest with the
-    genesis."""
+    """Return the input of `sigstore --trust-config`: the trusted root, and the URLs of the services.
+
+    Compare the root's digest with the genesis.
+    """
     registry = views.registry
     config = trust_config(registry.trusted_root, origin=registry.origin, base_url=registry.base_url)
     return views.constant("/trust-config.json", config)
@@ -116,7 +118,7 @@ async def client_trust_config(views: NamedDependency[Views]) -> Representation:
 
 @get("/sigstore/trusted-root.json", summary="The trusted root", responses=answers(dict[str, object], "It.", *READ))
 async def trusted_root(views: NamedDependency[Views]) -> Representation:
-    """The very bytes whose SHA-256 the genesis pins."""
+    """Return the exact bytes whose SHA-256 the genesis pins."""
     return views.constant("/sigstore/trusted-root.json", views.registry.trusted_root)
 
 

@@ -1,4 +1,4 @@
-"""`/speakers` and `/standing`: who speaks a protocol, and what reporting has earned whom."""
+"""Serve `/speakers` and `/standing`: the speakers of a protocol, and the standing of a DID."""
 
 from __future__ import annotations
 
@@ -32,8 +32,11 @@ Place = Annotated[str | None, QueryParameter(name="cursor", max_length=600, desc
 async def speakers(
     views: NamedDependency[Views], document: Hash = None, topic: OfTopic = None, cursor: Place = None
 ) -> Representation:
-    """The agents that reported a document, or anything in a topic. These are co-signed reports, into which both sides opted: who
-    is not here may well speak it, and who is here did when it last reported."""
+    """Return the agents that reported a document, or any document in a topic.
+
+    Reports are co-signed and optional. An agent that is not listed may also speak the protocol. A listed agent spoke it at its
+    newest report.
+    """
     wanted = None if document is None else parse_digest(document)
     at = target("/speakers", hash=wanted, topic=topic, cursor=cursor)
     return await views.json(at, lambda: views.standings.speakers(wanted, topic, cursor), PERIODIC)
@@ -45,6 +48,6 @@ async def speakers(
     responses=answers(StandingView, "The sum, and every credit of it.", *READ),
 )
 async def standing(did: FromPath[str], views: NamedDependency[Views], cursor: Place = None) -> Representation:
-    """What the principal of a DID has earned by reporting, and how each credit came about."""
+    """Return the standing of a DID's principal, and the credits that it is the sum of."""
     at = target(f"/standing/{did}", cursor=cursor)
     return await views.json(at, lambda: views.standings.standing(did, cursor), PERIODIC)

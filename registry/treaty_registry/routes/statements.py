@@ -1,4 +1,4 @@
-"""`/statements` and `/proofs`: writing signed statements, one or many, and reading them and their receipts back."""
+"""Serve `/statements` and `/proofs`: log signed statements, one or many, and read them and their receipts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from treaty_consensus.errors import Malformed, TooLarge, TreatyError
 from treaty_consensus.statement import MAX_LEAF
 
 from ..catalogue.resources import Envelope
+from ..codes import StatementsCode
 from ..log.entry import Logged
 from ..problems import Problem, ProblemDetails, http_problem, problem_of
 from ..serving.representation import JSON, NO_STORE, TEXT, Representation
@@ -26,7 +27,7 @@ MAX_BATCH_BYTES = 2 * 1024 * 1024
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The outcome of one line of a batch: `id` and `receipt`, or a `problem`."""
+    """The result for one line of a batch: `id` and `receipt`, or a `problem`."""
 
     status: int
     id: str | None = None
@@ -62,7 +63,7 @@ async def submit(request: HttpRequest, views: NamedDependency[Views]) -> Respons
 
 @get("/statements/{statement:str}", summary="A statement as it was signed", responses=answers(Envelope, "The leaf.", 404, *READ))
 async def statement(statement: FromPath[str], views: NamedDependency[Views]) -> Representation:
-    """The canonical envelope of a logged statement: the very bytes of its leaf."""
+    """Return the canonical envelope of a logged statement: the exact bytes of its leaf."""
     return await views.statement(statement)
 
 
@@ -72,7 +73,7 @@ async def statement(statement: FromPath[str], views: NamedDependency[Views]) -> 
     responses=answers(str, "A C2SP tlog-proof.", 404, *READ, media_type=TEXT),
 )
 async def proof(statement: FromPath[str], views: NamedDependency[Views]) -> Representation:
-    """The proof that the log holds a statement, at a checkpoint of the last seconds."""
+    """Return the proof that the log contains a statement, at a checkpoint of the last seconds."""
     return await views.receipt(parse_digest(statement))
 
 
@@ -87,9 +88,11 @@ async def _submit_one(request: HttpRequest, views: Views, leaf: bytes) -> Respon
 async def _submit_batch(request: HttpRequest, views: Views, body: bytes) -> Response[bytes]:
     lines = body.removesuffix(b"\n").split(b"\n")
     if len(lines) > MAX_BATCH:
-        raise TooLarge("statements.too-many", f"A batch has at most {MAX_BATCH} statements.", fix="Send them in several batches.")
+        raise TooLarge(
+            StatementsCode.TOO_MANY, f"A batch has at most {MAX_BATCH} statements.", fix="Send them in several batches."
+        )
     if not all(lines):
-        raise Malformed("statements.empty-line", "Every line of a batch is a statement.")
+        raise Malformed(StatementsCode.EMPTY_LINE, "Every line of a batch is a statement.")
     outcomes = await views.registry.submit(lines, source=source(request, views.registry.proxies))
     encoded = b"".join(msgspec.json.encode(_line(outcome)) + b"\n" for outcome in outcomes)
     return Response(encoded, status_code=200, media_type=NDJSON, headers={"Cache-Control": NO_STORE})

@@ -1,4 +1,4 @@
-"""`/topics`, `/ballots` and `/vouches`: elections, where a voter stands in one, and whom it vouches for."""
+"""Serve `/topics`, `/ballots` and `/vouches`: elections, and the next ballot or vouch of a DID."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Voter = Annotated[str, QueryParameter(name="did", max_length=MAX_DID)]
 
 @get("/topics", summary="All topics", responses=answers(Topics, "By name.", *READ))
 async def topics(views: NamedDependency[Views], after: After = "") -> Representation:
-    """The topics that have protocols, each with its consensus."""
+    """Return the topics that have protocols, each with its consensus."""
     return await views.json(target("/topics", after=after or None), lambda: views.elections.topics(after), CATALOGUE)
 
 
@@ -48,11 +48,11 @@ async def topic(topic: FromPath[str], request: HttpRequest, views: NamedDependen
 
 @get("/ballots", summary="A voter's next ballot", responses=answers(VoterPosition, "`seq` and the open epoch.", *READ))
 async def voter(did: Voter, topic: TopicName, views: NamedDependency[Views]) -> Representation:
-    """What a DID writes into its next ballot in a topic."""
+    """Return the fields of a DID's next ballot in a topic."""
     return await views.json(target("/ballots", topic=topic, did=did), lambda: views.elections.voter(topic, did), HEAD)
 
 
 @get("/vouches", summary="A DID's vouches", responses=answers(Vouches, "`seq`, the open epoch, and its vouches.", *READ))
 async def vouches(did: Voter, views: NamedDependency[Views]) -> Representation:
-    """What a DID writes into its next vouch, and the newest of those it stands by."""
+    """Return the fields of a DID's next vouch, and its newest vouches in force."""
     return await views.json(target("/vouches", did=did), lambda: views.elections.vouches(did), HEAD)

@@ -1,1 +1,1 @@
-"""How answers are made and go out: views with their proofs, what of them is kept in memory, and the fast path."""
+"""Make and send answers: views with their proofs, the cache of answers, and the fast path."""

@@ -1,7 +1,7 @@
-"""Room for the bodies of requests: what all of them together may hold in memory.
+"""Limit the memory that all request bodies hold together.
 
-A body is held from the beginning of its request to the end: while it arrives, which its sender may draw out, and while it waits
-for its turn. So room for it is taken before any of it is read: as much as its head announces, or the most that is ever read.
+A body is in memory from the start of its request to the end: while it arrives, which its sender can make slow, and while it
+waits for its turn. So its memory is reserved before it is read: the announced length, or the largest length that is ever read.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from treaty_client.network.addresses import site_network
+from treaty_consensus.codes import RegistryCode
 from treaty_consensus.errors import Unavailable
 
 MAX_BODY = 4 * 1024 * 1024 + 1
-"""Beyond every cap that a route has of its own."""
+"""Bytes of one body, larger than the cap of every route."""
 MAX_HELD = 256 * 1024 * 1024
-"""Bytes of all bodies together; a quarter of it of one network (IPv4 /24, IPv6 /48)."""
+"""Bytes of all bodies together. One network (IPv4 /24, IPv6 /48) may hold a quarter of them."""
 
 
 class BodyRoom:
-    """For one event loop."""
+    """The memory reserved for request bodies. For one event loop."""
 
     def __init__(self, most: int = MAX_HELD) -> None:
         self._most = most
@@ -29,10 +30,10 @@ class BodyRoom:
 
     @contextmanager
     def take(self, sender: str | None, size: int) -> Iterator[None]:
-        """Hold room for `size` bytes from the IP address `sender` for the block. Raises `Unavailable` (`registry.busy`)."""
+        """Reserve `size` bytes for the IP address `sender` during the block. Raises `Unavailable` (`registry.busy`)."""
         network = site_network(sender) if sender else ""
         if self._held + size > self._most or self._of[network] + size > self._most // 4:
-            raise Unavailable("registry.busy", "Too many large requests are under way just now.", fix="Send again in a while.")
+            raise Unavailable(RegistryCode.BUSY, "Too many large requests are under way just now.", fix="Send again in a while.")
         self._held += size
         self._of[network] += size
         try:

@@ -1,32 +1,32 @@
-"""The bundle: one document with everything a stranger needs to check a protocol, or a topic's candidates, offline.
+"""Build bundles: one document with everything needed to check a protocol, or a topic's candidates, offline.
 
-`application/vnd.treaty.bundle.v1+json`, all binary in padded standard base64, digests hexadecimal:
+A bundle is `application/vnd.treaty.bundle.v1+json`. Binary values are padded standard base64, digests are hexadecimal:
 
     {"uri": URI,                                  or "topic": TOPIC
      "checkpoint": NOTE,                          the signed note of one head; everything below is at that head
-     "consistency": [HASH, …],                    only when asked for `since=SIZE`: from that size to the checkpoint's
+     "consistency": [HASH, …],                    only for `since=SIZE`: from that size to the checkpoint's
      "leaves": [{"index": N, "leaf": BYTES, "proof": [HASH, …]}, …],     ascending; `proof` is the inclusion proof
      "blobs": {SHA256: BYTES, …}}                 never wheels; a withdrawn blob is absent
 
-Fed to `admit` in their order, the leaves admit. They are the genesis, the parameters, and what each other one was judged by:
+`admit` accepts the leaves in their order. They are the genesis, the parameters, and every leaf that the others depend on:
 
-- the protocol's `publish`, those of the documents it is based on, its newest status; its handlers (`Record.handlers`) and the
+- the protocol's `publish` and its newest status; the publishes of its base documents; its handlers (`Record.handlers`) and the
   newest status of each. For a topic: the publishes and statuses of the protocols that its newest decision names, the oldest
-  first, and its newest ones, together at most 64;
-- every identity of each DID that signed one of them, and the grant by which a publisher uses a namespace it does not own;
-- for a publisher whose domain changed hands, the operator's statement that had set the log's clock when it published or
-  attached, with the identities of the DID that one is about.
+  first, and of its newest ones, at most 64 together;
+- every identity of each DID that signed one of them, and the grant by which a publisher uses a namespace of another owner;
+- for a publisher whose domain changed hands, the operator's statement that set the log's clock before the publish or the
+  handler, and the identities of the DID in that statement.
 
-The topic's newest `decision` is there for its outcome. It follows from the whole log, not from a few leaves, so a reader takes it
-on the operator's word, and the log's time from it; the same holds for a decision that had set the clock.
+The topic's newest `decision` shows its outcome. It depends on the whole log and not on a few leaves. So a reader trusts the
+operator for the decision, and for the time that a decision sets.
 
-A client holds later bundles to earlier ones (`treaty_client.verification.completeness`): what is left out of a list has to follow
-from the bundle itself.
+A client compares later bundles with earlier ones (`treaty_client.protocols.verification.completeness`). The bundle itself must
+show why an item is missing from a list.
 
-Blobs: of a protocol its document, its card and the Sigstore bundles of its handlers; the trusted root that the genesis pins; the
-transcript of the decision.
+The blobs of a protocol are its document, its card and the Sigstore bundles of its handlers. Every bundle contains the trusted
+root that the genesis pins, and the transcript of the decision.
 
-A reader that has seen more of the log than this node gets no consistency proof: only who has both trees can make one.
+A reader that has seen a larger log than this node's gets no consistency proof.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING
 
 from treaty_consensus import statement
 from treaty_consensus.canonical import b64encode, hex_digest
+from treaty_consensus.codes import ProtocolCode, TopicCode
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import NotFound
 from treaty_consensus.kinds import Decision
@@ -98,7 +99,7 @@ _SERVED = "select sha256 from blobs where sha256 = any($1) and withdrawn is null
 
 @dataclass
 class Plan:
-    """What goes into the bundle of a protocol (`uri`) or a topic at `head`. `subjects`: what it follows from (`log.changes`)."""
+    """The contents of the bundle of a protocol (`uri`) or a topic at `head`. `subjects`: what it depends on (`log.changes`)."""
 
     head: Head
     uri: str | None = None
@@ -109,12 +110,12 @@ class Plan:
 
     @property
     def size(self) -> int:
-        """The number of leaves at its head."""
+        """Return the number of leaves at its head."""
         return self.head.size
 
 
 async def protocol_plan(registry: Registry, head: Head, uri: str) -> Plan:
-    """What the bundle of a version is made of. Raises `NotFound`, or `Malformed` when `uri` is no protocol's."""
+    """Plan the bundle of a version. Raises `NotFound`, or `Malformed` when `uri` is not a protocol's URI."""
     plan = Plan(head, uri=uri)
     async with registry.pool.acquire() as connection:
         row = await connection.fetchrow(
@@ -122,7 +123,7 @@ async def protocol_plan(registry: Registry, head: Head, uri: str) -> Plan:
         )
         if row is None:
             parse_protocol_uri(uri)
-            raise NotFound("protocol.unknown", f"{uri} is not published here.", fix="Search at /protocols?q=…")
+            raise NotFound(ProtocolCode.UNKNOWN, f"{uri} is not published here.", fix="Search at /protocols?q=…")
         plan.blobs += [row["document"].hex(), row["card"].hex()]
         handlers = await fetch_handlers(connection, [uri], head.size)
         plan.blobs += [handler["bundle"].hex() for handler in handlers]
@@ -133,7 +134,7 @@ async def protocol_plan(registry: Registry, head: Head, uri: str) -> Plan:
 
 
 async def topic_plan(registry: Registry, head: Head, topic: str) -> Plan:
-    """What the bundle of a topic's candidates is made of. Raises as `protocol_plan`."""
+    """Plan the bundle of a topic's candidates. Raises as `protocol_plan`."""
     check_topic(topic)
     plan = Plan(head, topic=topic, subjects={topic})
     async with registry.pool.acquire() as connection:
@@ -141,7 +142,7 @@ async def topic_plan(registry: Registry, head: Head, topic: str) -> Plan:
         rows = await connection.fetch(_TOPIC, topic, head.size, MAX_TOPIC_PROTOCOLS, named)
         uris = list(dict.fromkeys(row["uri"] for row in rows))[:MAX_TOPIC_PROTOCOLS]
         if not uris:
-            raise NotFound("topic.unknown", f"Nothing is published in the topic {topic} here.", fix="See /topics.")
+            raise NotFound(TopicCode.UNKNOWN, f"Nothing is published in the topic {topic} here.", fix="See /topics.")
         await _add_publishes(connection, plan, uris, [])
         await _add_statuses(connection, plan, uris, [])
         await _add_foundation(connection, plan, topic)
@@ -149,8 +150,11 @@ async def topic_plan(registry: Registry, head: Head, topic: str) -> Plan:
 
 
 async def _named(connection: AnyConnection, topic: str, size: int) -> list[bytes]:
-    """The documents that the newest decision at that size names. From its leaf, so that a reader of the bundle finds the same:
-    the tables may be of a later epoch, and keep what was elected in earlier ones."""
+    """Return the documents that the newest decision at this size names.
+
+    They are read from its leaf, so that a reader of the bundle finds the same ones. The tables may be of a later epoch, and also
+    keep the results of earlier epochs.
+    """
     leaf = await connection.fetchval(_DECIDED, topic, size)
     body = statement.parse(leaf).body if leaf is not None else None
     states = body.states if isinstance(body, Decision) else ()
@@ -158,7 +162,7 @@ async def _named(connection: AnyConnection, topic: str, size: int) -> list[bytes
 
 
 async def assemble(registry: Registry, plan: Plan) -> Bundle:
-    """The bundle, without a consistency proof."""
+    """Make the bundle, without a consistency proof."""
     indexes = sorted(plan.leaves)
     leaves = await registry.leaves(indexes, plan.head)
     proofs = await registry.inclusion(indexes, plan.head)
@@ -175,7 +179,8 @@ async def assemble(registry: Registry, plan: Plan) -> Bundle:
 
 
 async def _add_publishes(connection: AnyConnection, plan: Plan, uris: list[str], handlers: list[Row]) -> None:
-    """The publishes of `uris` and of their bases and these handlers, with the grants, identities and times they rest on."""
+    """Add the publishes of `uris`, of their bases and of these handlers, with the grants, identities and times that they depend
+    on."""
     chain = await connection.fetch(_CHAIN, uris, plan.size)
     judged = [(row["publisher"], row["index"]) for row in (*chain, *handlers)]
     plan.leaves |= {index for _, index in judged}
@@ -217,7 +222,7 @@ async def _add_statuses(connection: AnyConnection, plan: Plan, uris: list[str], 
 
 
 async def _add_foundation(connection: AnyConnection, plan: Plan, topic: str) -> None:
-    """Genesis, parameters, the topic's newest decision; and of the blobs those that were not withdrawn."""
+    """Add the genesis, the parameters and the topic's newest decision; and remove withdrawn blobs."""
     plan.leaves.add(0)
     parameters = await connection.fetchval("select max(index) from parameters where index < $1", plan.size)
     plan.leaves |= {parameters} if parameters is not None else set()

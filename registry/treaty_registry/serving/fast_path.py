@@ -1,9 +1,9 @@
-"""The outermost ASGI application: what `front` refuses, and what is in memory answered at once.
+"""Refuse invalid requests (`request_filter`) and answer cached ones at once. This is the outermost ASGI application.
 
-A route of the framework costs twice what raw ASGI does, and most requests to a registry are for a few things that never or rarely
-change. So a GET is first looked up in memory (`views`), and the resources agents fetch all the time are made here, without a
-route; everything else, and every query string memory does not hold, goes on to the framework. HEAD is a GET whose body is not
-sent. OPTIONS says in `Allow` what a path answers.
+A route of the framework costs twice as much as raw ASGI, and most requests are for a few resources that rarely change. So a GET
+is looked up in the cache first. The resources that agents fetch most are made here without a route. All other requests, and
+queries that are not cached, go to the framework. HEAD is answered like GET without the body. OPTIONS lists the methods of a path
+in `Allow`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, cast
 
 from litestar.enums import HttpMethod
 
+from treaty_client.network.addresses import site_network
 from treaty_consensus.errors import Unavailable
 
 from ..networks import sender
 from ..problems import MEDIA_TYPE, Problem, problem_of
 from .bodies import MAX_BODY, BodyRoom
-from .front import METHODS, Front
 from .negotiation import Form, preferred_form, split_form
 from .representation import NO_STORE, Representation
+from .request_filter import METHODS, RequestFilter
+from .rounds import Rounds
 from .views import Views
 
 if TYPE_CHECKING:
@@ -37,20 +39,25 @@ class FastPath:
         self._app = app
         self._views = views
         self._memory = views.memory
-        self._front = Front()
+        self._filter = RequestFilter()
         self._bodies = BodyRoom()
+        self._rounds = Rounds()
         self._proxies = views.registry.proxies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; a lifespan goes straight on."""
+        """Answer one request. A lifespan scope goes to the inner application."""
         kind: str = scope["type"]
         if kind != "http":
             await self._app(scope, receive, send)
             return
+        source = self._sender(scope)
+        network = site_network(source) if source else ""
+        if not self._rounds.take(network):
+            await self._rounds.wait(network)
         path, query = scope["path"], scope["query_string"]
-        method: str = scope["method"]  # type: ignore[typeddict-item]  # only HTTP comes as far as this
+        method: str = scope["method"]  # type: ignore[typeddict-item]  # only HTTP scopes get here
         accept, if_none_match, length, size, hosts = b"", None, b"", 0, list[bytes]()
-        for name, value in scope["headers"]:  # once for everything: this is most of what an answer from memory costs
+        for name, value in scope["headers"]:  # one pass for all headers: it is the main cost of a cached answer
             size += len(name) + len(value)
             if name == b"accept":
                 accept = b"%b,%b" % (accept, value) if accept else value
@@ -60,7 +67,7 @@ class FastPath:
                 hosts.append(value)
             elif name == b"content-length":
                 length = value
-        refusal = self._front.refusal(method, path, query, hosts, scope["http_version"], size)
+        refusal = self._filter.refusal(method, path, query, hosts, scope["http_version"], size)
         if refusal is not None:
             await send_problem(refusal, send)
             return
@@ -70,14 +77,14 @@ class FastPath:
             await self._say_methods(scope, receive, send)
             return
         elif method != "GET":
-            await self._pass_body(scope, receive, send, length)
+            await self._pass_body(scope, self._rounds.after(receive, network), send, source, length)
             return
         try:
             if not self._views.is_current:
                 self._views.renew()
             view = self._memory.get(f"{path}?{query.decode('latin-1')}" if query else path)
             if view is None:
-                sender.set(self._sender(scope))
+                sender.set(source)
                 if not query:
                     view = await self._make(path, accept)
         except Exception as error:
@@ -91,23 +98,28 @@ class FastPath:
         else:
             await view.answer(if_none_match, send)
 
-    async def _pass_body(self, scope: Scope, receive: Receive, send: Send, length: bytes) -> None:
-        """Hand a request on, once there is room for its body. `length`: what its head announces, if anything."""
+    async def _pass_body(self, scope: Scope, receive: Receive, send: Send, source: str | None, length: bytes) -> None:
+        """Pass a request on after reserving memory for its body. `length`: the announced length, possibly empty."""
         size = min(int(length), MAX_BODY) if length.isdigit() and len(length) < 20 else MAX_BODY
         try:
-            with self._bodies.take(self._sender(scope), size):
+            with self._bodies.take(source, size):
                 await self._app(scope, receive, send)
         except Unavailable as error:
             await send_problem(problem_of(error), send)
 
     def _sender(self, scope: Scope) -> str | None:
         peer = scope["client"]
+        if not self._proxies.networks:
+            return peer[0] if peer else None
         forwarded = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
         return self._proxies.client(peer[0] if peer else None, forwarded)
 
     async def _say_methods(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer OPTIONS. The framework names all methods of a path only where it refuses one: so it is asked for one that
-        nothing answers, and its refusal becomes the answer."""
+        """Answer OPTIONS.
+
+        The framework names the methods of a path only when it refuses one. So it is sent a method that no route has, and its
+        refusal is turned into the answer.
+        """
         if scope["path"] == "*":
             await _send_methods(METHODS.encode("ascii"), send)
             return
@@ -124,13 +136,13 @@ class FastPath:
         await self._app(_with_method(scope, HttpMethod.TRACE), receive, answer)
 
     async def _make(self, path: str, accept: bytes) -> Representation | None:
-        """The representation of what agents ask for all the time; None for the rest, which the framework routes."""
+        """Return the representation of a resource that agents fetch often; None for all others, which the framework routes."""
         views, memory = self._views, self._memory
         if path.startswith("/protocols/") and path.count("/") == 4:
             stem, form = split_form(path)
             form = form or preferred_form(accept)
             if form is None:
-                return None  # the framework says that nothing acceptable is offered
+                return None  # the framework answers 406
             return await views.protocol(stem, form)
         if path.startswith("/topics/"):
             return memory.get(f"{path}.{preferred_form(accept, _TOPIC_FORMS)}")

@@ -1,4 +1,4 @@
-"""Content negotiation (RFC 9110 §12.5.1): which form of a resource an `Accept` header asks for."""
+"""Choose the form of a resource by the `Accept` header (RFC 9110 §12.5.1)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from .representation import BUNDLE, JSON
 
 Form = Literal["json", "md", "bundle"]
 
-# A person's browser asks for HTML and reads the JSON.
+# A browser asks for HTML; it gets the JSON.
 _OFFERS: dict[str, Form] = {JSON: "json", "text/markdown": "md", BUNDLE: "bundle", "text/html": "json"}
 
 
 @lru_cache(maxsize=512)
 def preferred_form(accept: bytes, forms: tuple[Form, ...] = ("json", "md", "bundle")) -> Form | None:
-    """The form among `forms` that the value of an `Accept` header prefers; the first one where there is no header (`b""`). None
-    when nothing offered is acceptable."""
+    """Return the form among `forms` that the value of an `Accept` header prefers.
+
+    Without a header (`b""`) it is the first form. None when no form is acceptable.
+    """
     if not accept:
         return forms[0]
     offered = [media_type for media_type, form in _OFFERS.items() if form in forms]
@@ -27,7 +29,8 @@ def preferred_form(accept: bytes, forms: tuple[Form, ...] = ("json", "md", "bund
 
 
 def split_form(path: str) -> tuple[str, Form | None]:
-    """A path without its suffix, and the form that the suffix names. No topic and no version ends in one of them."""
+    """Split a path into the path without its suffix, and the form of the suffix. No topic and no version ends in such
+    a suffix."""
     stem, _, suffix = path.rpartition(".")
     match suffix:
         case "json" | "md" | "bundle":

@@ -1,8 +1,8 @@
-"""A representation (RFC 9110 §3.2): the bytes and headers of a 200, encoded once and sent any number of times.
+"""Encode a representation (RFC 9110 §3.2) once, and send it any number of times.
 
-It is an ASGI application itself, for GET: it answers `If-None-Match` (RFC 9110 §13.1.2, weak comparison) with a 304. Every one
-has an `ETag` and a `Cache-Control`: what never changes says `immutable` (RFC 8246), everything else `no-cache`, so that caches
-keep it and ask whether it still holds.
+It is an ASGI application for GET. It answers `If-None-Match` (RFC 9110 §13.1.2, weak comparison) with a 304. Every
+representation has an `ETag` and a `Cache-Control`: `immutable` (RFC 8246) if it never changes, otherwise `no-cache`, so that
+caches keep it and revalidate it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _OF_CONTENT = (b"content-type", b"content-length", b"x-content-type-options")
 
 
 class Representation:
-    """Immutable; safe to send from any number of requests at once.
+    """The bytes and headers of a 200. Immutable; safe to send to any number of requests at once.
 
-    `start`, `content`: the two ASGI events of a 200. `tag`: what its `ETag` says.
+    `start`, `content`: its two ASGI events. `tag`: the text of its `ETag`.
     """
 
     __slots__ = ("_etag", "body", "content", "start", "tag")
@@ -47,7 +47,8 @@ class Representation:
         cache_control: str = REVALIDATE,
         tag: str | None = None,
     ) -> None:
-        """`extra`: more headers, such as `Content-Disposition`. `tag`: what the `ETag` says, by default the body's SHA-256."""
+        """`extra`: more headers, such as `Content-Disposition`. `tag`: the text of the `ETag`, by default the SHA-256 of the
+        body."""
         self.body = body
         self.tag = tag or hex_digest(body)
         self._etag = b'"%b"' % self.tag.encode("ascii")
@@ -82,7 +83,7 @@ class Representation:
 
 @lru_cache(maxsize=64)
 def _encoded(media_type: str, cache_control: str, extra: tuple[Header, ...]) -> tuple[list[RawHeader], list[RawHeader]]:
-    """The headers that a representation shares with those of its kind: the ones about its content, and the ones of a 304 too."""
+    """Return the headers about the content, and the headers that a 304 has too. Representations of one kind share them."""
     about = [(b"content-type", media_type.encode("ascii")), (b"x-content-type-options", b"nosniff")]
     always = [(b"cache-control", cache_control.encode("ascii"))]
     always.extend((name.lower().encode("ascii"), value.encode("ascii")) for name, value in extra)

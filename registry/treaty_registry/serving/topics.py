@@ -1,4 +1,4 @@
-"""Queries of the elections: topics, their candidates and newest decision, where a voter stands, and for whom."""
+"""Query the elections: topics, their candidates and newest decision, and the next ballot or vouch of a DID."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import msgspec
 
 from treaty_consensus import facts
 from treaty_consensus.canonical import b64encode
+from treaty_consensus.codes import TopicCode
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Gone, Malformed, NotFound
 from treaty_consensus.facts import BallotFact, LogFact, VouchFact
@@ -74,7 +75,7 @@ class _Votes(msgspec.Struct):
 
 
 class _Transcript(msgspec.Struct):
-    """Of a decision's transcript, what a topic's page repeats."""
+    """The parts of a decision's transcript that a topic's page shows."""
 
     candidates: list[_Votes]
     pairwise: list[list[str]]
@@ -88,7 +89,7 @@ class Elections:
         self._pool = registry.pool
 
     async def topics(self, after: str) -> Topics:
-        """Topics by name, those that follow the topic `after`, or the first ones. Raises `Malformed`."""
+        """Return topics by name, starting after the topic `after` or at the first one. Raises `Malformed`."""
         if after:
             check_topic(after)
         rows = await self._pool.fetch(_TOPICS, after, MAX_TOPICS + 1)
@@ -99,11 +100,11 @@ class Elections:
         return Topics(shown, shown[-1].topic if len(rows) > MAX_TOPICS else None)
 
     async def topic(self, topic: str, head: Head) -> Topic:
-        """A topic's election. Raises `NotFound`, or `Malformed` when it is no topic."""
+        """Return a topic's election. Raises `NotFound`, or `Malformed` when `topic` cannot be a topic."""
         check_topic(topic)
         rows = await self._pool.fetch(_CANDIDATES, topic, MAX_NEWEST)
         if not rows:
-            raise NotFound("topic.unknown", f"Nothing is published in the topic {topic} here.", fix="See /topics.")
+            raise NotFound(TopicCode.UNKNOWN, f"Nothing is published in the topic {topic} here.", fix="See /topics.")
         log, electorate = await self._log()
         decision = await self._decision(topic, head)
         transcript = None
@@ -120,7 +121,7 @@ class Elections:
         )
 
     async def voter(self, topic: str, did: str) -> VoterPosition:
-        """What `did` signs next in `topic`. Raises `Malformed`."""
+        """Return the sequence number and epoch of the next ballot of `did` in `topic`. Raises `Malformed`."""
         check_topic(topic)
         parse_did(did)
         last = await read_fact(self._pool, f"ballot/{topic}/{did}")
@@ -128,7 +129,8 @@ class Elections:
         return VoterPosition(last.seq + 1 if isinstance(last, BallotFact) else 0, log.epoch)
 
     async def vouches(self, did: str) -> Vouches:
-        """What `did` signs next when it vouches, and the newest of the vouches it stands by. Raises `Malformed`."""
+        """Return the sequence number and epoch of the next vouch of `did`, and its newest vouches in force. Raises
+        `Malformed`."""
         parse_did(did)
         last = await read_fact(self._pool, f"vouch/{did}")
         log, _ = await self._log()
@@ -139,7 +141,7 @@ class Elections:
         return Vouches(last.seq + 1 if isinstance(last, VouchFact) else 0, log.epoch, shown)
 
     async def log(self, head: Head) -> LogView:
-        """The log's name, keys and size, and what it decides by."""
+        """Return the log's name, keys, size and parameters."""
         log, electorate = await self._log()
         timetable = await read_timetable(self._pool)
         registry = self._registry
@@ -158,7 +160,7 @@ class Elections:
         )
 
     async def _log(self) -> tuple[LogFact, Electorate | None]:
-        """The log's own fact, and the electorate in force."""
+        """Return the log's own fact, and the electorate in force."""
         log = await read_fact(self._pool, facts.LOG)
         assert isinstance(log, LogFact), "a registry that is open has a genesis"
         if log.parameters is None:
@@ -202,4 +204,4 @@ def _candidates(rows: list[Row], transcript: _Transcript | None) -> list[Candida
 def check_topic(topic: str) -> None:
     """Raise `Malformed` unless `topic` can be a topic."""
     if not is_topic(topic):
-        raise Malformed("topic.name", "A topic is one to four lower-case names joined by '/'.")
+        raise Malformed(TopicCode.NAME, "A topic is one to four lower-case names joined by '/'.")

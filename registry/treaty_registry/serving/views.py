@@ -1,19 +1,18 @@
-"""What is served for a GET: each resource's representation, made here and remembered.
+"""Make and cache the representation of each resource that a GET serves.
 
-A *target* is the key that memory has for a representation: its own path, with its query in one spelling where there is one, such
-as `/protocols/a.example/chat/1.0.md`, `/checkpoint`, `/protocols?q=info`.
+A *target* is the cache key of a representation: its path, and its query in one canonical spelling, such as
+`/protocols/a.example/chat/1.0.md`, `/checkpoint`, `/protocols?q=info`.
 
-Answers are of one of two heads:
+An answer is made at one of two heads:
 
-- the *newest*, which a writer's receipt is of: records, documents, lists, the checkpoint. What is remembered of them is forgotten
-  as soon as a leaf changes what they follow from (`log.changes`), so a writer reads what it wrote.
-- the *periodic* one, the published head as it was at most `PERIOD` seconds ago: bundles, elections, speakers, standings and
-  receipts. Their proofs change with every leaf of the log, and would never be served twice from memory. A bundle of something
-  that a leaf has changed since then is of the published head of now; what is not below that one either is of the newest.
+- The *newest* head: records, documents, lists, the checkpoint. It is the head of a writer's receipt. A cached answer is dropped
+  as soon as a leaf changes a subject that it depends on (`log.changes`), so a writer reads its own writes.
+- The *periodic* head, the published head of at most `PERIOD` seconds ago: bundles, elections, speakers, standings and receipts.
+  Their proofs change with every leaf, so at the newest head they could not be cached. If a leaf has changed the subject of a
+  bundle since then, the bundle is made at the current published head, or at the newest head when it is not found below that one.
 
-Answers that take queries are made a few at a time, in turns by network (`admission.fair_queue`): searches two at once, all others
-together four, of the eight connections there are. Two that ask for the same answer get the same, unless the log has grown since
-its making began.
+Answers are made a few at a time, with fair turns by network (`admission.fair_queue`): two searches, and four others, of the
+eight connections of the pool. Concurrent requests for the same answer share it, unless the log has grown since its start.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ import msgspec
 
 from treaty_consensus import canonical
 from treaty_consensus.canonical import b64encode
+from treaty_consensus.codes import LogCode, RegistryCode
 from treaty_consensus.errors import NotFound
 from treaty_consensus.log.tiles import TILE_WIDTH, parse_path, truncated, width_at
 
@@ -34,25 +34,26 @@ from ..admission.fair_queue import FairQueue
 from ..catalogue.queries import Catalogue
 from ..catalogue.resources import Bundle
 from ..catalogue.retrieval import Query, Retrieval
-from ..catalogue.standing import Standings
+from ..catalogue.standing import StandingQueries
+from ..codes import RegistryStatementCode
 from ..log.changes import CATALOGUE, HEAD, Changes
 from ..networks import sender
 from ..registry import Head, Registry
 from .bundles import Plan, assemble, protocol_plan, topic_plan
-from .memory import Memory
+from .cache import ResponseCache
 from .negotiation import Form
 from .representation import BUNDLE, IMMUTABLE, JSON, MARKDOWN, OCTETS, TEXT, Representation
 from .topics import Elections
 
 PERIOD = 10.0
 PERIODIC = "periodic"
-"""The subject of what is of the periodic head."""
+"""The subject of all answers at the periodic head."""
 MAX_SIZE = 2**63 - 1
 _VARY = ("Vary", "Accept")
 _ATTACHMENT = ("Content-Disposition", "attachment")
 _WIDTH, _WAITING = 4, 256
 _SEARCHES, _SEARCHES_WAITING = 2, 64
-_UNKNOWN = "::"  # where a request came by no network
+_UNKNOWN = "::"  # the address of requests that came without a network
 
 _LEAF = "select leaf from leaves where statement = $1 and index < $2"
 
@@ -60,7 +61,7 @@ _T = TypeVar("_T")
 
 
 class _Moment(NamedTuple):
-    """When the making of an answer began: the newest head, what was known of its changes, and when the period ends."""
+    """The state when the making of an answer started: the newest head, its recorded changes, and the end of the period."""
 
     head: Head
     changes: Changes
@@ -68,11 +69,11 @@ class _Moment(NamedTuple):
 
 
 _Made: TypeAlias = tuple[Representation, Iterable[str]]
-"""What was made, and the subjects that it follows from."""
+"""A new answer, and the subjects that it depends on."""
 
 
 class BundleView(Representation):
-    """A bundle without a consistency proof, the head it is of, and what it follows from."""
+    """A bundle without a consistency proof, its head, and the subjects that it depends on."""
 
     __slots__ = ("head", "subjects")
 
@@ -82,23 +83,23 @@ class BundleView(Representation):
         self.subjects = frozenset(subjects)
 
     def with_consistency(self, since: int, proof: list[bytes]) -> Representation:
-        """The same with the proof from the tree of `since` leaves, which becomes the last member."""
+        """Return this bundle with the consistency proof from the tree of `since` leaves as its last member."""
         member = b',"consistency":' + msgspec.json.encode([*map(b64encode, proof)]) + b"}"
         return Representation(self.body[:-1] + member, BUNDLE, _VARY, tag=f"{self.tag}-{since}")
 
 
 class Views:
-    """Makes and remembers representations. One a process, on one event loop."""
+    """Makes and caches representations. One per process, on one event loop."""
 
-    def __init__(self, registry: Registry, memory: Memory | None = None, period: float = PERIOD) -> None:
+    def __init__(self, registry: Registry, memory: ResponseCache | None = None, period: float = PERIOD) -> None:
         self.registry = registry
         self.catalogue = Catalogue(registry.pool)
         self.retrieval = Retrieval(registry.pool)
         self.elections = Elections(registry)
-        self.standings = Standings(registry.pool)
-        self.memory = memory or Memory()
-        self._queue = FairQueue(time.monotonic, width=_WIDTH, waiting=_WAITING, code="registry.busy")
-        self._searches = FairQueue(time.monotonic, width=_SEARCHES, waiting=_SEARCHES_WAITING, code="registry.busy")
+        self.standings = StandingQueries(registry.pool)
+        self.memory = memory or ResponseCache()
+        self._queue = FairQueue(time.monotonic, width=_WIDTH, waiting=_WAITING, code=RegistryCode.BUSY)
+        self._searches = FairQueue(time.monotonic, width=_SEARCHES, waiting=_SEARCHES_WAITING, code=RegistryCode.BUSY)
         self._making: dict[str, tuple[Head, asyncio.Task[Representation]]] = {}
         self._period = period
         self._changes = registry.changes
@@ -107,12 +108,12 @@ class Views:
 
     @property
     def is_current(self) -> bool:
-        """Whether memory holds nothing that has to be forgotten. Asked for every request."""
+        """Whether the cache has nothing to drop. Called for every request."""
         head = self.registry.head
         return self.memory.head is head and (self._head is head or time.monotonic() < self._until)
 
     def renew(self) -> None:
-        """Let memory forget what the newest head, or the end of a period, makes untrue."""
+        """Drop the cached answers that the newest head or the end of a period makes outdated."""
         head, known, changes = self.registry.head, self.memory.head, self.registry.changes
         changed = changes.between(known.size, head.size) if known and changes is self._changes else None
         self._changes = changes
@@ -123,7 +124,7 @@ class Views:
         self.memory.renew(head, None if changed is None else subjects)
 
     async def json(self, target: str, make: Callable[[], Awaitable[msgspec.Struct]], *subjects: str) -> Representation:
-        """The JSON of what `make` returns, which follows from `subjects`. Raises what it raises."""
+        """Return the JSON of the result of `make`, which depends on `subjects`. Raises the errors of `make`."""
 
         async def view() -> _Made:
             return Representation(msgspec.json.encode(await make()), JSON), subjects
@@ -131,13 +132,13 @@ class Views:
         return await self._made(target, view)
 
     def constant(self, target: str, body: bytes) -> Representation:
-        """JSON that stays as it is as long as this process runs."""
+        """Return JSON that does not change while this process runs."""
         view = Representation(body, JSON)
         self.memory.keep(target, view)
         return view
 
     async def page(self, target: str, query: Query) -> Representation:
-        """A page of search results. Raises as `Retrieval.page`."""
+        """Return a page of search results. Raises as `Retrieval.page`."""
 
         async def view() -> _Made:
             return Representation(msgspec.json.encode(await self.retrieval.page(query)), JSON), (CATALOGUE,)
@@ -145,12 +146,12 @@ class Views:
         return await self._made(target, view, self._searches)
 
     async def versions(self, namespace: str, name: str) -> Representation:
-        """All versions of a protocol. Raises as `Catalogue.versions`."""
+        """Return all versions of a protocol. Raises as `Catalogue.versions`."""
         path = f"/protocols/{namespace}/{name}"
         return await self.json(path, lambda: self.catalogue.versions(namespace, name), self._uri(path))
 
     async def protocol(self, path: str, form: Form) -> Representation:
-        """A version at `/protocols/NAMESPACE/NAME/VERSION` in one of its forms. Raises `Malformed`, `NotFound`, `Gone`."""
+        """Return a version at `/protocols/NAMESPACE/NAME/VERSION` in one of its forms. Raises `Malformed`, `NotFound`, `Gone`."""
         if form == "bundle":
             return await self.bundle(path, None)
         known = self.memory.get(f"{path}.{form}")
@@ -158,7 +159,7 @@ class Views:
             return known
         now, uri = self._now(), self._uri(path)
         record = await self.catalogue.record(uri)
-        if form == "json":  # without a task of its own: `Catalogue.record` lets all who ask share a query
+        if form == "json":  # without a task of its own, because `Catalogue.record` shares queries already
             view = Representation(record.json, JSON, _VARY)
             self._keep(now, f"{path}.json", view, (uri,))
             return view
@@ -170,12 +171,12 @@ class Views:
         return await self._made(f"{path}.md", document)
 
     async def bundle(self, path: str, since: int | None) -> Representation:
-        """The bundle of the version at `path`. Raises as `bundles.protocol_plan`."""
+        """Return the bundle of the version at `path`. Raises as `bundles.protocol_plan`."""
         uri = self._uri(path)
         return await self._bundle(path, since, lambda head: protocol_plan(self.registry, head, uri))
 
     async def topic(self, topic: str) -> Representation:
-        """A topic's election. Raises as `topics.Elections.topic`."""
+        """Return a topic's election. Raises as `topics.Elections.topic`."""
 
         async def view() -> _Made:
             value = await self.elections.topic(topic, self.registry.head)
@@ -184,11 +185,11 @@ class Views:
         return await self._made(f"/topics/{topic}.json", view)
 
     async def topic_bundle(self, topic: str, since: int | None) -> Representation:
-        """A topic's bundle. Raises as `bundles.topic_plan`."""
+        """Return a topic's bundle. Raises as `bundles.topic_plan`."""
         return await self._bundle(f"/topics/{topic}", since, lambda head: topic_plan(self.registry, head, topic))
 
     async def blob(self, digest: str) -> Representation:
-        """A blob. Raises `Malformed`, `NotFound`, `Gone`."""
+        """Return a blob. Raises `Malformed`, `NotFound`, `Gone`."""
         canonical.parse_digest(digest)
 
         async def view() -> _Made:
@@ -198,19 +199,21 @@ class Views:
         return await self._made(f"/blobs/sha256/{digest}", view)
 
     async def tile(self, path: str) -> Representation:
-        """A tile. The widest one there is in its place is read, and every narrower one is the beginning of it. Raises `Malformed`
-        or `NotFound`."""
+        """Return a tile. The widest existing tile at its place is read; every narrower one is its beginning.
+
+        Raises `Malformed` or `NotFound`.
+        """
         tile, head = parse_path(path), self.registry.head
         width = width_at(tile, head.size)
         if tile.width > width:
-            raise NotFound("log.tile-missing", f"The log has no tile {path} yet.", fix="See /checkpoint for its size.")
+            raise NotFound(LogCode.TILE_MISSING, f"The log has no tile {path} yet.", fix="See /checkpoint for its size.")
         widest = tile._replace(width=width).path
 
         async def view() -> _Made:
             data = await self.registry.tile(widest, head)
             assert data is not None, "the head has it"
             whole = Representation(data, OCTETS, cache_control=IMMUTABLE, tag=widest)
-            return whole, () if width == TILE_WIDTH else (HEAD,)  # a wider one takes its place
+            return whole, () if width == TILE_WIDTH else (HEAD,)  # a wider tile replaces it
 
         whole = await self._made(widest, view)
         if path == widest:
@@ -218,26 +221,26 @@ class Views:
         return Representation(truncated(tile, whole.body), OCTETS, cache_control=IMMUTABLE, tag=path)
 
     async def checkpoint(self) -> Representation:
-        """The newest signed checkpoint, with the cosignatures of witnesses where there are some."""
+        """Return the newest published checkpoint, with the cosignatures of witnesses if there are any."""
         now = self._now()
         view = Representation(now.head.published.note, TEXT)
         self._keep(now, "/checkpoint", view, (HEAD,))
         return view
 
     async def statement(self, id_: str) -> Representation:
-        """A logged statement as it was signed. Raises `Malformed` or `NotFound`."""
+        """Return a logged statement as it was signed. Raises `Malformed` or `NotFound`."""
         digest = bytes.fromhex(canonical.parse_digest(id_))
 
         async def view() -> _Made:
             leaf = await self.registry.pool.fetchval(_LEAF, digest, self.registry.head.size)
             if leaf is None:
-                raise NotFound("statement.unknown", f"This log has no statement {id_}.")
+                raise NotFound(RegistryStatementCode.UNKNOWN, f"This log has no statement {id_}.")
             return Representation(leaf, JSON, cache_control=IMMUTABLE), ()
 
         return await self._made(f"/statements/{id_}", view)
 
     async def receipt(self, id_: str) -> Representation:
-        """A statement's receipt. Raises `Malformed` or `NotFound`."""
+        """Return a statement's receipt. Raises `Malformed` or `NotFound`."""
 
         async def view() -> _Made:
             newest = self.registry.head
@@ -271,18 +274,20 @@ class Views:
             planned = await _first_found(plan, newest.published, newest)
         subjects = {PERIODIC, *planned.subjects}
         if self._is_behind(planned, newest) or (planned.head is newest and newest.published is not newest):
-            subjects.add(HEAD)  # the witnesses have yet to cosign what it should be of, and the next head may be the one
+            subjects.add(HEAD)  # drop it at the next head, which witnesses may have cosigned by then
         view = BundleView(await assemble(self.registry, planned), planned.head, subjects)
         return view, view.subjects
 
     def _is_behind(self, plan: Plan, newest: Head) -> bool:
-        """Whether something that the plan follows from has changed between its head and the newest."""
+        """Whether a subject of the plan has changed between its head and the newest head."""
         changed = self.registry.changes.between(plan.head.size, newest.size)
         return changed is None or bool(changed & plan.subjects)
 
     async def _made(self, target: str, make: Callable[[], Awaitable[_Made]], queue: FairQueue | None = None) -> Representation:
-        """What is remembered, or is just being made, or else what `make` makes when it is its turn. Raises what it raises, and
-        `Unavailable` (`registry.busy`)."""
+        """Return the cached answer, the answer that is being made, or a new answer of `make` when its turn comes.
+
+        Raises the errors of `make`, and `Unavailable` (`registry.busy`).
+        """
         known = self.memory.get(target)
         if known is not None:
             return known
@@ -292,7 +297,7 @@ class Views:
             task = asyncio.create_task(self._make(target, now, make, queue or self._queue))
             task.add_done_callback(_retrieve)
             self._making[target] = now.head, task
-        return await asyncio.shield(task)  # the one who asked first may go away; others wait for the same
+        return await asyncio.shield(task)  # cancelling the first caller must not cancel it for the others
 
     async def _make(self, target: str, now: _Moment, make: Callable[[], Awaitable[_Made]], queue: FairQueue) -> Representation:
         try:
@@ -309,7 +314,7 @@ class Views:
         return _Moment(self.registry.head, self.registry.changes, self._until)
 
     def _keep(self, begun: _Moment, target: str, view: Representation, subjects: Iterable[str]) -> None:
-        """Remember what was read from `begun` on, unless something that it follows from has changed since."""
+        """Cache an answer that was read from `begun` on, unless a subject that it depends on has changed since."""
         known, about = self.memory.head, frozenset(subjects)
         if begun.changes is not self._changes or known is None:
             return
@@ -325,7 +330,8 @@ class Views:
 
 
 async def _first_found(make: Callable[[Head], Awaitable[_T]], *heads: Head) -> _T:
-    """What is made at the first of these heads, older ones first, that it is below. Raises `NotFound` when it is below none."""
+    """Return the result of `make` at the first of these heads, older ones first, where it is found. Raises `NotFound` if at
+    none."""
     *earlier, newest = heads
     for head in earlier:
         if head is not newest:
@@ -337,11 +343,11 @@ async def _first_found(make: Callable[[Head], Awaitable[_T]], *heads: Head) -> _
 
 
 def _retrieve(task: asyncio.Task[Representation]) -> None:
-    """Everybody who waited for it may have gone; its error is then nobody's."""
+    """Mark the error of a task as retrieved, because all callers may have been cancelled."""
     if not task.cancelled():
         task.exception()
 
 
 def parse_since(text: str | None) -> int | None:
-    """The value of `since`, a size of the log. Raises `Malformed`."""
+    """Parse the value of `since`, a size of the log. Raises `Malformed`."""
     return None if text is None else canonical.parse_decimal(text, limit=MAX_SIZE)

@@ -13,8 +13,8 @@ Only ECDSA P-256 keys are certified. The reply is
 
     {"signedCertificateEmbeddedSct": {"chain": {"certificates": [PEM, PEM]}}}      the certificate, then the authority's root
 
-Checks are ordered by cost, and a token is spent last: a refusal changes nothing, and what is spent is at most one token of a
-caller who authenticated.
+Checks are ordered by cost, and a token is spent last. So a refusal changes nothing, and only an authenticated caller can spend a
+token, which is its own.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from treaty_consensus.errors import Malformed, Unauthorized
 from treaty_consensus.sigstore_leaf import CertificateLeaf
 from treaty_consensus.sigstore_token import IdentityToken
 
+from ..codes import SigstoreCode
 from .certificates import CLOCK_SKEW, is_p256, issue, public_key_der
 from .keys import AuthorityKeys
 from .ports import Append, AuthenticationKeys, Clock, Spend
@@ -63,7 +64,7 @@ class _Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
 
 
 class CertificateAuthority:
-    """Issues signing certificates to DIDs. Without state of its own; safe for concurrent use."""
+    """Issues signing certificates to DIDs. It has no state of its own; safe for concurrent use."""
 
     def __init__(
         self,
@@ -75,10 +76,10 @@ class CertificateAuthority:
         spend: Spend,
         clock: Clock,
     ) -> None:
-        """`origin`: the log's origin; tokens name it as their audience and certificates carry it in their issuer."""
+        """`origin`: the log's origin. Tokens name it as their audience, and certificates contain it in their issuer."""
         self._keys = keys
         self._origin = origin
-        self._append = append
+        self.append = append
         self._authentication_keys = authentication_keys
         self._spend = spend
         self._clock = clock
@@ -86,7 +87,7 @@ class CertificateAuthority:
     async def issue(self, body: bytes, authorization: str | None) -> bytes:
         """Answer one request: `body` and the value of its `Authorization` header. Returns the JSON of the reply.
 
-        The certificate is a leaf of the log, durable, before this returns. Raises `Malformed`, `TooLarge` or `Unauthorized`
+        The certificate is a durable leaf of the log before this returns. Raises `Malformed`, `TooLarge` or `Unauthorized`
         (`sigstore.*`, `token.*`, `canonical.*`), and what the ports raise; nothing is logged then.
         """
         request = _parse(body)
@@ -95,31 +96,31 @@ class CertificateAuthority:
         self._check_claims(token, now)
         key = _proven_key(request, token)
         if token.bound_key is not None and canonical.hex_digest(public_key_der(key)) != token.bound_key:
-            raise Unauthorized("sigstore.token-binding", "The identity token is bound to another key than the one to certify.")
+            raise Unauthorized(SigstoreCode.TOKEN_BINDING, "The identity token is bound to a key that is not the one to certify.")
         sigstore_token.verify(token, await self._authentication_keys(token.did.text))
-        # Named by author and jti, so that nobody can use up another's.
+        # Stored by author and jti, so that no agent can spend the token of another.
         name = canonical.hex_digest(f"{token.did.text} {token.jti}".encode())
         if not await self._spend(name, datetime.fromtimestamp(token.expires, UTC) + CLOCK_SKEW):
             raise Unauthorized(
-                "sigstore.token-reused", "This identity token was used before.", fix="Sign a new token, with a new `jti`."
+                SigstoreCode.TOKEN_REUSED, "This identity token was used before.", fix="Sign a new token, with a new `jti`."
             )
         issuer = sigstore_token.issuer_url(self._origin)
         certificate = issue(self._keys, key, did=token.did.text, issuer=issuer, now=now)
-        await self._append(CertificateLeaf(certificate.public_bytes(Encoding.DER)).encode())
+        await self.append(CertificateLeaf(certificate.public_bytes(Encoding.DER)).encode())
         chain = [c.public_bytes(Encoding.PEM).decode("ascii") for c in (certificate, self._keys.ca_certificate)]
         return canonical.dumps({"signedCertificateEmbeddedSct": {"chain": {"certificates": chain}}})
 
     def _check_claims(self, token: IdentityToken, now: datetime) -> None:
         if token.origin != self._origin:
             raise Unauthorized(
-                "sigstore.token-audience",
+                SigstoreCode.TOKEN_AUDIENCE,
                 "The identity token is meant for another registry.",
                 fix=f'Its `aud` must be ["{sigstore_token.CLIENT_ID}", "{self._origin}"].',
             )
         skew = CLOCK_SKEW.total_seconds()
         if not token.issued - skew <= now.timestamp() <= token.expires + skew:
             raise Unauthorized(
-                "sigstore.token-expired",
+                SigstoreCode.TOKEN_EXPIRED,
                 "The identity token is not valid now.",
                 fix="Sign a new token, and compare the clocks of both machines.",
             )
@@ -130,34 +131,34 @@ def _parse(body: bytes) -> _Request:
     try:
         return msgspec.convert(value, _Request)
     except msgspec.ValidationError as error:
-        raise Malformed("sigstore.certificate-request", f"Not a certificate request: {error}.") from error
+        raise Malformed(SigstoreCode.CERTIFICATE_REQUEST, f"Not a certificate request: {error}.") from error
 
 
 def _bearer(request: _Request, authorization: str | None) -> str:
     scheme, _, token = (authorization or "").partition(" ")
     in_header = authorization is not None
     if in_header and (scheme.lower() != "bearer" or not token):
-        raise Unauthorized("sigstore.token-missing", "The Authorization header is not `Bearer TOKEN`.")
+        raise Unauthorized(SigstoreCode.TOKEN_MISSING, "The Authorization header is not `Bearer TOKEN`.")
     if in_header == (request.credentials is not None):
         raise Unauthorized(
-            "sigstore.token-missing",
+            SigstoreCode.TOKEN_MISSING,
             "A certificate request carries one identity token, in the Authorization header or under `credentials`.",
         )
     return request.credentials.oidc_identity_token if request.credentials else token
 
 
 def _proven_key(request: _Request, token: IdentityToken) -> ec.EllipticCurvePublicKey:
-    """The key to certify, once its holder has proved to hold it."""
+    """Return the key to certify, after its holder has proved possession."""
     if (request.certificate_signing_request is None) == (request.public_key_request is None):
         raise Malformed(
-            "sigstore.certificate-request", "A certificate request holds a CSR or a public key with a proof, not both."
+            SigstoreCode.CERTIFICATE_REQUEST, "A certificate request holds a CSR or a public key with a proof, not both."
         )
     try:
         if request.public_key_request is not None:
             return _key_of_challenge(request.public_key_request, token)
         return _key_of_csr(request.certificate_signing_request or "")
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise Malformed("sigstore.certificate-request", "The key of the certificate request cannot be read.") from error
+        raise Malformed(SigstoreCode.CERTIFICATE_REQUEST, "The key of the certificate request cannot be read.") from error
 
 
 def _key_of_csr(text: str) -> ec.EllipticCurvePublicKey:
@@ -180,9 +181,9 @@ def _key_of_challenge(request: _PublicKeyRequest, token: IdentityToken) -> ec.El
 
 def _p256(key: object) -> ec.EllipticCurvePublicKey:
     if not is_p256(key):
-        raise Malformed("sigstore.certificate-key", "Only ECDSA P-256 keys are certified here.")
+        raise Malformed(SigstoreCode.CERTIFICATE_KEY, "Only ECDSA P-256 keys are certified here.")
     return key
 
 
 def _unproven() -> Unauthorized:
-    return Unauthorized("sigstore.key-unproven", "The request does not prove that its sender holds the private key.")
+    return Unauthorized(SigstoreCode.KEY_UNPROVEN, "The request does not prove that its sender holds the private key.")

@@ -30,6 +30,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
 from treaty_consensus.errors import Unauthorized
 
+from ..codes import SigstoreCode
 from .keys import AuthorityKeys, public_der
 
 LIFETIME = timedelta(minutes=10)
@@ -52,12 +53,12 @@ _DIGITAL_SIGNATURE = x509.KeyUsage(
 
 
 def public_key_der(key: ec.EllipticCurvePublicKey) -> bytes:
-    """A public key as DER SubjectPublicKeyInfo."""
+    """Return a public key as DER SubjectPublicKeyInfo."""
     return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def issue(keys: AuthorityKeys, key: ec.EllipticCurvePublicKey, *, did: str, issuer: str, now: datetime) -> x509.Certificate:
-    """A signing certificate for `key` in the name of `did`, vouched for by `issuer`, that is valid now."""
+    """Issue a signing certificate for `key` in the name of `did`, with `issuer` as its identity issuer, valid from now."""
     start = now.replace(microsecond=0) - CLOCK_SKEW
     builder = (
         x509.CertificateBuilder()
@@ -75,7 +76,7 @@ def issue(keys: AuthorityKeys, key: ec.EllipticCurvePublicKey, *, did: str, issu
         .add_extension(x509.UnrecognizedExtension(_ISSUER, issuer.encode()), critical=False)
         .add_extension(x509.UnrecognizedExtension(_ISSUER_V2, core.UTF8String(issuer).dump()), critical=False)
     )
-    # Signed only because the library gives the inner bytes of signed certificates alone; this one is never handed out.
+    # Signed only because the library returns the inner bytes of signed certificates only. It is never issued.
     unstamped = builder.sign(keys.ca_key, hashes.SHA256()).tbs_certificate_bytes
     scts = core.OctetString(_sct_list(keys, unstamped, now)).dump()
     certificate = builder.add_extension(x509.UnrecognizedExtension(_SCT_LIST, scts), critical=False).sign(
@@ -86,7 +87,8 @@ def issue(keys: AuthorityKeys, key: ec.EllipticCurvePublicKey, *, did: str, issu
 
 
 def check_issued(certificate: x509.Certificate, keys: AuthorityKeys, *, now: datetime) -> ec.EllipticCurvePublicKey:
-    """The key of a signing certificate that this authority issued and that is valid now. Raises `Unauthorized` (`sigstore.*`)."""
+    """Return the key of a signing certificate that this authority issued and that is valid now. Raises `Unauthorized`
+    (`sigstore.*`)."""
     try:
         certificate.verify_directly_issued_by(keys.ca_certificate)
         usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
@@ -97,7 +99,7 @@ def check_issued(certificate: x509.Certificate, keys: AuthorityKeys, *, now: dat
         raise _foreign()
     if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
         raise Unauthorized(
-            "sigstore.certificate-expired",
+            SigstoreCode.CERTIFICATE_EXPIRED,
             "The signing certificate is not valid now.",
             fix="Ask for a new one; a signing certificate lives for ten minutes.",
         )
@@ -105,16 +107,16 @@ def check_issued(certificate: x509.Certificate, keys: AuthorityKeys, *, now: dat
 
 
 def is_p256(key: object) -> TypeGuard[ec.EllipticCurvePublicKey]:
-    """Whether `key` is an ECDSA P-256 public key, the one kind that is certified here."""
+    """Whether `key` is an ECDSA P-256 public key. Only such keys are certified."""
     return isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)
 
 
 def _foreign() -> Unauthorized:
-    return Unauthorized("sigstore.certificate-foreign", "This is not a signing certificate of this registry's authority.")
+    return Unauthorized(SigstoreCode.CERTIFICATE_FOREIGN, "This is not a signing certificate of this registry's authority.")
 
 
 def _sct_list(keys: AuthorityKeys, unstamped: bytes, now: datetime) -> bytes:
-    """A SignedCertificateTimestampList (RFC 6962 §3.3) of one v1 SCT over a precertificate's TBSCertificate (§3.2)."""
+    """Return a SignedCertificateTimestampList (RFC 6962 §3.3) of one v1 SCT over a precertificate's TBSCertificate (§3.2)."""
     milliseconds = int(now.timestamp() * 1000)
     entry = sha256(public_der(keys.ca_key)).digest() + len(unstamped).to_bytes(3) + unstamped
     # sct_version v1(0), signature_type certificate_timestamp(0), timestamp, entry_type precert_entry(1), entry, no extensions

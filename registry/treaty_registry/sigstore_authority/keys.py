@@ -35,9 +35,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from treaty_consensus.errors import Conflict, NotFound, Untrusted
 
+from ..codes import SigstoreCode
+
 LIFETIME = timedelta(days=3650)
 BACKDATED = timedelta(hours=1)
-"""Certificates are valid from before they are made: a client whose clock is slow must not find a new registry untrustworthy."""
+"""Certificates are valid from an earlier time on, so that a client whose clock is slow accepts a new registry."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,8 @@ class AuthorityKeys:
 def create_keys(directory: Path, *, origin: str, now: datetime) -> AuthorityKeys:
     """Make the keys of the authority at `origin` (named in the certificates) and store them as `directory`.
 
-    The directory appears at once and whole, after its files are on disk: a crash leaves nothing, or a sibling whose name starts
-    with a dot and which nothing reads. Raises `Conflict` when `directory` exists already, unless it is empty.
+    The complete directory appears in one step, after its files are on disk. A crash leaves nothing, or a sibling directory whose
+    name starts with a dot and which is never read. Raises `Conflict` when `directory` exists already, unless it is empty.
     """
     ca_key, ct_key, tsa_key, root_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(4))
     ca_name, tsa_name, root_name = (
@@ -74,7 +76,7 @@ def create_keys(directory: Path, *, origin: str, now: datetime) -> AuthorityKeys
 
 
 def load_keys(directory: Path) -> AuthorityKeys:
-    """Read what `create_keys` stored. Raises `NotFound`, or `Untrusted` when others can read a file or the parts do not fit."""
+    """Read the files of `create_keys`. Raises `NotFound`, or `Untrusted` when others can read a file or the parts do not fit."""
     try:
         ca_certificate = x509.load_pem_x509_certificate(_read(directory / "ca.cert.pem"))
         tsa_certificate, tsa_root = x509.load_pem_x509_certificates(_read(directory / "tsa.chain.pem"))
@@ -86,14 +88,14 @@ def load_keys(directory: Path) -> AuthorityKeys:
             tsa_chain=(tsa_certificate, tsa_root),
         )
     except ValueError as error:
-        raise Untrusted("sigstore.keys", f"The files in {directory} are not the PEM files of an authority.") from error
+        raise Untrusted(SigstoreCode.KEYS, f"The files in {directory} are not the PEM files of an authority.") from error
     if (
         keys.ca_key.public_key() != ca_certificate.public_key()
         or keys.tsa_key.public_key() != tsa_certificate.public_key()
         or tsa_certificate.issuer != tsa_root.subject
     ):
         raise Untrusted(
-            "sigstore.keys",
+            SigstoreCode.KEYS,
             f"The keys and certificates in {directory} do not belong together.",
             fix="Restore the directory as a whole from one backup.",
         )
@@ -101,7 +103,7 @@ def load_keys(directory: Path) -> AuthorityKeys:
 
 
 def public_der(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """The public half as DER SubjectPublicKeyInfo."""
+    """Return the public half as DER SubjectPublicKeyInfo."""
     return key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
@@ -123,7 +125,8 @@ def _certificate(
     now: datetime,
     is_ca: bool,
 ) -> x509.Certificate:
-    """A certificate authority's (`is_ca`) or a timestamp authority's certificate, as RFC 5280 and RFC 3161 §2.3 want them."""
+    """Make the certificate of a certificate authority (`is_ca`) or a timestamp authority, as RFC 5280 and RFC 3161
+    §2.3 require."""
     start = now.replace(microsecond=0) - BACKDATED
     usage = x509.KeyUsage(
         digital_signature=not is_ca,
@@ -173,7 +176,7 @@ def _store(keys: AuthorityKeys, directory: Path) -> None:
     except OSError as error:
         shutil.rmtree(staging, ignore_errors=True)
         if directory.exists():
-            raise Conflict("sigstore.keys-exist", f"{directory} exists; the keys of an authority are made once.") from error
+            raise Conflict(SigstoreCode.KEYS_EXIST, f"{directory} exists; the keys of an authority are made once.") from error
         raise
     _sync_directory(directory.parent)
 
@@ -202,16 +205,16 @@ def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
-                raise Untrusted("sigstore.keys-mode", f"Others can read {path}.", fix=f"Run: chmod 600 {path}")
+                raise Untrusted(SigstoreCode.KEYS_MODE, f"Others can read {path}.", fix=f"Run: chmod 600 {path}")
             return file.read()
     except FileNotFoundError as error:
         raise NotFound(
-            "sigstore.keys-missing", f"There is no {path}.", fix="Restore it from a backup; it is made when a registry is."
+            SigstoreCode.KEYS_MISSING, f"There is no {path}.", fix="Restore it from a backup; it is made when a registry is."
         ) from error
 
 
 def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
     key = load_pem_private_key(_read(path), password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise Untrusted("sigstore.keys", f"{path} is not an ECDSA P-256 key.")
+        raise Untrusted(SigstoreCode.KEYS, f"{path} is not an ECDSA P-256 key.")
     return key

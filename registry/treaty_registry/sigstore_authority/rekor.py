@@ -30,6 +30,7 @@ from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed, Unauthorized
 from treaty_consensus.sigstore_leaf import MAX_CERTIFICATE, MAX_SIGNATURE, RekordLeaf
 
+from ..codes import SigstoreCode
 from .certificates import check_issued
 from .keys import AuthorityKeys
 from .ports import Append, Clock, LoggedLeaf
@@ -66,17 +67,17 @@ class _Request(_Record, frozen=True):
 
 
 class EntryLog:
-    """Logs signatures made with this authority's certificates. Without state of its own; safe for concurrent use."""
+    """Logs signatures made with this authority's certificates. It has no state of its own; safe for concurrent use."""
 
     def __init__(self, keys: AuthorityKeys, *, origin: str, log_key: bytes, append: Append, clock: Clock) -> None:
-        """`log_key`: the raw Ed25519 public key that signs the checkpoints `append` gives."""
+        """`log_key`: the raw Ed25519 public key that signs the checkpoints of `append`."""
         self._keys = keys
         self._log_id = log_id(origin, log_key)
-        self._append = append
+        self.append = append
         self._clock = clock
 
     async def add(self, body: bytes) -> bytes:
-        """Verify and log one signature; returns the JSON of the entry once it is durable and in a checkpoint.
+        """Verify and log one signature. Returns the JSON of the entry once it is durable and in a checkpoint.
 
         Raises `Malformed`, `TooLarge` or `Unauthorized` (`sigstore.*`, `canonical.*`), and what `append` raises; nothing is
         logged then.
@@ -85,14 +86,14 @@ class EntryLog:
         try:
             certificate = x509.load_der_x509_certificate(rekord.certificate)
         except ValueError as error:
-            raise Malformed("sigstore.entry", "The entry's certificate cannot be read.") from error
+            raise Malformed(SigstoreCode.ENTRY, "The entry's certificate cannot be read.") from error
         key = check_issued(certificate, self._keys, now=self._clock())
         try:
             key.verify(rekord.signature, rekord.digest, ec.ECDSA(utils.Prehashed(hashes.SHA256())))
         except InvalidSignature as error:
-            raise Unauthorized("sigstore.entry-signature", "The entry's signature does not verify.") from error
+            raise Unauthorized(SigstoreCode.ENTRY_SIGNATURE, "The entry's signature does not verify.") from error
         leaf = rekord.encode()
-        return self._reply(leaf, await self._append(leaf))
+        return self._reply(leaf, await self.append(leaf))
 
     def _reply(self, leaf: bytes, logged: LoggedLeaf) -> bytes:
         proof = {
@@ -120,7 +121,7 @@ def _parse(body: bytes) -> RekordLeaf:
         request = msgspec.convert(value, _Request).hashed_rekord
     except msgspec.ValidationError as error:
         raise Malformed(
-            "sigstore.entry",
+            SigstoreCode.ENTRY,
             f"Not a log entry request: {error}.",
             fix="Only hashedRekordRequestV002 with an ECDSA P-256 certificate is logged, for DSSE envelopes too.",
         ) from error
@@ -128,5 +129,5 @@ def _parse(body: bytes) -> RekordLeaf:
     signature = canonical.b64decode(request.signature.content, limit=MAX_SIGNATURE)
     certificate = canonical.b64decode(request.signature.verifier.x509_certificate.raw_bytes, limit=MAX_CERTIFICATE)
     if len(digest) != 32 or not signature:
-        raise Malformed("sigstore.entry", "A log entry has a SHA-256 digest and a signature.")
+        raise Malformed(SigstoreCode.ENTRY, "A log entry has a SHA-256 digest and a signature.")
     return RekordLeaf(digest, signature, certificate)

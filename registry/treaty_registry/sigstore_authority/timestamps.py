@@ -10,8 +10,8 @@ P-256 key:
     signed           content-type, message-digest, signing-certificate-v2 (RFC 5816: which certificate signs)
     certificates     the authority's own, when the query asks for it
 
-The policy is an OID under 2.25 (ITU-T X.667: a UUID needs no registry) and says what is said here: one operator's clock, read
-when the query is answered, for signatures that the same operator logs.
+The policy is an OID under 2.25 (ITU-T X.667: a UUID needs no registry). It means: one operator's clock, read when the query is
+answered, for signatures that the same operator logs.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _MAX_NONCE = 2**128 - 1
 
 @dataclass(frozen=True)
 class TimestampReply:
-    """`der`: a DER TimeStampResp, to be sent as `application/timestamp-reply`. `granted`: whether it holds a timestamp."""
+    """`der`: a DER TimeStampResp, to be sent as `application/timestamp-reply`. `granted`: whether it contains a timestamp."""
 
     granted: bool
     der: bytes
 
 
 class _Rejected(Exception):
-    """A query gets no timestamp, and this PKIFailureInfo."""
+    """The refusal of a query, with its PKIFailureInfo."""
 
     def __init__(self, failure: str, reason: str) -> None:
         super().__init__(reason)
@@ -55,13 +55,13 @@ class _Rejected(Exception):
 
 
 class _Rejection(core.Sequence):  # type: ignore[misc]  # asn1crypto has no types
-    """A TimeStampResp without a token, which asn1crypto's own holds to be obligatory."""
+    """A TimeStampResp without a token, which asn1crypto's own class requires."""
 
     _fields: ClassVar = [("status", tsp.PKIStatusInfo)]
 
 
 def _parsed(value: core.Asn1Value) -> core.Asn1Value:
-    """The same value, already encoded: asn1crypto encodes what it built itself anew each time, at every level."""
+    """Return the same value in encoded form, because asn1crypto would encode a built value again at every level."""
     return type(value).load(value.dump())
 
 
@@ -70,7 +70,7 @@ _ECDSA = _parsed(algos.SignedDigestAlgorithm({"algorithm": "sha256_ecdsa"}))
 
 
 class TimestampAuthority:
-    """Timestamps whatever imprint it is asked to. Without state of its own; safe for concurrent use."""
+    """Issues a timestamp for any imprint. It has no state of its own; safe for concurrent use."""
 
     def __init__(self, keys: AuthorityKeys, *, clock: Clock) -> None:
         self._key = keys.tsa_key
@@ -138,9 +138,9 @@ def _parse(query: bytes) -> tsp.TimeStampReq:
         raise _Rejected("bad_data_format", f"A query has at most {MAX_QUERY} bytes.")
     try:
         request = tsp.TimeStampReq.load(query, strict=True)
-        values = request.native  # parses all of it; until here asn1crypto has looked at the outermost tag alone
+        values = request.native  # parses all of it; before, asn1crypto has read only the outermost tag
         canonical = request.copy().dump(force=True) == query
-    except Exception as error:  # on foreign bytes asn1crypto raises whatever it trips over, AttributeError included
+    except Exception as error:  # on foreign bytes asn1crypto raises any exception, including AttributeError
         raise _Rejected("bad_data_format", "Not a TimeStampReq.") from error
     if not canonical:
         raise _Rejected("bad_data_format", "Not in DER.")

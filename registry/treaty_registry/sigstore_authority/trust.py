@@ -1,13 +1,12 @@
-"""What a Sigstore client must know of this authority: the trusted root, and where its services are.
+"""Describe this authority to Sigstore clients: the trusted root, and the URLs of its services.
 
-The trusted root (`application/vnd.dev.sigstore.trustedroot+json;version=0.1`) is JCS and a function of public parts alone: the
-authority's certificates, the log's key and the log's origin. The same authority has the same bytes for ever, so the log's genesis
-statement pins their SHA-256. Validity starts when the authority's certificate does and has no end, for verifiers meet old
-signatures.
+The trusted root (`application/vnd.dev.sigstore.trustedroot+json;version=0.1`) is JCS, and depends only on public values: the
+authority's certificates, the log's key and the log's origin. So its bytes never change, and the log's genesis statement pins
+their SHA-256. Its validity starts with the authority's certificate and has no end, because verifiers also check old signatures.
 
 The trust configuration (`application/vnd.dev.sigstore.clienttrustconfig.v0.1+json`) adds a signing configuration v0.2 with the
-URLs of the services, which depend on where the registry is reached and are therefore not pinned. It names no OIDC provider: a
-token is issued by the DID itself.
+URLs of the services. They depend on the registry's base URL and are therefore not pinned. It names no OIDC provider, because a
+DID issues its own tokens.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ MAX_TRUSTED_ROOT = 16_384
 
 
 def log_id(origin: str, log_key: bytes) -> bytes:
-    """The log's id in Rekor v2: the untruncated C2SP signed-note key id of its Ed25519 key, 32 bytes."""
+    """Return the log's id in Rekor v2: the untruncated C2SP signed-note key id of its Ed25519 key, 32 bytes."""
     return sha256(f"{origin}\n".encode() + b"\x01" + log_key).digest()
 
 
 def trusted_root(keys: AuthorityKeys, *, origin: str, log_key: bytes) -> bytes:
-    """The trusted root's one spelling. `log_key`: the log's raw Ed25519 public key."""
+    """Return the trusted root in its canonical form. `log_key`: the log's raw Ed25519 public key."""
     valid = {"start": _start(keys)}
     log_der = Ed25519PublicKey.from_public_bytes(log_key).public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     ct_der = public_der(keys.ct_key)
@@ -52,7 +51,8 @@ def trusted_root(keys: AuthorityKeys, *, origin: str, log_key: bytes) -> bytes:
 
 
 def trust_config(root: bytes, *, origin: str, base_url: str) -> bytes:
-    """The client trust configuration of a registry reached at `base_url`, such as `https://HOST`, around its trusted root."""
+    """Return the client trust configuration of a registry reached at `base_url`, such as `https://HOST`, with its
+    trusted root."""
     trusted = canonical.loads(root, limit=MAX_TRUSTED_ROOT, what="trusted root")
     services = base_url.rstrip("/") + "/sigstore"
     valid = trusted["tlogs"][0]["publicKey"]["validFor"]

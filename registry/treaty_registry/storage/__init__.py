@@ -1,2 +1,1 @@
-"""Where the registry keeps things: PostgreSQL (`postgres`, started by `embedded` when no server is named), its tables
-(`migrations/`, and `log_tables` for those of the log)."""
+"""Store the registry's data: PostgreSQL (`postgres`; `embedded` starts it when no server is named), migrations, and blobs."""

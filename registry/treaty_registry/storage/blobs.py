@@ -1,7 +1,7 @@
-"""Blobs: bytes by their SHA-256, in a local folder or an object store.
+"""Store blobs by their SHA-256, in a local folder or an object store.
 
-The key of a blob is `sha256/HH/HEX`, HEX its digest and HH the first two digits of it. Which blobs are served, and which uploads
-expire, is not decided here but by the tables `blobs` and `pending_blobs`.
+The key of a blob is `sha256/HH/HEX`: HEX is its digest and HH the first two digits of it. The tables `blobs` and `pending_blobs`
+decide which blobs are served and which uploads expire.
 """
 
 from __future__ import annotations
@@ -15,28 +15,33 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import LocalStore, ObjectStore, from_url
 
+from treaty_consensus.codes import BlobCode
 from treaty_consensus.errors import Malformed, NotFound, Unavailable
 
-from .space import BLOBS_ROOM, Room
+from ..codes import BlobsCode, SettingsCode
+from .space import BLOBS_ROOM, FreeSpace
 
 
 class BlobStore:
-    """Bytes by digest. Safe for concurrent use: equal keys have equal bytes, so whoever writes last changes nothing.
+    """Bytes by digest. Safe for concurrent use, because equal keys have equal bytes.
 
     `put` returns once the bytes are durable. Every method raises `Unavailable` when the store does not answer.
     """
 
     def __init__(self, store: ObjectStore, folder: Path | None) -> None:
-        """`folder`: where a local store keeps its files, which are then synced to disk here; None for a store that does so."""
+        """`folder`: the folder of a local store, whose files are synced to disk here; None for other stores."""
         self._store = store
         self._folder = folder
-        self.room = Room(folder, "blobs", BLOBS_ROOM) if folder is not None else None
-        """On the disk of a local store."""
+        self.room = FreeSpace(folder, "blobs", BLOBS_ROOM) if folder is not None else None
+        """The free space on the disk of a local store; None for other stores."""
 
     @classmethod
     def open(cls, folder: Path, url: str | None) -> BlobStore:
-        """The object store at `url` (s3://…, gs://…, az://…, file:///…, memory:///; credentials from the environment), or the
-        local `folder`, made if need be. Raises `Malformed` when there is no such kind of store."""
+        """Open the object store at `url`, or the local `folder`, which is created if needed.
+
+        URLs are s3://…, gs://…, az://…, file:///… or memory:///; credentials come from the environment. Raises `Malformed` for
+        another kind of store.
+        """
         if url is None or url.startswith("file://"):
             folder = Path(url.removeprefix("file://")) if url else folder
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -45,12 +50,14 @@ class BlobStore:
             return cls(from_url(url), None)
         except (BaseError, ValueError) as error:
             raise Malformed(
-                "settings.blobs", f"{url!r} names no object store.", fix="Use s3://BUCKET/PATH, gs://…, az://… or file:///PATH."
+                SettingsCode.BLOBS, f"{url!r} names no object store.", fix="Use s3://BUCKET/PATH, gs://…, az://… or file:///PATH."
             ) from error
 
     async def put(self, sha256: str, data: bytes) -> None:
-        """Store bytes under their digest, which the caller has computed. Raises `Unavailable` (`disk.full`) before anything is
-        written when a local store has no room for them."""
+        """Store bytes under their digest, which the caller has computed.
+
+        Raises `Unavailable` (`disk.full`) before writing when a local store has too little space.
+        """
         try:
             if self.room is not None:
                 self.room.check(len(data))
@@ -61,7 +68,7 @@ class BlobStore:
             raise _unavailable(error) from error
 
     async def get(self, sha256: str) -> bytes | None:
-        """The bytes, or None when they are not here. They are not hashed again."""
+        """Return the bytes, or None when they are not here. They are not hashed again."""
         try:
             result = await obstore.get_async(self._store, _key(sha256))
             return bytes(await result.bytes_async())
@@ -71,20 +78,22 @@ class BlobStore:
             raise _unavailable(error) from error
 
     def reader(self) -> Callable[[str], bytes]:
-        """`get` for threads beside the event loop that this is called on, whom it keeps waiting; raises `NotFound` where `get`
-        returns None."""
+        """Return `get` as a function for threads. It blocks its thread and raises `NotFound` where `get` returns None.
+
+        The event loop of the caller of `reader` does the work.
+        """
         loop = asyncio.get_running_loop()
 
         def read(sha256: str) -> bytes:
             data = asyncio.run_coroutine_threadsafe(self.get(sha256), loop).result()
             if data is None:
-                raise NotFound("blob.missing", f"The bytes of the blob {sha256} are not here.")
+                raise NotFound(BlobCode.MISSING, f"The bytes of the blob {sha256} are not here.")
             return data
 
         return read
 
     async def size(self, sha256: str) -> int | None:
-        """The number of bytes, or None when they are not here."""
+        """Return the number of bytes, or None when they are not here."""
         try:
             return (await obstore.head_async(self._store, _key(sha256)))["size"]
         except FileNotFoundError:
@@ -103,7 +112,7 @@ class BlobStore:
 
 
 def _sync(path: Path) -> None:
-    """Make a file durable, and its name, and the names of the two directories above."""
+    """Make a file durable, with its name and the names of the two directories above it."""
     for part in (path, *path.parents[:3]):
         descriptor = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -118,5 +127,5 @@ def _key(sha256: str) -> str:
 
 def _unavailable(error: Exception) -> Unavailable:
     return Unavailable(
-        "blobs.unavailable", f"The blob store does not answer ({type(error).__name__}).", fix="Send the same again in a while."
+        BlobsCode.UNAVAILABLE, f"The blob store does not answer ({type(error).__name__}).", fix="Send the same again in a while."
     )

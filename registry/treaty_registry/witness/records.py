@@ -1,13 +1,13 @@
-"""What a witness keeps: its key, and of each log the newest checkpoint that it may have cosigned.
+"""Store a witness's key, and for each log the newest checkpoint that it may have cosigned.
 
     DATA/witness.key        0600: a C2SP signed-note signer key of type 0x04 (`PRIVATE+KEY+NAME+…`)
     DATA/logs/HEX           the log's checkpoint, with no signature but the log's; HEX = SHA-256 of the origin
     DATA/evidence/HEX.equivocation.json        proofs that a log signed two histories; HEX = SHA-256 of the file
     DATA/lock               held by the running witness; never deleted
 
-Files are written whole and synced: a crash leaves the old record or the new one. A record is written before its cosignature is
-made, so at worst something is recorded that was never cosigned. Never restore an old `logs`: the witness would cosign again what
-contradicts what it forgot.
+Files are written completely and synced: a crash leaves the old record or the new one. A record is written before its cosignature
+is made, so a crash may leave a record that was never cosigned. Never restore an old `logs`: the witness could then cosign a
+history that contradicts its lost records.
 """
 
 from __future__ import annotations
@@ -28,53 +28,59 @@ from treaty_consensus.log.equivocation import SUFFIX, Equivocation
 from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey
 from treaty_consensus.log.witness import Quorum
 
+from ..codes import RegistryWitnessCode
+
 _MAX_KEY_FILE = 4096
 
 
 class Store:
-    """The data directory of a witness. Blocks on the disk; writes for one log are the caller's to put in order."""
+    """The data directory of a witness. Blocks on the disk; the caller must order the writes for one log."""
 
     def __init__(self, data: Path) -> None:
         self._data = data
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the directory. Raises `Unavailable` when another process does."""
+        """Lock the directory. Raises `Unavailable` when another process holds the lock."""
         self._data.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(self._data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise Unavailable("witness.held", f"Another witness runs on {self._data}.", fix="Stop it first.") from error
+                raise Unavailable(
+                    RegistryWitnessCode.HELD, f"Another witness runs on {self._data}.", fix="Stop it first."
+                ) from error
             yield
         finally:
             os.close(descriptor)
 
     def key(self, name: str | None) -> SignerKey:
-        """The witness's key; made under `name` when there is none yet.
+        """Return the witness's key, made under `name` when there is none yet.
 
-        Raises `NotFound` when there is none and no name, `Conflict` when it has another name, `Malformed` when no witness can
-        have the name, `Untrusted` when others may read it or it is none.
+        Raises `NotFound` when there is no key and no name, `Conflict` when the key has another name, `Malformed` when the name
+        is invalid for a witness, and `Untrusted` when others may read the key or it is damaged.
         """
         path = self._data / "witness.key"
         if not path.exists():
             if name is None:
-                raise NotFound("witness.no-key", f"There is no witness in {self._data}.", fix="Name it to make one: --name NAME")
+                raise NotFound(
+                    RegistryWitnessCode.NO_KEY, f"There is no witness in {self._data}.", fix="Name it to make one: --name NAME"
+                )
             made = SignerKey(name, KeyType.COSIGNATURE, secrets.token_bytes(32))
             Quorum((made.verifier,), 1)
             durable.create(path, f"{made.format()}\n".encode(), mode=0o600)
         key = _read_key(path)
         if name not in (None, key.name):
             raise Conflict(
-                "witness.other-name",
-                f"The witness in {self._data} is {key.name}, and whoever trusts it knows it by that name.",
+                RegistryWitnessCode.OTHER_NAME,
+                f"The witness in {self._data} is {key.name}. Its name cannot change.",
                 fix="Leave --name out, or choose an empty directory.",
             )
         return key
 
     def latest(self, log: VerifierKey) -> SignedCheckpoint | None:
-        """What was recorded last for a log, None for nothing. Raises `Untrusted` when it is damaged, or by another key."""
+        """Return the newest record of a log, or None. Raises `Untrusted` when it is damaged or signed by another key."""
         path = self._record(log.name)
         try:
             return open_checkpoint(path.read_bytes(), log)
@@ -82,17 +88,17 @@ class Store:
             return None
         except TreatyError as error:
             raise Untrusted(
-                "witness.record",
-                f"{path} is no checkpoint of {log.name} signed by the key that is trusted.",
+                RegistryWitnessCode.RECORD,
+                f"{path} is not a checkpoint of {log.name} signed by the trusted key.",
                 fix="Bring back the newest copy of this file, or leave that log out.",
             ) from error
 
     def record(self, signed: SignedCheckpoint) -> None:
-        """Replace what is recorded for a log. Durable when it returns; raises OSError."""
+        """Replace the record of a log. Durable on return; raises OSError."""
         durable.write(self._record(signed.checkpoint.origin), signed.note, mode=0o600)
 
     def keep(self, proof: Equivocation) -> Path:
-        """Keep a proof; where. Raises OSError."""
+        """Store a proof and return its path. Raises OSError."""
         data = proof.format()
         path = self._data / "evidence" / f"{hex_digest(data)}{SUFFIX}"
         if not path.exists():
@@ -107,10 +113,12 @@ def _read_key(path: Path) -> SignerKey:
     with path.open("rb") as file:
         mode, data = stat.S_IMODE(os.fstat(file.fileno()).st_mode), file.read(_MAX_KEY_FILE)
     if mode & 0o077:
-        raise Untrusted("witness.key-mode", f"Others on this machine may read {path}.", fix=f"Run: chmod 600 {path}")
+        raise Untrusted(RegistryWitnessCode.KEY_MODE, f"Others on this machine may read {path}.", fix=f"Run: chmod 600 {path}")
     try:
         key = SignerKey.parse(data.decode("ascii").removesuffix("\n"))
         Quorum((key.verifier,), 1)
     except (UnicodeDecodeError, TreatyError) as error:
-        raise Untrusted("witness.key", f"{path} holds no key of a witness.", fix="Bring it back from a backup.") from error
+        raise Untrusted(
+            RegistryWitnessCode.KEY, f"{path} holds no key of a witness.", fix="Bring it back from a backup."
+        ) from error
     return key

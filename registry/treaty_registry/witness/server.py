@@ -1,7 +1,7 @@
-"""Serving a witness: `POST /add-checkpoint`, as C2SP tlog-witness says (`treaty_consensus.log.witness`).
+"""Serve a witness: `POST /add-checkpoint`, as in C2SP tlog-witness (`treaty_consensus.log.witness`).
 
-What is refused is RFC 9457 `application/problem+json`, as by a registry, except for the 409, whose form is that of C2SP; and an
-unsigned checkpoint is 403 here, since no credential would help.
+Refusals are RFC 9457 `application/problem+json`, as of a registry, except for the 409, whose form is that of C2SP. An unsigned
+checkpoint is 403 here, because no credential would help.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from .records import Store
 async def add_checkpoint(request: HttpRequest, cosigner: NamedDependency[Cosigner]) -> Response[bytes]:
     """Record a checkpoint that extends the one before, and cosign it."""
     body = await read_body(request, MAX_REQUEST)
-    # In a thread, which nothing can cancel: what was begun is recorded and remembered, or neither.
+    # In a thread, which cannot be cancelled: a started request updates both the record and the memory, or neither.
     lines = await asyncio.to_thread(cosigner.add_checkpoint, body)
     return Response(lines, media_type=TEXT, headers={"Cache-Control": NO_STORE})
 
 
 def create_app(cosigner: Cosigner) -> Litestar:
-    """The application of a witness."""
+    """Return the application of a witness."""
     return Litestar(
         route_handlers=[add_checkpoint],
         dependencies={"cosigner": Provide(lambda: cosigner, sync_to_thread=False)},
@@ -54,7 +54,7 @@ def create_app(cosigner: Cosigner) -> Litestar:
 async def serve(
     data: Path, logs: Sequence[VerifierKey], name: str | None, listening: Listening, ready: Callable[[Cosigner], None]
 ) -> None:
-    """Run the witness of a data directory until SIGTERM or SIGINT. `name`: of its key, where it has none yet.
+    """Run the witness of a data directory until SIGTERM or SIGINT. `name`: of its key, when it has none yet.
 
     Raises as `Listening.check`, `Store.held`, `Store.key` and `Cosigner`.
     """
@@ -67,7 +67,8 @@ async def serve(
 
 def _on_exception(_request: HttpRequest, error: Exception) -> Response[bytes]:
     if isinstance(error, SizeConflict):
-        headers = {"Cache-Control": NO_STORE, "Content-Type": SIZE_TYPE}  # exactly: as a media type it would get a charset
+        # Set as a header, because a charset would be added to a media type.
+        headers = {"Cache-Control": NO_STORE, "Content-Type": SIZE_TYPE}
         return Response(b"%d\n" % error.size, status_code=HTTPStatus.CONFLICT, headers=headers)
     problem = problem_of(error)
     if isinstance(error, Unauthorized):

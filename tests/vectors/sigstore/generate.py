@@ -26,12 +26,12 @@ from sigstore.models import Bundle, TransparencyLogEntry
 from sigstore_models.rekor.v1 import TransparencyLogEntry as EntryMessage
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1]))
+sys.path.insert(0, str(HERE.parents[1] / "support"))
 
 from signers import ORIGIN  # noqa: E402
 from simulated_sigstore import make_authority  # noqa: E402
 
-from treaty_client.attestation import Binding, _encode_statement  # noqa: E402
+from treaty_client.protocols.attestation import Binding, encode_statement  # noqa: E402
 
 BINDING = Binding(
     wheel=sha256(b"a wheel").hexdigest(),
@@ -46,7 +46,7 @@ async def main() -> None:
         authority = make_authority(Path(directory), now=datetime(2026, 1, 1, tzinfo=UTC))
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = x509.load_der_x509_certificate(await authority.certify(key))
-    statement = _encode_statement(BINDING, "treaty_handler_product_info-1.0-py3-none-any.whl")
+    statement = encode_statement(BINDING, "treaty_handler_product_info-1.0-py3-none-any.whl")
     envelope = _sign(key, Statement(statement))
     query = TimestampRequestBuilder().hash_algorithm(HashAlgorithm.SHA256).data(envelope.signature).nonce(nonce=True).build()
     request = json.dumps(RekorV2Client._build_dsse_request(envelope, certificate)).encode()

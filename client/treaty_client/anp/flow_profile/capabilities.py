@@ -1,0 +1,106 @@
+"""Describe this side's protocols to the peer, and collect the peer's description (the capability manager).
+
+In one step, `supportedProtocols` has all details. In two steps, after a request for a summary, it has ids, versions and
+preferences first; then each side sends the details of the ids that the other one names in `requestDetails`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from treaty_consensus.errors import TreatyError
+
+from .errors import ErrorCode, error_of
+from .payloads import CapabilitiesExchange, ContextInfo, Supported, parse_protocol_id
+from .registry import ProtocolRegistry
+
+
+@dataclass(frozen=True)
+class FlowRequest:
+    """The request of an initiator.
+
+    `protocols`: ids; empty for all of the registry. `required`: capabilities that the protocol must have. `requirements`: those
+    of the task (`dataVolume`, `timeConstraint`, `securityLevel`, …). `summary`: exchange capabilities in two steps.
+    `simplified`: exchange none, and propose the first protocol at once.
+    """
+
+    purpose: str
+    protocols: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    requirements: Mapping[str, str] = field(default_factory=dict)
+    summary: bool = False
+    simplified: bool = False
+
+
+@dataclass
+class Peer:
+    """The peer's description so far."""
+
+    protocols: dict[str, Supported] = field(default_factory=dict)
+    context: ContextInfo = field(default_factory=ContextInfo)
+    requirements: dict[str, str] = field(default_factory=dict)
+
+    def learn(self, told: CapabilitiesExchange) -> None:
+        """Add a message to the description. Details complete a summary and never remove an entry."""
+        for entry in told.supported_protocols:
+            known = self.protocols.get(entry.id)
+            if known is None or known.capabilities is None or entry.capabilities is not None:
+                self.protocols[entry.id] = entry
+        self.context = told.context_info or self.context
+        self.requirements.update(told.task_requirements or {})
+
+    def lacking(self, ids: Iterable[str]) -> tuple[str, ...]:
+        """Return the ids for which only a summary is known."""
+        return tuple(id for id in ids if self.protocols[id].capabilities is None)
+
+
+class CapabilityManager:
+    """Describe the offers of a registry. `context`: this side's context; replace it when it changes."""
+
+    def __init__(self, registry: ProtocolRegistry, context: ContextInfo | None = None) -> None:
+        """Use a registry, which is read anew for each message."""
+        self.registry = registry
+        self.context = context or ContextInfo()
+
+    def describe(self, ids: Iterable[str] = (), *, summary: bool = False) -> tuple[Supported, ...]:
+        """Describe the offers with these ids, or all offers."""
+        wanted = set(ids)
+        return tuple(offer.supported(summary=summary) for offer in self.registry if not wanted or offer.id in wanted)
+
+    def exchange(
+        self,
+        ids: Iterable[str] = (),
+        *,
+        summary: bool = False,
+        requirements: Mapping[str, str] | None = None,
+        request: tuple[str, ...] = (),
+    ) -> CapabilitiesExchange:
+        """Make a message about these ids, or all ids. `request`: the ids whose details the other side should send."""
+        return CapabilitiesExchange(
+            supported_protocols=self.describe(ids, summary=summary),
+            context_info=self.context if self.context != ContextInfo() else None,
+            task_requirements=dict(requirements) if requirements else None,
+            request_details=request,
+        )
+
+    def details(self, ids: Iterable[str]) -> CapabilitiesExchange:
+        """Make the answer to `requestDetails`. Unknown ids are skipped."""
+        known = [id for id in ids if self.registry.get(id)]
+        return CapabilitiesExchange(supported_protocols=self.describe(known) if known else ())
+
+    def common(self, peer: Peer, wanted: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return the common ids in this side's order. Raises the error of `nothing_in_common` if there are none."""
+        own = [offer.id for offer in self.registry if not wanted or offer.id in wanted]
+        found = tuple(id for id in own if id in peer.protocols)
+        if not found:
+            raise nothing_in_common(own, peer.protocols)
+        return found
+
+
+def nothing_in_common(own: Iterable[str], theirs: Iterable[str]) -> TreatyError:
+    """Return the error for sides without a common id: a version conflict if they have a common name."""
+    names = {parse_protocol_id(id).name for id in own} & {parse_protocol_id(id).name for id in theirs}
+    if names:
+        return error_of(ErrorCode.VERSION_CONFLICT, f"Both sides speak {sorted(names)[0]}, in other versions.")
+    return error_of(ErrorCode.NO_COMMON_PROTOCOL, "The two sides speak no protocol in common.")

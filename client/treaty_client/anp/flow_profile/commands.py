@@ -1,0 +1,119 @@
+"""Define the commands of the flow machine: plain values for `FlowMachine.apply`.
+
+The first five answer actions of the machine. They have no effect if the machine does not wait for them any more. The others may
+be applied at any time. A refused command raises `TreatyError` and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from treaty_consensus.errors import TreatyError
+
+from ..hello_profile.messages import ReportCosignature
+from .strategy import Evaluation
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Answer `Evaluate`: the suitable protocols, in any order."""
+
+    evaluations: Sequence[Evaluation]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Answer `LoadProtocol`: the protocol is verified. `digest`: that of its document."""
+
+    protocol: str
+    uri: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class LoadFailed:
+    """Answer `LoadProtocol`: the protocol cannot be fetched or verified."""
+
+    protocol: str
+    error: TreatyError
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """Answer `Host`: the handler is ready."""
+
+    session_id: str
+
+
+@dataclass(frozen=True)
+class HostFailed:
+    """Answer `Host`: the handler cannot run. The connection ends, because the other side may assume that it runs."""
+
+    session_id: str
+    error: TreatyError
+
+
+@dataclass(frozen=True)
+class SendData:
+    """Send a handler's bytes. They wait while the session changes. Raises `NotFound` or `TooLarge`."""
+
+    session_id: str
+    data: bytes
+
+
+@dataclass(frozen=True)
+class EndSession:
+    """End one session. The connection ends with the last one."""
+
+    session_id: str
+
+
+@dataclass(frozen=True)
+class Renegotiate:
+    """Change a running session: its parameters, its lifetime or its protocol. Only the initiator may do this.
+
+    None stands for this side's preferred parameters, "" for the current protocol. Raises `NotFound`, `Refused` (`flow.role`,
+    `flow.changing`) or `TooLarge` (`flow.renegotiations`).
+    """
+
+    session_id: str
+    parameters: Mapping[str, Any] | None = None
+    protocol: str = ""
+
+
+@dataclass(frozen=True)
+class TellContext:
+    """Send this side's new context to the initiator, while sessions run. Does nothing on the initiator's side."""
+
+
+@dataclass(frozen=True)
+class SendReport:
+    """Send a message about the co-signed report on a session. Raises `NotFound`, or `Refused` (`flow.reports`) unless both sides
+    agreed on the extension `reportCosignature`."""
+
+    session_id: str
+    message: ReportCosignature
+
+
+@dataclass(frozen=True)
+class Unverified:
+    """A message could not be verified, so later ones cannot be accepted: tell the peer, and end."""
+
+    error: TreatyError
+
+
+Command: TypeAlias = (
+    Evaluated
+    | Loaded
+    | LoadFailed
+    | Hosted
+    | HostFailed
+    | SendData
+    | EndSession
+    | Renegotiate
+    | TellContext
+    | SendReport
+    | Unverified
+)

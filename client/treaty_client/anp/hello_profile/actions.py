@@ -1,0 +1,184 @@
+"""The actions of the Hello machine: plain values, performed in the order of the list that it returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from treaty_consensus.errors import TreatyError
+
+from .messages import ReportCosignature
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The protocol that both sides will speak.
+
+    Published: `uri` names it, and `protocol_hash` is None where a destination selected a URI without saying its hash.
+    Negotiated: `uri` is "" and `document` the agreed text, `protocol_hash` its SHA-256. Natural language alone: all three are
+    empty. `confirmed`: a remembered hash, so that nothing was negotiated.
+    """
+
+    uri: str
+    protocol_hash: str | None
+    confirmed: bool
+    document: str | None = None
+
+
+@dataclass(frozen=True)
+class SendText:
+    """Send this text message."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class SendBinary:
+    """Send this binary message."""
+
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Write the first proposal: then `Propose` or `Reject`."""
+
+
+@dataclass(frozen=True)
+class Consider:
+    """Judge the peer's proposal: then `Propose` another, `Accept` or `Reject`. `round`: how many proposals there were so far,
+    from 1; `last`: no further proposal may follow."""
+
+    document: str
+    summary: str
+    round: int
+    last: bool
+
+
+@dataclass(frozen=True)
+class Load:
+    """Get the agreed protocol's code ready, then `CodeReady` or `CodeFailed`. `error`: the fault of the code that
+    this side has, which it agreed to mend; "" the first time."""
+
+    agreement: Agreement
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class DraftTests:
+    """Write test cases for the agreed protocol: then `ProposeTests` or `SkipTests`."""
+
+
+@dataclass(frozen=True)
+class ConsiderTests:
+    """Judge the peer's test cases: then `ProposeTests`, `AcceptTests` or `RejectTests`."""
+
+    test_cases: str
+    summary: str
+    last: bool
+
+
+@dataclass(frozen=True)
+class Test:
+    """Run the agreed test cases: then `TestsPassed`, `ReportError` (the peer's fault) or `CodeFailed` (this side's)."""
+
+    test_cases: str
+
+
+@dataclass(frozen=True)
+class ConsiderError:
+    """The peer says that this side's code is wrong: then `AcceptError` or `RejectError`."""
+
+    description: str
+
+
+@dataclass(frozen=True)
+class ErrorRejected:
+    """The peer rejected the reported error, and says why."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Running:
+    """Application messages may flow in both directions; again after each repair."""
+
+
+@dataclass(frozen=True)
+class Deliver:
+    """Give this application message to the protocol's handler."""
+
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class DeliverVerification:
+    """Give this verification message to the handler under test; it is never user data."""
+
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class DeliverText:
+    """A natural language message (PT=10) for the application."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Question:
+    """The peer asks in natural language about the negotiation: then `Answer`."""
+
+    message_id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The answer to this side's `Ask`."""
+
+    message_id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Meta:
+    """A meta message that is not about the handshake."""
+
+    message: ReportCosignature
+
+
+@dataclass(frozen=True)
+class SwitchProfile:
+    """Go on by the flow profile on the same connection: the initiator's next message is `initialize`. Nothing follows from this
+    machine, and the connection stays open."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The session is over: close the connection. `error` is None when it simply ended."""
+
+    error: TreatyError | None
+
+
+Action: TypeAlias = (
+    SendText
+    | SendBinary
+    | Draft
+    | Consider
+    | Load
+    | DraftTests
+    | ConsiderTests
+    | Test
+    | ConsiderError
+    | ErrorRejected
+    | Running
+    | Deliver
+    | DeliverVerification
+    | DeliverText
+    | Question
+    | Answered
+    | Meta
+    | SwitchProfile
+    | Ended
+)

@@ -1,0 +1,192 @@
+"""The commands to the machine of the Hello profile: plain values, given to `Machine.apply`.
+
+A command is an answer to an action (`Propose` to `Draft`), or something that this side says of its own accord (`Send`, `Ask`).
+An answer that is no longer due does nothing. A command that may not be given raises `TreatyError` and changes nothing; which
+one, each class says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from treaty_consensus.errors import TreatyError
+
+from .messages import ReportCosignature
+
+# Agreeing on a protocol
+
+
+@dataclass(frozen=True)
+class Propose:
+    """Answer `Draft` or `Consider` with a protocol document in full. `summary`: the changes since the peer's proposal, "" in the
+    first one. A proposal beyond the limit of messages becomes a rejection. Raises `Malformed` or `TooLarge`."""
+
+    text: str
+    summary: str = ""
+
+
+@dataclass(frozen=True)
+class Accept:
+    """Answer `Consider`: the peer's proposal is agreed on."""
+
+
+@dataclass(frozen=True)
+class Reject:
+    """Answer `Draft` or `Consider`: there is no agreement, and the peer is told the reason. Raises `TooLarge`."""
+
+    reason: str
+
+
+# Getting its code
+
+
+@dataclass(frozen=True)
+class CodeReady:
+    """Answer `Load`: the code is ready, for the document of this hash."""
+
+    protocol_hash: str
+
+
+@dataclass(frozen=True)
+class CodeFailed:
+    """Answer `Load` or `Test`: the code cannot be made. The peer is told, and the session ends."""
+
+    error: TreatyError
+
+
+# Testing it
+
+
+@dataclass(frozen=True)
+class ProposeTests:
+    """Answer `DraftTests` or `ConsiderTests` with test cases; see `Propose`."""
+
+    text: str
+    summary: str = ""
+
+
+@dataclass(frozen=True)
+class AcceptTests:
+    """Answer `ConsiderTests`: the peer's test cases are agreed on."""
+
+
+@dataclass(frozen=True)
+class RejectTests:
+    """Answer `DraftTests` or `ConsiderTests`: there is no agreement, and so no session. Raises `TooLarge`."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class SkipTests:
+    """Answer `DraftTests`: run without test cases."""
+
+
+@dataclass(frozen=True)
+class TestsPassed:
+    """Answer `Test`: this side's code passes the agreed test cases."""
+
+    __test__: ClassVar[bool] = False  # pytest would collect the class by its name
+
+
+# Mending it
+
+
+@dataclass(frozen=True)
+class ReportError:
+    """Tell the peer that its messages do not follow the agreement; `ErrorRejected` or its new code follows. Does nothing except
+    while tests are run or the session runs, after a message of the peer, and one at a time. Raises `Refused`
+    (`meta.not-agreed`), `Malformed` or `TooLarge`."""
+
+    description: str
+
+
+@dataclass(frozen=True)
+class AcceptError:
+    """Answer `ConsiderError`: this side is at fault. `Load` follows."""
+
+
+@dataclass(frozen=True)
+class RejectError:
+    """Answer `ConsiderError`: this side is not at fault, and why. Raises `Malformed` or `TooLarge`."""
+
+    reason: str
+
+
+# Saying something
+
+
+@dataclass(frozen=True)
+class Send:
+    """Send an application message (PT=01); it is kept until it may be sent.
+
+    `early`: it may go out before the peer confirmed the hash, as nothing is lost if it is done twice. No message overtakes one
+    that is kept. Raises `Refused` (`session.natural`) in a session without a protocol.
+    """
+
+    payload: bytes
+    early: bool = False
+
+
+@dataclass(frozen=True)
+class SendMeta:
+    """Send a message about a report. It is dropped unless the session runs, and in a protocol."""
+
+    message: ReportCosignature
+
+
+@dataclass(frozen=True)
+class SendVerification:
+    """Send a message of the handler under test (PT=11). It is dropped unless test cases were agreed on and are run, or the
+    session runs. Raises `Refused` (`meta.not-agreed`) or `TooLarge`."""
+
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class Say:
+    """Send natural language (PT=10), at any time after the Hellos. Raises `Refused` (`meta.not-agreed`), `Malformed` or
+    `TooLarge`."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Ask about the negotiation, at any time after the Hellos; `Answered` follows. `message_id`: 16 random characters, different
+    for each question. Raises `Refused` (`meta.not-agreed`, `question.*`), `Malformed` or `TooLarge`."""
+
+    message_id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Answer `Question`. Raises `Malformed` or `TooLarge`."""
+
+    message_id: str
+    text: str
+
+
+Command: TypeAlias = (
+    Propose
+    | Accept
+    | Reject
+    | CodeReady
+    | CodeFailed
+    | ProposeTests
+    | AcceptTests
+    | RejectTests
+    | SkipTests
+    | TestsPassed
+    | ReportError
+    | AcceptError
+    | RejectError
+    | Send
+    | SendMeta
+    | SendVerification
+    | Say
+    | Ask
+    | Answer
+)

@@ -1,0 +1,399 @@
+"""The state machine of the Hello profile, the same for both sides: no I/O, no clock, no randomness.
+
+    receive(message, now)    a text or binary message of the peer
+    apply(command, now)      a decision or a wish of this side, see `commands`
+    tick(now)                the time; due at `deadline`
+    close(), fail(error)     this side ends the session
+    lost(reason)             the connection ended
+
+Each returns the actions to perform, in their order. `now` is in seconds of any monotonic clock. The states and all transitions
+are the table in `states`. A peer's message never raises: it ends the machine, after a last fixErrorNegotiation where both sides
+list that. After the end every call returns no actions. A decision that is no longer due does nothing. A command that may never
+be given, or a text over its cap, raises `TreatyError` and changes nothing.
+
+Order on the wire. Each side sends codeGeneration before its first PT=01 frame of a session whose hash was not confirmed; PT=01
+frames that arrive before the session runs here are kept and delivered when it does. An initiator that offers a hash may send
+early data right behind its Hello. A responder that does not confirm the hash drops PT=01 frames up to the initiator's
+codeGeneration, and the initiator starts over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Unpack
+
+from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unavailable
+from treaty_consensus.protocol import check_document
+
+from ...codes import FrameCode, HelloCode, SessionCode
+from .. import frame
+from ..frame import ProtocolType
+from ..recording import Recorder, recorded
+from . import actions as a
+from . import commands as c
+from . import hello, messages
+from .actions import Action, Agreement
+from .core import (
+    NATURAL,
+    Core,
+    InitiatorOptions,
+    Limits,
+    MessageQueue,
+    ResponderOptions,
+    nothing_in_common,
+    say,
+    unexpected,
+    unsupported,
+)
+from .generation import Generation, Repairs
+from .hello import Hello, Provided
+from .negotiation import ProtocolExchange, Questions, TestExchange
+from .states import FINAL, Event, Guard, HelloState, Timeouts, Wait
+
+__all__ = ["FINAL", "HelloState", "Limits", "Machine", "Provided", "Timeouts"]
+
+_LIMITS = Limits()
+
+
+class Machine(Core):
+    """One session. Make it by `initiator` or `responder`; not for concurrent use. Attributes are for reading."""
+
+    recorder: Recorder | None = None
+
+    def __init__(
+        self,
+        own: Hello,
+        *,
+        now: float,
+        timeouts: Timeouts,
+        limits: Limits = _LIMITS,
+        negotiates: bool = False,
+        provides: Mapping[str, Provided] | None = None,
+        known_uri: str = "",
+        wants_tests: bool = False,
+        natural: bool = False,
+    ) -> None:
+        super().__init__(own, timeouts, limits)
+        self.drawn: list[str] = []
+        self.provides, self.known_uri = provides or {}, known_uri
+        self.inbox = MessageQueue(frames=limits.waiting_frames, size=limits.waiting_bytes)
+        self.outbox = MessageQueue(frames=limits.waiting_frames, size=limits.waiting_bytes)
+        self._negotiates, self._natural = negotiates, natural
+        self._early_frames = 0
+        self._exchange = ProtocolExchange(self, negotiates=negotiates, agreed=self._document_agreed)
+        self._tests = TestExchange(self, wanted=wants_tests, run=self._run)
+        self._generation = Generation(self, both_ready=self._tests.begin)
+        self._repairs = Repairs(self, self._generation)
+        self._questions = Questions(self)
+        self.deadlines.begin(Wait.HELLO, now, timeouts.hello)
+
+    @classmethod
+    def initiator(
+        cls,
+        own: Hello,
+        *,
+        now: float,
+        timeouts: Timeouts,
+        recorder: Recorder | None = None,
+        **options: Unpack[InitiatorOptions],
+    ) -> tuple[Machine, list[Action]]:
+        """Make the side that connects; also return its first actions."""
+        machine = cls(own, now=now, timeouts=timeouts, **options)
+        actions: list[Action] = [a.SendText(own.format())]
+        machine.recorder = recorder
+        if recorder is not None:
+            recorder.note("initiator", {"own": own, "timeouts": timeouts, **options}, now, actions)
+        return machine, actions
+
+    @classmethod
+    def responder(
+        cls,
+        own: Hello,
+        *,
+        now: float,
+        timeouts: Timeouts,
+        recorder: Recorder | None = None,
+        **options: Unpack[ResponderOptions],
+    ) -> Machine:
+        """Make the side that is connected to. `own`: its Hello, completed when the initiator's has come."""
+        machine = cls(own, now=now, timeouts=timeouts, **options)
+        machine.recorder = recorder
+        if recorder is not None:
+            recorder.note("responder", {"own": own, "timeouts": timeouts, **options}, now, [])
+        return machine
+
+    @property
+    def deadline(self) -> float:
+        """When `tick` is due; infinity after the end."""
+        return self.deadlines.next
+
+    @property
+    def accepts_input(self) -> bool:
+        """False while the driver should not read on: the inbox is full, and only this side's work is lacking."""
+        waits_for_peer = self._exchange.waits_for_peer or self._tests.waits_for_peer or self._repairs.waits_for_peer
+        return not self.inbox.is_full or waits_for_peer or not self._generation.peer
+
+    # The verbs
+
+    @recorded
+    def receive(self, message: str | bytes, now: float) -> list[Action]:
+        """Take a text or binary message of the peer."""
+        if self.is_final:
+            return []
+        try:
+            return self._receive_hello(message, now) if isinstance(message, str) else self._receive_frame(message, now)
+        except TreatyError as error:
+            return [*self._repairs.notice(error), *self.end(Event.FAILED, error)]
+
+    @recorded
+    def apply(self, command: c.Command, now: float) -> list[Action]:
+        """Apply a decision or a wish of this side. Raises as the command's class says; then nothing happened."""
+        if self.is_final:
+            return []
+        match command:
+            case c.Propose(text, summary):
+                return self._exchange.propose(text, summary, now)
+            case c.Accept():
+                return self._exchange.accept(now)
+            case c.Reject(reason):
+                return self._exchange.reject(reason)
+            case c.CodeReady(protocol_hash):
+                return self._generation.ready(protocol_hash, now)
+            case c.CodeFailed(error):
+                return self._generation.failed(error)
+            case c.ProposeTests(text, summary):
+                return self._tests.propose(text, summary, now)
+            case c.AcceptTests():
+                return self._tests.accept(now)
+            case c.RejectTests(reason):
+                return self._tests.reject(reason)
+            case c.SkipTests():
+                return self._tests.skip(now)
+            case c.TestsPassed():
+                return self._tests.passed(now)
+            case c.ReportError(description):
+                return self._report_error(description, now)
+            case c.AcceptError():
+                return self._repairs.accept(now)
+            case c.RejectError(reason):
+                return self._repairs.reject(reason, now)
+            case c.Ask(message_id, text):
+                return self._questions.ask(message_id, text, now)
+            case c.Answer(message_id, text):
+                return self._questions.answer(message_id, text, now)
+            case c.Send(payload, early):
+                return self._send(payload, early, now)
+            case c.SendMeta(message):
+                running = self.state is HelloState.RUNNING and not self.is_natural
+                return self._said(say(message), now) if running else []
+            case c.SendVerification(payload):
+                self.require(hello.VERIFICATION_PROTOCOL)
+                data = frame.encode(ProtocolType.VERIFICATION, payload)
+                return self._said(a.SendBinary(data), now) if self._may_verify else []
+            case c.Say(text):
+                self.require(hello.NATURAL_LANGUAGE_PROTOCOL)
+                return self._said(a.SendBinary(frame.encode(ProtocolType.NATURAL_LANGUAGE, frame.encode_text(text))), now)
+
+    @recorded
+    def tick(self, now: float) -> list[Action]:
+        """Let time pass. Does nothing before `deadline`."""
+        error = self.deadlines.passed(now)
+        return self.end(Event.DEADLINE_PASSED, error) if error else []
+
+    @recorded
+    def close(self) -> list[Action]:
+        """End the session in order."""
+        return [] if self.is_final else self.end(Event.CLOSED, None)
+
+    @recorded
+    def fail(self, error: TreatyError) -> list[Action]:
+        """End the session, as this side cannot go on."""
+        return [] if self.is_final else self.end(Event.FAILED, error)
+
+    @recorded
+    def lost(self, reason: str = "") -> list[Action]:
+        """End the session, as the connection ended. `reason`: the peer's, or ""."""
+        if self.is_final:
+            return []
+        if self.allows(Event.LEFT):
+            return self.end(Event.LEFT, nothing_in_common("and the other side proposed none."))
+        said = f": {reason[:80]!a}" if reason else ""
+        error = Unavailable(SessionCode.PEER_LOST, f"The other side ended the session{said}.")
+        return self.end(Event.LOST, error if reason or self.state is not HelloState.RUNNING else None)
+
+    # Commands
+
+    def _report_error(self, description: str, now: float) -> list[Action]:
+        self.require(hello.FIX_ERROR_NEGOTIATION)
+        heard = self._generation.was_ready and self._generation.heard_from_peer and not self._tests.may_come
+        if not ((heard and self.state is HelloState.RUNNING) or self._tests.are_due):
+            return []
+        return self._repairs.report(description, now)
+
+    def _send(self, payload: bytes, early: bool, now: float) -> list[Action]:
+        if self.is_natural:
+            raise Refused(SessionCode.NATURAL, "This session has no protocol: only natural language is spoken in it.")
+        try:
+            data = frame.encode(ProtocolType.APPLICATION, payload)
+        except TooLarge as error:
+            return self.end(Event.FAILED, error)
+        if self.state is HelloState.RUNNING and self._generation.own:
+            return self._said(a.SendBinary(data), now)
+        offered = self.is_initiator and self.state is HelloState.HELLO and self.own.used_protocol_hash is not None
+        if early and offered and not self.outbox and self._early_frames < self.limits.early_frames:
+            self._early_frames += 1
+            return [a.SendBinary(data)]
+        if self.outbox.is_full:
+            return self.end(Event.FAILED, TooLarge(SessionCode.OUTBOX_FULL, "Too much was said before the session was running."))
+        self.outbox.enqueue(data)
+        return []
+
+    def _said(self, action: a.SendBinary, now: float) -> list[Action]:
+        self.fire_if_allowed(Event.ACTIVITY, now)
+        return [action]
+
+    # Hellos
+
+    def _receive_hello(self, text: str, now: float) -> list[Action]:
+        if self.state is not HelloState.HELLO:
+            raise Malformed(HelloCode.REPEATED, "After the Hellos every message is binary.")
+        if not self.is_initiator:
+            peer = hello.parse(text, "sourceHello")
+            self.own, agreement = hello.choose(self.own, peer, self.provides)
+            self.peer = peer
+            return [a.SendText(self.own.format()), *self._begin(agreement, now)]
+        peer = hello.parse(text, "destinationHello")
+        agreement = hello.validate_answer(self.own, peer, self.known_uri)
+        self.peer = peer
+        if agreement is None or not agreement.confirmed:
+            self.outbox.take()
+        return self._begin(agreement, now)
+
+    def _begin(self, agreement: Agreement | None, now: float) -> list[Action]:
+        """Go on from the Hellos: by their agreement, else by the flow profile, else by negotiating, if this side does."""
+        if agreement is not None:
+            if agreement.confirmed:
+                self._tests.never()
+            event = Event.HASH_CONFIRMED if agreement.confirmed else Event.PROTOCOL_SELECTED
+            return self._generation.begin(event, agreement, now)
+        if self.both_list(hello.FLOW_PROFILE):
+            self.end(Event.FLOW_PROFILE, None)
+            return [a.SwitchProfile()]
+        if not self.is_initiator:
+            self._exchange.open(Event.PEER_TURN, now)
+            return []
+        if self._natural:
+            if not self.both_list(hello.NATURAL_LANGUAGE_PROTOCOL):
+                error = Refused(SessionCode.NOT_NATURAL, "The other side does not speak natural language.")
+                return self.end(Event.NOT_AGREED, error)
+            return self._speak_naturally(now)
+        if not self._negotiates:
+            return self.end(Event.NOT_AGREED, nothing_in_common("and this one has no language model to negotiate one."))
+        self._exchange.open(Event.OWN_TURN, now)
+        return [a.Draft()]
+
+    def _speak_naturally(self, now: float) -> list[Action]:
+        self.fire(Event.NATURAL_LANGUAGE, now)
+        self.agreement = NATURAL
+        return [a.Running()]
+
+    def _document_agreed(self, text: str, now: float) -> list[Action]:
+        agreement = Agreement("", check_document(text.encode()), False, text)
+        return self._generation.begin(Event.DOCUMENT_AGREED, agreement, now)
+
+    def _run(self, event: Event, now: float) -> list[Action]:
+        """Run, and send and deliver the messages that were kept."""
+        self.fire(event, now)
+        return [a.Running(), *map(a.SendBinary, self.outbox.take()), *map(a.Deliver, self.inbox.take())]
+
+    # Frames
+
+    def _receive_frame(self, message: bytes, now: float) -> list[Action]:
+        if self.state is HelloState.HELLO:
+            raise Malformed(HelloCode.MISSING, "A Hello comes before anything else.")
+        type, payload = frame.decode(message)
+        self.fire_if_allowed(Event.ACTIVITY, now)
+        match type:
+            case ProtocolType.META:
+                return self._receive_meta(payload, now)
+            case ProtocolType.APPLICATION:
+                return self._receive_application(payload)
+            case ProtocolType.NATURAL_LANGUAGE:
+                return self._receive_text(payload, now)
+            case ProtocolType.VERIFICATION:
+                return self._receive_verification(payload)
+
+    def _receive_meta(self, payload: bytes, now: float) -> list[Action]:
+        match messages.parse(payload):
+            case messages.ProtocolNegotiation() as message:
+                if self.allows(Event.PEER_TURN) and self.is_natural:  # the initiator spoke before it proposed
+                    self._exchange.open(Event.PEER_TURN, now)
+                    self.agreement = None
+                return self._exchange.receive(message, now)
+            case messages.CodeGeneration() as message:
+                return self._generation.receive(message, now)
+            case messages.TestCasesNegotiation() as message:
+                return self._tests.receive(message, now)
+            case messages.FixErrorNegotiation() as message:
+                confirmed = self.agreement is not None and self.agreement.confirmed
+                repairable = (self._generation.was_ready or confirmed) and not self._tests.is_open
+                return self._repairs.receive(message, now, repairable=repairable)
+            case messages.NaturalLanguageNegotiation() as message:
+                return self._questions.receive(message)
+            case message:
+                self.require(hello.REPORT_COSIGNATURE)
+                if not ((self.state is HelloState.RUNNING and not self.is_natural) or self._generation.was_ready):
+                    raise unexpected("a report: it is about a session that runs")
+                return [a.Meta(message)]
+
+    def _receive_application(self, payload: bytes) -> list[Action]:
+        if self._generation.drops_early_data:
+            return []
+        self._tests.never()
+        self._generation.heard_from_peer = True
+        if self.state is HelloState.RUNNING and self._generation.own:
+            return [a.Deliver(payload)]
+        if self.agreement is None or self.is_natural:
+            raise Refused(FrameCode.UNEXPECTED, "An application message came, and no protocol is agreed on.")
+        if self.inbox.is_full:
+            raise TooLarge(SessionCode.INBOX_FULL, "Too many application messages came before the session was running.")
+        self.inbox.enqueue(payload)
+        return []
+
+    def _receive_text(self, payload: bytes, now: float) -> list[Action]:
+        if not self.both_list(hello.NATURAL_LANGUAGE_PROTOCOL):
+            raise unsupported(ProtocolType.NATURAL_LANGUAGE)
+        text = a.DeliverText(frame.decode_text(payload))
+        if self.allows(Event.NATURAL_LANGUAGE):
+            return [*self._speak_naturally(now), text]
+        return [text]
+
+    def _receive_verification(self, payload: bytes) -> list[Action]:
+        if not self.both_list(hello.VERIFICATION_PROTOCOL):
+            raise unsupported(ProtocolType.VERIFICATION)
+        if self._may_verify:
+            return [a.DeliverVerification(payload)]
+        if self._tests.agreed is None:
+            raise Refused(FrameCode.UNEXPECTED, "A verification message came, and no test cases were agreed on.")
+        return []  # it crossed an error report, and is about code that is being repaired
+
+    @property
+    def _may_verify(self) -> bool:
+        return self._tests.agreed is not None and (self.state is HelloState.RUNNING or self._tests.are_due)
+
+    # The table
+
+    def end(self, event: Event, error: TreatyError | None) -> list[Action]:
+        """See `Core.end`; the messages that were kept are dropped."""
+        self.inbox.take()
+        self.outbox.take()
+        return super().end(event, error)
+
+    def _guards(self) -> Mapping[Guard, Callable[[], bool]]:
+        return {
+            Guard.NOTHING_PROPOSED: lambda: not self.is_initiator and not self._exchange.said,
+            Guard.NATURAL_RESPONDER: lambda: not self.is_initiator and self.is_natural,
+            Guard.TESTS_MAY_COME: lambda: self._tests.may_come,
+            Guard.TESTS_RUN: lambda: self.deadlines.is_in(Wait.TESTS),
+            Guard.IDLE: lambda: self.deadlines.is_in(Wait.IDLE),
+        }

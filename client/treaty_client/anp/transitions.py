@@ -1,0 +1,55 @@
+"""Define state tables: (state, event) → transition. A machine changes its state only by its table, which is plain data.
+
+    TRANSITIONS = {
+        (State.HELLO, Event.PROTOCOL_SELECTED): StateTransition(State.AGREED, Wait.CODE),
+        (State.RUNNING, Event.TESTS_PROPOSED): StateTransition(State.TESTING, Wait.DECISION, Guard.TESTS_MAY_COME),
+    }
+
+A transition leads to its `target` and begins its `wait`; without a `wait`, the earlier wait continues. A transition with a
+`guard` exists only while the guard is true. `docs/generate` draws the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+S = TypeVar("S", bound=StrEnum)
+E = TypeVar("E", bound=StrEnum)
+W = TypeVar("W", bound=StrEnum)
+G = TypeVar("G", bound=StrEnum)
+
+
+@dataclass(frozen=True)
+class StateTransition(Generic[S, W, G]):
+    """One cell of a table."""
+
+    target: S
+    wait: W | None = None
+    guard: G | None = None
+
+
+class UndefinedTransition(RuntimeError):
+    """The table has no transition for an event in this state. It is an error of the program; a peer cannot cause it."""
+
+
+class StateTable(Generic[S, E, W, G]):
+    """A table with its guards by name."""
+
+    def __init__(
+        self, transitions: Mapping[tuple[S, E], StateTransition[S, W, G]], guards: Mapping[G, Callable[[], bool]]
+    ) -> None:
+        self._transitions, self._guards = transitions, guards
+
+    def allows(self, state: S, event: E) -> bool:
+        """Return whether the event has a transition now."""
+        transition = self._transitions.get((state, event))
+        return transition is not None and (transition.guard is None or self._guards[transition.guard]())
+
+    def follow(self, state: S, event: E) -> StateTransition[S, W, G]:
+        """Return the event's transition. Raises `UndefinedTransition`."""
+        if not self.allows(state, event):
+            raise UndefinedTransition(f"{event} has no transition in state {state}.")
+        return self._transitions[state, event]

@@ -1,0 +1,1 @@
+"""Replay the log of a registry and check every decision in it."""

@@ -1,0 +1,315 @@
+"""Audit a registry: mirror its log, replay every rule, recompute every decision. It needs the registry's URL and its key.
+
+Each report and each ballot carries a checkpoint that its author had seen. If the log's key signed it and the mirrored tree lacks
+it, the log showed different histories. This check is added to those of `treaty_consensus.audit`.
+
+Every replay begins at leaf 0. A state stored by an earlier audit would be faster, but nothing in the log could verify it.
+
+An audit can recompute the decisions with other trust anchors. They are read from a file of UTF-8 lines, at most 64 KiB: one
+registrable domain a line, in lower-case A-labels; empty lines and comments after `#` are ignored. 1 to 512 domains, each once.
+The suffix list of the electorate decides which domains are registrable. Other domains, and those unknown to the log, have no
+effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import repeat
+from pathlib import Path
+
+from treaty_consensus.audit import Replay
+from treaty_consensus.did import is_host
+from treaty_consensus.election.closing import DueDecision
+from treaty_consensus.errors import Malformed, NotFound, TooLarge, TreatyError, Untrusted
+from treaty_consensus.facts import Facts, identity_key
+from treaty_consensus.kinds import MAX_ANCHORS, MAX_ROLL, Ballot, Blob, Decision, Genesis, Parameters, Report
+from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
+from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.sigstore_leaf import CertificateLeaf, RekordLeaf
+from treaty_consensus.statement import Statement, Verified
+
+from ..codes import AnchorsCode, ClientAuditCode
+from ..network.hosts import Network
+from ..protocols import equivocation
+from ..protocols.store import Store
+from ..registries.api import RegistryClient
+from ..registries.trust import RegistryName
+from .mirror import Mirror
+from .parallel_verification import ParallelVerifier
+from .replay_store import ReplayStore
+
+Progress = Callable[[str, int, int], None]
+"""Gets the phase (`mirror`, `replay`), the number of leaves that are done, and of all."""
+
+_WORTH_PROCESSES = 8192
+"""Leaves of a log from which the time saved exceeds the start of the processes."""
+_BUNDLES_AHEAD = 8
+"""Bundles that are checked ahead. It bounds memory."""
+_RECENT_ROOTS = 65_536
+_KEPT_NOTES = 4096
+
+
+@dataclass(frozen=True)
+class AuditedDecision:
+    """A decision of the log, and its recomputation. `index`: its leaf. `statement`: its id.
+
+    Both are equal to the byte, unless other anchors were given.
+    """
+
+    index: int
+    statement: str
+    body: Decision
+    recomputed: Decision
+
+    @property
+    def differs(self) -> bool:
+        """Whether the other anchors lead to another result."""
+        return (self.body.states, self.body.consensus) != (self.recomputed.states, self.recomputed.consensus)
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """The result of an audit in which every check held.
+
+    `checkpoint`: of exactly the audited leaves; `checkpoint.time` is the clock's, in Unix seconds, if it cosigned. `leaves`:
+    their number by type. `witnesses`: the number of reports and ballots with a checkpoint that agrees with the log. `newest`: the
+    newest decision of the requested topic, recomputed, with its transcript and roll. `known`: the given anchors of which the log
+    has an identity. `is_open`: whether any electorate was open.
+    """
+
+    origin: str
+    checkpoint: SignedCheckpoint
+    leaves: Mapping[str, int]
+    decisions: tuple[AuditedDecision, ...]
+    witnesses: int
+    newest: DueDecision | None
+    known: tuple[str, ...]
+    is_open: bool
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """Options of an audit.
+
+    `anchors`: the anchors from which trust starts instead; decisions are then recomputed with them and not compared. `topic`: the
+    topic whose newest decision is reported in full.
+    """
+
+    anchors: Sequence[str] | None = None
+    topic: str | None = None
+
+
+async def audit(
+    registry: RegistryName, folder: Path, evidence: Path, network: Network, *, progress: Progress, wishes: Wishes = Wishes()
+) -> AuditReport:
+    """Audit a log into `folder`, which later audits continue. A proof of two histories is written into `evidence`.
+
+    Raises `Untrusted` (`mirror.*`, `audit.*`) at the first check that fails, `Unavailable` if the registry does not answer or the
+    disk fails, and `NotFound` or `Gone` if it does not serve a suffix list. Memory grows with the data that the election counts.
+    The facts of every leaf are on disk in `folder` while it runs.
+    """
+    mirror = Mirror(folder, registry.key, evidence)
+    async with RegistryClient(registry.base_url, network) as client:
+        signed = await mirror.update(client, lambda done, total: progress("mirror", done, total))
+        blobs = _Blobs(Store(folder), client, asyncio.get_running_loop())
+        with ReplayStore(folder) as scratch:
+            replay = Replay(blobs.get, facts=scratch.facts, digests=scratch.digests, anchors=wishes.anchors)
+            run = _Audit(registry.key, mirror, replay, evidence, wishes.topic)
+            async for done in _replayed(run, signed.checkpoint.size):
+                progress("replay", done, signed.checkpoint.size)
+            known = _known(replay.facts, wishes.anchors or ())
+    replay.check_checkpoint(signed.checkpoint)
+    if run.clock is not None:
+        signed = open_checkpoint(signed.note, registry.key, run.clock)
+    decisions = tuple(run.decisions)
+    return AuditReport(registry.origin, signed, dict(run.leaves), decisions, run.witnesses, run.newest, known, run.is_open)
+
+
+async def _replayed(run: _Audit, size: int) -> AsyncIterator[int]:
+    """Replay the mirror, of `size` leaves; yield the number of replayed leaves after each bundle."""
+    waiting: deque[tuple[list[bytes], Future[list[Verified | None]] | None]] = deque()
+    with ParallelVerifier() as ahead:
+        for entries in run.mirror.entries():
+            # A small log is verified faster in this process than in new ones.
+            waiting.append((entries, ahead.check(entries, run.replay.facts) if size >= _WORTH_PROCESSES else None))
+            # Keep a few bundles in work, so that the processes are never idle and memory stays bounded.
+            if len(waiting) > _BUNDLES_AHEAD:
+                yield await asyncio.to_thread(run.take, *waiting.popleft())
+        while waiting:
+            yield await asyncio.to_thread(run.take, *waiting.popleft())
+
+
+@dataclass(frozen=True)
+class _Blobs:
+    """The blobs of a replay, from the mirror's folder or else from the registry. `get` is called from threads."""
+
+    store: Store
+    client: RegistryClient
+    loop: asyncio.AbstractEventLoop
+
+    def get(self, sha256: str) -> bytes:
+        data = self.store.get(sha256)
+        if data is None:
+            data = self._wait_for(self.client.blob(Blob(sha256, MAX_ROLL)))
+            # Stored for the next audit; the replay compares it with the digest in the log.
+            self.store.put(data)
+        return data
+
+    def _wait_for(self, answer: Coroutine[object, object, bytes]) -> bytes:
+        return asyncio.run_coroutine_threadsafe(answer, self.loop).result()
+
+
+@dataclass
+class _Audit:
+    """The state of one audit. Not safe for concurrent use."""
+
+    key: VerifierKey
+    mirror: Mirror
+    replay: Replay
+    evidence: Path
+    topic: str | None
+    leaves: Counter[str] = field(default_factory=Counter)
+    decisions: list[AuditedDecision] = field(default_factory=list)
+    witnesses: int = 0
+    clock: VerifierKey | None = None
+    newest: DueDecision | None = None
+    is_open: bool = False
+    _roots: dict[int, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._open = lru_cache(_KEPT_NOTES)(self._open_seen)  # cached: many authors saw the same checkpoint
+        self._old_root = lru_cache(_KEPT_NOTES)(self.mirror.root_at)
+        self._remember_root()
+
+    def take(self, leaves: list[bytes], checked: Future[list[Verified | None]] | None) -> int:
+        """Replay more leaves; return the number of all replayed leaves. `checked`: their results ahead, or None."""
+        for leaf, verified in zip(leaves, checked.result() if checked else repeat(None, len(leaves)), strict=True):
+            index = self.replay.size
+            taken = self._append(leaf, verified)
+            self._remember_root()
+            self.leaves[taken.type if isinstance(taken, Statement) else "sigstore"] += 1
+            if isinstance(taken, Statement):
+                self._look_at(index, taken)
+        return self.replay.size
+
+    def _append(self, leaf: bytes, verified: Verified | None) -> Statement | CertificateLeaf | RekordLeaf:
+        if verified is not None:
+            try:
+                self.replay.apply(verified)
+            except Untrusted:
+                pass  # nothing was changed; `append` below repeats it and raises the precise error
+            else:
+                return verified.statement
+        return self.replay.append(leaf)
+
+    def _look_at(self, index: int, made: Statement) -> None:
+        match made.body:
+            case Genesis():
+                self._check_genesis(made.body)
+            case Parameters():
+                self.is_open |= made.body.reputation is not None
+            case Decision():
+                self._note_decision(index, made.id, made.body)
+            case Report() | Ballot():
+                self._hear(index, made.body.seen_checkpoint)
+
+    def _check_genesis(self, genesis: Genesis) -> None:
+        if genesis.log_key != str(self.key):
+            raise Untrusted(ClientAuditCode.GENESIS, f"The log's genesis names the key {genesis.log_key}, you trust {self.key}.")
+        self.clock = VerifierKey.parse(genesis.clock_key)
+
+    def _note_decision(self, index: int, statement: str, body: Decision) -> None:
+        due = self.replay.recomputed
+        assert due is not None, "it was appended"
+        self.decisions.append(AuditedDecision(index, statement, body, due.decision))
+        if body.topic == self.topic:
+            self.newest = due
+
+    def _hear(self, index: int, note: str) -> None:
+        seen = self._open(note)
+        if seen is None:
+            return  # not signed by this log, so it proves nothing
+        # The author saw it before this leaf was logged, so a checkpoint of more leaves is of another history.
+        if seen.checkpoint.size > index or self._root_at(seen.checkpoint.size) != seen.checkpoint.root:
+            raise self._fork(index, seen)
+        self.witnesses += 1
+
+    def _open_seen(self, note: str) -> SignedCheckpoint | None:
+        try:
+            return open_checkpoint(note.encode(), self.key)
+        except TreatyError:
+            return None
+
+    def _remember_root(self) -> None:
+        size = self.replay.size
+        self._roots[size] = self.replay.root()
+        # Older roots are proved from the mirror instead, so that memory does not grow with the log.
+        self._roots.pop(size - _RECENT_ROOTS, None)
+
+    def _root_at(self, size: int) -> bytes:
+        return self._roots.get(size) or self._old_root(size)
+
+    def _fork(self, index: int, seen: SignedCheckpoint) -> Untrusted:
+        proof = self.mirror.equivocation(seen)
+        if proof is None:
+            fix = "Keep the mirror and publish this leaf: together they prove it."
+        else:
+            fix = equivocation.fix_for(equivocation.keep(self.evidence, proof))
+        return Untrusted(
+            ClientAuditCode.FORK,
+            f"Leaf {index} carries a checkpoint of {seen.checkpoint.size} leaves, signed by the log, whose root these leaves do "
+            "not have: the log showed its author a different history.",
+            fix=fix,
+        )
+
+
+def _known(facts: Facts, anchors: Sequence[str]) -> tuple[str, ...]:
+    return tuple(
+        domain for domain in anchors if any(identity_key(f"did:{method}:{domain}") in facts for method in ("wba", "web"))
+    )
+
+
+MAX_FILE = 64 * 1024
+
+
+def read_anchors(path: Path) -> tuple[str, ...]:
+    """Return the anchors in a file, sorted. Raises `NotFound` (`anchors.missing`), and the errors of `parse_anchors`."""
+    try:
+        with path.open("rb") as file:
+            # One byte more than the limit shows that the file is too large.
+            data = file.read(MAX_FILE + 1)
+    except OSError as error:
+        raise NotFound(AnchorsCode.MISSING, f"{path} cannot be read: {error.strerror}.") from error
+    return parse_anchors(data)
+
+
+def parse_anchors(data: bytes) -> tuple[str, ...]:
+    """Return the anchors in a file's bytes, sorted. Raises `TooLarge` (`anchors.size`), `Malformed` (`anchors.line`,
+    `anchors.none`).
+    """
+    if len(data) > MAX_FILE:
+        raise TooLarge(AnchorsCode.SIZE, f"A file of anchors has at most {MAX_FILE} bytes.")
+    try:
+        lines = data.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise Malformed(AnchorsCode.LINE, "A file of anchors is UTF-8 text.") from error
+    anchors: dict[str, None] = {}
+    for number, line in enumerate(lines, 1):
+        domain = line.partition("#")[0].strip(" \t\r")
+        if not domain:
+            continue
+        if "." not in domain or not is_host(domain):
+            raise Malformed(AnchorsCode.LINE, f"Line {number} is no domain such as example.com.")
+        if domain in anchors:
+            raise Malformed(AnchorsCode.LINE, f"Line {number} names {domain} once more.")
+        anchors[domain] = None
+    if not anchors:
+        raise Malformed(AnchorsCode.NONE, "The file names no anchor. Name at least one domain.")
+    if len(anchors) > MAX_ANCHORS:
+        raise TooLarge(AnchorsCode.SIZE, f"There are at most {MAX_ANCHORS} anchors.")
+    return tuple(sorted(anchors))

@@ -1,0 +1,214 @@
+"""Mirror a registry's log as a folder of static files, fetched from its URL and checked against its key.
+
+    FOLDER/checkpoint                     a signed note; all leaves that it covers are below, complete and checked
+    FOLDER/tile/entries/000[.p/W] …       entry bundles
+    FOLDER/tile/0/000[.p/W] …             hash tiles, computed from the entries and never fetched
+
+The layout is that of C2SP tlog-tiles, so any web server can serve the folder. `checkpoint` is written last, after the root over
+all entries was compared with it. A crash leaves the older mirror and some newer files, which the next run uses. Every file is a
+function of the log, so two concurrent writers only repeat work. Memory is bounded by a few entry bundles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from treaty_consensus.errors import TreatyError, Untrusted
+from treaty_consensus.log.checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint
+from treaty_consensus.log.equivocation import Equivocation
+from treaty_consensus.log.merkle import consistency_nodes, consistency_proof, leaf_hash, root, root_nodes, verify_consistency
+from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.log.tiles import (
+    TILE_WIDTH,
+    Bundle,
+    Tile,
+    TreeEdge,
+    decode_bundle,
+    edge_tiles,
+    encode_bundle,
+    node_hashes,
+    tiles_for,
+    width_at,
+)
+
+from .. import durable
+from ..codes import MirrorCode
+from ..protocols.equivocation import document, fix_for, keep
+from ..registries.api import RegistryClient
+
+_AT_ONCE = 8
+"""Bundles fetched at once. It bounds memory and the load on the registry."""
+_KEPT_TILES = 1024
+
+
+class Mirror:
+    """The mirror in `folder` of the log with that key. Every method raises `Untrusted` (`mirror.damaged`) on broken files."""
+
+    def __init__(self, folder: Path, key: VerifierKey, evidence: Path) -> None:
+        """Open the mirror. `evidence`: the folder for proofs that the log signed two histories."""
+        self._folder = folder
+        self._evidence = evidence
+        self._key = key
+        self._tile = lru_cache(_KEPT_TILES)(self._read_tile)
+
+    def checkpoint(self) -> SignedCheckpoint | None:
+        """Return the checkpoint of the mirrored leaves, or None if none are."""
+        try:
+            note = (self._folder / "checkpoint").read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return open_checkpoint(note, self._key)
+        except TreatyError as error:
+            raise self._damaged("its checkpoint is not one of this log") from error
+
+    async def update(self, client: RegistryClient, progress: Callable[[int, int], None]) -> SignedCheckpoint:
+        """Mirror all leaves of the newest checkpoint and return it; return the mirrored one if that is larger.
+
+        `progress`: gets the number of mirrored leaves, and of all. Raises `Untrusted` (`mirror.root`) if entries and checkpoint
+        do not fit, or the log differs from the mirrored one, and the errors of `client`. After an error the mirror is unchanged
+        and can be continued.
+        """
+        signed = open_checkpoint(await client.checkpoint(), self._key)
+        before = self.checkpoint()
+        size = signed.checkpoint.size
+        # An older checkpoint is not mirrored, but it must be of the mirrored history.
+        if before is not None and size <= before.checkpoint.size:
+            proof = self.equivocation(signed)
+            if proof is not None:
+                raise self._wrong_root(self.root_at(size), signed, keep(self._evidence, proof))
+            return before
+        edge = self._edge(before)
+        end = -(-size // TILE_WIDTH)
+        for first in range(edge.size // TILE_WIDTH, end, _AT_ONCE):
+            bundles = [_bundle(index, size) for index in range(first, min(first + _AT_ONCE, end))]
+            contents = await asyncio.gather(*(self._entries(client, bundle) for bundle in bundles))
+            for bundle, entries in zip(bundles, contents, strict=True):
+                edge = self._append(edge, bundle, entries)
+                progress(edge.size, size)
+        # The one check of all new entries: until it holds, `checkpoint` stays the older one.
+        if edge.root() != signed.checkpoint.root:
+            kept = await document(client, self._key, before.note, signed.note, self._evidence) if before else None
+            raise self._wrong_root(edge.root(), signed, kept)
+        self._write_tiles(edge.tiles)
+        # Last: after a crash the older checkpoint stands, and the newer files are used again.
+        durable.write(self._folder / "checkpoint", signed.note)
+        return signed
+
+    def entries(self) -> Iterator[list[bytes]]:
+        """Yield all mirrored leaves in order, a bundle at a time, each bundle compared with its hash tile."""
+        mirrored = self.checkpoint()
+        size = mirrored.checkpoint.size if mirrored else 0
+        for index in range(-(-size // TILE_WIDTH)):
+            bundle = _bundle(index, size)
+            yield self._checked_entries(bundle, self._tile(Tile(0, index, bundle.width)))
+
+    def root_at(self, size: int) -> bytes:
+        """Return the root of this log at `size`, proved from the mirrored checkpoint. `size` is at most the mirrored one."""
+        mirrored = self.checkpoint()
+        assert mirrored is not None
+        return self._proved_root(size, mirrored.checkpoint)[0]
+
+    def equivocation(self, seen: SignedCheckpoint) -> Equivocation | None:
+        """Return the proof that the log signed `seen`, a checkpoint that contradicts the mirrored history.
+
+        Return None if `seen` is of the mirrored history, or larger than the mirror.
+        """
+        mirrored = self.checkpoint()
+        assert mirrored is not None
+        head, size = mirrored.checkpoint, seen.checkpoint.size
+        if size > head.size:
+            return None
+        found, proof = self._proved_root(size, head)
+        if found == seen.checkpoint.root:
+            return None
+        if size == head.size:
+            return Equivocation.of(self._key, seen.note, mirrored.note)
+        return Equivocation.of(self._key, seen.note, mirrored.note, root=found, proof=tuple(proof))
+
+    def _proved_root(self, size: int, whole: Checkpoint) -> tuple[bytes, list[bytes]]:
+        """Return the root at `size`, and the proof from it to the mirrored checkpoint."""
+        nodes = {*root_nodes(size), *consistency_nodes(size, whole.size)}
+        try:
+            tiles = {tile: self._tile(tile) for tile in tiles_for(nodes, whole.size)}
+            hashes = node_hashes(nodes, whole.size, tiles)
+            found, proof = root(size, hashes), consistency_proof(size, whole.size, hashes)
+            verify_consistency(size, whole.size, found, whole.root, proof)
+        except TreatyError as error:
+            raise self._damaged("a hash tile is broken") from error
+        return found, proof
+
+    def _edge(self, before: SignedCheckpoint | None) -> TreeEdge:
+        if before is None:
+            return TreeEdge()
+        size = before.checkpoint.size
+        tiles = {*edge_tiles(size), *tiles_for(root_nodes(size), size)}
+        try:
+            edge = TreeEdge.load(size, {tile: self._read_tile(tile) for tile in tiles})
+        except TreatyError as error:
+            raise self._damaged("a hash tile is broken") from error
+        if edge.root() != before.checkpoint.root:
+            raise self._damaged("its hash tiles are not those of its checkpoint")
+        return edge
+
+    async def _entries(self, client: RegistryClient, bundle: Bundle) -> list[bytes]:
+        """Return entries from the folder if an interrupted run left them there, else fetch them. The root checks them later."""
+        return self._read_entries(bundle) or decode_bundle(await client.tile(bundle), bundle.width)
+
+    def _append(self, edge: TreeEdge, bundle: Bundle, entries: list[bytes]) -> TreeEdge:
+        known = edge.size - bundle.index * TILE_WIDTH
+        if known > 0:  # a partial bundle grew: use its checked entries, not the new copies of them
+            kept = self._checked_entries(_bundle(bundle.index, edge.size), edge.partial[0])
+            entries = [*kept, *entries[known:]]
+        edge, tiles = edge.appended([leaf_hash(entry) for entry in entries[known:]])
+        durable.write(self._path(bundle), encode_bundle(entries))
+        self._write_tiles({tile: content for tile, content in tiles.items() if tile.width == TILE_WIDTH})
+        return edge
+
+    def _write_tiles(self, tiles: Mapping[Tile, bytes]) -> None:
+        for tile, content in tiles.items():
+            durable.write(self._path(tile), content)
+
+    def _read_entries(self, bundle: Bundle) -> list[bytes] | None:
+        try:
+            return decode_bundle(self._path(bundle).read_bytes(), bundle.width)
+        except (FileNotFoundError, TreatyError):
+            return None
+
+    def _checked_entries(self, bundle: Bundle, hashes: bytes) -> list[bytes]:
+        entries = self._read_entries(bundle)
+        # Hashed at every read, because the disk or another program may have changed the file.
+        if entries is None or b"".join(map(leaf_hash, entries)) != hashes:
+            raise self._damaged(f"{bundle.path} is missing, or differs from its hash tile")
+        return entries
+
+    def _read_tile(self, tile: Tile) -> bytes:
+        try:
+            return self._path(tile).read_bytes()
+        except FileNotFoundError as error:
+            raise self._damaged(f"{tile.path} is missing") from error
+
+    def _path(self, tile: Tile | Bundle) -> Path:
+        return self._folder / tile.path.removeprefix("/")
+
+    def _wrong_root(self, computed: bytes, signed: SignedCheckpoint, kept: Path | None) -> Untrusted:
+        fix = f"Move {self._folder} away and mirror the log anew. If that succeeds, the log showed two histories. Keep both."
+        return Untrusted(
+            MirrorCode.ROOT,
+            f"The first {signed.checkpoint.size} entries have the root {computed.hex()}, the log signed "
+            f"{signed.checkpoint.root.hex()} for them.",
+            fix=fix_for(kept) if kept else fix,
+        )
+
+    def _damaged(self, why: str) -> Untrusted:
+        return Untrusted(
+            MirrorCode.DAMAGED, f"The mirror in {self._folder} is damaged: {why}.", fix="Move it away and mirror the log anew."
+        )
+
+
+def _bundle(index: int, size: int) -> Bundle:
+    bundle = Bundle(index)
+    return bundle._replace(width=width_at(bundle, size))

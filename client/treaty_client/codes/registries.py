@@ -1,0 +1,203 @@
+"""The error codes of what asks registries and checks their answers; see `treaty_consensus.codes`."""
+
+from __future__ import annotations
+
+from treaty_consensus.codes import Code
+from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused, TooLarge, Unavailable, Untrusted
+
+
+class AnchorsCode(Code):
+    LINE = "anchors.line", "A line of the file is not one domain, or repeats one.", Malformed
+    MISSING = "anchors.missing", "The file of anchors cannot be read.", NotFound
+    NONE = "anchors.none", "The file names no anchor.", Malformed
+    SIZE = "anchors.size", "The file of anchors is over its cap.", TooLarge
+
+
+class AttestationCode(Code):
+    BINDING = "attestation.binding", "The attestation is for another wheel, URI, hash or entry point.", Untrusted
+    BUNDLE = "attestation.bundle", "The bytes are not a Sigstore bundle of this form.", Untrusted
+    IDENTITY = "attestation.identity", "The signer is not one that the policy allows.", Untrusted
+    NOT_SIGNED = "attestation.not-signed", "A signing service refused or failed.", Unavailable
+    ROOT = "attestation.root", "The Sigstore trusted root cannot be read.", Untrusted
+    SIGNATURE = "attestation.signature", "Certificate, signing time, inclusion or signature do not verify.", Untrusted
+    STATEMENT = "attestation.statement", "The signed statement is not a handler attestation.", Untrusted
+
+
+class BundleCode(Code):
+    FORM = "bundle.form", "The bytes are not a bundle.", Malformed
+    LEAVES = "bundle.leaves", "The leaves do not begin with leaf 0, or are not in order.", Malformed
+    NO_BLOB = "bundle.no-blob", "The bundle lacks a blob; it may have been withdrawn.", Gone
+    NO_PUBLISH = "bundle.no-publish", "The bundle has no statement that publishes the protocol.", NotFound
+    OTHER = "bundle.other", "The registry answered with another protocol.", Untrusted
+    STATEMENT = "bundle.statement", "The bundle has a statement of a kind that proves nothing here.", Refused
+
+
+class ClientAuditCode(Code):
+    DISK = "audit.disk", "The disk failed during the audit.", Unavailable
+    FORK = "audit.fork", "A statement carries a checkpoint of another history of this log.", Untrusted
+    GENESIS = "audit.genesis", "The genesis of the log names another key than the trusted one.", Untrusted
+    PROCESS = "audit.process", "A process of the audit was killed.", Unavailable
+
+
+class ClientCardCode(Code):
+    DIGEST = "card.digest", "The bytes of the card are not the published ones.", Untrusted
+
+
+class ClientCheckpointCode(Code):
+    FUTURE = "checkpoint.future", "The checkpoint is dated in the future.", Untrusted
+    NO_CLOCK = "checkpoint.no-clock", "The checkpoint has no cosignature of the log's clock.", Untrusted
+    STALE = "checkpoint.stale", "The checkpoint is older than the policy allows.", Untrusted
+
+
+class ClientDecisionCode(Code):
+    TRANSCRIPT = "decision.transcript", "The transcript is malformed, or not the one of the decision.", Malformed, Untrusted
+
+
+class ClientEquivocationCode(Code):
+    FILE = "equivocation.file", "The file of the proof does not exist.", NotFound
+
+
+class ClientIdentityCode(Code):
+    CHANGED = "identity.changed", "The identity file changed during the rotation.", Conflict
+    CONFIRMED = "identity.confirmed", "The registry knows the key already.", Conflict
+    EXISTS = "identity.exists", "There is an identity file already.", Conflict
+    FILE = "identity.file", "The identity file is malformed.", Malformed
+    KEY = "identity.key", "The key is not one of the DID, or the bound key is missing.", Malformed
+    MISSING = "identity.missing", "There is no identity file.", NotFound
+    MODE = "identity.mode", "Other users of the machine can read the identity file.", Refused
+    ROTATE = "identity.rotate", "A did:key cannot change its key.", Refused
+    SUCCESSOR = "identity.successor", "No kept key is one that the registry knows for the DID.", Refused
+
+
+class ClientLogCode(Code):
+    GENESIS = "log.genesis", "Leaf 0 is not the genesis of the trusted key.", Untrusted
+    ROLLBACK = "log.rollback", "A newer log was signed before, and the registry does not show it.", Untrusted
+
+
+class ClientPublishCode(Code):
+    TRUST_CONFIG = "publish.trust-config", "The signing service is not the one that the genesis names.", Untrusted
+    VECTORS = "publish.vectors", "The handler does not pass its vectors.", Refused
+
+
+class ClientRegistryCode(Code):
+    ANSWER = "registry.answer", "The answer is not one of this route.", Malformed, TooLarge
+    BATCH = "registry.batch", "The batch is over its caps.", TooLarge
+    FILE = "registry.file", "The list of trusted registries is malformed.", Malformed
+    KEY = "registry.key", "The key of a registry is not the Ed25519 key of its log.", Malformed
+    NO_KEY = "registry.no-key", "The URL names no key.", Malformed
+    NONE = "registry.none", "No registry is trusted yet.", NotFound
+    NOT_TRUSTED = "registry.not-trusted", "The registry is not among the trusted ones.", Untrusted
+    OTHER_KEY = "registry.other-key", "The registry is trusted by another key.", Conflict
+    SEVERAL = "registry.several", "Several registries are trusted; one must be named.", Refused
+    STATUS = "registry.status", "The registry answered with an error status and no problem."
+    UNREACHABLE = "registry.unreachable", "The registry cannot be reached.", Unavailable
+    URL = "registry.url", "The text is not the URL of a registry.", Malformed
+
+
+class ClientStatusCode(Code):
+    REVOKED = "status.revoked", "The publisher revoked it.", Refused
+    YANKED = "status.yanked", "The publisher yanked it.", Refused
+
+
+class ClientTopicCode(Code):
+    UNDECIDED = "topic.undecided", "No decision was made in the topic.", NotFound
+
+
+class ClientVouchCode(Code):
+    NONE = "vouch.none", "There is no vouch to withdraw.", NotFound
+
+
+class ContradictionCode(Code):
+    FORM = "contradiction.form", "The bytes are not the proof of a contradiction.", Malformed
+    KEY = "contradiction.key", "The contradiction is of another log than the one asked about.", Untrusted
+
+
+class LockCode(Code):
+    BEHIND = "lock.behind", "The answer is of an older log than the lock.", Unavailable
+    DOCUMENT = "lock.document", "The log has another document for a locked version.", Untrusted
+    FILE = "lock.file", "The lock file is malformed or of another version.", Malformed
+    IDENTITY = "lock.identity", "The log has another identity at a locked leaf.", Untrusted
+    OLDER_HANDLER = "lock.older-handler", "The answer leaves out a newer handler that was seen before.", Refused
+    PUBLISHER = "lock.publisher", "The handlers come from another publisher than before.", Untrusted
+    SIGNER = "lock.signer", "The handlers are signed by another identity than before.", Untrusted
+    STATUS = "lock.status", "The log has another status at a locked leaf.", Untrusted
+    TENURE = "lock.tenure", "The handlers come from another tenure of the publisher.", Untrusted
+
+
+class MemoryCode(Code):
+    BEHIND = "memory.behind", "The answer is of an older log than a proved leaf."
+    DECISION = "memory.decision", "The newest proved decision of the topic is missing or differs."
+    FILE = "memory.file", "The file of proved leaves is damaged or of another version.", Malformed
+    FULL = "memory.full", "The registry proved more revocations than are kept.", Refused
+    GRANT = "memory.grant", "The proved grant of the publisher is missing or differs."
+    HANDLER = "memory.handler", "A proved handler is missing."
+    IDENTITY = "memory.identity", "A proved identity is missing or differs."
+    NOTHING = "memory.nothing", "No trusted registry has proved anything of the subject.", NotFound
+    PARAMETERS = "memory.parameters", "The newest proved parameters are missing or differ."
+    PUBLISH = "memory.publish", "The proved publication of the version is missing or differs."
+    STATUS = "memory.status", "The newest proved status is missing or differs."
+    SUBJECT = "memory.subject", "The text is no protocol URI, no topic and no DID.", Malformed
+    TOPIC = "memory.topic", "A proved protocol of the topic is missing."
+    UNAVAILABLE = "memory.unavailable", "The file of proved leaves cannot be read or written.", Unavailable
+    UNCONFIRMED = "memory.unconfirmed", "Proved facts are only forgotten after a confirmation.", Refused
+    UNKNOWN = "memory.unknown", "The registry denies a protocol or topic that it proved before."
+
+
+class MirrorCode(Code):
+    DAMAGED = "mirror.damaged", "The files of the mirror are damaged.", Untrusted
+    ROOT = "mirror.root", "The entries do not have the root of the checkpoint.", Untrusted
+
+
+class PolicyCode(Code):
+    FILE = "policy.file", "The policy file is malformed.", Malformed
+    LIST = "policy.list", "A field of the policy that is a list is given as one string.", Malformed
+    PUBLISHER = "policy.publisher", "No publisher that the policy names has a handler for this runtime.", Refused
+    REGISTRIES = "policy.registries", "A registry of the policy is not an origin.", Malformed
+    REGISTRY = "policy.registry", "The policy does not allow protocols of the registry.", Refused
+    VALUE = "policy.value", "A field of the policy has a value that is not allowed.", Malformed
+
+
+class ProjectCode(Code):
+    FILE = "project.file", "A file of the project is missing or too large.", TooLarge, NotFound
+    HANDLER = "project.handler", "The project has no handler.", NotFound
+    MANIFEST = "project.manifest", "The manifest of the project does not parse.", Malformed
+    SOURCE = "project.source", "The handler sources are incomplete or too large.", TooLarge, NotFound
+    TOML = "project.toml", "The file protocol.toml is malformed.", Malformed
+    URI = "project.uri", "The URI is not one of the project's name and version.", Malformed
+    VECTORS = "project.vectors", "The project has too many vectors.", TooLarge
+
+
+class PublisherCode(Code):
+    OTHER_KEYS = "publisher.other-keys", "The publisher's host does not list a key that the log lists.", Untrusted
+
+
+class ResolveCode(Code):
+    AMBIGUOUS = "resolve.ambiguous", "Several protocols have the name."
+    CLAIM = "resolve.claim", "The publisher of the protocol cannot claim the name."
+    UNKNOWN = "resolve.unknown", "No registry of the policy has a protocol with the name."
+
+
+class SigstoreBundleCode(Code):
+    DIGEST = "sigstore-bundle.digest", "The bytes of the Sigstore bundle are not the published ones.", Untrusted
+
+
+class TrustCode(Code):
+    UNCONFIRMED = "trust.unconfirmed", "The key of a registry must be confirmed before it is trusted.", Refused
+
+
+class TrustedRootCode(Code):
+    DIGEST = "trusted-root.digest", "The bytes of the trusted root are not those that the genesis pins.", Untrusted
+
+
+class VectorCode(Code):
+    FORM = "vector.form", "The file is not a test vector.", Malformed
+    TOO_LARGE = "vector.too-large", "The test vector is over its cap.", TooLarge
+
+
+class VoteCode(Code):
+    CHOICE = "vote.choice", "The text is no protocol of the topic.", NotFound
+    TIERS = "vote.tiers", "A vote names preferences, or withdraws.", Refused
+
+
+class WheelCode(Code):
+    DIGEST = "wheel.digest", "The bytes of the wheel are not the published ones.", Untrusted

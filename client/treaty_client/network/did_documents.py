@@ -1,0 +1,135 @@
+"""Fetch, check and cache the documents of DIDs.
+
+The document of a did:wba or did:web is strict JSON of at most 64 KiB at `Did.document_url`, fetched through the egress guard;
+docs/specification/protocols.md has the rules. For example, the document of did:wba:shop.example is at
+https://shop.example/.well-known/did.json. A did:key has no document. A document proves the keys of a DID now; the log proves the
+keys at an earlier time. A document with `"deactivated": true` is refused, and so is the document of a DID that is bound to a key,
+without that key's proof.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from treaty_consensus import canonical
+from treaty_consensus.codes import DidCode
+from treaty_consensus.did import Did, authentication_keys, did_key_id, parse_did, public_key_of
+from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
+from treaty_consensus.kinds import MAX_DID_DOCUMENT
+
+from ..codes import ClientDidCode
+from ..identity.key_binding import check_binding
+from .egress import EgressGuard, without_frames
+
+MAX_AGE = 60.0
+"""Seconds for which a cached document is used. A removed key is accepted for that long at most."""
+REFETCH_AGE = 5.0
+"""Seconds before a document that lacks a key is fetched again. It bounds the fetches that strangers cause with unknown keys."""
+_REMEMBERED = 4096
+_REMEMBERED_BYTES = 16 * 1024 * 1024
+"""The cap of all cached documents together: strangers choose their number and their size."""
+
+
+@dataclass(frozen=True)
+class DidDocument:
+    """A DID document: its exact bytes, and its Ed25519 keys for authentication (DID URL → 32 bytes)."""
+
+    did: Did
+    data: bytes
+    keys: dict[str, bytes]
+
+
+async def fetch_did_document(did: Did, guard: EgressGuard) -> DidDocument:
+    """Fetch and read the document of a did:wba or did:web.
+
+    Raises the errors of `EgressGuard.get` and `read_did_document`, and `Refused` for a did:key.
+    """
+    return read_did_document(did, await guard.get(did.document_url))
+
+
+def read_did_document(did: Did, data: bytes) -> DidDocument:
+    """Read the bytes of a document.
+
+    Raises `TooLarge`; `Malformed` if it does not parse, belongs to another DID or lists no usable key; `Refused`
+    (`did.deactivated`) if its owner deactivated the DID; `Unauthorized` (`did.binding`) if the key that the DID is bound to did
+    not sign it.
+    """
+    document = canonical.parse_json(data, limit=MAX_DID_DOCUMENT, what="DID document")
+    if not isinstance(document, dict):
+        raise Malformed(DidCode.DOCUMENT, f"The document of {did.text} is not a JSON object.")
+    if document.get("id") == did.text and document.get("deactivated", False) is not False:
+        raise Refused(ClientDidCode.DEACTIVATED, f"The owner of {did.text} has deactivated it.")
+    keys = authentication_keys(document, did)
+    check_binding(document, did)
+    return DidDocument(did, data, keys)
+
+
+class DidResolver:
+    """Return the documents of DIDs, at most `max_age` seconds old. For one event loop.
+
+    A did:key resolves to its one key and no bytes. An older document is never used, so the DIDs of a host do not resolve while
+    the host does not answer. The error for an unusable document is remembered for `REFETCH_AGE`.
+    """
+
+    def __init__(
+        self,
+        fetch: Callable[[Did], Awaitable[DidDocument]],
+        *,
+        max_age: float = MAX_AGE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Use `fetch` to get one document, for example `fetch_did_document`. `clock`: monotonic seconds."""
+        self._fetch = fetch
+        self._max_age = max_age
+        self._clock = clock
+        self._known: OrderedDict[str, tuple[float, DidDocument | TreatyError]] = OrderedDict()
+        self._bytes = 0
+
+    async def resolve(self, did: Did, *, listing: str = "") -> DidDocument:
+        """Return the document of `did`. Raises the errors of `fetch`.
+
+        `listing`: the id of a needed key. A cached document without that key is fetched again if it is older than `REFETCH_AGE`,
+        so that a new key is accepted soon after a rotation.
+        """
+        if did.method == "key":
+            key = public_key_of(did)
+            return DidDocument(did, b"", {did_key_id(key): key})
+        fetched, known = self._known.get(did.text, (-math.inf, None))
+        age = self._clock() - fetched
+        if isinstance(known, DidDocument) and age < (self._max_age if not listing or listing in known.keys else REFETCH_AGE):
+            return known
+        if isinstance(known, TreatyError) and age < REFETCH_AGE:
+            raise without_frames(known)
+        asked = self._clock()
+        try:
+            document = await self._fetch(did)
+        except Unavailable:
+            raise
+        except TreatyError as error:
+            self._remember(did, asked, without_frames(error))
+            raise
+        self._remember(did, asked, document)
+        return document
+
+    async def document(self, did: str, listing: str = "") -> Mapping[str, Any]:
+        """Return the parsed document of a did:wba or did:web. Raises the errors of `resolve`, and `Malformed` for a bad DID."""
+        found = await self.resolve(parse_did(did), listing=listing)
+        value: dict[str, Any] = canonical.parse_json(found.data, limit=MAX_DID_DOCUMENT, what="DID document")
+        return value
+
+    def _remember(self, did: Did, asked: float, outcome: DidDocument | TreatyError) -> None:
+        self._bytes += _size(outcome) - _size(self._known.get(did.text, (0.0, None))[1])
+        self._known[did.text] = (asked, outcome)
+        self._known.move_to_end(did.text)
+        while len(self._known) > _REMEMBERED or self._bytes > _REMEMBERED_BYTES:
+            _, (_, oldest) = self._known.popitem(last=False)
+            self._bytes -= _size(oldest)
+
+
+def _size(outcome: DidDocument | TreatyError | None) -> int:
+    return len(outcome.data) if isinstance(outcome, DidDocument) else 0

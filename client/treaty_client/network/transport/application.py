@@ -1,0 +1,304 @@
+"""Present an agent as an ASGI 3 application: WebSockets at any path, the HTTP binding, and documents such as `/.well-known/…`.
+
+`listener` serves it on its own port. It can also be mounted in another application, below any path, with or without lifespan
+events. It enforces its own limits under every server (docs/specification/transports.md, section 4). A request with an `Origin`
+header opens no session: only browsers send it, and a web page must not use an agent of its user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack, suppress
+from types import MappingProxyType
+from typing import NamedTuple
+from urllib.parse import parse_qsl, quote
+
+import msgspec
+
+from treaty_consensus.errors import (
+    Conflict,
+    Gone,
+    Malformed,
+    NotFound,
+    Refused,
+    TooLarge,
+    TreatyError,
+    Unauthorized,
+    Unavailable,
+)
+
+from ...codes import ConnectionCode, SessionCode
+from ..turns import asking_for
+from .connection import Connection, Receive, Scope, Send
+from .http import MAX_BODY, MEDIA_TYPE, SESSIONS
+from .http_server import HttpResponse, ServedSession, SessionGone, Sessions
+from .websocket import ServedWebSocket
+
+BODY_TIMEOUT = 30
+"""Seconds for a request's body to arrive."""
+MAX_READING = 256 * 1024 * 1024
+"""Bytes of all bodies of unfinished requests and answers together. Beyond the limit a request gets 503."""
+PIECE = 64 * 1024
+"""Bytes of an answer that the server gets in one event. It takes the next ones when the peer has read."""
+MAX_QUERY = 512
+
+_STATUSES: tuple[tuple[type[TreatyError], int, str], ...] = (
+    (Malformed, 400, "Malformed input"),
+    (TooLarge, 413, "Too large"),
+    (Unauthorized, 401, "Not authentic"),
+    (Conflict, 409, "In conflict with what stands"),
+    (Refused, 403, "Refused by a rule"),
+    (NotFound, 404, "Not found"),
+    (Gone, 410, "Over"),
+    (Unavailable, 503, "Unavailable for now"),
+)
+_log = logging.getLogger(__name__)
+
+Authenticate = Callable[[str, str, Mapping[str, str], bytes], Awaitable[str]]
+"""A function of method, target URI, headers (names in lower case) and body. It returns the proved DID, or "" for an accepted
+request without a proof. It raises `TreatyError`, which is answered with 503 for `Unavailable` and with 401 otherwise."""
+
+
+class StaticDocument(NamedTuple):
+    """The answer to GET at a path."""
+
+    content_type: str
+    body: bytes
+
+
+class Application:
+    """The ASGI application of an agent. For one event loop. End it by `aclose`, or by the server's lifespan events."""
+
+    def __init__(
+        self,
+        accept: Callable[[Connection], Awaitable[None]],
+        *,
+        max_connections: int,
+        documents: Mapping[str, StaticDocument] = MappingProxyType({}),
+        authenticate: Authenticate | None = None,
+        challenge: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        """Start with no connection.
+
+        `accept`: called for each connection, which is closed when it returns. `max_connections`: further ones get 503.
+        `documents`: by path; looked up anew for each request. `authenticate`: proves the sender of a request; without it, all
+        requests are accepted unproved. `challenge`: returns the headers of a 401 answer.
+        """
+        self._accept, self._max, self._documents, self._authenticate = accept, max_connections, documents, authenticate
+        self._challenge = challenge
+        self._connections: dict[ServedWebSocket | ServedSession, asyncio.Event] = {}
+        self.sessions = Sessions(self._serve, lambda: self._is_full)
+        self.reading = 0
+        self._closed = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope."""
+        match scope["type"]:
+            case "websocket":
+                await self._websocket(scope, receive, send)
+            case "http":
+                await self._http(scope, receive, send)
+            case "lifespan":
+                await receive()
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
+                await self.aclose()
+                await send({"type": "lifespan.shutdown.complete"})
+
+    async def aclose(self) -> None:
+        """Close all connections (1001) and wait until `accept` has returned for each. Later ones get 503."""
+        self._closed = True  # first: no connection may be accepted while the others close
+        over = list(self._connections.values())
+        await asyncio.gather(*(connection.leave() for connection in list(self._connections)))
+        await asyncio.gather(*(event.wait() for event in over))
+
+    @property
+    def _is_full(self) -> bool:
+        return self._closed or len(self._connections) >= self._max
+
+    async def _serve(self, connection: ServedWebSocket | ServedSession) -> None:
+        if self._closed:  # `aclose` ran after the connection was made
+            return await connection.leave()
+        over = self._connections[connection] = asyncio.Event()
+        try:
+            await self._accept(connection)
+            await connection.close()
+        except Exception:
+            _log.exception("Serving %s failed", connection.address)
+            await connection.close(SessionCode.INTERNAL)
+        finally:
+            del self._connections[connection]
+            over.set()
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        if _has_origin(scope):
+            await send({"type": "websocket.close"})  # before it is accepted: 403
+        elif not self._is_full:
+            await send({"type": "websocket.accept"})
+            await self._serve(ServedWebSocket(scope, receive, send))
+        elif "websocket.http.response" in (scope.get("extensions") or {}):
+            headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"retry-after", b"1")]
+            await send({"type": "websocket.http.response.start", "status": 503, "headers": headers})
+            await send({"type": "websocket.http.response.body", "body": b"This agent is busy; try again later.\n"})
+        else:
+            await send({"type": "websocket.close"})
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        with ExitStack() as admission:
+            try:
+                reply = await self._answer(scope, path, receive, admission)
+                if self.reading + len(reply.body) > MAX_READING:
+                    raise Unavailable(ConnectionCode.BUSY, "This agent is busy; try again later.")
+            except TreatyError as error:
+                reply = _refusal(error)
+                if reply.status == 401:
+                    reply = reply._replace(headers={**reply.headers, **self._challenge()})
+            self.reading += len(reply.body)
+            try:
+                with suppress(OSError):  # the peer is gone
+                    await _say(reply, send, head=scope["method"] == "HEAD")
+            finally:
+                self.reading -= len(reply.body)
+
+    async def _answer(self, scope: Scope, path: str, receive: Receive, admission: ExitStack) -> HttpResponse:
+        """Return the answer to a request. `admission` ends when the answer is sent."""
+        method = scope["method"]
+        if path == SESSIONS or path.startswith(f"{SESSIONS}/"):
+            if method not in (("POST",) if path == SESSIONS else ("POST", "DELETE")):
+                return _method_not_allowed("POST" if path == SESSIONS else "POST, DELETE")
+            return await self._speak(scope, path, receive, admission)
+        document = self._documents.get(path)
+        if document is None:
+            raise NotFound(ConnectionCode.PATH, "Nothing is served at this path.")
+        if method not in ("GET", "HEAD"):
+            return _method_not_allowed("GET, HEAD")
+        return HttpResponse(200, {"Content-Type": document.content_type}, document.body)
+
+    async def _speak(self, scope: Scope, path: str, receive: Receive, admission: ExitStack) -> HttpResponse:
+        """Answer a request of the HTTP binding."""
+        headers = _headers(scope)
+        if "origin" in headers:
+            raise Refused(ConnectionCode.ORIGIN, "An agent accepts no requests from web pages.")
+        if scope["method"] == "POST" and headers.get("content-type") != MEDIA_TYPE:
+            raise Malformed(ConnectionCode.REQUEST, f"The Content-Type of the body must be {MEDIA_TYPE}.")
+        parameters = _parameters(scope)
+        admission.enter_context(self.sessions.admit(path, parameters))
+        body = await self._read(receive)
+        try:
+            peer = await self._prove(scope, headers, body)
+            client = scope.get("client") or ("?", 0)
+            address = f"{client[0]}:{client[1]}"
+            reply = await self.sessions.answer(scope["method"], path, parameters, body, address=address, peer=peer)
+        finally:
+            self.reading -= len(body)
+        if "Location" in reply.headers:
+            return reply._replace(headers={**reply.headers, "Location": scope.get("root_path", "") + reply.headers["Location"]})
+        return reply
+
+    async def _read(self, receive: Receive) -> bytes:
+        """Read the body of a request. The caller subtracts its size from `reading` later.
+
+        Raises `TooLarge` (`connection.too-large`), `Unavailable` (`connection.slow`, `connection.busy`); then nothing is left to
+        subtract.
+        """
+        body = bytearray()
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT):
+                while True:
+                    event = await receive()
+                    if event["type"] != "http.request":
+                        raise Unavailable(ConnectionCode.SLOW, "The request was given up.")
+                    body += event.get("body", b"")
+                    self.reading += len(event.get("body", b""))
+                    if len(body) > MAX_BODY:
+                        raise TooLarge(ConnectionCode.TOO_LARGE, f"A body has at most {MAX_BODY} bytes.")
+                    if self.reading > MAX_READING:
+                        raise Unavailable(ConnectionCode.BUSY, "This agent is busy; try again later.")
+                    if not event.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError as error:
+            self.reading -= len(body)
+            raise Unavailable(ConnectionCode.SLOW, f"The request took longer than {BODY_TIMEOUT} s to arrive.") from error
+        except BaseException:
+            self.reading -= len(body)
+            raise
+
+    async def _prove(self, scope: Scope, headers: Mapping[str, str], body: bytes) -> str:
+        if self._authenticate is None:
+            return ""
+        try:
+            target = (scope.get("raw_path") or quote(scope["path"]).encode()).decode("ascii")
+            query = scope["query_string"].decode("ascii")
+        except UnicodeDecodeError as error:
+            raise Malformed(ConnectionCode.REQUEST, "The target of a request is ASCII.") from error
+        uri = f"{scope['scheme']}://{headers.get('host', '')}{target}{'?' if query else ''}{query}"
+        try:
+            with asking_for((scope.get("client") or (None, 0))[0]):  # the check may fetch a document, at the client's expense
+                return await self._authenticate(scope["method"], uri, headers, body)
+        except (Unavailable, Unauthorized):
+            raise
+        except TreatyError as error:
+            raise Unauthorized(error.code, error.message, fix=error.fix) from error
+
+
+async def _say(reply: HttpResponse, send: Send, *, head: bool) -> None:
+    """Send an answer, or only its head, in pieces, as fast as the peer reads it."""
+    headers = {**reply.headers, "Content-Length": str(len(reply.body)), "X-Content-Type-Options": "nosniff"}
+    if reply.status == 204:
+        del headers["Content-Length"]
+    raw = [(name.lower().encode("ascii"), value.encode("latin-1")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": reply.status, "headers": raw})
+    body = b"" if head else reply.body
+    for start in range(0, max(len(body), 1), PIECE):
+        more = start + PIECE < len(body)
+        await send({"type": "http.response.body", "body": body[start : start + PIECE], "more_body": more})
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    """Return the headers, with those of one name joined (RFC 9110 section 5.3)."""
+    joined: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        joined[name] = f"{joined[name]}, {value}" if name in joined else value
+    return joined
+
+
+def _has_origin(scope: Scope) -> bool:
+    return any(name.lower() == b"origin" for name, _ in scope["headers"])
+
+
+def _parameters(scope: Scope) -> dict[str, str]:
+    raw = scope["query_string"]
+    if len(raw) > MAX_QUERY:
+        raise TooLarge(ConnectionCode.TOO_LARGE, f"A query has at most {MAX_QUERY} bytes.")
+    try:
+        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, strict_parsing=True, max_num_fields=4) if raw else []
+    except ValueError as error:
+        raise Malformed(ConnectionCode.REQUEST, "The query of the request does not parse.") from error
+    if len(dict(pairs)) != len(pairs):
+        raise Malformed(ConnectionCode.REQUEST, "A parameter of the request occurs twice.")
+    return dict(pairs)
+
+
+def _refusal(error: TreatyError) -> HttpResponse:
+    status, title = next((status, title) for family, status, title in _STATUSES if isinstance(error, family))
+    problem: dict[str, object] = {
+        "type": f"urn:treaty:problem:{error.code}",
+        "title": title,
+        "status": status,
+        "code": error.code,
+        "detail": error.message,
+    }
+    problem |= {"fix": error.fix} if error.fix else {}
+    problem |= {"reason": error.reason} if isinstance(error, SessionGone) else {}
+    headers = {"Content-Type": "application/problem+json", "Cache-Control": "no-store"}
+    headers |= {"Retry-After": "1"} if status == 503 else {}
+    return HttpResponse(status, headers, msgspec.json.encode(problem))
+
+
+def _method_not_allowed(allowed: str) -> HttpResponse:
+    return HttpResponse(405, {"Allow": allowed}, b"")

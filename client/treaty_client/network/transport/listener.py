@@ -1,0 +1,190 @@
+"""Serve an agent on one port: `application` under uvicorn, with or without TLS.
+
+This module adds bounds to uvicorn (docs/specification/transports.md, section 4). A TLS handshake and the head of a request must
+each arrive within 10 seconds. A closed WebSocket is aborted after 3 seconds, also if its peer reads nothing. An answer over HTTP
+is aborted if the peer stops reading for 30 seconds. At most twice `max_connections` sockets are open, because a source over HTTP
+uses two, and 64 more. uvicorn logs nothing, catches no signals, and sends neither a `Server` nor a `Date` header.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
+
+from treaty_consensus.errors import Unavailable
+
+from ...anp.frame import MAX_FRAME
+from ...codes import ConnectionCode
+from .application import Application, Authenticate, StaticDocument
+from .connection import Connection
+from .websocket import CLOSE_TIMEOUT, OPEN_TIMEOUT, PING_INTERVAL, PING_TIMEOUT
+
+BACKLOG = 2048
+KEEP_ALIVE = 60
+"""Seconds for which an idle HTTP connection is kept."""
+MAX_HEAD = 16 * 1024
+SPARE_SOCKETS = 64
+READ_TIMEOUT = 30
+"""Seconds for a peer to read on, while its answer is waiting."""
+
+_log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def listen(
+    accept: Callable[[Connection], Awaitable[None]],
+    host: str,
+    port: int,
+    *,
+    tls: ssl.SSLContext | None = None,
+    max_connections: int,
+    documents: Mapping[str, StaticDocument] = MappingProxyType({}),
+    authenticate: Authenticate | None = None,
+    challenge: Callable[[], Mapping[str, str]] = dict,
+) -> AsyncIterator[int]:
+    """Serve an `Application` (see there for the arguments), and yield the port. `port` 0 chooses a free one.
+
+    On exit, close all connections (1001) and wait until `accept` has returned. Raises `Unavailable` (`connection.listen`).
+    """
+    application = Application(
+        accept, max_connections=max_connections, documents=documents, authenticate=authenticate, challenge=challenge
+    )
+    config, state = _configuration(application), ServerState()
+    loop = asyncio.get_running_loop()
+
+    def protocol() -> _Http:
+        return _Http(config, state, loop, max_sockets=2 * max_connections + SPARE_SOCKETS)
+
+    try:
+        patience = OPEN_TIMEOUT if tls else None
+        server = await loop.create_server(protocol, host, port, ssl=tls, ssl_handshake_timeout=patience, backlog=BACKLOG)
+    except OSError as error:
+        raise Unavailable(ConnectionCode.LISTEN, f"Cannot listen on {host}:{port}: {error.strerror}.") from error
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await application.aclose()
+        await _shut(state)
+
+
+async def _shut(state: ServerState) -> None:
+    """End the remaining connections: idle ones at once, the others after their answer, at most `CLOSE_TIMEOUT` seconds later."""
+    for connection in list(state.connections):
+        connection.shutdown()
+    if state.tasks:
+        await asyncio.wait(state.tasks, timeout=CLOSE_TIMEOUT)
+    for connection in list(state.connections):
+        connection.transport.abort()
+
+
+def _configuration(application: Application) -> uvicorn.Config:
+    config = uvicorn.Config(
+        application,
+        http=_Http,
+        ws=_WebSocket,
+        ws_max_size=MAX_FRAME,
+        ws_per_message_deflate=False,
+        ws_ping_interval=PING_INTERVAL,
+        ws_ping_timeout=PING_TIMEOUT,
+        lifespan="off",
+        log_config=None,
+        interface="asgi3",
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        h11_max_incomplete_event_size=MAX_HEAD,
+    )
+    config.load()
+    return config
+
+
+class _Http(H11Protocol):
+    """An HTTP connection that must send the head of its request within `OPEN_TIMEOUT` seconds."""
+
+    def __init__(self, config: uvicorn.Config, state: ServerState, loop: asyncio.AbstractEventLoop, *, max_sockets: int) -> None:
+        super().__init__(config, state, {}, loop)
+        self.logger = _log
+        self.access_log = False
+        self._max_sockets = max_sockets
+        self._patience: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._patience = self.loop.call_later(OPEN_TIMEOUT, transport.abort)
+        if len(self.connections) > self._max_sockets:
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._patience is None and not self._is_answering:
+            self._patience = self.loop.call_later(OPEN_TIMEOUT, self.transport.abort)
+        super().data_received(data)
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self._is_answering:
+            self._relax()
+
+    def handle_websocket_upgrade(self, event: Any) -> None:
+        self._relax()
+        super().handle_websocket_upgrade(event)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._relax()
+        if self._unread is not None:
+            self._unread.cancel()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(READ_TIMEOUT, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _relax(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+
+class _WebSocket(WebSocketsSansIOProtocol):
+    """A WebSocket that is aborted if the peer does not complete the close."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.logger = _log
+        self.close_timeout = CLOSE_TIMEOUT
+        self._end: asyncio.TimerHandle | None = None
+
+    def on_task_complete(self, task: asyncio.Task[None]) -> None:
+        super().on_task_complete(task)
+        if not self.disconnected:
+            self._end = self.loop.call_later(CLOSE_TIMEOUT, self.transport.abort)
+
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._end is not None:
+            self._end.cancel()
+        super().connection_lost(exc)

@@ -1,0 +1,69 @@
+"""Make and store proofs that a log signed two histories (`treaty_consensus.log.equivocation`).
+
+The files are HOME/evidence/ORIGIN-HEX.equivocation.json: ORIGIN has "_" for ":", HEX is the start of the file's SHA-256, 16
+digits. The same proof is always the same file. No file is replaced or deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from pathlib import Path
+
+from treaty_consensus.canonical import hex_digest
+from treaty_consensus.errors import TreatyError
+from treaty_consensus.log.checkpoint import open_checkpoint
+from treaty_consensus.log.equivocation import SUFFIX, Equivocation
+from treaty_consensus.log.merkle import Node, consistency_nodes, consistency_proof, root, root_nodes
+from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.log.tiles import node_hashes, tiles_for
+
+from .. import durable
+from ..registries.api import RegistryClient
+
+
+async def fetch_hashes(client: RegistryClient, nodes: Collection[Node], size: int) -> dict[Node, bytes]:
+    """Return hashes of nodes of a tree of `size` leaves, from a registry's tiles, unverified.
+
+    Raises the errors of `RegistryClient.tile` and `tiles.node_hashes`.
+    """
+    tiles = tiles_for(nodes, size)
+    contents = await asyncio.gather(*(client.tile(tile) for tile in tiles))
+    return node_hashes(nodes, size, dict(zip(tiles, contents, strict=True)))
+
+
+async def document(client: RegistryClient, key: VerifierKey, note: bytes, other: bytes, folder: Path) -> Path | None:
+    """Prove with the registry's own tiles that two checkpoints of a log contradict each other; store the proof in `folder`.
+
+    Return its path, or None if tiles are missing, or are not those of the larger checkpoint's tree.
+    """
+    try:
+        proof = await _prove(client, key, note, other)
+        return await asyncio.to_thread(keep, folder, proof)
+    except (TreatyError, OSError):  # the checkpoint is refused also without a proof
+        return None
+
+
+async def _prove(client: RegistryClient, key: VerifierKey, note: bytes, other: bytes) -> Equivocation:
+    old, new = sorted((open_checkpoint(each, key).checkpoint for each in (note, other)), key=lambda head: head.size)
+    # Two roots for one size need no further proof.
+    if old.size == new.size:
+        return Equivocation.of(key, note, other)
+    hashes = await fetch_hashes(client, {*root_nodes(old.size), *consistency_nodes(old.size, new.size)}, new.size)
+    proof = tuple(consistency_proof(old.size, new.size, hashes))
+    return Equivocation.of(key, note, other, root=root(old.size, hashes), proof=proof)
+
+
+def keep(folder: Path, proof: Equivocation) -> Path:
+    """Write a proof into a folder and return its path. Durable on return. Raises OSError."""
+    data = proof.format()
+    path = folder / f"{proof.key.name.replace(':', '_')}-{hex_digest(data)[:16]}{SUFFIX}"
+    # The name contains the digest, so an existing file has the same bytes.
+    if not path.exists():
+        durable.write(path, data)
+    return path
+
+
+def fix_for(kept: Path) -> str:
+    """Return the advice for a stored proof."""
+    return f"{kept} proves to every reader that this log signed two histories: treaty equivocation FILE. Send it to its operator."

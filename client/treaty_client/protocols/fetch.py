@@ -1,0 +1,384 @@
+"""Fetch a protocol: take all ten steps with their I/O, and store the result.
+
+A first fetch takes two requests: the bundle and the wheel. With the wheel in the store, it takes one. While the checkpoint of the
+proof is younger than the policy's `max_age`, it takes none: the stored bytes are verified again, once a process, and compared
+with all leaves of that registry that were seen since. Only step 10 stores code to run: blobs first, treaty.lock last. So a crash
+leaves unused blobs, and never a lock entry without its bytes. Proven leaves are remembered earlier (`answers`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Callable, Collection
+from functools import cached_property, partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from treaty_consensus.did import parse_did
+from treaty_consensus.errors import NotFound, TreatyError, Unavailable
+from treaty_consensus.kinds import Blob
+from treaty_consensus.log.witness import Quorum
+from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
+
+from ..codes import ClientRegistryCode
+from ..network.did_documents import DidResolver, fetch_did_document
+from ..network.egress import EgressGuard
+from ..network.hosts import Network
+from ..policy import Policy
+from ..registries.api import RegistryClient
+from ..registries.trust import TrustedRegistries
+from .answers import Answers, answering
+from .log_head import LogHead
+from .resolution import check_claim, resolve
+from .store import LockedVersion, Lockfile, Store, line_of
+from .verification.pins import lock_entry
+from .verification.records import Evidence, ProvenProtocol, VerifiedProtocol
+from .verification.steps import Step, taking
+from .verification.ten_steps import (
+    check_handler,
+    check_host_keys,
+    choose_handler,
+    prove_document,
+    read_bundle,
+    verify_bundle,
+    verify_handler,
+)
+from .verification.topic import TopicView, view_topic
+
+Progress = Callable[[Step, str], None]
+"""Called after each step that holds, with a sentence for a person."""
+
+_LATE = 5.0
+"""Seconds that a registry may answer later than the first one, so that one slow registry does not delay all."""
+
+
+def _silent(step: Step, said: str) -> None:
+    """Ignore the progress."""
+
+
+class Candidates(NamedTuple):
+    """The protocols to offer for a topic: their URIs, best first, and those that are the consensus at their registry."""
+
+    uris: tuple[str, ...] = ()
+    consensus: frozenset[str] = frozenset()
+
+
+class Fetcher:
+    """The fetcher of one agent. Long-lived, with one HTTP client; close it. Safe for concurrent use on one event loop.
+
+    `home`: the folder of registries.json, treaty.lock and the store. `clock`: returns Unix seconds.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        policy: Policy,
+        network: Network | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+        resolver: DidResolver | None = None,
+    ) -> None:
+        """Create the fetcher. `resolver`: for documents of publishers, if the policy asks for them; by default over `network`."""
+        self.policy = policy
+        self.registries = TrustedRegistries(home)
+        self._store, self._lockfile = Store(home), Lockfile(home)
+        self._network = network or Network()
+        self._clock = clock
+        self._http = self._network.client()
+        self._given_resolver = resolver
+        self._answers = Answers(self.registries, self._lockfile, policy, self.client, self._now)
+        self._verified: dict[str, VerifiedProtocol] = {}
+        self._compared: dict[str, tuple[VerifiedProtocol, tuple[int, int]]] = {}
+        """By URI: the protocol that was compared last, and the version of the memory then."""
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # weak, because peers name the URIs
+
+    async def __aenter__(self) -> Fetcher:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the HTTP client and the memory of what registries proved."""
+        # The client first, so that a late answer does not open the memory again.
+        await self._http.aclose()
+        self.registries.memory.close()
+
+    def client(self, origin: str) -> RegistryClient:
+        """Return the HTTP API of a trusted registry, over this fetcher's client. Raises `Untrusted`."""
+        return RegistryClient(self.registries.get(origin).name.base_url, self._network, client=self._http)
+
+    def head(self, origin: str) -> LogHead:
+        """Return the head of a trusted registry's log. Raises `Untrusted`."""
+        return LogHead(self.client(origin), self.registries, origin)
+
+    async def fetch(
+        self, name: str, *, fresh: bool = False, accept_change: bool = False, progress: Progress = _silent
+    ) -> VerifiedProtocol:
+        """Return a protocol and the handler that the policy selects, after all ten steps.
+
+        `name`: a protocol URI, or a name that the policy's registries resolve to exactly one verified protocol (`sha256:HEX`, the
+        canonical URI of a standard). `fresh`: ask the registry even if the stored proof is young enough. `accept_change`: ask it,
+        and let step 10 accept a changed publisher, tenure or signer, or an older handler; a contradiction of the log is never
+        accepted.
+
+        Raises `VerificationFailed`, and `Unavailable` if the registry does not answer. After an error only the memory of the log
+        may have changed.
+        """
+        uri, expected = await resolve(name, self.registries, self.policy, self.client)
+        # One fetch of a URI at a time, so that a second caller finds the result of the first one.
+        async with self._turns.setdefault(str(uri), asyncio.Lock()):
+            known = None if fresh or accept_change else self._known(uri)
+            if known is not None and expected in (None, known.hash):
+                progress(Step.STATUS, f"verified {known.age(self._now())} s ago, which the policy allows")
+                return known
+            # CPU-bound and disk work runs in threads, so that the event loop stays responsive.
+            verified = await self._verify(uri, name, expected, progress)
+            await asyncio.to_thread(self._keep, uri, verified, accept_change)
+            progress(Step.LOCK, f"kept, and {verified.publisher} recorded in treaty.lock")
+            self._verified[verified.uri] = verified
+            return verified
+
+    def cached(self, document_hash: str) -> VerifiedProtocol | None:
+        """Return a fetched protocol with that hash, or None. Makes no request.
+
+        It must be younger than the policy's `max_age`, and no leaf seen since may contradict it. Bytes from the disk are verified
+        again; damage, or a policy that no longer admits it, gives None.
+        """
+        for verified in list(self._verified.values()):
+            if verified.hash == document_hash and self._is_fresh(verified) and self._still_holds(verified):
+                return verified
+        try:
+            locked_lines = self._lockfile.read()
+        except TreatyError:  # ignored here: a fetch reports it at step 10
+            return None
+        for line, locked in locked_lines.items():
+            for version, kept in locked.versions.items():
+                if kept.document == document_hash:
+                    verified_again = self._known(parse_protocol_uri(f"{line}/{version}"))
+                    if verified_again is not None and verified_again.hash == document_hash:
+                        return verified_again
+        return None
+
+    def holds(self, uri: str) -> bool:
+        """Return whether no leaf seen since contradicts the last `fetch` of a protocol URI, of any age. Makes no request.
+
+        Return False for a URI that this object has not fetched. Reads the disk only if a leaf was learned since the last call.
+        """
+        verified = self._verified.get(uri)
+        return verified is not None and self._still_holds(verified)
+
+    async def document(self, uri: str) -> bytes:
+        """Return the document of a protocol URI, to read and not to run. Raises as `fetch`.
+
+        The policy's publishers do not matter for this. Only the memory of the log changes.
+        """
+        with taking(Step.RESOLVE):
+            parsed = parse_protocol_uri(uri)
+        known = self._known(parsed)
+        if known is not None:
+            return known.document
+        answer = await self._answers.protocol(parsed)
+        return prove_document(answer.bundle, parsed, answer.evidence)
+
+    async def candidates(self, topic: str) -> Candidates:
+        """Return a topic's protocols at all registries of the policy. Raises as `topic`."""
+        found = [(protocol.uri, protocol.state == "consensus") for view in await self.topic(topic) for protocol in view.protocols]
+        found.sort(key=lambda protocol: not protocol[1])
+        return Candidates(tuple(uri for uri, _ in found), frozenset(uri for uri, is_consensus in found if is_consensus))
+
+    async def topic(self, topic: str) -> list[TopicView]:
+        """Return the verified view of a topic at each registry of the policy.
+
+        Registries that do not know it, do not answer, or answer more than `_LATE` seconds after the first one are omitted. Raises
+        `VerificationFailed`, and `NotFound` or `Unavailable` if no view remains.
+        """
+        asked = [origin for origin in self.registries.all() if self.policy.admits_registry(origin)]
+        tasks = [asyncio.create_task(self._topic_at(origin, topic)) for origin in asked]
+        await _first_and_prompt(tasks)
+        views: list[TopicView] = []
+        failure: TreatyError | None = None
+        for task in tasks:
+            try:
+                # In the order of registries.json, not of arrival, so that the result does not depend on timing.
+                views.append(task.result())
+            except (NotFound, Unavailable) as error:
+                failure = error
+            except asyncio.CancelledError:
+                continue
+        if not views:
+            raise failure or NotFound(
+                ClientRegistryCode.NONE, "There is no registry to ask.", fix="Trust one: treaty trust add URL#KEY"
+            )
+        return views
+
+    async def _topic_at(self, origin: str, topic: str) -> TopicView:
+        answer = await self._answers.topic(origin, topic)
+        with taking(Step.STATEMENTS):
+            return view_topic(answer.bundle, topic, answer.evidence)
+
+    async def _verify(self, uri: ProtocolUri, name: str, expected: str | None, progress: Progress) -> VerifiedProtocol:
+        """Take steps 1 to 9, and the part of step 10 about the log."""
+        answer = await self._answers.protocol(uri)
+        proven = await asyncio.to_thread(choose_handler, answer.bundle, uri, answer.evidence, self.policy, expected_hash=expected)
+        if expected is None and name != str(uri):
+            check_claim(name, proven)
+        if self.policy.resolve_publishers:
+            await self._check_own_host(proven.handler.publisher, answer.evidence)
+        _narrate(proven, self.policy.witnesses, progress)
+        # The wheel is fetched only now, because steps 1 to 6 need no code and may refuse it.
+        wheel = await self._wheel(self.client(uri.origin), proven.handler.body.wheel)
+        verified = await asyncio.to_thread(verify_handler, proven, wheel, self.policy, bundle=answer.data)
+        progress(Step.WHEEL, f"{verified.package.filename}, {len(wheel)} bytes, keeps the rules")
+        progress(Step.ATTESTATION, f"signed by {verified.signer.identity}, for this URI, hash and entry point")
+        progress(Step.STATUS, " ".join(verified.warnings) or "neither yanked, revoked nor withdrawn")
+        return verified
+
+    async def _check_own_host(self, publisher: str, evidence: Evidence) -> None:
+        """Compare the keys that the log has for a DID with the document at its own host. A did:key has no document.
+
+        Raises `VerificationFailed` (step 4, `publisher.other-keys`), and the errors of the resolver.
+        """
+        identities = evidence.identities(publisher)
+        if not identities:
+            return
+        check_host_keys(publisher, identities, await self._resolver.resolve(parse_did(publisher)))
+
+    @cached_property
+    def _resolver(self) -> DidResolver:
+        return self._given_resolver or DidResolver(partial(fetch_did_document, guard=EgressGuard(self._network)))
+
+    async def _wheel(self, client: RegistryClient, blob: Blob) -> bytes:
+        kept = self._store.get(blob.sha256)
+        if kept is not None:
+            return kept
+        with answering(Step.WHEEL):
+            return await client.blob(blob)
+
+    def _known(self, uri: ProtocolUri) -> VerifiedProtocol | None:
+        """Return a fetch that is still fresh and not contradicted: from memory, or from the store after steps 1 to 9 and the
+        lock.
+        """
+        verified = self._verified.get(str(uri))
+        if verified is None or not self._is_fresh(verified) or not self._still_holds(verified):
+            try:
+                verified = self._load(uri)
+            except TreatyError:  # stale, or no longer admitted: a fetch from the registry reports it
+                verified = None
+            if verified is None or not self._still_holds(verified):
+                return None
+        self._verified[verified.uri] = verified
+        return verified
+
+    def _still_holds(self, verified: VerifiedProtocol) -> bool:
+        """Return whether no leaf seen or lock entry changed since contradicts it. Reads nothing if the memory has not changed
+        since.
+        """
+        try:
+            version = self.registries.memory.version()
+            compared, with_version = self._compared.get(verified.uri, (None, None))
+            if compared is not verified or with_version != version:
+                self._answers.check_again(verified)
+                self._compared[verified.uri] = (verified, version)
+        except TreatyError:  # ignored here: a fetch from the registry reports it
+            self._verified.pop(verified.uri, None)
+            return False
+        return True
+
+    def _load(self, uri: ProtocolUri) -> VerifiedProtocol | None:
+        locked = self._lockfile.read().get(line_of(uri))
+        kept = locked.versions.get(uri.version) if locked else None
+        data = self._store.get(kept.bundle) if kept else None
+        if data is None:
+            return None
+        # Without `seen`: the checkpoint was consistent when it was stored, and is older than the newest one now.
+        with taking(Step.RESOLVE):
+            registry = dataclasses.replace(self.registries.get(uri.origin), seen=None)
+        proven = verify_bundle(read_bundle(data, uri=str(uri)), uri, registry, self.policy, now=self._now())
+        wheel = self._store.get(proven.handler.body.wheel.sha256)
+        if wheel is None:
+            return None
+        verified = verify_handler(proven, wheel, self.policy, bundle=data)
+        check_handler(verified, uri, locked)
+        return verified
+
+    def _keep(self, uri: ProtocolUri, verified: VerifiedProtocol, accept_change: bool) -> None:
+        """Take the last part of step 10: compare the handler with treaty.lock, store the bytes, and record them in the lock."""
+        line, found = line_of(uri), lock_entry(verified)
+        with taking(Step.LOCK), self._lockfile.changing() as entries:
+            locked = entries.get(line)
+            if not accept_change:
+                check_handler(verified, uri, locked, self.registries.memory.about(uri.origin, {f"protocol/{uri}"}))
+            same = locked is not None and (locked.publisher, locked.tenure, locked.signer) == (
+                found.publisher,
+                found.tenure,
+                found.signer,
+            )
+            versions = dict(locked.versions) if locked is not None else {}
+            if not same:  # documents stay pinned; the handlers were the old publisher's
+                versions = {
+                    other: msgspec.structs.replace(kept, handler=None, handler_status=None) for other, kept in versions.items()
+                }
+            replaced = versions.get(uri.version)
+            # Blobs before the lock entry that names them: a crash in between leaves only unused blobs.
+            self._store.put(verified.wheel)
+            versions[uri.version] = LockedVersion(
+                bundle=self._store.put(verified.bundle),
+                document=verified.hash,
+                entry_point=str(verified.package.entry_point),
+                filename=verified.package.filename,
+                wheel=verified.package.digest,
+                published=verified.evidence.published(verified.uri).index,
+                handler=verified.handler_index,
+                status=replaced.status if replaced is not None else None,
+                handler_status=replaced.handler_status
+                if replaced is not None and same and replaced.wheel == verified.package.digest
+                else None,
+            )
+            entries[line] = msgspec.structs.replace(found, versions=versions)
+        if replaced is not None and replaced.bundle != versions[uri.version].bundle:
+            self._store.discard(replaced.bundle)  # after the lock is written: a crash before leaves an unused blob
+
+    def _is_fresh(self, verified: VerifiedProtocol) -> bool:
+        return verified.age(self._now()) <= self.policy.max_age
+
+    def _now(self) -> int:
+        return int(self._clock())
+
+
+async def _first_and_prompt(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Wait until one task has succeeded, then `_LATE` seconds for the others; wait for all if none succeeds.
+
+    Unfinished tasks are cancelled afterwards, also when the caller is cancelled.
+    """
+    waiting, bound = set(tasks), None
+    try:
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, timeout=bound, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                break
+            if None in [task.exception() for task in done]:
+                # The first success: from now on the other registries have a limit.
+                bound = _LATE
+    finally:
+        for task in waiting:
+            task.cancel()
+        # Wait for the cancelled tasks, so that none uses the client after it is closed.
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def _narrate(proven: ProvenProtocol, witnesses: Quorum | None, progress: Progress) -> None:
+    head = proven.evidence.checkpoint.checkpoint
+    progress(Step.RESOLVE, f"{proven.uri}, at {proven.uri.origin}")
+    who = f"its clock and {witnesses.needed} of your witnesses" if witnesses else "its clock"
+    progress(Step.CHECKPOINT, f"{head.size} leaves, signed by the key you trust, cosigned by {who}")
+    progress(Step.INCLUSION, f"{len(proven.evidence.statements)} statements are in the log")
+    progress(Step.STATEMENTS, f"signed and admissible; published by {proven.author}")
+    progress(Step.DOCUMENT, f"{len(proven.document)} bytes, SHA-256 {proven.publish.document.sha256}")
+    progress(Step.HANDLER, f"{proven.handler.body.filename} by {proven.handler.publisher}, a publisher of the policy")

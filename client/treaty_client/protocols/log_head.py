@@ -1,0 +1,109 @@
+"""The newest checkpoint of a registry's log that this client has verified.
+
+Every checkpoint that arrives in a receipt, a vote or a page is verified by `observe`. It must be signed by the pinned key and be
+consistent with the newest one seen, by a proof from hash tiles that this client fetches. If it is larger, it is remembered. So a
+party that shows two sides of a fork is detected. The two signed checkpoints are the evidence. If the tiles suffice for a proof
+that third parties can check, it is stored.
+"""
+
+from __future__ import annotations
+
+from treaty_consensus.codes import RegistryCode
+from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, TooLarge, Untrusted
+from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
+from treaty_consensus.log.merkle import consistency_nodes, consistency_proof, verify_consistency
+from treaty_consensus.log.proof import Receipt
+from treaty_consensus.statement import Statement
+
+from ..codes import ClientLogCode
+from ..registries.api import RegistryClient
+from ..registries.trust import TrustedRegistries
+from .equivocation import document, fetch_hashes, fix_for
+from .verification.steps import Step, VerificationFailed
+
+_ATTEMPTS = 8
+"""Attempts, because another process may move the checkpoint while this one verifies."""
+
+
+class LogHead:
+    """The log of one registry. Safe for concurrent use, and among processes of one home."""
+
+    def __init__(self, client: RegistryClient, registries: TrustedRegistries, origin: str) -> None:
+        self._client = client
+        self._registries = registries
+        self._origin = origin
+
+    async def refresh(self) -> SignedCheckpoint:
+        """Fetch the newest checkpoint and observe it."""
+        return await self.observe(await self._client.checkpoint())
+
+    async def observe(self, note: bytes) -> SignedCheckpoint:
+        """Verify a checkpoint and remember it if it is the newest.
+
+        Raises `Malformed` or `Untrusted` if its signature is wrong, `VerificationFailed` (step 2, with both checkpoints) if it
+        contradicts the newest one seen, and the errors of `RegistryClient.tile`.
+        """
+        for _ in range(_ATTEMPTS):
+            registry = self._registries.get(self._origin)
+            signed = open_checkpoint(note, registry.name.key)
+            seen, newest = registry.newest, note
+            if seen is not None:
+                try:
+                    await self._check_consistency(*sorted((seen, signed), key=lambda known: known.checkpoint.size))
+                except VerificationFailed as error:
+                    raise await self.documented(error) from error.__cause__
+                newest = note if signed.checkpoint.size > seen.checkpoint.size else seen.note
+            # False if another process moved the checkpoint: prove consistency with the new one.
+            if self._registries.advance(self._origin, registry.seen, newest):
+                return signed
+        raise Conflict(RegistryCode.BUSY, f"Other processes keep changing the state of {self._origin}.", fix="Try again.")
+
+    async def accept_receipt(self, receipt: bytes, statement: Statement) -> Receipt:
+        """Check that a receipt proves that the log holds exactly this statement, and observe its checkpoint.
+
+        Raises as `observe`, and `Untrusted` (`log.inclusion`).
+        """
+        parsed = Receipt.parse(receipt)
+        parsed.verify(statement.leaf, self._registries.get(self._origin).name.key)
+        await self.observe(parsed.checkpoint)
+        return parsed
+
+    async def consistency(self, old: int, new: int) -> list[bytes]:
+        """Build the proof, from hash tiles, that the tree of `new` leaves extends that of `old`. The caller verifies it.
+
+        Raises `Untrusted` (`log.rollback`) if the registry lacks the tiles, and `Unavailable`.
+        """
+        try:
+            # Tiles and not a proof endpoint: tiles are static, and a lagging server cannot compute the proof.
+            hashes = await fetch_hashes(self._client, consistency_nodes(old, new), new)
+        except (NotFound, Gone, Malformed, TooLarge) as error:
+            raise Untrusted(
+                ClientLogCode.ROLLBACK,
+                f"A log of {new} leaves was signed, but this registry cannot prove that they begin with the {old} seen before.",
+                fix="Try again later, because it may lag behind. If it stays so, it lost or rewrote its log.",
+            ) from error
+        return consistency_proof(old, new, hashes)
+
+    async def documented(self, failure: VerificationFailed) -> VerificationFailed:
+        """Return the error to raise for a failed step.
+
+        If `failure` carries two checkpoints and the registry's own tiles prove that they contradict each other, the proof is
+        written to `TrustedRegistries.evidence`, and the returned error's fix names the file. Otherwise return `failure`.
+        """
+        if not failure.evidence:
+            return failure
+        (one, another), key = failure.evidence, self._registries.get(self._origin).name.key
+        kept = await document(self._client, key, one, another, self._registries.evidence)
+        if kept is None:
+            return failure
+        return VerificationFailed(failure.step, failure.code, failure.message, fix_for(kept), evidence=failure.evidence)
+
+    async def _check_consistency(self, old: SignedCheckpoint, new: SignedCheckpoint) -> None:
+        before, after = old.checkpoint, new.checkpoint
+        try:
+            proof = await self.consistency(before.size, after.size)
+            verify_consistency(before.size, after.size, before.root, after.root, proof)
+        except Untrusted as error:
+            raise VerificationFailed(
+                Step.CHECKPOINT, error.code, error.message, error.fix, evidence=(old.note, new.note)
+            ) from error

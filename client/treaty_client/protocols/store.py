@@ -1,0 +1,170 @@
+"""Store verified bytes under their SHA-256, and record in treaty.lock whose handlers were accepted.
+
+A blob, a wheel or a bundle with its proofs, is HOME/store/sha256/AB/ABCD…, named by 64 hexadecimal digits. Bytes are hashed at
+every read. A file with another hash is deleted and counts as absent, so damage costs a download and is never run.
+
+docs/specification/home.md specifies treaty.lock, a JSON file for version control:
+
+    {"lock": 1, "protocols": {"https://HOST/protocols/NAMESPACE/NAME": {
+       "publisher": DID, "signer": {"identity": TEXT, "issuer": URL}, "tenure": NUMBER, "identity"?: {…}, "versions": {…}}}}
+
+Both are safe among threads and processes. A blob appears whole. One process at a time changes the lock, under
+HOME/treaty.lock.lock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from treaty_consensus import canonical
+from treaty_consensus.errors import Malformed
+from treaty_consensus.kinds import Count, Digest
+from treaty_consensus.protocol import ProtocolUri
+
+from .. import durable
+from ..codes import LockCode
+
+MAX_LOCK = 16 * 1024 * 1024
+
+
+def default_home() -> Path:
+    """Return $TREATY_HOME, or ~/.treaty."""
+    return Path(os.environ.get("TREATY_HOME") or Path.home() / ".treaty")
+
+
+class Store:
+    """Blobs under their SHA-256, below `home`."""
+
+    def __init__(self, home: Path) -> None:
+        self._root = home / "store" / "sha256"
+
+    def put(self, data: bytes) -> str:
+        """Store `data` and return its digest."""
+        digest = canonical.hex_digest(data)
+        if self.get(digest) is None:
+            # Not synced: a blob lost in a crash is detected by its hash and fetched again.
+            durable.write_unsynced(self._path(digest), data)
+        return digest
+
+    def get(self, digest: str) -> bytes | None:
+        """Return the bytes with that digest, or None."""
+        path = self._path(digest)
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        if canonical.hex_digest(data) != digest:
+            # Damaged: delete it, so that `put` writes it again.
+            path.unlink(missing_ok=True)
+            return None
+        return data
+
+    def discard(self, digest: str) -> None:
+        """Delete the bytes with that digest. A process that reads them later finds them absent."""
+        self._path(digest).unlink(missing_ok=True)
+
+    def _path(self, digest: str) -> Path:
+        return self._root / digest[:2] / canonical.parse_digest(digest)
+
+
+class LockedSigner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The signer of a handler's attestation, and the issuer of that identity."""
+
+    identity: str
+    issuer: str
+
+
+class LockedStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A status of a protocol or of a handler: its leaf and its state."""
+
+    index: Count
+    state: str
+
+
+class LockedVersion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One version as last verified.
+
+    `bundle`: the proofs. `document`: the protocol hash. `published`, `handler`: the leaves that name document and wheel, None in
+    an old lock. `status`, `handler_status`: those of protocol and handler, once one of them was yanked or revoked.
+    """
+
+    bundle: Digest
+    document: Digest
+    entry_point: str
+    filename: str
+    wheel: Digest
+    published: Count | None = None
+    handler: Count | None = None
+    status: LockedStatus | None = None
+    handler_status: LockedStatus | None = None
+
+
+class LockedIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An identity statement: its leaf, its keys in order, its id."""
+
+    index: Count
+    keys: tuple[str, ...]
+    statement: Digest
+
+
+class LockedProtocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The accepted publisher and signer of a protocol's handlers. `identity`: None for a did:key, and in an old lock."""
+
+    publisher: str
+    tenure: int
+    signer: LockedSigner
+    versions: dict[str, LockedVersion] = {}
+    identity: LockedIdentity | None = None
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    lock: int
+    protocols: dict[str, LockedProtocol]
+
+
+class Lockfile:
+    """HOME/treaty.lock."""
+
+    def __init__(self, home: Path) -> None:
+        self._path = home / "treaty.lock"
+        self._lock = home / "treaty.lock.lock"
+
+    def read(self) -> dict[str, LockedProtocol]:
+        """Return all entries by `line_of`. Raises `Malformed` if the file is invalid."""
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return {}
+        try:
+            file = msgspec.convert(canonical.parse_json(data, limit=MAX_LOCK, what="treaty.lock"), _File)
+        except msgspec.ValidationError as error:
+            raise Malformed(LockCode.FILE, f"{self._path} is not a lock: {error}.") from error
+        if file.lock != 1:
+            raise Malformed(LockCode.FILE, f"{self._path} was written by another version of Treaty.")
+        return file.protocols
+
+    @contextmanager
+    def changing(self) -> Iterator[dict[str, LockedProtocol]]:
+        """Yield the entries, to be changed in place; one process at a time. They are written durably if the block ends without an
+        error.
+        """
+        # Read under the lock, so that no change by another process is lost.
+        with durable.exclusive(self._lock):
+            before = self.read()
+            after = dict(before)
+            yield after
+            # An unchanged lock keeps its bytes, which are under version control.
+            if after != before:
+                value = msgspec.to_builtins(_File(1, after))
+                durable.write(self._path, json.dumps(value, indent=2, sort_keys=True).encode() + b"\n")
+
+
+def line_of(uri: ProtocolUri) -> str:
+    """Return a protocol's URI without its version."""
+    return str(uri).rpartition("/")[0]

@@ -1,0 +1,89 @@
+"""Details of step 2: open a checkpoint, and check its age and its consistency with the newest one seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from treaty_consensus import statement
+from treaty_consensus.errors import TreatyError, Untrusted
+from treaty_consensus.kinds import Genesis
+from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
+from treaty_consensus.log.merkle import leaf_hash, verify_consistency, verify_inclusion
+from treaty_consensus.log.note import VerifierKey
+
+from ...codes import ClientCheckpointCode, ClientLogCode
+from ...registries.bundle import Bundle
+from ...registries.trust import TrustedRegistry
+from .steps import Step, VerificationFailed, taking
+
+CLOCK_SKEW = 300
+"""Seconds by which a checkpoint may seem to come from the future: the registry's clock and ours need not agree."""
+
+
+def missing_proof(bundle: Bundle, registry: TrustedRegistry) -> tuple[int, int] | None:
+    """Return the two sizes to prove consistency between if the bundle's checkpoint is older than the newest one seen.
+
+    Return None otherwise. The caller computes this proof from tiles, because a server that lags behind does not know the newer
+    size.
+    """
+    with taking(Step.CHECKPOINT):
+        if registry.newest is None:
+            return None
+        size = open_checkpoint(bundle.checkpoint, registry.name.key).checkpoint.size
+        seen = registry.newest.checkpoint.size
+    return (size, seen) if size < seen else None
+
+
+def open_head(bundle: Bundle, key: VerifierKey) -> tuple[SignedCheckpoint, Genesis]:
+    """Open the checkpoint with the pinned key of the log, and with the clock's key, which leaf 0 names.
+
+    Leaf 0 is proved to be in the log of this checkpoint. Return the checkpoint with its time, and leaf 0. Raises `Untrusted`.
+    """
+    head = open_checkpoint(bundle.checkpoint, key).checkpoint
+    first = bundle.leaves[0]
+    verify_inclusion(0, head.size, leaf_hash(first.leaf), first.proof, head.root)
+    genesis = statement.parse(first.leaf).body
+    if not isinstance(genesis, Genesis) or genesis.origin != key.name or genesis.log_key != str(key):
+        raise Untrusted(ClientLogCode.GENESIS, f"Leaf 0 of this log is not the genesis of {key.name} with the key you trust.")
+    # Opened again, because the clock's key is known only after leaf 0 is proved.
+    checkpoint = open_checkpoint(bundle.checkpoint, key, VerifierKey.parse(genesis.clock_key))
+    if checkpoint.time is None:
+        raise Untrusted(ClientCheckpointCode.NO_CLOCK, "The log's clock has not cosigned the checkpoint, so its age is unknown.")
+    return checkpoint, genesis
+
+
+def check_age(checkpoint: SignedCheckpoint, now: int, max_age: int) -> None:
+    """Check that a checkpoint is at most `max_age` seconds old and not from the future. Raises `Untrusted`."""
+    assert checkpoint.time is not None
+    age = now - checkpoint.time
+    if age > max_age:
+        raise Untrusted(
+            ClientCheckpointCode.STALE,
+            f"The checkpoint is {age} seconds old; the policy allows {max_age}.",
+            fix="Try again. If it stays so, the registry has stopped, or a party on the path hides news from you.",
+        )
+    if age < -CLOCK_SKEW:
+        raise Untrusted(
+            ClientCheckpointCode.FUTURE, f"The checkpoint is from {-age} seconds ahead.", fix="Check this machine's clock."
+        )
+
+
+def check_consistency(
+    bundle: Bundle, checkpoint: SignedCheckpoint, seen: SignedCheckpoint, bridge: Sequence[bytes] | None
+) -> None:
+    """Check that one of the two checkpoints extends the other.
+
+    `seen`: the newest one seen. `bridge`: the proof if `seen` is larger. Raises `VerificationFailed` with
+    both signed checkpoints as its evidence.
+    """
+    old, new = seen.checkpoint, checkpoint.checkpoint
+    proof: Sequence[bytes] = bundle.consistency or ()
+    # A server that lags behind: prove that the newest one seen extends this one.
+    if new.size < old.size:
+        old, new, proof = new, old, bridge or ()
+    try:
+        verify_consistency(old.size, new.size, old.root, new.root, proof)
+    except TreatyError as error:
+        raise VerificationFailed(
+            Step.CHECKPOINT, error.code, error.message, error.fix, evidence=(seen.note, checkpoint.note)
+        ) from error

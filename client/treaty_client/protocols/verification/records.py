@@ -1,0 +1,138 @@
+"""The records that the verification produces: a proven leaf, the evidence of a bundle, and a protocol at two stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from treaty_consensus.errors import NotFound
+from treaty_consensus.handler import HandlerPackage
+from treaty_consensus.kinds import Decision, Genesis, Handler, Identity, Publish, Status
+from treaty_consensus.log.checkpoint import SignedCheckpoint
+from treaty_consensus.protocol import Card, ProtocolUri
+from treaty_consensus.statement import Statement
+
+from ...codes import BundleCode
+from ...registries.bundle import Bundle
+
+if TYPE_CHECKING:
+    from ..attestation import SigningIdentity
+
+NEGATIVE_STATES = frozenset({"yanked", "revoked"})
+"""The states of a status statement with which a publisher takes a protocol or a handler back."""
+
+
+@dataclass(frozen=True)
+class Logged:
+    """A statement that is proved to be leaf `index`. `tenure`: its first author's at that leaf, 1 for a did:key."""
+
+    index: int
+    statement: Statement
+    tenure: int
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The result of steps 2 to 4.
+
+    `checkpoint`: signed and cosigned; `checkpoint.time` is the clock's, in Unix seconds. `genesis`: leaf 0. `statements`: in the
+    order of the log.
+    """
+
+    checkpoint: SignedCheckpoint
+    genesis: Genesis
+    statements: tuple[Logged, ...]
+
+    def decision(self, topic: str) -> Decision | None:
+        """Return the newest decision in a topic, or None."""
+        bodies = [logged.statement.body for logged in self.statements]
+        return next((body for body in reversed(bodies) if isinstance(body, Decision) and body.topic == topic), None)
+
+    def identities(self, did: str) -> list[Logged]:
+        """Return the identities of a DID, in the order of the log."""
+        bodies = [(logged, logged.statement.body) for logged in self.statements]
+        return [logged for logged, body in bodies if isinstance(body, Identity) and body.did == did]
+
+    def published(self, uri: str) -> Logged:
+        """Return the statement that publishes `uri`. Raises `NotFound` (`bundle.no-publish`)."""
+        for logged in self.statements:
+            if isinstance(logged.statement.body, Publish) and logged.statement.body.uri == uri:
+                return logged
+        raise NotFound(BundleCode.NO_PUBLISH, f"The bundle holds no statement that publishes {uri}.")
+
+
+@dataclass(frozen=True)
+class OfferedHandler:
+    """A handler that the log holds for a protocol. `status`: the newest one by its publisher, or None."""
+
+    body: Handler
+    publisher: str
+    tenure: int
+    index: int
+    status: Status | None
+
+    @property
+    def is_negative(self) -> bool:
+        """Whether its publisher took it back."""
+        return self.status is not None and self.status.state in NEGATIVE_STATES
+
+
+@dataclass(frozen=True)
+class ProvenProtocol:
+    """A protocol after steps 1 to 6, with the selected handler. `card` is None when its bytes were withdrawn."""
+
+    uri: ProtocolUri
+    publish: Publish
+    author: str
+    document: bytes
+    card: Card | None
+    status: Status | None
+    handler: OfferedHandler
+    evidence: Evidence
+    bundle: Bundle
+
+
+@dataclass(frozen=True)
+class VerifiedProtocol:
+    """A protocol and the handler that may run for it, after all ten steps, or after the nine that need no store.
+
+    `hash`: of `document`. `author`: the DID that published the document. `publisher`, `tenure`: the DID that attached the handler
+    `package`, and its tenure at that leaf. `signer`: who attested the handler. `election`: the state of the document in the
+    newest decision of its topic, or None. `handler_index`: the leaf of the handler statement. `warnings`: sentences for a person.
+    `bundle`, `wheel`, `attestation`, `trusted_root`: the bytes of the proof, to be stored.
+    """
+
+    uri: str
+    hash: str
+    topic: str
+    document: bytes = field(repr=False)
+    card: Card | None
+    author: str
+    publisher: str
+    tenure: int
+    package: HandlerPackage = field(repr=False)
+    signer: SigningIdentity
+    election: str | None
+    warnings: tuple[str, ...]
+    handler_index: int
+    evidence: Evidence = field(repr=False, compare=False)
+    bundle: bytes = field(repr=False)
+    wheel: bytes = field(repr=False)
+    attestation: bytes = field(repr=False)
+    trusted_root: bytes = field(repr=False)
+
+    @property
+    def checkpoint(self) -> SignedCheckpoint:
+        """The checkpoint of the proof."""
+        return self.evidence.checkpoint
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """The foreign names that the proven publish statement claims."""
+        body = self.evidence.published(self.uri).statement.body
+        return tuple(body.aliases) if isinstance(body, Publish) else ()
+
+    def age(self, now: int) -> int:
+        """Return the seconds since the log's clock cosigned the checkpoint."""
+        assert self.checkpoint.time is not None
+        return now - self.checkpoint.time

@@ -1,0 +1,71 @@
+"""The detail of step 4: replay the leaves of a bundle in their order through `admit`, which let them into the log.
+
+The replay starts without any facts, so its result depends on the signatures alone. A few leaves cannot show two properties:
+
+- That they are complete. At the first contact a registry can leave out a later identity or status. Later answers are compared
+  with the leaves that were proved before (step 10, `completeness`).
+- That a decision is right. It is admitted as if the log were in the state that the decision describes. An auditor recomputes it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from treaty_consensus import statement
+from treaty_consensus.admit import admit
+from treaty_consensus.codes import DecisionCode
+from treaty_consensus.errors import Refused
+from treaty_consensus.facts import LOG, Fact, IdentityFact, LogFact, TopicFact, find, identity_key, keys_of, log_of, topic_key
+from treaty_consensus.kinds import Decision, Genesis, Grant, Handler, Identity, Parameters, Publish, Status, Withdrawal
+from treaty_consensus.statement import Verified
+
+from ...codes import BundleCode
+from ...registries.bundle import Bundle
+from .records import Logged
+
+_PROVING = Genesis | Parameters | Identity | Grant | Publish | Handler | Status | Decision | Withdrawal
+
+
+def replay(bundle: Bundle) -> tuple[Logged, ...]:
+    """Verify and admit every leaf of a bundle, in order. Raises the error of the rule that a leaf breaks."""
+    facts: dict[str, Fact] = {}
+    replayed = []
+    for leaf in bundle.leaves:
+        parsed = statement.parse(leaf.leaf)
+        # Other kinds, such as ballots, prove nothing about a protocol and would only cost time.
+        if not isinstance(parsed.body, _PROVING):
+            raise Refused(BundleCode.STATEMENT, f"A {parsed.type} statement proves nothing about a protocol.")
+        keys: dict[str, bytes] = {}
+        for did in parsed.authors:
+            keys |= keys_of(facts, did)
+        verified = statement.verify(parsed, keys)
+        if isinstance(parsed.body, Decision):
+            # A bundle lacks the earlier epochs, so a decision cannot be admitted as in the log.
+            facts |= _admit_decision(facts, verified, parsed.body, leaf.index)
+        else:
+            facts |= admit(facts, verified, leaf.index)
+        identity = find(facts, identity_key(parsed.author.text), IdentityFact)
+        replayed.append(Logged(leaf.index, parsed, identity.tenure if identity else 1))
+    return tuple(replayed)
+
+
+def _admit_decision(facts: dict[str, Fact], verified: Verified, decision: Decision, index: int) -> dict[str, Fact]:
+    """Admit a decision into a log in the state that it describes. Author and origin are checked, earlier epochs are not."""
+    log = log_of(facts)
+    if decision.input.size > index:
+        raise Refused(DecisionCode.EPOCH, "A decision rests on leaves before it.")
+    found = msgspec.structs.replace(
+        log,
+        parameters=decision.parameters,
+        epoch=decision.epoch + 1,
+        closed_at=decision.input.size,
+        closed_topic="",
+        remaining=decision.remaining + 1,
+    )
+    before: dict[str, Fact] = {**facts, LOG: found}
+    if decision.previous is not None:
+        before[topic_key(decision.topic)] = TopicFact(decision.previous, 0)
+    changes = admit(before, verified, index)
+    after = changes[LOG]
+    assert isinstance(after, LogFact)
+    return {**changes, LOG: msgspec.structs.replace(log, time=after.time, time_index=after.time_index)}

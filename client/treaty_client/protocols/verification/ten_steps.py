@@ -1,0 +1,394 @@
+"""The verification of a protocol and its handler: the ten steps in order, as functions of their arguments, without I/O.
+
+The table of the steps is in `steps`. One section follows for each step; larger details are in the modules of this package. The
+last section holds the calls that take several steps: `prove` takes 1 to 4, `choose_handler` 5 and 6, `verify_handler` 7 to 9.
+`protocols.answers` and `protocols.fetch` do the I/O between them, and step 10 with treaty.lock and the store. The same bytes
+verify again offline, from the store or from a folder.
+
+Every function of a step raises `VerificationFailed` with the number of that step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from treaty_consensus.codes import HandlerCode
+from treaty_consensus.did import decode_multikey
+from treaty_consensus.errors import Refused, Untrusted
+from treaty_consensus.handler import HandlerPackage, read_wheel
+from treaty_consensus.kinds import Genesis, Handler, Identity, Publish, Status
+from treaty_consensus.log.checkpoint import SignedCheckpoint
+from treaty_consensus.log.merkle import leaf_hash, verify_inclusion
+from treaty_consensus.log.note import VerifierKey
+from treaty_consensus.log.witness import Quorum
+from treaty_consensus.protocol import Card, ProtocolUri, check_document, parse_card
+from treaty_consensus.statement import Statement
+
+from ...codes import BundleCode, ClientDocumentCode, ClientStatusCode, PolicyCode, PublisherCode
+from ...network.did_documents import DidDocument
+from ...policy import Policy
+from ...registries.bundle import Bundle, parse_bundle
+from ...registries.leaves import SeenLeaf
+from ...registries.trust import TrustedRegistry
+from ..store import LockedProtocol, LockedVersion, line_of
+from .blobs import blob_of, check_bytes, trusted_root_of
+from .checkpoint import check_age, check_consistency, open_head
+from .completeness import RegistryAnswer, left_out
+from .contradiction import contradiction_error
+from .handler_choice import choose, newest_status, offered_handlers
+from .pins import check_not_older, check_pins, check_status, check_unchanged, lock_entry
+from .records import Evidence, Logged, OfferedHandler, ProvenProtocol, VerifiedProtocol
+from .replay import replay
+from .steps import Step, taking
+
+if TYPE_CHECKING:
+    from ..attestation import SigningIdentity
+
+_NEGATIVE = {"yanked": ClientStatusCode.YANKED, "revoked": ClientStatusCode.REVOKED}
+
+
+# (1) resolve
+
+
+def check_registry(registry: TrustedRegistry, policy: Policy) -> None:
+    """Check that the policy admits the registry."""
+    with taking(Step.RESOLVE):
+        if not policy.admits_registry(registry.name.origin):
+            raise Refused(
+                PolicyCode.REGISTRY,
+                f"The policy does not admit protocols of {registry.name.origin}.",
+                fix="Add it to `registries` in the policy.",
+            )
+
+
+def read_bundle(data: bytes, *, uri: str = "", topic: str = "") -> Bundle:
+    """Read the bundle of the protocol `uri`, or of `topic`; the other argument is "".
+
+    The bundle must name the subject that was asked for, because the subject decides which leaves it must hold.
+    """
+    with taking(Step.RESOLVE):
+        bundle = parse_bundle(data)
+        if (bundle.uri, bundle.topic) != (uri, topic):
+            shown, asked = _subject_name(bundle.uri, bundle.topic), _subject_name(uri, topic)
+            raise Untrusted(BundleCode.OTHER, f"The registry answered with {shown}, not with {asked}.")
+        return bundle
+
+
+def _subject_name(uri: str, topic: str) -> str:
+    return f"the protocol {uri!r}" if uri else f"the topic {topic!r}"
+
+
+# (2) checkpoint
+
+
+def verify_checkpoint(
+    bundle: Bundle,
+    registry: TrustedRegistry,
+    *,
+    now: int | None,
+    max_age: int,
+    witnesses: Quorum | None = None,
+    bridge: Sequence[bytes] | None = None,
+) -> tuple[SignedCheckpoint, Genesis]:
+    """Check the signatures of a bundle's checkpoint, its age, and its consistency; return it with leaf 0.
+
+    The arguments are those of `examine`.
+    """
+    with taking(Step.CHECKPOINT):
+        checkpoint, genesis = open_head(bundle, registry.name.key)
+        if now is not None:
+            check_age(checkpoint, now, max_age)
+        if witnesses is not None:
+            # The operator runs the clock and could give an old head a new time. So the times of the witnesses count too.
+            witnesses.check(checkpoint.note, checkpoint.checkpoint, since=0 if now is None else now - max_age)
+        # At a first contact there is no checkpoint to be consistent with.
+        if registry.newest is not None:
+            check_consistency(bundle, checkpoint, registry.newest, bridge)
+        return checkpoint, genesis
+
+
+# (3) inclusion
+
+
+def verify_leaves(bundle: Bundle, checkpoint: SignedCheckpoint) -> None:
+    """Check that every statement of the bundle is in the log of the checkpoint."""
+    with taking(Step.INCLUSION):
+        head = checkpoint.checkpoint
+        for leaf in bundle.leaves:
+            verify_inclusion(leaf.index, head.size, leaf_hash(leaf.leaf), leaf.proof, head.root)
+
+
+# (4) statements
+
+
+def verify_statements(bundle: Bundle) -> tuple[Logged, ...]:
+    """Check the signatures of the statements and that the log could admit them; return them in the order of the log."""
+    with taking(Step.STATEMENTS):
+        return replay(bundle)
+
+
+def check_host_keys(publisher: str, identities: Sequence[Logged], document: DidDocument) -> None:
+    """Compare the keys that the log has for a DID with the document at the DID's own host.
+
+    `identities`: those of the DID in the log, at least one. Raises `VerificationFailed` (`publisher.other-keys`).
+    """
+    identity = identities[-1].statement.body
+    assert isinstance(identity, Identity)
+    foreign = [key.id for key in identity.keys if document.keys.get(key.id) != decode_multikey(key.multikey)]
+    if foreign:
+        with taking(Step.STATEMENTS):
+            raise Untrusted(
+                PublisherCode.OTHER_KEYS,
+                f"The log says that {', '.join(foreign)} speaks for {publisher}; the document at its own host does not.",
+                fix="If the publisher has just changed its keys, try again after they are logged. Otherwise do not use it.",
+            )
+
+
+# (5) document
+
+
+def verify_document(
+    bundle: Bundle, uri: ProtocolUri, evidence: Evidence, expected_hash: str | None = None
+) -> tuple[Statement, bytes]:
+    """Check the bytes of the published document; return the publish statement and the document.
+
+    `expected_hash`: the hash that was asked for; None accepts every hash.
+    """
+    with taking(Step.STATEMENTS):
+        published = evidence.published(str(uri)).statement
+        assert isinstance(published.body, Publish)
+    with taking(Step.DOCUMENT):
+        blob = published.body.document
+        document = blob_of(bundle, blob, "document")
+        check_document(document)
+        if expected_hash not in (None, blob.sha256):
+            raise Untrusted(ClientDocumentCode.OTHER, f"The document at {uri} has the hash {blob.sha256}, not {expected_hash}.")
+    return published, document
+
+
+def verify_card(bundle: Bundle, publish: Publish) -> Card | None:
+    """Check and read the protocol's card. Return None if its bytes were withdrawn."""
+    with taking(Step.DOCUMENT):
+        return parse_card(blob_of(bundle, publish.card, "card")) if publish.card.sha256 in bundle.blobs else None
+
+
+# (6) handler
+
+
+def select_handler(evidence: Evidence, uri: ProtocolUri, policy: Policy) -> OfferedHandler:
+    """Return the handler for this runtime that the policy selects."""
+    with taking(Step.HANDLER):
+        return choose(offered_handlers(evidence, uri), policy)
+
+
+# (7) wheel
+
+
+def verify_wheel(body: Handler, wheel: bytes) -> HandlerPackage:
+    """Check the bytes of a wheel, the rules for wheels, and that its manifest is that of the handler statement."""
+    with taking(Step.WHEEL):
+        check_bytes(wheel, body.wheel, "wheel")
+        package = read_wheel(body.filename, wheel)
+        manifest = package.manifest
+        said = (manifest.protocol_uri, manifest.protocol_hash, str(package.entry_point))
+        if said != (body.uri, body.document, body.entry_point):
+            raise Untrusted(
+                HandlerCode.MANIFEST, "The wheel's manifest names another protocol or entry point than its handler statement."
+            )
+        return package
+
+
+# (8) attestation
+
+
+def verify_signer(proven: ProvenProtocol, policy: Policy) -> tuple[SigningIdentity, bytes, bytes]:
+    """Check the Sigstore bundle of the handler: its signature, its binding, and that its signer may sign for the publisher.
+
+    Return the signer, the bytes of the Sigstore bundle, and those of the trusted root.
+    """
+    # Imported here because Sigstore takes a third of a second to import, and most commands verify no handler.
+    from ..attestation import Binding, SigningIdentity, Trust, verify_attestation
+
+    offered, body = proven.handler, proven.handler.body
+    with taking(Step.ATTESTATION):
+        attestation = blob_of(proven.bundle, body.bundle, "Sigstore bundle")
+        trusted_root = trusted_root_of(proven.bundle, proven.evidence)
+        binding = Binding(body.wheel.sha256, body.uri, body.document, body.entry_point)
+        trust = [Trust.registry(trusted_root, origin=proven.uri.origin, publisher=offered.publisher)]
+        if policy.signers:
+            trust.append(Trust.public_good([SigningIdentity(*signer) for signer in policy.signers]))
+        attested = verify_attestation(attestation, binding, publisher=offered.publisher, trust=trust)
+        return attested.signer, attestation, trusted_root
+
+
+# (9) status
+
+
+def check_current(status: Status | None, subject: str) -> tuple[str, ...]:
+    """Return the warnings that follow from the newest status of `subject`, a protocol or a handler.
+
+    Raises `VerificationFailed` (`status.yanked`, `status.revoked`).
+    """
+    if status is None or status.state == "active":
+        return ()
+    successor = f" Its successor is {status.successor}." if status.successor else ""
+    if status.state in _NEGATIVE:
+        with taking(Step.STATUS):
+            raise Refused(
+                _NEGATIVE[status.state], f"{subject} is {status.state} by its publisher.{successor}", fix="Use another version."
+            )
+    return (f"{subject} is deprecated by its publisher.{successor}",)
+
+
+# (10) lock: the history is compared right after step 4, the handler after step 9
+
+
+def check_seen(answer: RegistryAnswer, own: Iterable[SeenLeaf], seen: Iterable[SeenLeaf], key: VerifierKey) -> None:
+    """Check that an answer holds the leaves it must hold, of those that earlier answers proved (`completeness`).
+
+    `own`: the leaves of the answer. `key`: of the log. Raises `LeftOut`.
+    """
+    missing = left_out(answer, seen)
+    if missing:
+        raise contradiction_error(answer, missing, own, key)
+
+
+def check_lock(
+    entries: Mapping[str, LockedProtocol], origin: str, evidence: Evidence, uri: ProtocolUri | None, *, is_kept: bool = False
+) -> LockedVersion | None:
+    """Check an answer against the history that treaty.lock pins (`pins`). `uri`: of the protocol; None for a topic.
+
+    `is_kept`: the evidence is from the store or a folder and may be older than the lock. Return the version of the lock entry
+    with its newest statuses, or None if it is not locked.
+    """
+    with taking(Step.LOCK):
+        check_pins(entries, origin, evidence, is_kept=is_kept)
+        return check_status(entries, uri, evidence) if uri is not None else None
+
+
+def check_kept(verified: VerifiedProtocol, seen: Sequence[SeenLeaf], key: VerifierKey) -> list[SeenLeaf]:
+    """Compare a protocol that was verified earlier with the leaves that were proved since; return those that are newer than it.
+
+    `seen`: the leaves under the subjects of its answer. Only a newer status of protocol or handler can refuse it (step 9); a
+    newer decision or another handler does not. Raises `LeftOut` if it contradicts its own log.
+    """
+    answer = RegistryAnswer(verified.evidence, uri=verified.uri)
+    check_seen(answer, (), [leaf for leaf in seen if leaf.index < answer.size], key)
+    newer = left_out(answer, seen)
+    for leaf in newer:
+        body, author = leaf.statement.body, leaf.statement.author.text
+        if not isinstance(body, Status) or body.uri != verified.uri:
+            continue
+        if body.wheel is None or (body.wheel, author) == (verified.package.digest, verified.publisher):
+            check_current(body, body.uri)
+    return newer
+
+
+def check_handler(
+    verified: VerifiedProtocol, uri: ProtocolUri, locked: LockedProtocol | None, seen: Iterable[SeenLeaf] = ()
+) -> None:
+    """Check that a handler comes from the publisher, tenure and signer in treaty.lock, and is not older than one that was seen.
+
+    `locked`: the entry of the protocol, None without one. `seen`: the leaves about the protocol that earlier answers proved.
+    """
+    with taking(Step.LOCK):
+        check_unchanged(locked, lock_entry(verified), line_of(uri))
+        check_not_older(verified, locked.versions.get(uri.version) if locked is not None else None, seen)
+
+
+# Several steps in one call
+
+
+def examine(
+    bundle: Bundle,
+    registry: TrustedRegistry,
+    *,
+    now: int | None,
+    max_age: int,
+    witnesses: Quorum | None = None,
+    bridge: Sequence[bytes] | None = None,
+) -> Evidence:
+    """Take steps 2 to 4. CPU-bound: about 0.2 ms a statement.
+
+    `now`, `max_age`: Unix seconds and seconds; without `now` the checkpoint may be of any age. `witnesses`: those who must have
+    cosigned it within `max_age`. `bridge`: the proof for the sizes of `missing_proof`. Without `registry.seen` consistency is not
+    checked.
+    """
+    checkpoint, genesis = verify_checkpoint(bundle, registry, now=now, max_age=max_age, witnesses=witnesses, bridge=bridge)
+    verify_leaves(bundle, checkpoint)
+    return Evidence(checkpoint, genesis, verify_statements(bundle))
+
+
+def prove(
+    bundle: Bundle, registry: TrustedRegistry, policy: Policy, *, now: int | None, bridge: Sequence[bytes] | None = None
+) -> Evidence:
+    """Take steps 1 to 4 with a bundle of `read_bundle`. CPU-bound, some milliseconds.
+
+    `now`: Unix seconds; None accepts a checkpoint of any age (offline). `bridge`: as in `examine`.
+    """
+    check_registry(registry, policy)
+    return examine(bundle, registry, now=now, max_age=policy.max_age, witnesses=policy.witnesses, bridge=bridge)
+
+
+def choose_handler(
+    bundle: Bundle, uri: ProtocolUri, evidence: Evidence, policy: Policy, *, expected_hash: str | None = None
+) -> ProvenProtocol:
+    """Take steps 5 and 6. `expected_hash`: the hash of the document if the name was a hash, else None."""
+    published, document = verify_document(bundle, uri, evidence, expected_hash)
+    publish = published.body
+    assert isinstance(publish, Publish)
+    card = verify_card(bundle, publish)
+    handler, status = select_handler(evidence, uri, policy), newest_status(evidence, uri)
+    return ProvenProtocol(uri, publish, published.author.text, document, card, status, handler, evidence, bundle)
+
+
+def verify_bundle(
+    bundle: Bundle, uri: ProtocolUri, registry: TrustedRegistry, policy: Policy, *, now: int | None
+) -> ProvenProtocol:
+    """Take steps 1 to 6 with stored bytes. Arguments and errors are those of `prove` and `choose_handler`."""
+    return choose_handler(bundle, uri, prove(bundle, registry, policy, now=now), policy)
+
+
+def prove_document(bundle: Bundle, uri: ProtocolUri, evidence: Evidence) -> bytes:
+    """Take step 5 and the protocol's part of step 9; return the document, for a caller that reads it and runs nothing."""
+    _, document = verify_document(bundle, uri, evidence)
+    check_current(newest_status(evidence, uri), str(uri))
+    return document
+
+
+def verify_handler(proven: ProvenProtocol, wheel: bytes, policy: Policy, *, bundle: bytes) -> VerifiedProtocol:
+    """Take steps 7 to 9. `bundle`: the bytes that `proven` was read from. CPU-bound, some milliseconds; call it in a thread.
+
+    The wheel is read in this process. Its digest is signed by a publisher of the policy, and reading takes linear time within
+    the caps; the most expensive wheel takes a few times as long as an honest one of 8 MiB. A separate process would take about
+    as long to start, in every first handshake.
+    """
+    offered = proven.handler
+    package = verify_wheel(offered.body, wheel)
+    signer, attestation, trusted_root = verify_signer(proven, policy)
+    warnings = (
+        *check_current(proven.status, str(proven.uri)),
+        *check_current(offered.status, f"The handler {offered.body.filename}"),
+    )
+    decision = proven.evidence.decision(proven.publish.topic)
+    return VerifiedProtocol(
+        uri=str(proven.uri),
+        hash=proven.publish.document.sha256,
+        topic=proven.publish.topic,
+        document=proven.document,
+        card=proven.card,
+        author=proven.author,
+        publisher=offered.publisher,
+        tenure=offered.tenure,
+        package=package,
+        signer=signer,
+        election=dict(decision.states).get(proven.publish.document.sha256) if decision else None,
+        warnings=warnings,
+        handler_index=offered.index,
+        evidence=proven.evidence,
+        bundle=bundle,
+        wheel=wheel,
+        attestation=attestation,
+        trusted_root=trusted_root,
+    )

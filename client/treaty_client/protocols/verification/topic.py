@@ -1,0 +1,87 @@
+"""Read a topic from proven leaves: its protocols, with their states in the newest decision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from treaty_consensus.canonical import hex_digest
+from treaty_consensus.errors import Untrusted
+from treaty_consensus.kinds import Decision, Publish, Status
+
+from ...codes import ClientDecisionCode
+from ...registries.bundle import Bundle
+from .completeness import RegistryAnswer
+from .records import NEGATIVE_STATES, Evidence
+
+_ORDER = ("consensus", "provisional", "candidate", "published", "dormant", "superseded")
+
+
+@dataclass(frozen=True)
+class TopicProtocol:
+    """A protocol of a topic. `hash`: that of its document. `state`: that of the document in the newest decision, else
+    `published`.
+    """
+
+    uri: str
+    hash: str
+    publisher: str
+    state: str
+
+
+@dataclass(frozen=True)
+class TopicView:
+    """A topic. `protocols`: the consensus first, then by state, the newest of a state first. `epoch`: that of the decision, or
+    None.
+
+    `transcript`: the transcript of the decision; None if there is no decision, or if the registry has lost it.
+    """
+
+    topic: str
+    protocols: tuple[TopicProtocol, ...]
+    consensus: str | None
+    epoch: int | None
+    transcript: bytes | None
+    evidence: Evidence
+
+
+def view_topic(bundle: Bundle, topic: str, evidence: Evidence) -> TopicView:
+    """Read a topic's bundle, after `ten_steps.prove`. Raises `Untrusted` (`decision.transcript`).
+
+    The view omits repealed documents, protocols that their publishers took back, and protocols that are in the bundle only
+    because others are based on them: the bundle lacks their statuses.
+    """
+    decision = evidence.decision(topic)
+    states = dict(decision.states) if decision else {}
+    negative, listed = _taken_back(evidence), RegistryAnswer(evidence, topic=topic).listed
+    found = []
+    for logged in evidence.statements:
+        body = logged.statement.body
+        if isinstance(body, Publish) and body.uri in listed and body.uri not in negative:
+            state = states.get(body.document.sha256, "published")
+            found.append(TopicProtocol(body.uri, body.document.sha256, logged.statement.author.text, state))
+    found.reverse()
+    ranked = sorted((p for p in found if p.state in _ORDER), key=lambda protocol: _ORDER.index(protocol.state))
+    return TopicView(
+        topic,
+        tuple(ranked),
+        decision.consensus if decision else None,
+        decision.epoch if decision else None,
+        _transcript(bundle, decision) if decision else None,
+        evidence,
+    )
+
+
+def _transcript(bundle: Bundle, decision: Decision) -> bytes | None:
+    data = bundle.blobs.get(decision.transcript.sha256)
+    if data is not None and hex_digest(data) != decision.transcript.sha256:
+        raise Untrusted(ClientDecisionCode.TRANSCRIPT, "The transcript that came with the decision is not the one that it names.")
+    return data
+
+
+def _taken_back(evidence: Evidence) -> set[str]:
+    newest: dict[str, str] = {}
+    for logged in evidence.statements:
+        body = logged.statement.body
+        if isinstance(body, Status) and body.wheel is None:
+            newest[body.uri] = body.state
+    return {uri for uri, state in newest.items() if state in NEGATIVE_STATES}

@@ -1,0 +1,71 @@
+"""A proven leaf in the form in which it is remembered, and the names under which it is remembered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from treaty_consensus import statement
+from treaty_consensus.kinds import Decision, Grant, Handler, Identity, Parameters, Publish, Status
+from treaty_consensus.statement import Statement
+
+PARAMETERS = "parameters"
+
+
+@dataclass(frozen=True)
+class SeenLeaf:
+    """A statement that was proved to be leaf `index` of the log of `checkpoint`, a signed note, by the hashes of `proof`."""
+
+    index: int
+    leaf: bytes
+    proof: tuple[bytes, ...]
+    checkpoint: bytes
+
+    @classmethod
+    def of(cls, made: Statement, index: int, proof: tuple[bytes, ...], checkpoint: bytes) -> SeenLeaf:
+        """Create it from a statement that is parsed already."""
+        leaf = cls(index, made.leaf, proof, checkpoint)
+        vars(leaf)["statement"] = made
+        return leaf
+
+    @cached_property
+    def statement(self) -> Statement:
+        """The leaf, parsed at the first use."""
+        return statement.parse(self.leaf)
+
+
+def subjects_of(made: Statement) -> tuple[str, ...]:
+    """Return the names under which a statement is remembered; none if no bundle must hold it."""
+    body = made.body
+    match body:
+        case Identity():
+            return (f"identity/{body.did}",)
+        case Grant():
+            return (f"grant/{body.namespace}/{body.to}",)
+        case Publish():
+            return (f"protocol/{body.uri}", f"topic/{body.topic}")
+        case Handler() | Status():
+            return (f"protocol/{body.uri}",)
+        case Decision():
+            return (f"topic/{body.topic}",)
+        case Parameters():
+            return (PARAMETERS,)
+    return ()
+
+
+def takes_back(made: Statement) -> bool:
+    """Return whether a publisher yanks or revokes with it."""
+    return isinstance(made.body, Status) and made.body.state in ("yanked", "revoked")
+
+
+def place_of(made: Statement) -> str | None:
+    """Return the place in which a newer statement replaces an older one, or None if no statement replaces it."""
+    body = made.body
+    match body:
+        case Status():
+            return f"status/{body.uri}/{made.author.text}/{body.wheel or ''}"
+        case Decision():
+            return f"decision/{body.topic}"
+        case Parameters():
+            return PARAMETERS
+    return None

@@ -1,0 +1,48 @@
+"""Keep compiled handlers on disk, so that later starts need not compile them.
+
+Each package has one file, named by the wheel's digest and the interpreter's bytecode version. It holds 32 bytes, the SHA-256 of
+the rest, then the bytes that a worker returned for `compile`. This process never decodes those bytes: `marshal` can crash on
+crafted input, so only a sandboxed worker reads them. The digest detects a damaged file. It is no signature: a process that can
+write this folder can read the agent's private key beside it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from treaty_consensus.canonical import parse_digest, sha256
+
+from .. import durable
+
+_DIGEST_SIZE = 32
+_INTERPRETER = f"{sys.implementation.cache_tag}-{importlib.util.MAGIC_NUMBER.hex()}"
+
+
+class CodeCache:
+    """A folder of compiled handlers. Processes may share it: each file is renamed into place, whole or not at all."""
+
+    def __init__(self, folder: Path) -> None:
+        """Use `folder`, which the first `put` creates."""
+        self._folder = folder
+
+    def get(self, digest: str) -> bytes | None:
+        """Return the code of the wheel with this digest; None if there is none or it is damaged."""
+        try:
+            data = self._path(digest).read_bytes()
+        except OSError:
+            return None
+        code = data[_DIGEST_SIZE:]
+        return code if sha256(code) == data[:_DIGEST_SIZE] else None
+
+    def put(self, digest: str, code: bytes) -> None:
+        """Keep the code. Raises `OSError`."""
+        durable.write(self._path(digest), sha256(code) + code, mode=0o600)
+
+    def discard(self, digest: str) -> None:
+        """Delete the code, if it is there."""
+        self._path(digest).unlink(missing_ok=True)
+
+    def _path(self, digest: str) -> Path:
+        return self._folder / f"{parse_digest(digest)}.{_INTERPRETER}.code"

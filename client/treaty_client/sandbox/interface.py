@@ -1,0 +1,42 @@
+"""Define the interface of running handlers: one session, and the runtime that opens sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from treaty_consensus.handler import HandlerPackage
+from treaty_handler import Effect, Event
+
+
+class RunningHandler(Protocol):
+    """One session of a handler. Its effects are already checked against the handler's manifest."""
+
+    async def handle(self, event: Event) -> Sequence[Effect]:
+        """Deliver one event and return its effects, in order.
+
+        Raises `TreatyError`. After `operation.arguments`, `operation.result`, `session.operation` and `session.busy` the session
+        is unchanged: the local application made a mistake. After any other code the session is over.
+        """
+
+    async def close(self) -> None:
+        """End the session. May be called at any time, takes bounded time, never raises."""
+
+
+class Runtime(Protocol):
+    """Run handlers. `runtime.SandboxRuntime` is the implementation with a sandbox. For one event loop."""
+
+    async def warm(self) -> None:
+        """Prepare for the next `open`. Raises `Unavailable` if handlers cannot run on this machine."""
+
+    async def preload(self, package: HandlerPackage, *, local: str) -> None:
+        """Load a handler once and drop it. This finds faults early and caches the compiled code. Raises `TreatyError`."""
+
+    async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str) -> RunningHandler:
+        """Open a session in `role` between two DIDs, in its own worker.
+
+        Its first event must be `Opened`. Raises `TreatyError`.
+        """
+
+    async def close(self) -> None:
+        """End all sessions and workers."""

@@ -1,0 +1,284 @@
+"""Let idle sessions give their workers up, and give them another worker at their next event.
+
+The format and the limits are in docs/specification/transports.md, section 5. A session at rest consists of the snapshot of its
+handler (at most `validation.MAX_SNAPSHOT` bytes) and of the host's data: pending calls, timers and stored values. Its next event
+opens the handler from the snapshot in a fresh worker. For example, with `max_workers` 48 the 49th session takes the worker of the
+session that is idle longest.
+
+If all workers are busy, the next session that finishes an event gives its worker up. A session waits at most `wait` seconds for
+a worker, then it fails with `session.no-worker`. A session without a snapshot keeps its worker while others can get another one.
+Otherwise it ends with `session.no-worker`, so that it cannot block the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from treaty_consensus.errors import TreatyError, Unavailable
+from treaty_handler import Effect, Event
+
+from ..codes import SessionCode
+from .interface import RunningHandler
+
+
+class MovableSession(RunningHandler, Protocol):
+    """A session that has its own worker or is at rest. One caller at a time; only `close` may be called at any time."""
+
+    @property
+    def alive(self) -> bool:
+        """Return whether the session has a worker that can still answer."""
+
+    async def rest(self) -> None:
+        """Take a snapshot, so that the worker is not needed any more. The caller then ends the worker with `close`.
+
+        Raises `TreatyError`. If the session is still `alive` after the error, it has no snapshot and is unchanged. Otherwise it
+        is over.
+        """
+
+    async def resume(self) -> None:
+        """Continue in a fresh worker. Raises `TreatyError`; then the session is still at rest."""
+
+    async def close(self) -> None:
+        """End the worker, if there is one. Never raises."""
+
+
+Start = Callable[[], Awaitable[MovableSession]]
+"""A function that opens the session in a worker. Raises `TreatyError`."""
+
+
+@dataclass(frozen=True)
+class Passivation:
+    """Limits. `max_workers`: workers of all sessions. `idle`: seconds until an idle session gives its worker up without being
+    asked. `wait`: seconds for which a session waits for a worker."""
+
+    max_workers: int = 48
+    idle: float = 30.0
+    wait: float = 8.0
+
+
+class WorkerPool:
+    """Share a bounded number of workers among sessions. For one event loop; call `close` at the end."""
+
+    def __init__(
+        self,
+        limits: Passivation,
+        *,
+        spares: Callable[[], int] = lambda: 0,
+        release_spare: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Start nothing.
+
+        `spares`: returns the number of other workers, which count toward the limit. `release_spare`: ends one of those.
+        """
+        self.limits = limits
+        self._spares, self._release_spare = spares, release_spare
+        self._holders: OrderedDict[PassiveHandler, float] = OrderedDict()  # the session idle longest is first
+        self._turn = asyncio.Lock()  # sessions get workers in the order of their requests, and one at a time frees a worker
+        self._changed = asyncio.Event()
+        self._wanted = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether no further worker may start."""
+        return len(self._holders) + self._spares() >= self.limits.max_workers
+
+    @property
+    def is_awaited(self) -> bool:
+        """Return whether a session waits for a worker."""
+        return self._turn.locked() and self.is_full
+
+    async def open(self, start: Start, ended: Callable[[], None]) -> PassiveHandler:
+        """Open a session with a worker.
+
+        `ended`: called when the session is closed while it has a worker. Raises `Unavailable` (`session.no-worker`) and the
+        errors of `start`.
+        """
+        handler = PassiveHandler(self, start, ended)
+        await handler.wake()
+        return handler
+
+    async def close(self) -> None:
+        """Wait until the workers that are ending have ended. The caller closes the sessions."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def take(self, who: PassiveHandler) -> None:
+        """Wait until this session may have a worker; requests are served in order. Raises `Unavailable` (`session.no-worker`)."""
+        try:
+            # The time in the queue counts too: a peer waits for the answer to its event meanwhile.
+            async with asyncio.timeout(self.limits.wait), self._turn:
+                while self.is_full:
+                    await self._make_room()
+        except TimeoutError as error:
+            raise Unavailable(
+                SessionCode.NO_WORKER, f"All {self.limits.max_workers} workers are busy.", fix="Try again later."
+            ) from error
+        self.used(who)
+
+    def used(self, who: PassiveHandler) -> None:
+        """Record that this session has just used its worker. It gives the worker up if another session waits for one."""
+        loop = asyncio.get_running_loop()
+        self._holders[who] = loop.time()
+        self._holders.move_to_end(who)
+        if self._wanted:
+            self._wanted = False
+            self.spawn(who.yield_worker())
+        if self._sweeping is None:
+            self._sweeping = loop.call_later(self.limits.idle, self._sweep)
+
+    def release(self, who: PassiveHandler) -> None:
+        """Record that this session has no worker any more."""
+        self._holders.pop(who, None)
+        self._changed.set()
+
+    def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Start work that is finished even if its caller is cancelled."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _make_room(self) -> None:
+        if self._spares():
+            self._release_spare()
+            return
+        # Shield each rest: a request to a worker that is cancelled kills the worker, and its session with it.
+        for holder in list(self._holders):
+            if holder.may_rest:
+                await asyncio.shield(self.spawn(holder.rest()))
+                if not self.is_full:
+                    return
+        for holder in self._holders:
+            if holder.is_idle:
+                await asyncio.shield(self.spawn(holder.yield_worker()))
+                return
+        self._changed.clear()
+        self._wanted = True
+        try:
+            await self._changed.wait()
+        finally:
+            self._wanted = False
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        for holder, last in list(self._holders.items()):
+            if last + self.limits.idle <= loop.time() and holder.may_rest:
+                self.spawn(holder.rest())
+        self._sweeping = loop.call_later(self.limits.idle / 2, self._sweep) if self._holders else None
+
+
+class PassiveHandler:
+    """A session that can exist without a worker. Implements `RunningHandler`; made by `WorkerPool.open`."""
+
+    def __init__(self, workers: WorkerPool, start: Start, ended: Callable[[], None]) -> None:
+        self._workers, self._start, self._ended = workers, start, ended
+        self._session: MovableSession | None = None
+        self._has_worker = False
+        self._is_movable = True
+        self._error: TreatyError | None = None
+        self._turn = asyncio.Lock()  # events, rest and wake exclude each other: a snapshot is made between two events
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether the session has a worker that it does not use now."""
+        return self._has_worker and not self._turn.locked()
+
+    @property
+    def may_rest(self) -> bool:
+        """Return whether the session is idle and its last attempt at a snapshot did not fail."""
+        return self.is_idle and self._is_movable
+
+    async def handle(self, event: Event) -> Sequence[Effect]:
+        async with self._turn:
+            session = await self._awake()
+            self._is_movable = True
+            try:
+                return await session.handle(event)
+            except TreatyError as error:
+                if not session.alive:  # a session that is still alive did not get the event, and is unchanged
+                    self._error = self._error or error
+                raise
+            finally:
+                if self._has_worker:  # `close` may have run during the event
+                    self._workers.used(self)
+
+    async def wake(self) -> None:
+        """Get a worker, if the session has none. Raises the same errors as `handle`."""
+        async with self._turn:
+            await self._awake()
+
+    async def rest(self) -> None:
+        """Give the worker up, if the handler has a snapshot."""
+        async with self._turn:
+            await self._rest()
+
+    async def yield_worker(self) -> None:
+        """Give the worker up if another session still waits for one. Without a snapshot, this session ends."""
+        async with self._turn:
+            if self._workers.is_awaited:
+                await self._rest()
+            if self._workers.is_awaited and self._has_worker:
+                self._error = Unavailable(
+                    SessionCode.NO_WORKER,
+                    "Another session needed the worker of this session, which has no snapshot.",
+                    fix="Connect again.",
+                )
+                await self._dismiss()
+
+    async def close(self) -> None:
+        self._error = self._error or Unavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")
+        if self._has_worker:
+            await self._dismiss()
+            self._ended()
+
+    async def _rest(self) -> None:
+        if not (self._has_worker and self._is_movable):
+            return
+        assert self._session is not None
+        try:
+            await self._session.rest()
+        except TreatyError as error:
+            if self._session.alive:
+                self._is_movable = False
+                return
+            self._error = self._error or error
+        if self._has_worker:  # `close` may have run during the snapshot
+            await self._dismiss()
+
+    async def _dismiss(self) -> None:
+        """End the worker, also if the caller is cancelled."""
+        assert self._session is not None
+        self._has_worker = False
+        await asyncio.shield(self._workers.spawn(self._end(self._session)))
+
+    async def _end(self, session: MovableSession) -> None:
+        await session.close()
+        self._workers.release(self)
+
+    async def _awake(self) -> MovableSession:
+        """Return the session with a worker. The caller holds `_turn`."""
+        if self._error is not None:
+            raise self._error
+        if self._session is not None and self._has_worker:
+            return self._session
+        await self._workers.take(self)
+        try:
+            if self._session is None:
+                self._session = await self._start()
+            else:
+                await self._session.resume()
+        except BaseException:
+            self._workers.release(self)
+            raise
+        self._has_worker = True
+        if self._error is not None:  # closed while the worker started
+            await self._dismiss()
+            raise self._error
+        return self._session

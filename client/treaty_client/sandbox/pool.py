@@ -1,0 +1,168 @@
+"""Load handler packages into workers: one worker for each counterpart, many sessions in each worker.
+
+    async with SandboxPool() as pool:
+        worker = await pool.load(package, local="did:key:…", peers=["did:wba:shop.example"], code_cache=cache)
+        session = await worker.open("requester")
+        await session.handle(Opened())
+        effects = await session.handle(Call(call="1", operation="getProductInfo", arguments={"productId": "P12345"}))
+        …
+        await worker.close()
+
+A worker serves one triple of handler digest, local identity and peers, so the messages of one counterpart cannot affect
+another one. A worker is never reused. The pool keeps a few workers that have not loaded a handler yet, and starts the next one
+when one is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from types import TracebackType
+
+from treaty_consensus.errors import TreatyError, Unavailable
+from treaty_consensus.handler import HandlerPackage
+
+from ..codes import ClientHandlerCode, SandboxCode
+from .bubblewrap import Isolation, SandboxLimits
+from .code_cache import CodeCache
+from .handler_session import Worker
+from .process import WorkerProcess
+from .validation import Operations
+from .worker import framing
+
+MAX_COMPILED = 64
+"""The number of packages whose compiled schemas are kept. The least recently used ones are dropped."""
+_REFILL_SECONDS = 0.05  # short: the next session needs a worker soon; see `_import` for the reason to wait at all
+
+
+class SandboxPool:
+    """Start workers and keep `size` of them ready. For one event loop. `close`, or the end of `async with`, ends all workers."""
+
+    def __init__(self, *, size: int = 2, isolation: Isolation = "bubblewrap", limits: SandboxLimits | None = None) -> None:
+        """Start nothing before `warm` or the first `load`. With `size` 0, each worker starts when it is needed."""
+        self._size = size
+        self._isolation: Isolation = isolation
+        self._limits = limits or SandboxLimits()
+        self._ready: list[asyncio.Task[WorkerProcess]] = []
+        self._workers: set[Worker] = set()
+        self._compiled: OrderedDict[str, Operations] = OrderedDict()
+        self._closed = False
+
+    async def __aenter__(self) -> SandboxPool:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    @property
+    def loaded(self) -> int:
+        """How many workers have a handler; those that are only ready do not count."""
+        return len(self._workers)
+
+    async def warm(self) -> None:
+        """Wait until `size` workers are ready.
+
+        Call it at the start of an agent, so that a missing sandbox is reported then. Raises `Unavailable`
+        (`sandbox.unavailable`).
+        """
+        self._refill()
+        await asyncio.gather(*self._ready)
+
+    async def load(
+        self, package: HandlerPackage, *, local: str, peers: Sequence[str], code_cache: CodeCache | None = None
+    ) -> Worker:
+        """Return a worker that has imported the package.
+
+        `local` and `peers`: the DIDs of its sessions; the first peer is the `peer` parameter of the handler. `code_cache`: where
+        the compiled code is looked up and kept. Raises `Unavailable` (`sandbox.…`) or `Refused` (`handler.…`); the process is
+        ended before either is raised.
+        """
+        operations = self._operations(package)
+        cached = code_cache.get(package.digest) if code_cache is not None else None
+        if code_cache is not None and cached is not None:
+            try:
+                return await self._import(package, cached, operations, local, peers)
+            except TreatyError as error:
+                # The cached bytes may be damaged or of another interpreter. Retry once with newly compiled code: if that
+                # fails too, the handler is at fault and not the cache.
+                if error.code not in (ClientHandlerCode.CODE, SandboxCode.DIED):
+                    raise
+                code_cache.discard(package.digest)
+        return await self._import(package, None, operations, local, peers, code_cache)
+
+    async def close(self) -> None:
+        """End every worker, ready or loaded, and wait until the processes are gone."""
+        self._closed = True  # first: no refill may start a worker while the others end
+        waiting, self._ready = self._ready, []
+        for task in waiting:
+            task.cancel()
+        for outcome in await asyncio.gather(*waiting, return_exceptions=True):
+            if isinstance(outcome, WorkerProcess):
+                await outcome.close()
+        for worker in list(self._workers):
+            await worker.close()
+
+    def _operations(self, package: HandlerPackage) -> Operations:
+        """Return the package's operations. They are cached, because compiling foreign schemas takes some time."""
+        operations = self._compiled.pop(package.digest, None) or Operations(package.manifest)
+        self._compiled[package.digest] = operations
+        if len(self._compiled) > MAX_COMPILED:
+            self._compiled.popitem(last=False)
+        return operations
+
+    async def _import(
+        self,
+        package: HandlerPackage,
+        code: bytes | None,
+        operations: Operations,
+        local: str,
+        peers: Sequence[str],
+        code_cache: CodeCache | None = None,
+    ) -> Worker:
+        process = await self._take()
+        try:
+            if code is None:
+                code = await _compile(process, package, self._limits)
+                if code_cache is not None:
+                    with contextlib.suppress(OSError):  # without the cache (a full disk), only the next start is slower
+                        code_cache.put(package.digest, code)
+            data = {path: content for path, content in package.files.items() if not path.endswith(".py")}
+            entry = package.entry_point
+            await process.request("load", code, data, entry.module, entry.attribute, seconds=self._limits.load)
+        except BaseException:
+            await process.close()
+            raise
+        finally:
+            # Wait a moment: a starting process would compete for the processor with the first messages of the new session.
+            asyncio.get_running_loop().call_later(_REFILL_SECONDS, self._refill)
+        worker = Worker(process, package, operations, self._limits, local, peers, self._workers.discard)
+        self._workers.add(worker)
+        return worker
+
+    async def _take(self) -> WorkerProcess:
+        """Return a worker without a handler: the one that is ready longest, or a new one."""
+        while self._ready and not self._closed:
+            with contextlib.suppress(Unavailable):  # a start that failed in the background is tried again, in the foreground
+                process = await self._ready.pop(0)
+                if process.alive:
+                    return process
+                await process.close()
+        if self._closed:
+            raise Unavailable(SandboxCode.CLOSED, "The pool of workers is closed.")
+        return await WorkerProcess.start(self._isolation, self._limits)
+
+    def _refill(self) -> None:
+        while len(self._ready) < self._size and not self._closed:
+            self._ready.append(asyncio.create_task(WorkerProcess.start(self._isolation, self._limits)))
+
+
+async def _compile(process: WorkerProcess, package: HandlerPackage, limits: SandboxLimits) -> bytes:
+    """Compile the package in a fresh worker. The returned bytes are opaque to this process."""
+    sources = {path: content for path, content in package.files.items() if path.endswith(".py")}
+    reply = await process.request("compile", sources, seconds=limits.load)
+    code = framing.decode_any(reply.fields[0])
+    assert reply.kind == "code"
+    assert isinstance(code, bytes)  # no code of the handler has run yet, so the worker can be trusted here
+    return code

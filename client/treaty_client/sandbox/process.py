@@ -1,0 +1,289 @@
+"""Start, use and end one worker process.
+
+A request returns its reply, or the process is dead and the caller gets an error. Every failure kills the process: a deadline, a
+reply that is too large or without a request, a cancelled caller. After such a failure, the next reply could belong to an earlier
+request. Two failures leave the process alive: the handler rejects a message (`handler.rejected`), or has no snapshot of a session
+(`session.snapshot`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from typing import IO
+
+import msgspec
+
+from treaty_consensus.codes import HandlerCode
+from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unavailable
+from treaty_consensus.printable import printable
+
+from ..abandonable import abandonable
+from ..codes import ClientHandlerCode, SandboxCode, SessionCode
+from .bubblewrap import Isolation, SandboxLimits, command, unavailable
+from .worker import framing
+
+_REAP_SECONDS = 5.0  # for bubblewrap to name its child, and again to end; afterwards it is killed itself
+_DIED = "The handler's worker died: it crashed, was killed, or used up its memory or time."
+
+
+class WorkerProcess:
+    """A running worker.
+
+    Make one request at a time. `kill` may be called at any time and repeatedly, from the loop's thread.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], pipe: _Pipe) -> None:
+        self._process = process
+        self._pipe = pipe
+        pipe.on_hang_up = self.kill  # ends a worker that misbehaves between two requests at once
+        # The first child of bubblewrap; if it is killed, all processes of the sandbox end. It is held as a pidfd, because the
+        # kernel may give the number of an ended process to another one. None without bubblewrap.
+        self._first_child = asyncio.create_task(asyncio.to_thread(_first_child, process))
+        self._reaper: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(cls, isolation: Isolation, limits: SandboxLimits) -> WorkerProcess:
+        """Start a worker and wait until it is ready.
+
+        Raises `Unavailable` (`sandbox.unavailable`), after the process has ended.
+        """
+        line = await asyncio.to_thread(command, isolation, limits)  # the first call copies the interpreter
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                # Start it in the loop's thread: with --die-with-parent a worker ends when the thread that started it ends.
+                process = subprocess.Popen(  # noqa: S603, ASYNC220
+                    line,
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.PIPE if isolation == "bubblewrap" else subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    env={},
+                    cwd="/",
+                )
+            except OSError as error:
+                ours.close()
+                raise unavailable(str(error)) from error
+            except BaseException:
+                ours.close()
+                raise
+        assert process.stderr is not None
+        pipe = _Pipe(limits.reply)
+        worker = cls(process, pipe)
+        with process.stderr:
+            try:
+                ready = pipe.expect()
+                await asyncio.get_running_loop().create_unix_connection(lambda: pipe, sock=ours)
+                async with asyncio.timeout(limits.start):
+                    await ready
+                    await asyncio.shield(worker._first_child)
+            except (TreatyError, TimeoutError, OSError) as error:
+                await worker.close()
+                raise unavailable(_said(process.stderr)) from error
+            except BaseException:
+                await worker.close()
+                raise
+        return worker
+
+    async def request(self, *parts: object, seconds: float) -> framing.WorkerMessage:
+        """Send one request and return its reply. `seconds`: the deadline.
+
+        Raises `Unavailable` (`sandbox.timeout`, `sandbox.died`, `sandbox.memory`), `Refused` (`handler.…`, `session.snapshot`),
+        `Malformed` (`handler.rejected`) or `TooLarge` (`handler.too-large`). The worker is still alive after `handler.rejected`,
+        `session.snapshot` and `handler.too-large`.
+        """
+        try:
+            frame = framing.encode_frame(*parts)
+        except ValueError as error:
+            raise TooLarge(HandlerCode.TOO_LARGE, f"A worker is sent at most {framing.MAX_FRAME} bytes at once.") from error
+        due = self._pipe.expect()
+        self._pipe.send(frame)
+        try:
+            async with asyncio.timeout(seconds):
+                reply = framing.decode_reply(await due)
+        except TimeoutError as error:
+            late = Unavailable(SandboxCode.TIMEOUT, f"The handler took longer than {seconds:g} s and was ended.")
+            self.kill(late)
+            raise late from error
+        except ValueError as error:
+            offence = Refused(ClientHandlerCode.REPLY, "The handler's reply is no frame, or has too many values.")
+            self.kill(offence)
+            raise offence from error
+        except BaseException:
+            self.kill()
+            raise
+        if reply.kind == "failed":
+            failure = _failure(reply)
+            if failure.code not in (ClientHandlerCode.REJECTED, SessionCode.SNAPSHOT):
+                self.kill(failure)
+            raise failure
+        return reply
+
+    @property
+    def alive(self) -> bool:
+        """Return whether the worker can still answer a request."""
+        return self._reaper is None and self._pipe.offence is None
+
+    def kill(self, reason: TreatyError | None = None) -> None:
+        """End the process and all its children at once. Later requests raise `reason`. `close` waits until they are gone."""
+        if self._reaper is not None:
+            return
+        self._reaper = asyncio.create_task(self._reap())
+        self._pipe.close(reason or Unavailable(SandboxCode.DIED, _DIED))
+        if self._first_child.done():
+            self._end(self._first_child.result())
+
+    async def close(self) -> None:
+        """End the process, and wait until the operating system has removed it."""
+        self.kill()
+        assert self._reaper is not None
+        await asyncio.shield(self._reaper)
+
+    def _end(self, first_child: int | None) -> None:
+        if first_child is None:
+            self._process.kill()
+            return
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(first_child, signal.SIGKILL)
+
+    async def _reap(self) -> None:
+        # bubblewrap writes its child's number before the child runs. If bubblewrap is killed before that, the child waits for
+        # ever.
+        named, _ = await asyncio.wait({self._first_child}, timeout=_REAP_SECONDS)
+        if not named:
+            self._process.kill()
+        first_child = await self._first_child
+        self._end(first_child)
+        try:
+            await asyncio.to_thread(self._process.wait, _REAP_SECONDS)
+        except subprocess.TimeoutExpired:  # bubblewrap hangs; SIGKILL ends it, and its children end with it
+            self._process.kill()
+            await asyncio.to_thread(self._process.wait)
+        if first_child is not None:
+            # If the worker ended by itself, bubblewrap may end before its init does. The system's process 1 collects that
+            # orphan; in a container, process 1 may be this process, so wait for it here.
+            with contextlib.suppress(ChildProcessError):
+                await asyncio.to_thread(os.waitid, os.P_PIDFD, first_child, os.WEXITED)
+            os.close(first_child)
+
+
+class _Pipe(asyncio.Protocol):
+    """Collect the reply to the current request.
+
+    Any other output of the worker is an offence. The first offence closes the pipe and is the error of all later requests.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.offence: TreatyError | None = None
+        self.on_hang_up: Callable[[], None] | None = None
+        self._limit = limit
+        self._buffer = bytearray()
+        self._due: asyncio.Future[bytes] | None = None
+        self._transport: asyncio.Transport | None = None
+
+    def expect(self) -> asyncio.Future[bytes]:
+        """Return a future of the next frame's payload. Raises the offence, if there was one."""
+        if self.offence is not None:
+            raise self.offence
+        assert self._due is None, "one request at a time"
+        self._due = abandonable()
+        return self._due
+
+    def send(self, frame: bytes) -> None:
+        """Write a frame. Bytes that the worker has not read yet are buffered."""
+        assert self._transport is not None
+        self._transport.write(frame)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the loop with bytes from the worker."""
+        self._buffer += data
+        if self._due is None:
+            self.close(Refused(ClientHandlerCode.REPLY, "The handler wrote to the pipe without being asked."))
+            return
+        if len(self._buffer) < framing.HEADER:
+            return
+        end = framing.HEADER + int.from_bytes(self._buffer[: framing.HEADER], "big")
+        if end > self._limit:
+            self.close(Refused(ClientHandlerCode.REPLY, f"The handler's reply has {end} bytes; at most {self._limit} are read."))
+        elif len(self._buffer) > end:
+            self.close(Refused(ClientHandlerCode.REPLY, "The handler wrote more than one reply."))
+        elif len(self._buffer) == end:
+            payload, due = bytes(self._buffer[framing.HEADER :]), self._due
+            self._buffer.clear()
+            self._due = None
+            if not due.done():
+                due.set_result(payload)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the loop when the worker has closed the pipe."""
+        self.close(Unavailable(SandboxCode.DIED, _DIED))
+
+    def close(self, error: TreatyError) -> None:
+        """Close the pipe at once. The current request and all later ones fail with the first error given here."""
+        self.offence = self.offence or error
+        self._buffer.clear()
+        due, self._due = self._due, None
+        if due is not None and not due.done():
+            due.set_exception(self.offence)
+        if self._transport is not None:
+            self._transport.abort()
+        if self.on_hang_up is not None:
+            self.on_hang_up()
+
+
+class _Status(msgspec.Struct, rename="kebab"):
+    """The JSON object that bubblewrap writes to its `--info-fd`."""
+
+    child_pid: int
+
+
+def _first_child(process: subprocess.Popen[bytes]) -> int | None:
+    """Wait for the number of bubblewrap's child and open a pidfd of it. Return None if bubblewrap ended before that."""
+    if process.stdout is None:
+        return None
+    with process.stdout as stream:
+        said = stream.read()
+    try:
+        return os.pidfd_open(msgspec.json.decode(said, type=_Status).child_pid)
+    except (OSError, msgspec.DecodeError):  # includes empty output
+        return None
+
+
+def _said(stream: IO[bytes]) -> str:
+    """Return the bytes that can be read now. Do not wait for the end: a child of the dead process may still hold it open."""
+    os.set_blocking(stream.fileno(), False)
+    return (stream.read() or b"").decode("utf-8", "replace")
+
+
+def _failure(reply: framing.WorkerMessage) -> TreatyError:
+    """Return the error for a `failed` reply."""
+    try:
+        reason, text = (framing.decode_any(field) for field in reply.fields)
+    except ValueError:
+        reason, text = "", ""
+    detail = printable(text if isinstance(text, str) else "", 600)
+    match reason:
+        case "memory":
+            return Unavailable(SandboxCode.MEMORY, "The handler used up its memory and was ended.")
+        case "syntax":
+            return Refused(ClientHandlerCode.SYNTAX, f"The handler does not compile: {detail}.")
+        case "code":
+            return Refused(ClientHandlerCode.CODE, "The cached code of the handler is not readable.")
+        case "rejected":
+            return Malformed(ClientHandlerCode.REJECTED, f"The handler's protocol has no such message: {detail}.")
+        case "unmovable":
+            return Refused(SessionCode.SNAPSHOT, f"The handler has no snapshot of this session that could be kept: {detail}.")
+        case "type":
+            return Refused(ClientHandlerCode.TYPE, f"The handler broke its interface: {detail}.")
+        case _:
+            return Refused(ClientHandlerCode.RAISED, f"The handler raised {detail}.")

@@ -1,0 +1,288 @@
+"""Check the events into a session and the effects out of it against the manifest.
+
+`Operations` compiles a manifest's schemas; `SessionRules` follows one session. A wrong event (arguments or a result that break
+their schema) is an error of the local application. It does not reach the handler, and the session continues. A wrong effect is an
+error of the handler: `Refused` with a code `handler.effect-…`. Then none of the event's effects may happen, and the caller must
+kill the worker, because the handler's state assumes that they happened.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
+from treaty_consensus.handler import Manifest, Operation, Role
+from treaty_consensus.printable import printable
+from treaty_handler import (
+    Audit,
+    Call,
+    Close,
+    Effect,
+    End,
+    Event,
+    Failure,
+    Invoke,
+    Opened,
+    PeerLost,
+    Persist,
+    Received,
+    Result,
+    Return,
+    Send,
+    SetTimer,
+    Timer,
+    Value,
+)
+
+from ..codes import ClientHandlerCode, OperationCode, SessionCode
+from .schemas import Schemas, ValidationBudget
+
+MAX_EFFECTS = 4_096
+MAX_NOTES = 64
+"""The cap of `Audit` effects of one event; each writes one line to the host's log."""
+MAX_MESSAGE = 1024 * 1024
+MAX_PENDING = 1_024
+MAX_TIMERS = 1_024
+MIN_SECONDS, MAX_SECONDS = 0.01, 30 * 86_400.0
+MAX_STORED = 1024 * 1024
+MAX_STORED_KEYS = 1_024
+MAX_SNAPSHOT = 64 * 1024
+"""Bytes of the snapshot of a session without a worker."""
+MAX_FAILURE_TEXT = 500
+MAX_AUDIT_TEXT = 1_000
+_ESCAPING = 20
+"""The cost of escaping one character of a text that is not printable, in units of a `ValidationBudget`."""
+
+_NAME = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+
+
+class Operations:
+    """A manifest's operations with compiled schemas. Raises `Refused` (`handler.schema`) for an invalid schema."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        schemas = Schemas()
+        self._arguments = {name: schemas.compile(item.arguments, name) for name, item in manifest.operations.items()}
+        self._results = {name: schemas.compile(item.result, name) for name, item in manifest.operations.items()}
+
+    def check_arguments(self, operation: Operation, value: Value, budget: ValidationBudget) -> None:
+        """Check the arguments of an operation. `budget`: shared by all values of the event.
+
+        Raises `Malformed` (`operation.arguments`).
+        """
+        self._arguments[operation.name].check(value, OperationCode.ARGUMENTS, f"The arguments of {operation.name}", budget)
+
+    def check_answer(self, operation: Operation, value: Value, error: Failure | None, budget: ValidationBudget) -> None:
+        """Check a result: the value against its schema, or the error's code against the manifest.
+
+        Raises `Malformed` (`operation.result`).
+        """
+        if error is None:
+            self._results[operation.name].check(value, OperationCode.RESULT, f"The result of {operation.name}", budget)
+            return
+        if value is not None:
+            raise Malformed(OperationCode.RESULT, f"{operation.name} answered with a value and an error at once.")
+        if not operation.may_fail_with(error.code):
+            raise Malformed(
+                OperationCode.RESULT,
+                f"{operation.name} failed with code {error.code:d}, which its manifest does not list.",
+                fix="Use one of the codes under `errors`, or 500.",
+            )
+        if len(error.message) > MAX_FAILURE_TEXT:
+            raise Malformed(OperationCode.RESULT, f"An error's message has at most {MAX_FAILURE_TEXT} characters.")
+
+
+class SessionRules:
+    """The rules of one session, and its pending calls, invokes and timers. `peers`: the DIDs it may receive from and send to."""
+
+    def __init__(self, role: Role, operations: Operations, peers: Iterable[str]) -> None:
+        self.role = role
+        self.peers = frozenset(peers)
+        self.ended = False
+        self._operations = operations
+        self._opened = False
+        self._calls: dict[str, Operation] = {}
+        self._invokes: dict[str, Operation] = {}
+        self._timers: set[str] = set()
+        self._stored: dict[str, int] = {}
+
+    @property
+    def pending_calls(self) -> tuple[str, ...]:
+        """Return the ids of calls without a `Return`; when the session has ended, these calls have failed."""
+        return tuple(self._calls)
+
+    def enter(self, event: Event) -> bool:
+        """Check an event before the handler gets it. Return False for an outdated event, which must not be delivered.
+
+        Raises `Malformed` (`operation.arguments`, `operation.result`), `TooLarge` (`session.message`), `Refused`
+        (`session.peer`, `session.operation`, `session.busy`, `session.ended`); after each of these the session is unchanged.
+        Raises `ValueError` for a mistake of the host, such as a second `Opened`.
+        """
+        if self.ended:
+            raise Refused(SessionCode.ENDED, "The session is over.", fix="Connect again.")
+        if isinstance(event, Opened) == self._opened:
+            raise ValueError("a session sees Opened first, and once")
+        match event:
+            case Opened(stored=stored):
+                self._stored = {key: len(value) for key, value in stored.items()}
+                self._opened = True
+            case Received(peer=peer, data=data, stream=stream):
+                self._check_peer(peer)
+                if len(data) > MAX_MESSAGE or (stream and not _NAME.fullmatch(stream)):
+                    raise TooLarge(
+                        SessionCode.MESSAGE, f"A message has at most {MAX_MESSAGE} bytes, on a stream with a plain name."
+                    )
+            case Call():
+                self._enter_call(event)
+            case Result(call=call, value=value, error=error):
+                if call not in self._invokes:
+                    raise ValueError(f"no Invoke {call!r} is pending")
+                self._operations.check_answer(self._invokes[call], value, error, ValidationBudget())
+                del self._invokes[call]
+            case Timer(name=name):
+                if name not in self._timers:
+                    return False
+                self._timers.remove(name)
+            case PeerLost(peer=peer):
+                self._check_peer(peer)
+            case Close():
+                pass
+        return True
+
+    def leave(self, event: Event, effects: Sequence[Effect]) -> list[Effect]:
+        """Check the effects of an event. Return them with printable texts.
+
+        All values in the effects share one `ValidationBudget`. Raises `Refused` (`handler.effect-…`); beyond the budget with
+        `handler.effect-many`.
+        """
+        if len(effects) > MAX_EFFECTS:
+            raise _refused(ClientHandlerCode.EFFECT_MANY, f"asked for {len(effects)} effects at once; {MAX_EFFECTS} is the most")
+        if sum(1 for effect in effects if type(effect) is Audit) > MAX_NOTES:
+            raise _refused(ClientHandlerCode.EFFECT_MANY, f"wrote more than {MAX_NOTES} notes at once")
+        budget = ValidationBudget()  # one for all effects: their checks block the host's event loop together
+        admitted = []
+        for effect in effects:
+            if self.ended:
+                raise _refused(ClientHandlerCode.EFFECT_AFTER_END, "asked for something after End")
+            admitted.append(self._leave_one(effect, budget))
+        if isinstance(event, Close):
+            self.ended = True
+        return admitted
+
+    def _enter_call(self, event: Call) -> None:
+        operation = self.role.calls.get(event.operation)
+        if operation is None:
+            raise Refused(
+                SessionCode.OPERATION,
+                f"The role {self.role.name} has no operation {printable(event.operation, 80)}.",
+                fix=f"It has: {', '.join(self.role.calls) or 'none'}.",
+            )
+        if event.call in self._calls or not _NAME.fullmatch(event.call):
+            raise ValueError(f"call {event.call!r} is pending already, or no plain name")
+        if len(self._calls) >= MAX_PENDING:
+            raise Refused(SessionCode.BUSY, f"{MAX_PENDING} calls are waiting for an answer already.", fix="Call later.")
+        self._operations.check_arguments(operation, event.arguments, ValidationBudget())
+        self._calls[event.call] = operation
+
+    def _leave_one(self, effect: Effect, budget: ValidationBudget) -> Effect:
+        match effect:
+            case Send(peer=peer, data=data, stream=stream):
+                if peer not in self.peers:
+                    raise _refused(ClientHandlerCode.EFFECT_PEER, f"sent to {printable(peer, 80)}, which is not in this session")
+                if len(data) > MAX_MESSAGE or (stream and not _NAME.fullmatch(stream)):
+                    raise _refused(
+                        ClientHandlerCode.EFFECT_MESSAGE,
+                        f"sent more than {MAX_MESSAGE} bytes, or on a stream without a plain name",
+                    )
+            case Invoke():
+                self._leave_invoke(effect, budget)
+            case Return():
+                return self._leave_return(effect, budget)
+            case SetTimer():
+                self._leave_timer(effect)
+            case Persist():
+                self._leave_persist(effect)
+            case End():
+                self.ended = True
+            case Audit(text=text):
+                if len(text) > MAX_AUDIT_TEXT:
+                    raise _refused(
+                        ClientHandlerCode.EFFECT_AUDIT, f"wrote a note of {len(text)} characters; {MAX_AUDIT_TEXT} is the most"
+                    )
+                return Audit(text=printable(text, MAX_AUDIT_TEXT))
+        return effect
+
+    def _leave_invoke(self, effect: Invoke, budget: ValidationBudget) -> None:
+        operation = self.role.invokes.get(effect.operation)
+        if operation is None:
+            raise _refused(
+                ClientHandlerCode.EFFECT_OPERATION,
+                f"invoked {printable(effect.operation, 80)}, which the role {self.role.name} may not invoke",
+            )
+        if effect.call in self._invokes or not _NAME.fullmatch(effect.call) or len(self._invokes) >= MAX_PENDING:
+            raise _refused(
+                ClientHandlerCode.EFFECT_CALL,
+                "invoked under an id that is pending or is no plain name, or has too many pending calls",
+            )
+        try:
+            self._operations.check_arguments(operation, effect.arguments, budget)
+        except TreatyError as error:
+            if budget.exhausted:
+                raise _too_costly(error) from error
+            raise _refused(
+                ClientHandlerCode.EFFECT_ARGUMENTS, f"invoked {operation.name} with arguments that break its schema"
+            ) from error
+        self._invokes[effect.call] = operation
+
+    def _leave_return(self, effect: Return, budget: ValidationBudget) -> Return:
+        operation = self._calls.pop(effect.call, None)
+        if operation is None:
+            raise _refused(ClientHandlerCode.EFFECT_CALL, "returned to a call that is not pending")
+        try:
+            self._operations.check_answer(operation, effect.value, effect.error, budget)
+        except TreatyError as error:
+            if budget.exhausted:
+                raise _too_costly(error) from error
+            raise _refused(
+                ClientHandlerCode.EFFECT_RESULT, f"returned a result of {operation.name} that breaks its schema: {error.message}"
+            ) from error
+        if effect.error is None:
+            return effect
+        message = effect.error.message
+        if not message.isprintable() and not budget.take_checks(_ESCAPING * len(message)):
+            raise _refused(ClientHandlerCode.EFFECT_MANY, "returned too many errors at once whose messages are not printable")
+        return replace(effect, error=replace(effect.error, message=printable(message, MAX_FAILURE_TEXT)))
+
+    def _leave_timer(self, effect: SetTimer) -> None:
+        if effect.seconds is None:
+            self._timers.discard(effect.name)
+            return
+        # `not <=` instead of `>`: so that a NaN is refused too.
+        if not MIN_SECONDS <= effect.seconds <= MAX_SECONDS or not _NAME.fullmatch(effect.name):
+            raise _refused(ClientHandlerCode.EFFECT_TIMER, "set a timer without a plain name, or not between 10 ms and 30 days")
+        self._timers.add(effect.name)
+        if len(self._timers) > MAX_TIMERS:
+            raise _refused(ClientHandlerCode.EFFECT_TIMER, f"set more than {MAX_TIMERS} timers")
+
+    def _leave_persist(self, effect: Persist) -> None:
+        self._stored.pop(effect.key, None)
+        if effect.value is None:
+            return
+        self._stored[effect.key] = len(effect.value)
+        if not _NAME.fullmatch(effect.key) or len(self._stored) > MAX_STORED_KEYS or sum(self._stored.values()) > MAX_STORED:
+            raise _refused(
+                ClientHandlerCode.EFFECT_STORAGE, f"kept more than {MAX_STORED} bytes or {MAX_STORED_KEYS} keys, or an odd key"
+            )
+
+    def _check_peer(self, peer: str) -> None:
+        if peer not in self.peers:
+            raise Refused(SessionCode.PEER, f"{printable(peer, 80)} is not in this session.")
+
+
+def _refused(code: str, what: str) -> Refused:
+    return Refused(code, f"The handler {what}.")
+
+
+def _too_costly(error: TreatyError) -> Refused:
+    return _refused(ClientHandlerCode.EFFECT_MANY, f"asked for effects whose values cost too much to check: {error.message}")

@@ -1,0 +1,217 @@
+"""Run the worker: restrict this process, send "ready", then answer requests until the pipe ends.
+
+    python -I -S -c 'import sys; …; sys.path += sys.argv[4:]; from worker.main import main; main()' MODE MEMORY CPU PATH…
+
+Descriptor 0 is the pipe (`framing`); all others are closed. MODE is `sandbox`, which installs the system call filter, or
+`none`. MEMORY is the address space in bytes, CPU the processor time in seconds. Before "ready" the worker has read no data of a
+handler, and has finished all work that needs further system calls, such as mapping the standard library's native code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import resource
+import sys
+import traceback
+import typing
+from collections.abc import Callable
+
+import msgspec
+
+from . import framing, importer, seccomp
+
+if typing.TYPE_CHECKING:
+    from treaty_handler import Handler, Session
+
+# Native modules of the standard library for handlers. They must be mapped before the filter is installed, which forbids
+# executable mappings. Modules in Python can be read later. A missing name belongs to another version of Python.
+_NATIVE = (
+    *("_bisect", "_blake2", "_bz2", "_csv", "_datetime", "_decimal", "_elementtree", "_heapq", "_json", "_lzma", "_md5"),
+    *("_random", "_sha1", "_sha2", "_sha256", "_sha3", "_sha512", "_statistics", "_struct", "_uuid", "_zoneinfo"),
+    *("array", "binascii", "cmath", "math", "pyexpat", "unicodedata", "zlib"),
+)
+
+_PIPE = 0
+_MAX_TEXT = 2_000
+_Parts = tuple[object, ...]
+_T = typing.TypeVar("_T")
+
+
+class _Rejected(Exception):
+    """The handler raised `ValueError` in a method whose interface allows it."""
+
+
+class _Unmovable(Exception):
+    """The handler has no snapshot of a session now."""
+
+
+class _WrongType(Exception):
+    """The handler returned a value of a type that its interface does not allow."""
+
+
+class Server:
+    """Answer the requests of `framing` for one handler."""
+
+    def __init__(self) -> None:
+        self._handler: Handler | None = None
+        self._sessions: dict[int, Session] = {}
+        self._requests: dict[str, Callable[..., _Parts]] = {
+            "compile": self._compile,
+            "load": self._load,
+            "open": self._open,
+            "event": self._event,
+            "snapshot": self._snapshot,
+            "close": self._close,
+            "encode": self._encode,
+            "decode": self._decode,
+            "validate": self._validate,
+        }
+
+    def reply(self, payload: bytes) -> bytes:
+        """Return the reply frame to a request's payload. Never raises: an error of the handler is a `failed` reply."""
+        try:
+            kind, fields = framing.decode_payload(payload)
+            return framing.encode_frame(*self._requests[kind](*fields))
+        except MemoryError:
+            return framing.encode_frame("failed", "memory", "")
+        except SyntaxError as error:
+            return framing.encode_frame("failed", "syntax", _describe(error))
+        except _Rejected as error:
+            return framing.encode_frame("failed", "rejected", _describe(error.__cause__ or error))
+        except _Unmovable as error:
+            return framing.encode_frame("failed", "unmovable", str(error))
+        except _WrongType as error:
+            return framing.encode_frame("failed", "type", _describe(error))
+        except BaseException as error:  # includes SystemExit: a handler must not end the worker
+            return framing.encode_frame("failed", "raised", _describe(error))
+
+    def _compile(self, sources: msgspec.Raw) -> _Parts:
+        return "code", importer.compile_package(framing.decode_any(sources))
+
+    def _load(self, code: msgspec.Raw, data: msgspec.Raw, module: msgspec.Raw, attribute: msgspec.Raw) -> _Parts:
+        try:
+            importer.install_package(framing.decode_any(code), framing.decode_any(data))
+        except ValueError as error:
+            return "failed", "code", _describe(error)
+        loaded = importlib.import_module(framing.decode_any(module))
+        self._handler = getattr(loaded, framing.decode_any(attribute))
+        return ("done",)
+
+    def _open(self, session: msgspec.Raw, role: msgspec.Raw, parameters: msgspec.Raw, snapshot: msgspec.Raw) -> _Parts:
+        arguments = (framing.decode_any(field) for field in (role, parameters, snapshot))
+        self._sessions[framing.decode_any(session)] = self._loaded().open(*arguments)
+        return ("done",)
+
+    def _event(self, session: msgspec.Raw, tag: msgspec.Raw, fields: msgspec.Raw) -> _Parts:
+        effects = self._sessions[framing.decode_any(session)].handle(framing.decode_event(tag, fields))
+        try:
+            return "effects", framing.effect_parts(effects)
+        except (KeyError, TypeError) as error:
+            raise _WrongType("handle did not return a sequence of effects") from error
+
+    def _snapshot(self, session: msgspec.Raw, limit: msgspec.Raw) -> _Parts:
+        try:
+            snapshot = self._sessions[framing.decode_any(session)].snapshot()
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise _Unmovable(_describe(error)) from error
+        if len(_typed(snapshot, bytes)) > framing.decode_any(limit):
+            raise _Unmovable(f"it has {len(snapshot)} bytes")
+        return "bytes", snapshot
+
+    def _close(self, session: msgspec.Raw) -> _Parts:
+        self._sessions.pop(framing.decode_any(session), None)
+        return ("done",)
+
+    def _encode(self, message: msgspec.Raw) -> _Parts:
+        try:
+            data = self._loaded().encode(framing.decode_any(message))
+        except ValueError as error:
+            raise _Rejected from error
+        return "bytes", _typed(data, bytes)
+
+    def _decode(self, data: msgspec.Raw) -> _Parts:
+        try:
+            return "value", self._loaded().decode(framing.decode_any(data))
+        except ValueError as error:
+            raise _Rejected from error
+
+    def _validate(self, message: msgspec.Raw, sender: msgspec.Raw) -> _Parts:
+        issues = self._loaded().validate(framing.decode_any(message), framing.decode_any(sender))
+        return "issues", [_typed(issue, str) for issue in issues]
+
+    def _loaded(self) -> Handler:
+        assert self._handler is not None, "the host loads before it opens"
+        return self._handler
+
+
+def _typed(value: object, kind: type[_T]) -> _T:
+    if not isinstance(value, kind):
+        raise _WrongType(f"{type(value).__name__} instead of {kind.__name__}")
+    return value
+
+
+def _describe(error: BaseException) -> str:
+    """Describe the exception in one line, with its place in the handler's own files."""
+    text = "".join(traceback.format_exception_only(error)).strip().replace("\n", " ")
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(f"{importer.ROOT}/")]
+    place = f" ({frames[-1].filename.removeprefix(importer.ROOT + '/')}, line {frames[-1].lineno})" if frames else ""
+    return (text[:_MAX_TEXT] + place).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def map_native_code() -> None:
+    """Map the native modules of the standard library that this version of Python has."""
+    for name in _NATIVE:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+def _harden(mode: str, memory: int, cpu: int) -> None:
+    """Set resource limits, filter system calls and close descriptors. Raises `OSError` or `ValueError` if a step fails."""
+    map_native_code()  # first: the filter forbids it later
+    limits = [
+        (resource.RLIMIT_CPU, cpu),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NOFILE, 32),
+    ]
+    if sys.platform == "linux":
+        limits.append((resource.RLIMIT_AS, memory))
+    for limit, value in limits:
+        resource.setrlimit(limit, (value, value))
+    if mode == "sandbox":
+        seccomp.install(os.uname().machine)
+    sys.stdin = sys.stdout = sys.stderr = None  # so print() does nothing instead of raising
+    os.closerange(1, 1 << 16)
+
+
+def _read_frame() -> bytes | None:
+    """Return the payload of the next request; None if the host closed the pipe."""
+    buffer = bytearray()
+    while len(buffer) < framing.HEADER or len(buffer) < framing.HEADER + int.from_bytes(buffer[: framing.HEADER], "big"):
+        piece = os.read(_PIPE, 1 << 18)
+        if not piece:
+            return None
+        buffer += piece
+    return bytes(buffer[framing.HEADER :])
+
+
+def _write_frame(frame: bytes) -> None:
+    remaining = memoryview(frame)
+    while remaining:
+        remaining = remaining[os.write(_PIPE, remaining) :]
+
+
+def main() -> None:
+    """Run until the host closes the pipe. Exit by `os._exit`, which does not run a handler's `atexit` functions."""
+    mode, memory, cpu = sys.argv[1:4]
+    server = Server()
+    sys.path[:] = [path for path in sys.path if path not in sys.argv[4:]]
+    _harden(mode, int(memory), int(cpu))
+    _write_frame(framing.encode_frame("ready"))
+    while (payload := _read_frame()) is not None:
+        _write_frame(server.reply(payload))
+    os._exit(0)

@@ -1,0 +1,254 @@
+"""Run the agreed test cases of a Hello session before the session runs.
+
+    1 the negotiator runs the cases against this side's code in the sandbox, and repairs the code where it fails
+    2 if both Hellos list verificationProtocol, each side opens a handler under test; its messages travel as PT=11: the
+      initiator makes the call of each case and compares the outcome; at the responder the cases answer it
+    3 a side whose own code fails ends the session; an initiator that finds a fault of the peer reports it
+
+A responder has passed after step 1. Its handler under test answers until the first application message. A handler under test
+calls no business function, stores nothing and sends no application message. Values are compared as JSON. Failures are compared by
+their code, because their message is for people.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from treaty_consensus.errors import Refused, TooLarge, TreatyError
+from treaty_consensus.handler import Operation
+from treaty_consensus.printable import printable
+from treaty_handler import Failure, Result, Return, Value, encode_json
+
+from ..abandonable import abandonable
+from ..anp.hello_profile import commands
+from ..codes import NegotiationCode, SessionCode
+from ..negotiators.negotiator import Implementation
+from ..negotiators.test_cases import Outcome, Success, TestCase, describe, parse_test_cases
+from .handler_host import HandlerHost, HandlerPort
+from .interfaces import Step
+from .operations import OperationHandlers
+
+MAX_WAITING = 64
+"""Verification messages that wait for the handler under test: the peer may be ready much earlier."""
+MAX_SHOWN = 300
+
+HostUnderTest = Callable[[HandlerPort, OperationHandlers], Awaitable[HandlerHost]]
+"""Start a handler of the agreed code. Raises `TreatyError`, TimeoutError."""
+
+
+@dataclass(frozen=True)
+class ConformancePort:
+    """The functions that a run of test cases uses from its session.
+
+    `command`: give the machine a command and perform the actions.
+    `test`: let this side's code pass the cases.
+    `adopt`: continue with code that passed.
+    `on_wire`: whether both sides exchange verification messages.
+    `report_fault`: report that the peer's code fails the cases.
+    """
+
+    is_initiator: bool
+    command: Callable[[commands.Command], Awaitable[None]]
+    post: Callable[[Step], None]
+    spawn: Callable[[Coroutine[Any, Any, None]], None]
+    test: Callable[[str], Awaitable[Implementation | str]]
+    adopt: Callable[[Implementation], Awaitable[None]]
+    host: HostUnderTest
+    on_wire: Callable[[], bool]
+    report_fault: Callable[[str], Awaitable[None]]
+
+
+class ConformanceRun:
+    """The test cases of one session."""
+
+    def __init__(self, port: ConformancePort) -> None:
+        self._port = port
+        self._tested: TestedHandler | None = None
+        self._round = 0
+        self._waiting: list[bytes] = []
+
+    async def begin(self, test_cases: str) -> None:
+        """Run the cases in a task, and report the outcome to the machine."""
+        await self.end()
+        self._port.spawn(self._run(test_cases, self._round))
+
+    async def received(self, payload: bytes) -> None:
+        """Handle a verification message. Raises `TreatyError`."""
+        if self._tested is not None:
+            await self._tested.received(payload)
+            return
+        # The cap bounds the memory that a peer can use before the handler is ready.
+        if len(self._waiting) >= MAX_WAITING:
+            raise TooLarge(SessionCode.VERIFICATION_FULL, "Too many verification messages came before the handler was ready.")
+        self._waiting.append(payload)
+
+    async def end(self) -> None:
+        """Close the handler under test. Ignore an outcome that arrives later."""
+        # The round number marks results of earlier tasks as stale.
+        self._round += 1
+        self._waiting.clear()
+        if self._tested is not None:
+            tested, self._tested = self._tested, None
+            await tested.close()
+
+    async def _run(self, test_cases: str, number: int) -> None:
+        try:
+            cases = parse_test_cases(test_cases)
+            passed = await self._port.test(test_cases)
+            if isinstance(passed, str):
+                raise Refused(
+                    NegotiationCode.TESTS_FAILED,
+                    f"This side's code does not pass the agreed test cases: {printable(passed, 500)}",
+                )
+        except TreatyError as error:
+            self._port.post(partial(self._port.command, commands.CodeFailed(error)))
+        else:
+            self._port.post(partial(self._go_on, passed, cases, number))
+
+    async def _go_on(self, passed: Implementation, cases: Sequence[TestCase], number: int) -> None:
+        # A new round or the end of the run made this result stale.
+        if number != self._round:
+            return
+        await self._port.adopt(passed)
+        if not self._port.on_wire():
+            await self._port.command(commands.TestsPassed())
+            return
+        self._tested = TestedHandler(self._port, cases)
+        await self._tested.open()
+        # In the order of arrival: the handler's conversation depends on it.
+        waiting, self._waiting = self._waiting, []
+        for payload in waiting:
+            await self._tested.received(payload)
+        if self._port.is_initiator:
+            self._port.spawn(self._check(self._tested, number))
+        else:
+            await self._port.command(commands.TestsPassed())
+
+    async def _check(self, tested: TestedHandler, number: int) -> None:
+        problem = await tested.first_problem()
+        self._port.post(partial(self._conclude, problem, number))
+
+    async def _conclude(self, problem: str, number: int) -> None:
+        if number != self._round:
+            return
+        await self.end()
+        if problem:
+            await self._port.report_fault(problem)
+        else:
+            await self._port.command(commands.TestsPassed())
+
+
+class TestedHandler:
+    """A handler under test; the `HandlerPort` of its host."""
+
+    __test__ = False  # else pytest collects the class because of its name
+
+    def __init__(self, port: ConformancePort, cases: Sequence[TestCase]) -> None:
+        self._port, self._cases = port, cases
+        self._host: HandlerHost | None = None
+        self._outcomes: dict[str, asyncio.Future[Return]] = {}
+
+    async def open(self) -> None:
+        """Start the handler. Raises `TreatyError`, TimeoutError."""
+        self._host = await self._port.host(self, CaseAnswers(self._cases))
+        await self._host.open()
+
+    async def received(self, payload: bytes) -> None:
+        """Give a message to the handler. Raises `TreatyError`."""
+        assert self._host is not None
+        await self._host.received(payload)
+
+    async def first_problem(self) -> str:
+        """Make the call of each case. Return a description of the first unexpected outcome, "" without one."""
+        for number, case in enumerate(self._cases, 1):
+            try:
+                outcome = await self._outcome(str(number), case)
+            except TreatyError as error:
+                return f"Test case {number}, {case.title}: {error.message}"
+            if not _agree(outcome, case.outcome):
+                wanted, found = _shown(describe(case.outcome)), _shown(describe(outcome))
+                return (
+                    f"Test case {number}, {case.title}: {case.operation} with {_shown(dict(case.arguments))} "
+                    f"should give {wanted} and gives {found}."
+                )
+        return ""
+
+    async def close(self) -> None:
+        """End the handler."""
+        await self.end(None)
+        if self._host is not None:
+            await self._host.close()
+
+    # Called by its host
+
+    def post(self, step: Step) -> None:
+        self._port.post(step)
+
+    async def send(self, payload: bytes, *, early: bool) -> None:
+        await self._port.command(commands.SendVerification(payload))
+
+    def answer(self, call: str, outcome: Return | TreatyError) -> None:
+        waiting = self._outcomes.get(call)
+        if waiting is None or waiting.done():
+            return
+        if isinstance(outcome, TreatyError):
+            waiting.set_exception(outcome)
+        else:
+            waiting.set_result(outcome)
+
+    async def end(self, error: TreatyError | None) -> None:
+        for waiting in self._outcomes.values():
+            if not waiting.done():
+                waiting.set_exception(error or Refused(SessionCode.CLOSED, "The handler under test ended the session."))
+
+    async def _outcome(self, number: str, case: TestCase) -> Outcome:
+        self._outcomes[number] = abandonable()
+        self.post(partial(self._call, number, case))
+        outcome = await self._outcomes[number]
+        return outcome.error if outcome.error is not None else Success(outcome.value)
+
+    async def _call(self, number: str, case: TestCase) -> None:
+        if self._host is not None and not self._outcomes[number].done():
+            await self._host.call(number, case.operation, dict(case.arguments), early=False)
+
+
+class CaseAnswers:
+    """Answer operations from the test cases, in the place of business functions: the first case with the same arguments
+    counts."""
+
+    def __init__(self, cases: Sequence[TestCase]) -> None:
+        self._cases = cases
+
+    async def call(self, call: str, operation: Operation, arguments: Mapping[str, Value]) -> Result:
+        for case in self._cases:
+            if case.operation == operation.name and _is_same_value(dict(case.arguments), dict(arguments)):
+                if isinstance(case.outcome, Success):
+                    return Result(call=call, value=case.outcome.value)
+                return Result(call=call, error=case.outcome)
+        return Result(call=call, error=Failure(code=500, message="No test case has these arguments."))
+
+
+def _agree(found: Outcome, wanted: Outcome) -> bool:
+    if isinstance(found, Failure) or isinstance(wanted, Failure):
+        return isinstance(found, Failure) and isinstance(wanted, Failure) and found.code == wanted.code
+    return _is_same_value(found.value, wanted.value)
+
+
+def _is_same_value(one: Value, other: Value) -> bool:
+    return one == other and _shape(one) == _shape(other)
+
+
+def _shape(value: Value) -> object:
+    """Return where a value has booleans: `==` treats true and 1 as equal."""
+    if isinstance(value, dict):
+        return {name: _shape(item) for name, item in value.items()}
+    return [_shape(item) for item in value] if isinstance(value, list) else isinstance(value, bool)
+
+
+def _shown(value: Value) -> str:
+    text = encode_json(value).decode()
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"

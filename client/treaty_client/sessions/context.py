@@ -1,0 +1,280 @@
+"""Hold the data that all sessions of an agent share: identity, ports, provided protocols, offers and memory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from treaty_consensus.did import parse_did
+from treaty_consensus.errors import NotFound, Refused, TreatyError
+from treaty_consensus.handler import Role
+from treaty_consensus.protocol import parse_protocol_uri
+
+from .. import durable
+from ..anp.flow_profile.registry import ProtocolRegistry
+from ..anp.hello_profile.machine import Limits, Provided
+from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
+from ..anp.transcript import TranscriptRecorder
+from ..codes import AgentCode, ClientReportCode
+from ..identity import Identity
+from ..negotiators.negotiator import Negotiators, RoleName
+from ..network.did_documents import DidResolver
+from ..policy import Policy
+from ..sandbox.interface import Runtime
+from ..statements.report import LogOf, Reporter
+from ..statements.report_rules import SessionFacts, refusal_code
+from .agreements import AgreementCache, NegotiatedProtocols, Profile, is_negotiated
+from .escalation import Approvals, EscalationLimiter, OnEscalation
+from .handler_host import HandlerHosts
+from .interfaces import Capacity, FlowNames, ProtocolPublisher, ProtocolSource, SessionTimeouts, SpokenProtocol
+from .negotiation import Answerer
+from .operations import Functions, OfferedFunctions, choose_role
+from .session import ReportParties
+
+MAX_TALKS = 1024 * 1024
+"""Bytes of a transcript that is kept only for an escalation."""
+
+_log = logging.getLogger(__name__)
+
+
+class AgentEvent(NamedTuple):
+    """An event of a session, for an observer.
+
+    `role`: this agent's role, `initiator` or `responder`.
+    `peer`, `protocol`: "" until they are known.
+
+    Two events happen outside of sessions: `unserved`, when a provided protocol failed, and `served`, when it works again.
+    """
+
+    role: RoleName
+    peer: str
+    protocol: str
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Ports:
+    """The interfaces to the world outside of the sessions.
+
+    `log_of`: return the log of an origin, for reports.
+    `publisher`: publish negotiated protocols.
+    `resolver`: find DID documents.
+    `names`: make the `FlowNames` from the URIs that the agent's owner registered with ids.
+    """
+
+    protocols: ProtocolSource
+    runtime: Runtime
+    log_of: LogOf
+    publisher: ProtocolPublisher
+    resolver: DidResolver
+    names: Callable[[Callable[[str], str]], FlowNames]
+
+
+@dataclass
+class Service:
+    """A protocol that an agent provides, or whose operations it serves as the initiator.
+
+    `protocol`: None while it is not served.
+    `flow_ids`: the ids under which the flow profile offers it, by its aliases.
+    `attempts`: the task that loads it.
+    `tried`: done after the first of those attempts.
+    """
+
+    functions: Functions = field(default_factory=Functions)
+    role: str | None = None
+    protocol: SpokenProtocol | None = None
+    flow_ids: list[str] = field(default_factory=list)
+    attempts: asyncio.Task[None] | None = None
+    tried: asyncio.Future[None] | None = None
+
+
+@dataclass
+class AgentContext:
+    """The shared data of one agent.
+
+    `registry`: the origin where negotiated protocols are published and reported.
+    `services`: by protocol URI.
+    `unserved`: the errors of the provided protocols that are not served, by URI.
+    `offers`: the functions for protocols that will be negotiated.
+    `flow_offers`: the protocols that the agent speaks in the flow profile.
+    `transcripts`: the folder for recorded sessions, or None.
+    `openings`: the document that a person wants to propose next, by address and request.
+    `flow_openings`: the same in the flow profile: an id or URI.
+    """
+
+    identity: Identity
+    registry: str
+    home: Path
+    policy: Policy
+    timeouts: SessionTimeouts
+    limits: Limits
+    capacity: Capacity
+    ports: Ports
+    agreements: AgreementCache
+    reporter: Reporter
+    negotiated: NegotiatedProtocols
+    approvals: Approvals
+    negotiators: Negotiators | None = None
+    on_escalation: OnEscalation | None = None
+    on_event: Callable[[AgentEvent], None] | None = None
+    transcripts: Path | None = None
+    answerer: Answerer | None = None
+    services: dict[str, Service] = field(default_factory=dict)
+    unserved: dict[str, TreatyError] = field(default_factory=dict)
+    offers: OfferedFunctions = field(default_factory=OfferedFunctions)
+    flow_offers: ProtocolRegistry = field(default_factory=ProtocolRegistry)
+    openings: dict[tuple[str, str], str] = field(default_factory=dict)
+    flow_openings: dict[tuple[str, str], str] = field(default_factory=dict)
+    escalations: EscalationLimiter = field(default_factory=EscalationLimiter)
+    negotiations: int = 0
+    _servable: tuple[tuple[int, int], dict[str, Provided]] = ((-1, 0), {})
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @cached_property
+    def preloads(self) -> asyncio.Semaphore:
+        """Held while a handler is loaded before it is served."""
+        return asyncio.Semaphore(self.capacity.preloads)
+
+    @cached_property
+    def hosts(self) -> HandlerHosts:
+        """The factory for the handlers of all sessions."""
+        own = self.identity.did
+        return HandlerHosts(own, self.home, self.ports.runtime, self.served, handler_time=self.timeouts.handler)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a task beside all sessions. `close` cancels it."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def record_event(self, event: AgentEvent) -> None:
+        """Report an event to the observer. An exception of the observer is only logged."""
+        if self.on_event is None:
+            return
+        try:
+            self.on_event(event)
+        except Exception:
+            _log.exception("The observer of an agent raised")
+
+    async def close(self) -> None:
+        """Close everything that sessions share. Pending reports stay in the outbox for the next process."""
+        # Tasks first: they use the reporter and the runtime that are closed below.
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.reporter.close()
+        if self.negotiators is not None:
+            await self.negotiators.aclose()
+        await self.ports.runtime.close()
+        await self.ports.protocols.aclose()
+        for service in (*self.services.values(), Service(self.offers.functions)):
+            service.functions.close()
+
+    def is_fresh(self, protocol: SpokenProtocol) -> bool:
+        """Return whether the proofs of this protocol are recent enough for the policy."""
+        return protocol.age(int(time.time())) <= self.policy.max_age
+
+    def provided(self) -> dict[str, Provided]:
+        """Return the protocols that a responder may choose from now: the provided ones, and the negotiated ones whose
+        functions are still offered."""
+        known = {uri: service.protocol for uri, service in self.services.items() if service.protocol is not None}
+        published = {uri: Provided(protocol.hash, self.is_fresh(protocol)) for uri, protocol in known.items()}
+        # Cached, because each Hello asks, and the check goes through all negotiated protocols.
+        state = (self.negotiated.changes, len(self.offers.capabilities))
+        if self._servable[0] != state:
+            servable = [protocol for protocol in self.negotiated.all() if self._can_serve(protocol)]
+            self._servable = (state, {protocol.uri: Provided(protocol.hash, True) for protocol in servable})
+        return published | self._servable[1]
+
+    def service(self, protocol: SpokenProtocol) -> Service:
+        """Return this side's functions for a protocol."""
+        if is_negotiated(protocol):
+            return Service(self.offers.functions, None, protocol)
+        return self.services.get(protocol.uri) or Service()
+
+    def served(self, protocol: SpokenProtocol, *, is_initiator: bool, role: str = "") -> tuple[Role, Functions]:
+        """Return this side's role and functions. `role`: the name of the role that the caller wants, or "". Raises `Refused`
+        (`session.role`), `NotFound` (`agent.function-missing`)."""
+        service = self.service(protocol)
+        found = choose_role(protocol.package.manifest, is_initiator=is_initiator, wanted=role or service.role)
+        check_functions(service, found, protocol.uri)
+        return found, service.functions
+
+    async def keys(self, did: str) -> Mapping[str, bytes]:
+        """Return the keys that a DID signs with now. Raises the errors of the resolver."""
+        return (await self.ports.resolver.resolve(parse_did(did))).keys
+
+    # Transcripts
+
+    def recorder(self, profile: Profile) -> TranscriptRecorder | None:
+        """Return a recorder for a connection, or None. Record everything if transcripts are kept, and only negotiations if
+        they are escalated."""
+        if self.transcripts is not None:
+            return TranscriptRecorder(profile)
+        if self.on_escalation is not None:
+            return TranscriptRecorder(profile, limit=MAX_TALKS, only_talks=True)
+        return None
+
+    async def keep_transcript(self, is_initiator: bool, name: str, recorder: TranscriptRecorder | None) -> None:
+        """Write the transcript as ROLE-NAME.jsonl if transcripts are kept, and close the recorder. `name`: chosen by this
+        side, so that the peer controls no part of a file's name."""
+        if recorder is None:
+            return
+        # Closed before the write: a write error must not keep the memory.
+        data = recorder.transcript()
+        recorder.close()
+        if self.transcripts is None:
+            return
+        try:
+            path = self.transcripts / f"{'initiator' if is_initiator else 'responder'}-{name}.jsonl"
+            # In a thread, because the write waits for the disk. 0600: transcripts hold business data.
+            await asyncio.to_thread(durable.write, path, data, mode=0o600)
+        except OSError as error:
+            _log.warning("A transcript cannot be written: %s", error)
+
+    # Reports
+
+    def session_facts(self, protocol: SpokenProtocol | None, parties: ReportParties, *, spoke: bool) -> SessionFacts:
+        """Return the facts of a session for a report. A negotiated protocol is reported to the agent's own registry. Raises
+        `Refused` (`report.document`) without a protocol."""
+        if protocol is None:
+            raise Refused(ClientReportCode.DOCUMENT, "A session without a protocol cannot be reported.")
+        log = self.registry if is_negotiated(protocol) else parse_protocol_uri(protocol.uri).origin
+        return SessionFacts(parties.own_key, parties.peer_key, log, parties.nid, protocol.topic, protocol.hash, spoke)
+
+    async def cosign(
+        self, protocol: SpokenProtocol | None, parties: ReportParties, proposal: ReportProposed, *, spoke: bool
+    ) -> ReportCosignature:
+        """Return the answer to a proposed report. Never raises."""
+        try:
+            facts = self.session_facts(protocol, parties, spoke=spoke)
+        except TreatyError as error:
+            return ReportRefused(refusal_code(error))
+        return await self.reporter.cosign(facts, proposal)
+
+    def _can_serve(self, protocol: SpokenProtocol) -> bool:
+        try:
+            self.served(protocol, is_initiator=False)
+        except TreatyError:
+            return False
+        return True
+
+
+def check_functions(service: Service, role: Role, uri: str) -> None:
+    """Check that the service has a function for each operation that the role invokes. Raises `NotFound`
+    (`agent.function-missing`)."""
+    missing = service.functions.missing(role.invokes)
+    if missing:
+        raise NotFound(
+            AgentCode.FUNCTION_MISSING,
+            f"No function serves {', '.join(missing)} of {uri}.",
+            fix="Register a function of that name: @agent.provides(URI), or @agent.offers for negotiated protocols.",
+        )

@@ -1,0 +1,215 @@
+"""Implement the interface of a Hello session for its application and its agent."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol
+
+from treaty_consensus.errors import Refused, TreatyError, Unavailable
+
+from ..anp.hello_profile import commands
+from ..anp.hello_profile.actions import Action, Agreement
+from ..anp.hello_profile.hello import REPORT_COSIGNATURE
+from ..anp.hello_profile.machine import HelloState, Machine
+from ..anp.hello_profile.messages import ReportCosignature, ReportProposed
+from ..anp.transcript import TranscriptRecorder
+from ..codes import ClientReportCode, SessionCode
+from ..negotiators.negotiator import Implementation, Negotiator
+from ..statements.report import CosignatureExchange
+from ..statements.report_rules import negotiation_id
+from .agreements import Profile
+from .calls import CallTable
+from .code import CodeLoader
+from .connection_loop import Wire
+from .handler_host import HandlerHost, HandlerPort
+from .interfaces import SessionEvent, SessionTimeouts, SpokenProtocol
+from .negotiation import Answerer, Negotiation, PeerRequests, TextChannel
+from .operations import OperationHandlers
+from .session import ReportParties, not_in_profile
+
+
+class SessionRole(Protocol):
+    """The agent's part in one session, as initiator or responder. `roles.InitiatorRole` and `roles.ResponderRole` implement it.
+    `opening`: the document that a person wrote to propose first, or ""."""
+
+    timeouts: SessionTimeouts
+    negotiator: Negotiator | None
+    answerer: Answerer | None
+    opening: str
+
+    def is_approved(self, document: str) -> bool:
+        """Return whether a person approved a document."""
+
+    def may_negotiate(self) -> bool:
+        """Return whether this agent can negotiate now. Called for each proposal of the peer."""
+
+    def end_negotiation(self) -> None:
+        """Note the end of the negotiation, if there was one."""
+
+    async def resolve(self, agreement: Agreement) -> SpokenProtocol:
+        """Return the protocol of an agreement, by its URI or its hash. Raises `TreatyError`."""
+
+    def document(self, protocol: SpokenProtocol) -> str:
+        """Return the stored text of a negotiated protocol. Raises `TreatyError`."""
+
+    async def host(
+        self, port: HandlerPort, protocol: SpokenProtocol, peer: str, answers: OperationHandlers | None = None
+    ) -> HandlerHost:
+        """Return a handler for a protocol and a peer; with `answers`, a handler under test. Raises `TreatyError`."""
+
+    async def keep_agreement(self, peer: str, protocol: SpokenProtocol, written: Implementation | None) -> None:
+        """Remember the agreement of a running session, and the code that was written for it. Never raises."""
+
+    async def cosign(
+        self, protocol: SpokenProtocol | None, parties: ReportParties, proposal: ReportProposed, *, spoke: bool
+    ) -> ReportCosignature:
+        """Return the answer to a proposed report. Never raises."""
+
+    def observe(self, peer: str, protocol: str, event: SessionEvent) -> None:
+        """Report an event. `peer`, `protocol`: "" until they are known."""
+
+
+class HelloSession(ABC):
+    """Implement `SessionBackend` with the parts of a session; `hello_run.HelloRun` drives them."""
+
+    profile: Profile = "hello"
+    protocol_id = ""
+    expires_at = 0
+
+    machine: Machine
+    wire: Wire
+    calls: CallTable
+    code: CodeLoader
+    negotiation: Negotiation
+    requests: PeerRequests
+    text: TextChannel
+    timeline: list[SessionEvent]
+    messages_received: int
+    running: asyncio.Future[None]
+    closed: asyncio.Event
+    _role: SessionRole
+    _reports: CosignatureExchange
+    _recorder: TranscriptRecorder | None
+    _started: float
+    _left_without_hello: bool
+
+    @abstractmethod
+    def now(self) -> float:
+        """Return the machine's time."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Request the end of the session."""
+
+    @abstractmethod
+    def _apply(self, command: commands.Command) -> list[Action]:
+        """Give the machine a command."""
+
+    @abstractmethod
+    async def _tell(self, actions: list[Action]) -> None:
+        """Perform actions from any task, then raise the error if they ended the session."""
+
+    @property
+    def is_initiator(self) -> bool:
+        return self.machine.is_initiator
+
+    @property
+    def id(self) -> str:
+        hello = self.machine.own if self.machine.is_initiator else self.machine.peer or self.machine.own
+        return hello.session_id
+
+    @property
+    def peer(self) -> str:
+        return self.machine.peer.source_did if self.machine.peer else ""
+
+    @property
+    def peer_is_proved(self) -> bool:
+        return self.machine.peer is not None and self.wire.peer == self.machine.peer.source_did
+
+    @property
+    def spoken(self) -> SpokenProtocol | None:
+        return self.code.protocol
+
+    @property
+    def document(self) -> str:
+        return self.code.document
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        return {}
+
+    @property
+    def resumed(self) -> bool:
+        agreement = self.machine.agreement
+        return agreement is not None and agreement.confirmed
+
+    @property
+    def is_running(self) -> bool:
+        return self.machine.state is HelloState.RUNNING
+
+    @property
+    def was_running(self) -> bool:
+        """Whether both sides were ready at some time."""
+        return self.running.done() and self.running.exception() is None
+
+    @property
+    def met_no_hello(self) -> bool:
+        """Whether the peer does not speak the Hello profile: it answered in the flow profile, or closed without a reason of this
+        profile."""
+        return self.machine.peer is None and self._left_without_hello
+
+    @property
+    def can_report(self) -> bool:
+        return self.machine.both_list(REPORT_COSIGNATURE)
+
+    @property
+    def error(self) -> TreatyError:
+        """The error that ended the session. A failure of this side's negotiator is preferred to the text that the peer
+        received."""
+        ended = self.machine.error or Unavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")
+        return self.negotiation.failure if self.negotiation.failure and self.machine.error else ended
+
+    def transcript(self) -> bytes:
+        return self._recorder.transcript() if self._recorder else b""
+
+    def check_open(self) -> None:
+        if self.machine.is_final:
+            raise self.error
+
+    def record_event(self, name: str) -> None:
+        event = SessionEvent(name, self.now() - self._started)
+        self.timeline.append(event)
+        self._role.observe(self.peer, self.code.protocol.uri if self.code.protocol else "", event)
+
+    async def report_parties(self) -> ReportParties:
+        own, peer = self.machine.own, self.machine.peer
+        if peer is None or own.key_id is None or peer.key_id is None:
+            raise Refused(ClientReportCode.KEY, "A report needs a key of each side, named in the Hellos.")
+        initiator, responder = (own, peer) if self.machine.is_initiator else (peer, own)
+        return ReportParties(own.key_id, peer.key_id, negotiation_id(initiator, responder))
+
+    async def propose(self, proposal: ReportProposed) -> ReportCosignature:
+        self.check_open()
+        return await self._reports.propose(proposal)
+
+    async def say(self, text: str) -> None:
+        await self.wire.wait_writable()
+        await self._tell(self._apply(commands.Say(text)))
+
+    def heard(self) -> AsyncIterator[str]:
+        return self.text.heard()
+
+    async def ask(self, question: str) -> str:
+        return await self.requests.ask(question)
+
+    async def report_error(self, description: str) -> None:
+        await self.requests.report_error(description)
+
+    async def renegotiate(self, parameters: Mapping[str, Any] | None, protocol: str) -> None:
+        raise not_in_profile("renegotiation", "Hello", "flow")
+
+    async def close(self) -> None:
+        self.leave()
+        await self.closed.wait()

@@ -1,0 +1,378 @@
+"""Run a session from its connection to its end, on either side: make it, finish it, record it and escalate its failure.
+
+After a successful session the negotiated protocol is published, if the policy allows it, and both sides report. The next pair of
+agents then finds the document and its code in the registry and needs no negotiator. The report shows the election that two agents
+agreed. A failure to publish or report is logged and reported to the observer; the session is not affected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+from treaty_consensus.codes import PublishCode
+from treaty_consensus.errors import Conflict, Refused, TreatyError
+from treaty_consensus.protocol import parse_version
+
+from ..anp.flow_profile.registry import ProtocolOffer as FlowOffer
+from ..codes import SessionCode
+from ..identity import Identity
+from ..network.hosts import Network
+from ..network.transport.connection import Connection
+from ..protocols.fetch import Fetcher
+from ..protocols.project import Project
+from ..statements.publish import Publisher
+from . import profiles
+from .agreements import AgreementRecord, NegotiatedProtocol
+from .context import AgentContext
+from .escalation import ESCALATED, FLOW_ESCALATED, Escalation
+from .flow_manager import MetaProtocolManager
+from .flow_run import FlowRun
+from .flow_session import FlowSession
+from .hello_run import HelloRun
+from .roles import HelloOffer, InitiatorRole, ResponderRole, SessionRequest, initiator_machine, make_offer, responder_machine
+from .session import Session, SessionBackend
+
+Dial: TypeAlias = Callable[[bool], Awaitable[Connection]]
+"""Open a connection to the address of the request. True: for a Hello, encrypted as the policy requires."""
+
+MAX_VERSIONS = 16
+"""Versions of a name that are tried before the owner must choose another name."""
+
+_log = logging.getLogger(__name__)
+
+
+async def run_responder(context: AgentContext, flow: MetaProtocolManager, connection: Connection) -> None:
+    """Answer the peer until the session ends. If both sides switch to the flow profile, continue on the same connection. A
+    person is asked about a failure afterwards, in a separate task."""
+    recorder = context.recorder("hello")
+    machine = responder_machine(context, recorder, now=asyncio.get_running_loop().time())
+    run = HelloRun(connection, machine, [], ResponderRole(context, connection.peer), recorder=recorder)
+    await run.run()
+    # Only a proposal that was considered here is worth a person's time: a stranger must not be able to ask for one at no cost.
+    if _is_escalated(context, run) and run.negotiation.peer_proposal and context.escalations.may_ask():
+        context.spawn(_escalate_here(context, _hello_escalation(run)))
+    await context.keep_transcript(False, run.machine.own.message_id, recorder)
+    if run.is_released:
+        await flow.accept(run.wire.connection, peer=run.peer)
+
+
+@asynccontextmanager
+async def run_initiator(
+    context: AgentContext, flow: MetaProtocolManager, dial: Dial, address: str, request: SessionRequest, *, again: bool
+) -> AsyncIterator[Session]:
+    """Open a session with the agent at an address, in the profile that `profiles` chooses. `again`: the address may be dialled
+    once more, for a person's decision or for the other profile. Raises `TreatyError`."""
+    request.check(context)
+    attempt = await _Connecting(context, flow, dial, address, request, again=again).open()
+    try:
+        yield Session(attempt.session)
+        await finish_session(context, attempt.session)
+    finally:
+        await attempt.end()
+
+
+class _Connecting:
+    """The attempts of one request."""
+
+    def __init__(
+        self,
+        context: AgentContext,
+        flow: MetaProtocolManager,
+        dial: Dial,
+        address: str,
+        request: SessionRequest,
+        *,
+        again: bool,
+    ) -> None:
+        self._context, self._flow, self._dial, self._again = context, flow, dial, again
+        self._address, self._request, self._place = address, request, (address, request.key)
+
+    async def open(self) -> _HelloAttempt | _FlowAttempt:
+        """Return an attempt that is ready. Raises `TreatyError`."""
+        context = self._context
+        if profiles.begins_with_flow(context, self._address, self._request):
+            remembered = context.agreements.get(*self._place) is not None
+            try:
+                return await self._by_flow(
+                    await self._dial(False), profiles.flow_peer(context, self._address, self._request), again=self._again
+                )
+            except TreatyError:
+                if not (remembered and self._again):
+                    raise
+                context.agreements.forget(*self._place)  # the address may speak another profile now
+        return await self._by_hello()
+
+    async def _by_hello(self) -> _HelloAttempt | _FlowAttempt:
+        offer = await make_offer(self._context, self._address, self._request)
+        # At most two attempts: a person may decide once.
+        for last in (not self._again, True):
+            attempt = _HelloAttempt(self._context, await self._dial(True), self._address, self._request, offer)
+            try:
+                await attempt.ready()
+            except TreatyError:
+                resumed = await attempt.is_resumed()
+                await attempt.end()
+                if attempt.session.is_released:
+                    return await self._by_flow(attempt.session.wire.connection, attempt.session.peer, again=False)
+                if resumed and not last:
+                    continue
+                other = await self._after_no_hello(attempt.session)
+                if other is None:
+                    raise
+                return other
+            except BaseException:
+                await attempt.end()
+                raise
+            return attempt
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _after_no_hello(self, run: HelloRun) -> _FlowAttempt | None:
+        """Try the flow profile if the peer may speak only that; return None if it cannot be tried."""
+        context = self._context
+        peer = profiles.flow_peer(context, self._address, self._request) or run.flow_sender
+        if not (self._again and run.met_no_hello and peer and profiles.may_speak_flow(context, self._request)):
+            return None
+        if context.policy.encryption == "required":
+            return None
+        offers = await profiles.flow_offers(context, self._request)
+        return await self._by_flow(await self._dial(False), peer, offers, again=True) if offers else None
+
+    async def _by_flow(self, connection: Connection, peer: str, offers: Sequence[FlowOffer] = (), *, again: bool) -> _FlowAttempt:
+        context = self._context
+        try:
+            chosen = context.flow_openings.pop(self._place, "")
+            offers = offers or await profiles.flow_offers(context, self._request, chosen)
+            if not offers:
+                raise Refused(
+                    SessionCode.NO_COMMON_PROTOCOL,
+                    "The other side speaks the flow profile, and no protocol of this request has an id in it.",
+                    fix="Register an id: agent.flow.registry.add(Offer(ID, uri=URI)). Or name another protocol.",
+                )
+            goal = profiles.flow_goal(self._request, offers)
+            run = await self._flow.begin(connection, goal, peer=peer, offers=offers, role=self._request.role)
+        except BaseException:
+            await connection.close()
+            raise
+        try:
+            (session,) = await self._flow.agree(run)
+        except TreatyError as error:
+            if not await self._is_resumed(run, error) or not again:
+                raise
+            return await self._by_flow(await self._dial(False), peer, again=False)
+        self._remember(session, offers)
+        return _FlowAttempt(run, session)
+
+    async def _is_resumed(self, run: FlowRun, error: TreatyError) -> bool:
+        """Return whether a person named another protocol after the failed negotiation."""
+        if self._context.on_escalation is None or error.code not in FLOW_ESCALATED:
+            return False
+        chosen = await _ask_person(self._context, _flow_escalation(run, error))
+        if chosen:
+            self._context.flow_openings[self._place] = chosen
+        return bool(chosen)
+
+    def _remember(self, session: FlowSession, offers: Sequence[FlowOffer]) -> None:
+        spoken = session.spoken
+        assert spoken is not None
+        ids = tuple(offer.id for offer in offers)
+        try:
+            self._context.agreements.remember(AgreementRecord(*self._place, session.peer, spoken.hash, spoken.uri, ids, "flow"))
+        except OSError as error:
+            _log.warning("An agreement cannot be written: %s", error)
+
+
+class _HelloAttempt:
+    """One session of the Hello profile, at the initiator."""
+
+    def __init__(
+        self, context: AgentContext, connection: Connection, address: str, request: SessionRequest, offer: HelloOffer
+    ) -> None:
+        self._context, self._offer, self._place = context, offer, (address, request.key)
+        self._recorder = context.recorder("hello")
+        machine, first = initiator_machine(
+            context,
+            request,
+            offer,
+            self._recorder,
+            switches=profiles.may_speak_flow(context, request),
+            now=asyncio.get_running_loop().time(),
+        )
+        opening = context.openings.pop(self._place, "")
+        role = InitiatorRole(context, address=address, request=request, offer=offer, opening=opening)
+        early = (offer.known, offer.remembered.did) if offer.known and offer.remembered else None
+        self.session = HelloRun(connection, machine, first, role, recorder=self._recorder, early=early)
+        self._waits = early is None
+        self._task = asyncio.create_task(self.session.run())
+
+    async def ready(self) -> None:
+        """Wait until both sides are ready, unless an agreement is remembered. Raises `TreatyError`."""
+        if self._waits:
+            await self.session.running
+
+    async def is_resumed(self) -> bool:
+        """Return whether a person gave a document after the failed negotiation."""
+        await self._task
+        if not _is_escalated(self._context, self.session):
+            return False
+        text = await _ask_person(self._context, _hello_escalation(self.session))
+        if text:
+            self._context.openings[self._place] = text
+        return bool(text)
+
+    async def end(self) -> None:
+        """Leave the session if it is open, and wait for its end."""
+        self.session.leave()
+        await self._task
+        await self._context.keep_transcript(True, self.session.machine.own.message_id, self._recorder)
+        if self._offer.remembered and not self.session.was_running:
+            self._context.agreements.forget(*self._place)
+
+
+class _FlowAttempt:
+    """One session of the flow profile, at the initiator."""
+
+    def __init__(self, run: FlowRun, session: FlowSession) -> None:
+        self.session = session
+        self._run = run
+
+    async def end(self) -> None:
+        """Leave the session if it is open, and wait for the end of the connection."""
+        await self.session.close()
+        await self._run.closed.wait()
+
+
+# Escalation
+
+
+def _is_escalated(context: AgentContext, run: HelloRun) -> bool:
+    error = run.machine.error
+    return context.on_escalation is not None and error is not None and error.code in ESCALATED
+
+
+async def _escalate_here(context: AgentContext, escalation: Escalation) -> None:
+    """Ask a person at the responder, and approve the answer."""
+    try:
+        text = await _ask_person(context, escalation)
+        if text:
+            context.approvals.add(text)
+    except OSError as error:
+        _log.warning("An approval cannot be written: %s", error)
+    finally:
+        context.escalations.finish()
+
+
+async def _ask_person(context: AgentContext, escalation: Escalation) -> str:
+    assert context.on_escalation is not None
+    try:
+        return await context.on_escalation(escalation) or ""
+    except Exception:  # the application's function may raise anything; a failure counts as no answer
+        _log.exception("on_escalation raised")
+        return ""
+
+
+def _hello_escalation(run: HelloRun) -> Escalation:
+    return Escalation(
+        role="initiator" if run.is_initiator else "responder",
+        peer=run.peer,
+        reason=run.error.message,
+        own_proposal=run.negotiation.own_proposal,
+        peer_proposal=run.negotiation.peer_proposal,
+        transcript=run.transcript(),
+    )
+
+
+def _flow_escalation(run: FlowRun, error: TreatyError) -> Escalation:
+    machine = run.machine
+    return Escalation(
+        role="initiator",
+        peer=run.peer,
+        reason=error.message,
+        own_proposal="\n".join(offer.id for offer in machine.capabilities.registry),
+        peer_proposal="\n".join(machine.known.protocols),
+        transcript=run.failed_talks,
+        profile="flow",
+    )
+
+
+# Publishing and reporting
+
+
+class RegistryPublisher:
+    """Publish in an identity's own namespace at a trusted registry. Implements `interfaces.ProtocolPublisher`."""
+
+    def __init__(self, identity: Identity, fetcher: Fetcher, origin: str, network: Network) -> None:
+        """Opens no connection."""
+        self._identity, self._fetcher, self._origin, self._network = identity, fetcher, origin, network
+
+    async def publish(self, project: Project) -> str:
+        client = self._fetcher.client(self._origin)
+        publisher = Publisher(self._identity, client, self._fetcher.registries, self._origin, self._network)
+        for version in _versions(project):
+            try:
+                return [done.uri async for done in publisher.publish(version)][-1]
+            except Conflict as error:
+                if error.code != PublishCode.VERSION_EXISTS:
+                    raise
+        raise Conflict(
+            PublishCode.VERSION_EXISTS,
+            f"{project.name} has {MAX_VERSIONS} versions already.",
+            fix="Publish it yourself, under another name: treaty publish HOME/negotiated/HASH/project.",
+        )
+
+
+async def finish_session(context: AgentContext, session: SessionBackend) -> None:
+    """Publish and report an open session that this side began. Never raises."""
+    if not session.is_running or not session.calls.replies:
+        return
+    try:
+        # The application waits here: a slow registry must not hold it.
+        async with asyncio.timeout(context.timeouts.finish):
+            if context.policy.publish:
+                await _publish(context, session)
+            if session.can_report:
+                await _report(context, session)
+    except TimeoutError:
+        _log.warning("Publishing or reporting a session took too long and was stopped")
+
+
+async def _publish(context: AgentContext, session: SessionBackend) -> None:
+    spoken = session.spoken
+    protocol = context.negotiated.get(spoken.hash) if isinstance(spoken, NegotiatedProtocol) else None
+    if protocol is None or protocol.published or not protocol.topic:
+        return
+    try:
+        project = await asyncio.to_thread(context.negotiated.project, protocol.hash)
+        uri = await context.ports.publisher.publish(project)
+        await asyncio.to_thread(context.negotiated.published, protocol, uri)
+    except (TreatyError, OSError) as error:
+        _log.warning("A negotiated protocol was not published: %s", error)
+        session.record_event("publishing failed")
+    else:
+        session.record_event("published")
+
+
+async def _report(context: AgentContext, session: SessionBackend) -> None:
+    try:
+        facts = context.session_facts(session.spoken, await session.report_parties(), spoke=session.calls.replies > 0)
+        made = await context.reporter.report(facts, session.propose)
+    except TreatyError as error:
+        _log.warning("No report was made with %s: %s", session.peer, error)
+        session.record_event("report failed")
+    else:
+        session.record_event("reported" if made else "nothing to report")
+
+
+def _versions(project: Project) -> list[Project]:
+    """Return the project with its own version and the following ones: 1.0, 1.1, …"""
+    major = project.version.split(".")[0]
+    versions = [project]
+    for minor in range(1, MAX_VERSIONS):
+        version = parse_version(f"{major}.{minor}")
+        handler = dataclasses.replace(project.handler, version=version) if project.handler is not None else None
+        versions.append(dataclasses.replace(project, version=version, handler=handler))
+    return versions

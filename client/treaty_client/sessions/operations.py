@@ -1,0 +1,188 @@
+"""Run business logic: the functions behind a protocol's operations, and the functions that an agent offers for negotiation.
+
+    @agent.provides("https://registry.example/protocols/example.com/product-info/1.0")
+    async def getProductInfo(productId: str) -> dict:
+        if productId not in catalogue:
+            raise OperationError(404, "There is no such product.")
+        return catalogue[productId]
+
+The name of a function is the name of its operation; its keyword arguments are those of the operation. It may be `async` or not;
+functions that are not `async` run in threads. It returns a JSON value that satisfies the operation's schema, or raises
+`OperationError` with a code that the protocol lists. At the other end `Session.call` returns that value, or raises an
+`OperationError` with the same status and message.
+
+    @agent.offers
+    async def getProductInfo(productId: str) -> Product:
+        "Return all facts about one product."
+
+An offered function is described to a negotiator by its name, its docstring and its type hints. A hint is any type that msgspec
+describes: JSON's own types, dataclasses, TypedDicts, Structs, `Literal`, `Annotated`. An argument without a hint may be any JSON
+value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, get_type_hints
+
+import msgspec
+
+from treaty_consensus.errors import Malformed, Refused, TreatyError
+from treaty_consensus.handler import Manifest, Operation, Role
+from treaty_handler import Failure, Result, Value
+
+from ..codes import AgentCode, SessionCode
+from ..negotiators.negotiator import Capability
+
+MAX_THREADS = 16
+_REFERENCE = "#/$defs/{name}"
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_log = logging.getLogger(__name__)
+
+Function = Callable[..., Any]
+
+
+class OperationHandlers(Protocol):
+    """Answer the operations that a handler invokes; `Functions` implements it."""
+
+    async def call(self, call: str, operation: Operation, arguments: Mapping[str, Value]) -> Result:
+        """Return the answer to an `Invoke` within the operation's timeout. A failure is a result, too. Never raises."""
+
+
+class OperationError(TreatyError):
+    """Report that an operation failed with a status of the protocol. `status`: 100 to 599 as in HTTP, else the protocol's own;
+    `code` is `operation.STATUS`."""
+
+    def __init__(self, status: int, message: str = "") -> None:
+        super().__init__(f"operation.{status}", message or f"The operation failed with status {status}.")
+        self.status = status
+
+
+def choose_role(manifest: Manifest, *, is_initiator: bool, wanted: str | None) -> Role:
+    """Return the role of one side: the `wanted` one, else the only role that has calls (initiator) or invokes business logic
+    (responder).
+
+    Raises `Refused` (`session.role`) unless there is exactly one.
+    """
+    fitting = [role for role in manifest.roles.values() if (role.calls if is_initiator else role.invokes)]
+    found = [role for role in manifest.roles.values() if role.name == wanted] if wanted else fitting
+    if len(found) != 1:
+        raise Refused(
+            SessionCode.ROLE,
+            f"{manifest.protocol_uri} has no role {wanted!r}." if wanted else f"{manifest.protocol_uri} leaves the role open.",
+            fix=f"Name one of its roles: {', '.join(manifest.roles)}.",
+        )
+    return found[0]
+
+
+class Functions:
+    """The functions behind the operations of one protocol. For one event loop."""
+
+    def __init__(self) -> None:
+        self._functions: dict[str, Function] = {}
+        self._threads: ThreadPoolExecutor | None = None
+
+    def add(self, function: Function, *, name: str = "") -> None:
+        """Register a function under the operation's `name`, by default its own. Raises `Malformed` (`agent.function`) if the
+        name is taken or missing."""
+        name = name or getattr(function, "__name__", "")
+        if not name.isidentifier() or name in self._functions:
+            raise Malformed(
+                AgentCode.FUNCTION,
+                f"{name or function!r} cannot be registered: an operation is served by one function that bears its name.",
+            )
+        self._functions[name] = function
+
+    def remove(self, name: str) -> None:
+        """Stop serving an operation. Running calls continue."""
+        self._functions.pop(name, None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The operations that are served."""
+        return tuple(self._functions)
+
+    def missing(self, operations: Iterable[str]) -> list[str]:
+        """Return the operations that no function serves."""
+        return [name for name in operations if name not in self._functions]
+
+    async def call(self, call: str, operation: Operation, arguments: Mapping[str, Value]) -> Result:
+        """Run the function of an operation for at most the operation's timeout. A failure is a result, too. Never raises."""
+        try:
+            # A function in a thread cannot be cancelled; only its result is dropped.
+            async with asyncio.timeout(operation.timeout):
+                return Result(call=call, value=await self._run(operation.name, arguments))
+        except OperationError as error:
+            failure = Failure(code=error.status, message=error.message[:500])
+        except TimeoutError:
+            failure = Failure(code=504, message=f"No answer came within {operation.timeout} seconds.")
+        except Exception:
+            # The function may raise anything. Its text may be confidential, so the peer does not get it.
+            _log.exception("The function %s raised", operation.name)
+            failure = Failure(code=500, message="The other side's business logic failed.")
+        return Result(call=call, error=failure)
+
+    def close(self) -> None:
+        """Release the threads without waiting for running functions."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self, name: str, arguments: Mapping[str, Value]) -> Value:
+        function = self._functions[name]
+        if inspect.iscoroutinefunction(function):
+            return await function(**arguments)
+        if self._threads is None:
+            # A pool of its own: slow functions must not block the threads of the event loop.
+            self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="treaty-operation")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: function(**arguments))
+
+
+class OfferedFunctions:
+    """The functions of `@agent.offers`, for all protocols that are negotiated for them."""
+
+    def __init__(self) -> None:
+        self.functions = Functions()
+        self._capabilities: list[Capability] = []
+
+    @property
+    def capabilities(self) -> tuple[Capability, ...]:
+        """The descriptions of the functions, in the order of registration."""
+        return tuple(self._capabilities)
+
+    def add(self, function: Function) -> None:
+        """Register a function under its name. Raises `Malformed` (`agent.function`)."""
+        described = capability_of(function)
+        self.functions.add(function)
+        self._capabilities.append(described)
+
+
+def capability_of(function: Callable[..., Any]) -> Capability:
+    """Describe a function by its name, docstring and signature. Raises `Malformed` (`agent.function`) if an argument has no
+    name, or a hint cannot be described in JSON Schema."""
+    name = getattr(function, "__name__", repr(function))
+    try:
+        hints = get_type_hints(function, include_extras=True)
+        parameters = inspect.signature(function).parameters.values()
+        types = [hints.get(parameter.name, Any) for parameter in parameters]
+        schemas, definitions = msgspec.json.schema_components([*types, hints.get("return", Any)], ref_template=_REFERENCE)
+    except (TypeError, NameError, ValueError) as error:
+        raise _malformed(name, f"its signature cannot be described: {error}") from error
+    if any(parameter.kind not in _NAMED for parameter in parameters):
+        raise _malformed(name, "each of its arguments needs a name")
+    arguments: dict[str, object] = {
+        "type": "object",
+        "properties": {parameter.name: schema for parameter, schema in zip(parameters, schemas, strict=False)},
+        "required": [parameter.name for parameter in parameters if parameter.default is inspect.Parameter.empty],
+        "additionalProperties": False,
+    }
+    described = {"$defs": definitions} if definitions else {}
+    description = inspect.getdoc(function) or ""
+    return Capability(name, description, arguments | described, {**schemas[-1], **described})
+
+
+def _malformed(name: str, what: str) -> Malformed:
+    return Malformed(AgentCode.FUNCTION, f"{name} cannot be offered: {what}.")

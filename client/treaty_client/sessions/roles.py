@@ -1,0 +1,329 @@
+"""Implement the two roles of a Hello session for the agent: first message, protocol, handler, memory and reports.
+
+An initiator offers three things in its Hello, in this order of preference. First the hash of the former agreement with this
+address, if its code is here and was negotiated or verified recently enough. Then candidate URIs: the topic's consensus, then the
+protocols that a discovered agent lists. Last, with a requirement, the willingness to negotiate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from dataclasses import dataclass
+
+from treaty_consensus import canonical
+from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
+
+from ..anp.flow_profile.payloads import PREFIX
+from ..anp.hello_profile.actions import Action, Agreement
+from ..anp.hello_profile.hello import (
+    FIX_ERROR_NEGOTIATION,
+    FLOW_PROFILE,
+    MAX_CANDIDATES,
+    NATURAL_LANGUAGE_NEGOTIATION,
+    NATURAL_LANGUAGE_PROTOCOL,
+    REPORT_COSIGNATURE,
+    TEST_CASES_NEGOTIATION,
+    VERIFICATION_PROTOCOL,
+    Hello,
+    HelloType,
+)
+from ..anp.hello_profile.machine import Machine
+from ..anp.hello_profile.messages import ReportCosignature, ReportProposed
+from ..anp.recording import Recorder
+from ..codes import AgentCode, SessionCode
+from ..negotiators.negotiator import Implementation, NegotiationContext, Negotiator, Negotiators, Requirement, RoleName
+from ..network.discovery.client import candidates
+from ..network.discovery.parsing import AgentDescription
+from ..protocols.fetch import Candidates
+from .agreements import AgreementRecord, NegotiatedProtocol
+from .context import AgentContext, AgentEvent
+from .handler_host import HandlerHost, HandlerPort, HostRequest
+from .hello_session import SessionRole
+from .interfaces import SessionEvent, SpokenProtocol
+from .operations import OperationHandlers
+from .provision import withdraw, withdraw_contradicted
+from .session import ReportParties
+
+NEGOTIATING = (VERIFICATION_PROTOCOL, NATURAL_LANGUAGE_NEGOTIATION, TEST_CASES_NEGOTIATION, FIX_ERROR_NEGOTIATION)
+"""The capabilities that need a negotiator."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SessionRequest:
+    """The purpose of a connection: a `topic` or `protocols`, a `requirement`, or only `natural` language.
+
+    `protocols`: URIs and ids, best first.
+    `requirement`: negotiate by it if topic and protocols lead to no agreement.
+    `peer`: the DID that must answer, or "".
+    `role`: this side's role in the protocol, or "" for the only one.
+    `described`: the description of a discovered agent.
+    """
+
+    topic: str = ""
+    protocols: tuple[str, ...] = ()
+    peer: str = ""
+    requirement: Requirement | None = None
+    natural: bool = False
+    role: str = ""
+    described: AgentDescription | None = None
+
+    def check(self, context: AgentContext) -> None:
+        """Raise `Malformed` (`agent.offer`) for an impossible combination, `Refused` (`agent.no-negotiator`) for a requirement
+        without a negotiator."""
+        named = bool(self.topic) + bool(self.protocols)
+        if named > 1 or (self.natural and (named or self.requirement)) or not (named or self.requirement or self.natural):
+            raise Malformed(
+                AgentCode.OFFER,
+                "Connect about a topic or by protocols, with or without a requirement; by a requirement; or in natural language.",
+            )
+        if self.requirement is not None and context.negotiators is None and not named:
+            raise Refused(
+                AgentCode.NO_NEGOTIATOR,
+                "A requirement needs a negotiator, and this agent has neither a language model nor another negotiator.",
+                fix="Give the agent a model: set TREATY_MODEL_URL, Agent(…, negotiators=…). Or name a topic or protocols.",
+            )
+
+    @property
+    def key(self) -> str:
+        """The key under which its agreement is remembered: the topic, or a digest of the requirement."""
+        if self.topic or self.protocols or self.requirement is None:
+            return self.topic
+        wanted = self.requirement
+        return f"requirement:{canonical.hex_digest(canonical.dumps([wanted.text, wanted.input, wanted.output, wanted.topic]))}"
+
+
+@dataclass(frozen=True)
+class HelloOffer:
+    """The content of an initiator's Hello. `peer`: the DID that must answer, or "" for any. `remembered` and `known` are both
+    set or both None."""
+
+    candidates: tuple[str, ...] = ()
+    peer: str = ""
+    remembered: AgreementRecord | None = None
+    known: SpokenProtocol | None = None
+
+
+async def make_offer(context: AgentContext, address: str, request: SessionRequest) -> HelloOffer:
+    """Return the offer for an address. Use the network only if nothing is remembered. Raises `TreatyError`."""
+    request.check(context)
+    if request.natural:
+        return HelloOffer(peer=request.peer)
+    remembered = context.agreements.get(address, request.key)
+    if remembered and remembered.profile == "hello" and _still_wanted(remembered, request):
+        known = context.ports.protocols.cached(remembered.hash) or await asyncio.to_thread(
+            context.negotiated.get, remembered.hash
+        )
+        if known is not None:
+            return HelloOffer(request.protocols or remembered.candidates, remembered.did, remembered, known)
+    uris = [name for name in await candidate_uris(context, request) if not name.startswith(PREFIX)]
+    return HelloOffer(tuple(uris[:MAX_CANDIDATES]), request.peer)
+
+
+def _still_wanted(remembered: AgreementRecord, request: SessionRequest) -> bool:
+    named = not request.protocols or remembered.uri in request.protocols
+    return request.peer in ("", remembered.did) and named
+
+
+async def candidate_uris(context: AgentContext, request: SessionRequest) -> tuple[str, ...]:
+    """Return the protocols that a request names, best first. Raises `NotFound` (`agent.no-candidates`), `TreatyError`."""
+    if not request.topic:
+        return request.protocols
+    negotiable = request.requirement is not None and context.negotiators is not None
+    try:
+        published = await context.ports.protocols.candidates(request.topic)
+    except NotFound:
+        published = Candidates()
+    if not published.uris and not negotiable:
+        raise NotFound(
+            AgentCode.NO_CANDIDATES,
+            f"No protocol is published about {request.topic}.",
+            fix="Name another topic, publish one, or connect with a requirement to negotiate by.",
+        )
+    if request.described is None or not published.uris:
+        return published.uris
+    return candidates(request.described, published.uris, consensus=published.consensus)
+
+
+def initiator_machine(
+    context: AgentContext, request: SessionRequest, offer: HelloOffer, recorder: Recorder | None, *, switches: bool, now: float
+) -> tuple[Machine, list[Action]]:
+    """Return the machine of a session that this agent begins, and its first actions. `switches`: this side would continue in the
+    flow profile."""
+    negotiates = request.requirement is not None and context.negotiators is not None
+    return Machine.initiator(
+        _hello(context, "sourceHello", offer, negotiates=negotiates, converses=request.natural, switches=switches),
+        now=now,
+        timeouts=context.timeouts,
+        limits=context.limits,
+        known_uri=offer.remembered.uri if offer.remembered else "",
+        negotiates=negotiates,
+        wants_tests=negotiates,
+        natural=request.natural,
+        recorder=recorder,
+    )
+
+
+def responder_machine(context: AgentContext, recorder: Recorder | None, *, now: float) -> Machine:
+    """Return the machine of a session that another agent begins."""
+    # Checked at each Hello: a revocation must not wait for a restart.
+    withdraw_contradicted(context)
+    negotiates = context.negotiators is not None
+    return Machine.responder(
+        _hello(
+            context,
+            "destinationHello",
+            HelloOffer(),
+            negotiates=negotiates,
+            converses=False,
+            switches=len(context.flow_offers) > 0,
+        ),
+        now=now,
+        timeouts=context.timeouts,
+        limits=context.limits,
+        provides=context.provided(),
+        negotiates=negotiates,
+        recorder=recorder,
+    )
+
+
+def _hello(
+    context: AgentContext, type: HelloType, offer: HelloOffer, *, negotiates: bool, converses: bool, switches: bool
+) -> Hello:
+    """Return this agent's Hello. The machine completes the Hello of a responder."""
+    capabilities = [
+        *([REPORT_COSIGNATURE] if context.policy.report else []),
+        *([NATURAL_LANGUAGE_PROTOCOL] if converses or context.answerer else []),
+        *(NEGOTIATING if negotiates else []),
+        *([FLOW_PROFILE] if switches else []),
+    ]
+    return Hello(
+        type=type,
+        message_id=secrets.token_urlsafe(12),
+        session_id=secrets.token_urlsafe(12),
+        source_did=context.identity.did,
+        destination_did=offer.peer,
+        capabilities=tuple(capabilities),
+        random=secrets.token_urlsafe(24),
+        key_id=context.identity.key_id,
+        used_protocol_hash=offer.remembered.hash if offer.remembered else None,
+        candidate_protocols=offer.candidates,
+    )
+
+
+class _Role(SessionRole):
+    """The common part of both roles. `role`: the name of the role in the protocol that the caller wants, or ""."""
+
+    def __init__(self, context: AgentContext, name: RoleName, *, role: str = "", opening: str = "") -> None:
+        self.timeouts, self.answerer, self.opening = context.timeouts, context.answerer, opening
+        self.negotiator: Negotiator | None = None
+        self._context, self._name, self._wanted = context, name, role
+        self._is_initiator = name == "initiator"
+
+    def is_approved(self, document: str) -> bool:
+        return document in self._context.approvals
+
+    def may_negotiate(self) -> bool:
+        return True
+
+    def end_negotiation(self) -> None:
+        pass
+
+    def document(self, protocol: SpokenProtocol) -> str:
+        return self._context.negotiated.document(protocol.hash)
+
+    async def host(
+        self, port: HandlerPort, protocol: SpokenProtocol, peer: str, answers: OperationHandlers | None = None
+    ) -> HandlerHost:
+        request = HostRequest(peer, self._is_initiator, role=self._wanted, answers=answers)
+        return await self._context.hosts.host(port, protocol, request)
+
+    async def cosign(
+        self, protocol: SpokenProtocol | None, parties: ReportParties, proposal: ReportProposed, *, spoke: bool
+    ) -> ReportCosignature:
+        return await self._context.cosign(protocol, parties, proposal, spoke=spoke)
+
+    def observe(self, peer: str, protocol: str, event: SessionEvent) -> None:
+        self._context.record_event(AgentEvent(self._name, peer, protocol, *event))
+
+    def _open_negotiator(self, negotiators: Negotiators, peer: str, requirement: Requirement | None) -> Negotiator:
+        own, offers, documents = self._context.identity.did, self._context.offers, self._context.ports.protocols.document
+        return negotiators.open(NegotiationContext(self._name, own, peer, requirement, offers.capabilities, documents))
+
+    async def _keep(self, record: AgreementRecord, protocol: SpokenProtocol, written: Implementation | None) -> None:
+        """Write an agreement. A failure only makes the next handshake longer."""
+        try:
+            # Code first: a crash then leaves code without an agreement, which is harmless.
+            if isinstance(protocol, NegotiatedProtocol) and written is not None:
+                await asyncio.to_thread(self._context.negotiated.keep, protocol, written)
+            self._context.agreements.remember(record)
+        except (OSError, TreatyError) as error:
+            _log.warning("An agreement cannot be written: %s", error)
+
+
+class InitiatorRole(_Role):
+    """The role of the agent that connected to `address`. `opening`: a person's proposal, or ""."""
+
+    def __init__(
+        self, context: AgentContext, *, address: str, request: SessionRequest, offer: HelloOffer, opening: str = ""
+    ) -> None:
+        super().__init__(context, "initiator", role=request.role, opening=opening)
+        self._address, self._request, self._candidates = address, request, offer.candidates
+        if context.negotiators is not None and request.requirement is not None:
+            self.negotiator = self._open_negotiator(context.negotiators, offer.peer, request.requirement)
+
+    async def resolve(self, agreement: Agreement) -> SpokenProtocol:
+        return await self._context.ports.protocols.fetch(agreement.uri)
+
+    async def keep_agreement(self, peer: str, protocol: SpokenProtocol, written: Implementation | None) -> None:
+        record = AgreementRecord(self._address, self._request.key, peer, protocol.hash, protocol.uri, self._candidates)
+        await self._keep(record, protocol, written)
+
+
+class ResponderRole(_Role):
+    """The role of the agent that accepted the connection."""
+
+    def __init__(self, context: AgentContext, peer: str) -> None:
+        """Open the negotiator. `peer`: the DID that the transport proved, or ""."""
+        super().__init__(context, "responder")
+        self._negotiates = False
+        if context.negotiators is not None:
+            self.negotiator = self._open_negotiator(context.negotiators, peer, None)
+
+    def may_negotiate(self) -> bool:
+        # Counted once for each session, however many proposals it has.
+        if not self._negotiates and self._context.negotiations < self._context.capacity.negotiations:
+            self._context.negotiations += 1
+            self._negotiates = True
+        return self._negotiates
+
+    def end_negotiation(self) -> None:
+        if self._negotiates:
+            self._context.negotiations -= 1
+            self._negotiates = False
+
+    async def resolve(self, agreement: Agreement) -> SpokenProtocol:
+        """Return the protocol in its present state. The source asks the registry again if the last verification is too old or a
+        later fact contradicts it. A refused protocol is withdrawn."""
+        service = self._context.services.get(agreement.uri)
+        if service is None:
+            negotiated = self._context.negotiated.get(agreement.protocol_hash or "")
+            if negotiated is None:
+                raise Refused(SessionCode.PROTOCOL, f"{agreement.uri} is no longer provided here.")
+            return negotiated
+        if service.protocol is None:
+            raise Refused(SessionCode.PROTOCOL, f"{agreement.uri} is not provided here at present.")
+        try:
+            service.protocol = await self._context.ports.protocols.fetch(agreement.uri)
+        except Unavailable:  # no fact against the protocol: the next session asks again
+            raise
+        except TreatyError as error:
+            withdraw(self._context, agreement.uri, error)
+            raise
+        return service.protocol
+
+    async def keep_agreement(self, peer: str, protocol: SpokenProtocol, written: Implementation | None) -> None:
+        await self._keep(AgreementRecord(peer, protocol.topic, peer, protocol.hash, protocol.uri, ()), protocol, written)

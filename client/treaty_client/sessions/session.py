@@ -1,0 +1,264 @@
+"""Define the session that an application uses, the same under both profiles."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol
+
+from treaty_consensus.errors import Refused, TreatyError
+
+from ..anp.hello_profile.messages import ReportCosignature, ReportProposed
+from ..codes import SessionCode
+from .agreements import Profile
+from .calls import CallTable
+from .interfaces import SessionEvent, SpokenProtocol
+
+
+@dataclass(frozen=True)
+class ReportParties:
+    """The parties of a report on a session: the keys of both sides as DID URLs, and the negotiation id that both compute."""
+
+    own_key: str
+    peer_key: str
+    nid: str
+
+
+class SessionBackend(Protocol):
+    """A running session of one profile. `timeline`: its events so far; `messages_received`: application messages of the peer."""
+
+    calls: CallTable
+    timeline: list[SessionEvent]
+    messages_received: int
+
+    @property
+    def profile(self) -> Profile:
+        """The profile that the connection speaks."""
+
+    @property
+    def is_initiator(self) -> bool:
+        """Whether this side connected."""
+
+    @property
+    def id(self) -> str:
+        """The session's id on the wire."""
+
+    @property
+    def peer(self) -> str:
+        """The DID of the other side, "" until it is known."""
+
+    @property
+    def peer_is_proved(self) -> bool:
+        """Whether the peer has proved that DID."""
+
+    @property
+    def spoken(self) -> SpokenProtocol | None:
+        """The protocol, once it is known."""
+
+    @property
+    def protocol_id(self) -> str:
+        """The protocol's id in the flow profile, else ""."""
+
+    @property
+    def document(self) -> str:
+        """The text of a negotiated protocol, else ""."""
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The agreed parameters of the session."""
+
+    @property
+    def expires_at(self) -> int:
+        """The agreed end of the session, in milliseconds since 1970; 0 without one."""
+
+    @property
+    def resumed(self) -> bool:
+        """Whether a remembered agreement was confirmed."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether both sides are ready and the session is open."""
+
+    @property
+    def can_report(self) -> bool:
+        """Whether both sides co-sign reports."""
+
+    def transcript(self) -> bytes:
+        """Return the transcript so far."""
+
+    def check_open(self) -> None:
+        """Raise the error that ended the session, if it has ended."""
+
+    def record_event(self, name: str) -> None:
+        """Add an event to the timeline, and report it to the observer."""
+
+    async def report_parties(self) -> ReportParties:
+        """Return the parties of a report. Raises `Refused` (`report.*`) if the session lacks something that a report needs."""
+
+    async def propose(self, proposal: ReportProposed) -> ReportCosignature:
+        """Ask the peer to co-sign a report, and wait for its answer. One at a time. Raises `TreatyError`."""
+
+    async def say(self, text: str) -> None:
+        """See `Session.say`."""
+
+    def heard(self) -> AsyncIterator[str]:
+        """See `Session.heard`."""
+
+    async def ask(self, question: str) -> str:
+        """See `Session.ask`."""
+
+    async def report_error(self, description: str) -> None:
+        """See `Session.report_error`."""
+
+    async def renegotiate(self, parameters: Mapping[str, Any] | None, protocol: str) -> None:
+        """See `Session.renegotiate`."""
+
+    async def close(self) -> None:
+        """See `Session.close`."""
+
+
+class Session:
+    """A session with another agent, made by `Agent.connect`. For one event loop; several calls may run at once."""
+
+    def __init__(self, backend: SessionBackend) -> None:
+        """Wrap a backend, which runs in a task of its own."""
+        self._backend = backend
+
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    @property
+    def profile(self) -> Profile:
+        """The profile: `hello` or `flow`. Most applications do not need it."""
+        return self._backend.profile
+
+    @property
+    def id(self) -> str:
+        """The session's id on the wire."""
+        return self._backend.id
+
+    @property
+    def peer(self) -> str:
+        """The DID that the other agent claims, see `peer_is_proved`; "" before its first message."""
+        return self._backend.peer
+
+    @property
+    def peer_is_proved(self) -> bool:
+        """Whether the peer has proved its DID: by end-to-end encryption, an HTTP signature, or a signature in each message (flow
+        profile). The plain Hello proves no DID."""
+        return self._backend.peer_is_proved
+
+    @property
+    def protocol(self) -> str:
+        """The URI of the protocol, `urn:treaty:negotiated:HASH` for a negotiated one; "" until it is known."""
+        spoken = self._backend.spoken
+        return spoken.uri if spoken else ""
+
+    @property
+    def protocol_id(self) -> str:
+        """The id `anp:protocol:NAME:VERSION` of the protocol in the flow profile, else ""."""
+        return self._backend.protocol_id
+
+    @property
+    def document(self) -> str:
+        """The text of a negotiated protocol, else ""."""
+        return self._backend.document
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The parameters that both sides agreed on; empty under the Hello profile."""
+        return self._backend.parameters
+
+    @property
+    def expires_at(self) -> int:
+        """The agreed end of the session, in milliseconds since 1970; 0 under the Hello profile, which has none."""
+        return self._backend.expires_at
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the peer confirmed a remembered agreement, so that nothing was negotiated or fetched."""
+        return self._backend.resumed
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the session has ended."""
+        try:
+            self._backend.check_open()
+        except TreatyError:
+            return True
+        return False
+
+    @property
+    def timeline(self) -> list[SessionEvent]:
+        """The events so far, with their times."""
+        return list(self._backend.timeline)
+
+    @property
+    def transcript(self) -> bytes:
+        """The transcript so far, which `anp.transcript` reads and replays; b"" if the agent records nothing."""
+        return self._backend.transcript()
+
+    async def call(self, operation: str, /, **arguments: Any) -> Any:
+        """Call an operation of the other side. Return its value, a JSON value by the operation's schema.
+
+        Raises `OperationError` when the operation fails. Its `status` and message come from the other side. 504: no answer came
+        within the operation's time. 503: the code changed before the answer.
+
+        Raises `Malformed` (`operation.arguments`) or `Refused` (`session.operation`, `session.busy`) when the call does not fit
+        the protocol, and the session's error when the session has ended.
+        """
+        self._backend.check_open()
+        return await self._backend.calls.make(operation, arguments)
+
+    async def say(self, text: str) -> None:
+        """Send a text in natural language; it may be Markdown. Wait while the peer reads slowly.
+
+        Raises `Refused` (`meta.not-agreed` unless both sides converse, `session.profile` under the flow profile), and the
+        session's error when it has ended.
+        """
+        await self._backend.say(text)
+
+    def heard(self) -> AsyncIterator[str]:
+        """Yield the peer's texts in natural language, until the session ends. While 16 texts wait, nothing more is read from the
+        peer. Raises `Refused` (`session.profile`) under the flow profile."""
+        return self._backend.heard()
+
+    async def ask(self, question: str) -> str:
+        """Ask the other side's negotiator about the protocol, and return its answer.
+
+        Raises `Refused` (`meta.not-agreed` unless both sides negotiate, `session.profile` under the flow profile), and the
+        session's error when it ends first. A late answer ends the session.
+        """
+        return await self._backend.ask(question)
+
+    async def report_error(self, description: str) -> None:
+        """Report a fault of the other side's messages, and wait until its code is repaired. Open calls are then issued again.
+        A call that the peer answers outside of the protocol is reported automatically, once.
+
+        Raises `Refused`: `meta.not-agreed` unless both sides negotiate, `negotiation.fault-denied` with the peer's reason,
+        `session.profile` under the flow profile. Raises the session's error when it ends first.
+        """
+        await self._backend.report_error(description)
+
+    async def renegotiate(self, parameters: Mapping[str, Any] | None = None, *, protocol: str = "") -> None:
+        """Change the session's parameters, or its protocol to another registered id. Without parameters, extend its duration.
+        Return when the change is effective; calls continue meanwhile. Only the initiator may call this.
+
+        Raises `Refused` (`session.profile`) under the Hello profile. Raises `TreatyError` when the change fails; an open session
+        then continues without the change.
+        """
+        await self._backend.renegotiate(parameters, protocol)
+
+    async def close(self) -> None:
+        """End the session, and wait until its handler is closed. The last session of a connection also waits for the connection.
+        Safe to repeat."""
+        await self._backend.close()
+
+
+def not_in_profile(what: str, profile: str, other: str) -> Refused:
+    """Return the error for a function that the profile does not have."""
+    return Refused(SessionCode.PROFILE, f"The {profile} profile has no {what}.", fix=f"Connect by the {other} profile.")

@@ -1,0 +1,202 @@
+"""Publish a project: sign and log the protocol, then build, attest, sign and log its handler.
+
+    1 build       the handler's wheel, so that all its rules are checked before anything is public
+    2 try         load the handler in a sandbox and replay the project's vectors
+    3 publish     sign the `publish` statement, upload document and card, log it, check the receipt
+    4 check       read the protocol back with all proofs, like a stranger
+    5 attest      have the wheel attested by the registry's Sigstore authority, and verify that with the root in the genesis
+    6 attach      sign the `handler` statement, upload wheel and attestation, log it, check the receipt
+
+A step that an earlier run completed is not repeated. So publishing may be repeated after a crash until it succeeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from treaty_consensus import canonical
+from treaty_consensus.codes import PublishCode
+from treaty_consensus.errors import Conflict, NotFound, Refused, Untrusted
+from treaty_consensus.handler import read_wheel
+from treaty_consensus.kinds import Blob, Body, Handler, Publish
+from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
+
+from ..codes import ClientPublishCode
+from ..identity import Identity
+from ..network.hosts import Network
+from ..network.requests_adapter import session_setup
+from ..policy import DEFAULT_MAX_AGE
+from ..protocols.answers import hold
+from ..protocols.attestation import Binding, Trust, attest, identity_token, verify_attestation
+from ..protocols.log_head import LogHead
+from ..protocols.project import Project
+from ..protocols.verification.blobs import trusted_root_of
+from ..protocols.verification.completeness import RegistryAnswer
+from ..protocols.verification.records import Evidence
+from ..protocols.verification.steps import Step, taking
+from ..protocols.verification.ten_steps import examine, read_bundle
+from ..registries.api import RegistryClient
+from ..registries.bundle import Bundle
+from ..registries.trust import TrustedRegistries
+from ..sandbox.pool import SandboxPool
+from ..sandbox.vectors import LOCAL, PEER, run_vectors
+
+What = Literal["built", "tried", "published", "found-published", "attested", "attached", "found-attached"]
+
+
+@dataclass(frozen=True)
+class Published:
+    """A completed step. `index`: the leaf, if there is one; `digest`: of the wheel, document or attestation."""
+
+    what: What
+    uri: str
+    said: str
+    digest: str
+    index: int | None = None
+
+
+class Publisher:
+    """Publish in the name of one identity at one trusted registry. For one event loop."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        client: RegistryClient,
+        registries: TrustedRegistries,
+        origin: str,
+        network: Network,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Set the registry. `network`: used for the registry's Sigstore services. `clock`: Unix seconds."""
+        self._identity, self._client, self._registries, self._origin = identity, client, registries, origin
+        self._network, self._clock = network, clock
+        self._head = LogHead(client, registries, origin)
+
+    async def publish(self, project: Project, *, namespace: str | None = None) -> AsyncIterator[Published]:
+        """Publish a project, and yield each step after it is done.
+
+        `namespace`: another namespace than the identity's own, by a grant of its owner.
+
+        Raises the errors of the steps. All yielded steps stay done.
+        """
+        namespace = namespace or self._identity.parsed.namespace
+        uri = parse_protocol_uri(f"https://{self._origin}/protocols/{namespace}/{project.name}/{project.version}")
+        wheel = None
+        if project.handler is not None:
+            wheel = project.build_wheel(str(uri))
+            yield Published("built", str(uri), f"{wheel[0]}, {len(wheel[1])} bytes", canonical.hex_digest(wheel[1]))
+            yield await _try(uri, project, *wheel)
+        yield await self._publish_document(uri, project)
+        if wheel is not None:
+            async for done in self._publish_handler(uri, project, *wheel):
+                yield done
+
+    async def _publish_document(self, uri: ProtocolUri, project: Project) -> Published:
+        card = project.card.encode()
+        document = project.protocol_hash
+        try:
+            _, evidence = await self._evidence(uri)
+        except NotFound:
+            body = Publish(str(uri), project.topic, _blob(project.document), _blob(card), project.origin)
+            index = await self._log(body, project.document, card)
+            return Published("published", str(uri), f"leaf {index}, in the topic {project.topic}", document, index)
+        found = evidence.published(str(uri))
+        assert isinstance(found.statement.body, Publish)
+        if found.statement.author.text != self._identity.did or found.statement.body.document.sha256 != document:
+            raise Conflict(
+                PublishCode.VERSION_EXISTS,
+                f"{uri} is already published, with another document or by another publisher. A version is immutable.",
+                fix="Give your project a new version.",
+            )
+        return Published("found-published", str(uri), "this document was published before", document, found.index)
+
+    async def _publish_handler(self, uri: ProtocolUri, project: Project, filename: str, wheel: bytes) -> AsyncIterator[Published]:
+        assert project.handler is not None
+        bundle, evidence = await self._evidence(uri)
+        digest = canonical.hex_digest(wheel)
+        for logged in evidence.statements:
+            body = logged.statement.body
+            if not isinstance(body, Handler) or body.uri != str(uri) or body.wheel.sha256 != digest:
+                continue
+            if logged.statement.author.text == self._identity.did:
+                yield Published("found-attached", str(uri), "this wheel was attached before", digest, logged.index)
+                return
+        binding = Binding(digest, str(uri), project.protocol_hash, project.handler.entry_point)
+        attestation = await self._attest(binding, filename, trusted_root_of(bundle, evidence))
+        said = f"signed as {self._identity.did} by a certificate of {self._origin}"
+        yield Published("attested", str(uri), said, canonical.hex_digest(attestation))
+        handler = Handler(str(uri), project.protocol_hash, filename, _blob(wheel), binding.entry_point, _blob(attestation))
+        index = await self._log(handler, wheel, attestation)
+        yield Published("attached", str(uri), f"leaf {index}", digest, index)
+
+    async def _evidence(self, uri: ProtocolUri) -> tuple[Bundle, Evidence]:
+        """Return the protocol after the verification steps 1 to 4. Raises `NotFound` before it is published."""
+        bundle = read_bundle(await self._client.bundle(uri), uri=str(uri))
+        await self._head.observe(bundle.checkpoint)
+        registry = replace(self._registries.get(self._origin), seen=None)  # `observe` has proved the consistency
+        evidence = examine(bundle, registry, now=self._now(), max_age=DEFAULT_MAX_AGE)
+        with taking(Step.LOCK):
+            await asyncio.to_thread(hold, self._registries, registry, bundle, RegistryAnswer(evidence, uri=str(uri)))
+        return bundle, evidence
+
+    async def _attest(self, binding: Binding, filename: str, trusted_root: bytes) -> bytes:
+        config = await self._client.trust_config()
+        value = canonical.parse_json(config, limit=len(config), what="trust configuration")
+        if not isinstance(value, dict) or canonical.dumps(value.get("trustedRoot")) != trusted_root:
+            raise Untrusted(
+                ClientPublishCode.TRUST_CONFIG, f"{self._origin} offers a signing authority that its log's genesis does not name."
+            )
+
+        def token(csr_key_digest: str) -> str:
+            return identity_token(
+                self._identity.key_id,
+                self._identity.sign,
+                origin=self._origin,
+                now=self._now(),
+                jti=secrets.token_urlsafe(24),
+                csr_key_digest=csr_key_digest,
+            )
+
+        setup = session_setup(self._network)
+        attestation = await asyncio.to_thread(attest, binding, filename, trust_config=config, token=token, setup=setup)
+        did = self._identity.did
+        verify_attestation(
+            attestation, binding, publisher=did, trust=[Trust.registry(trusted_root, origin=self._origin, publisher=did)]
+        )
+        return attestation
+
+    async def _log(self, body: Body, *blobs: bytes) -> int:
+        """Sign a statement, upload its blobs, log it and check the receipt. Return its leaf index."""
+        statement = self._identity.statement(body, log=self._origin, issued=self._now())
+        # Blobs first: a logged statement must not name missing content.
+        for data in blobs:
+            await self._client.put_blob(data, statement)
+        receipt = await self._head.accept_receipt(await self._client.submit(statement), statement)
+        return receipt.index
+
+    def _now(self) -> int:
+        return int(self._clock())
+
+
+async def _try(uri: ProtocolUri, project: Project, filename: str, wheel: bytes) -> Published:
+    """Load the handler and replay the vectors. Raises `Refused` (`publish.vectors`) at the first mismatch, and the errors of
+    loading."""
+    package = read_wheel(filename, wheel)
+    async with SandboxPool(size=1) as pool:
+        mismatches = await run_vectors(pool, package, project.vectors)
+        if not project.vectors:
+            await (await pool.load(package, local=LOCAL, peers=[PEER])).close()
+    if mismatches:
+        raise Refused(ClientPublishCode.VECTORS, str(mismatches[0]), fix="Correct the handler or the vector. Nothing was sent.")
+    said = f"{len(project.vectors)} vectors" if project.vectors else "loads; it has no vectors"
+    return Published("tried", str(uri), f"in the sandbox: {said}", package.digest)
+
+
+def _blob(data: bytes) -> Blob:
+    return Blob(canonical.hex_digest(data), len(data))

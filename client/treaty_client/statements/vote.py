@@ -1,0 +1,114 @@
+"""Vote and vouch: make the next ballot or vouch of a DID, send it, and check that it was logged.
+
+A ballot is a weak order: tiers of document hashes and `none`, best first. It carries the newest checkpoint that the voter has
+seen, so every vote is also a witness of the log.
+
+A vouch states in public that one principal trusts another. Trust flows only along vouches. A vouch counts after both principals
+agreed in a few different epochs. It fades unless it is renewed by vouching again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from treaty_consensus.canonical import parse_digest
+from treaty_consensus.did import parse_did
+from treaty_consensus.errors import Malformed, NotFound
+from treaty_consensus.kinds import NONE, Ballot, Vouch
+from treaty_consensus.log.proof import Receipt
+from treaty_consensus.statement import Statement
+
+from ..codes import ClientVouchCode, VoteCode
+from ..identity import Identity
+from ..protocols.log_head import LogHead
+from ..protocols.verification.topic import TopicView
+from ..registries.api import RegistryClient
+
+
+@dataclass(frozen=True)
+class Vote:
+    """A logged ballot. `epoch`: the open one, in which it counts; `receipt` was checked."""
+
+    statement: Statement
+    ballot: Ballot
+    epoch: int
+    receipt: Receipt
+
+
+def parse_tiers(arguments: Sequence[str], topic: TopicView) -> tuple[tuple[str, ...], ...]:
+    """Return the tiers of command-line words: each word is one tier, commas tie. A choice is a protocol's URI, a document's
+    hash, or `none`.
+
+    `topic`: the proved hashes of URIs.
+
+    Raises `NotFound` (`vote.choice`) for a protocol that is not in the topic.
+    """
+    hashes = {protocol.uri: protocol.hash for protocol in topic.protocols}
+    return tuple(tuple(_choice(word, hashes) for word in tier.split(",")) for tier in arguments)
+
+
+async def vote(
+    client: RegistryClient,
+    head: LogHead,
+    identity: Identity,
+    topic: str,
+    tiers: Iterable[Iterable[str]],
+    *,
+    origin: str,
+    now: int,
+) -> Vote:
+    """Send a ballot. `tiers`: document hashes and `none`, as `parse_tiers` returns them; no tiers withdraw the ballot. `now`:
+    Unix seconds.
+
+    Raises `Malformed` for impossible tiers, the errors of the registry (`ballot.seq` when the same DID votes elsewhere at the
+    same time), and the errors of `LogHead.observe` and `LogHead.accept_receipt`.
+    """
+    # Refreshed first: the ballot carries the newest checkpoint.
+    seen = await head.refresh()
+    position = await client.next_ballot(topic, identity.did)
+    ballot = Ballot(topic, position.seq, tuple(tuple(tier) for tier in tiers), seen.note.decode("utf-8"))
+    statement = identity.statement(ballot, log=origin, issued=now)
+    receipt = await head.accept_receipt(await client.submit(statement), statement)
+    return Vote(statement, ballot, position.epoch, receipt)
+
+
+def _choice(word: str, hashes: dict[str, str]) -> str:
+    if word == NONE or word in hashes:
+        return hashes.get(word, word)
+    try:
+        return parse_digest(word.removeprefix("sha256:"))
+    except Malformed as error:
+        raise NotFound(
+            VoteCode.CHOICE,
+            f"{word[:200]!r} is not a protocol of this topic.",
+            fix="Vote for a protocol's URI, a document's hash, or none.",
+        ) from error
+
+
+@dataclass(frozen=True)
+class Vouched:
+    """A logged vouch. `epoch`: the open one; `receipt` was checked."""
+
+    statement: Statement
+    vouch: Vouch
+    epoch: int
+    receipt: Receipt
+
+
+async def vouch(
+    client: RegistryClient, head: LogHead, identity: Identity, to: str, *, withdrawn: bool, origin: str, now: int
+) -> Vouched:
+    """Vouch for the principal of `to`, or withdraw the vouch. `now`: Unix seconds.
+
+    Raises `NotFound` (`vouch.none`) when there is no vouch to withdraw, the errors of the registry (`vouch.seq` when the same DID
+    vouches elsewhere at the same time), and the errors of `LogHead.accept_receipt`.
+    """
+    parse_did(to)
+    standing = await client.vouches(identity.did)
+    if withdrawn and to not in {made.to for made in standing.vouches}:
+        raise NotFound(ClientVouchCode.NONE, f"{identity.did} does not vouch for {to}.", fix="List its vouches: treaty vouches")
+    body = Vouch(to, standing.seq, withdrawn)
+    statement = identity.statement(body, log=origin, issued=now)
+    receipt = await head.accept_receipt(await client.submit(statement), statement)
+    return Vouched(statement, body, standing.epoch, receipt)

@@ -1,1 +1,0 @@
-"""How messages travel between two agents: the port `Connection`, and what implements it."""

@@ -1,1 +1,0 @@
-"""What is proved before anything is kept or run: the ten steps, over bytes."""

@@ -1,0 +1,68 @@
+"""The states of a document in a topic. `TRANSITIONS` has all of them; `rule` decides which event an epoch brings.
+
+The picture and the table in `docs/specification/election.md` are generated from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from ..kinds import State
+
+FORMER: tuple[State, ...] = ("dormant", "superseded", "repealed")
+"""The states of a document that was the consensus."""
+
+
+class DocumentEvent(StrEnum):
+    """The outcome of an epoch for one document. `CONDITIONS` says when."""
+
+    ENTERED = "enters the field"
+    LEFT = "leaves the field"
+    LEADS = "leads"
+    TRAILS = "does not lead"
+    ELECTED = "is elected"
+    KEPT = "is kept"
+    REPLACED = "is replaced"
+    REJECTED = "is rejected"
+    NEGLECTED = "is neglected"
+
+
+CONDITIONS: Mapping[DocumentEvent, str] = {
+    DocumentEvent.ENTERED: "it is in the field",
+    DocumentEvent.LEFT: "it is no longer in the field",
+    DocumentEvent.LEADS: "first in the order; `provisional_share` · Q ≥ q; V[c][N] > V[N][c]",
+    DocumentEvent.TRAILS: "one of these fails",
+    DocumentEvent.ELECTED: (
+        "they held for `sustain_epochs`; Q ≥ q; V[c][N] beats V[N][c] by `over_none`; m[c][x] ≥ 0 for all x, and > 0 for those "
+        "published earlier; with an incumbent i, V[c][i] beats V[i][c] by `over_incumbent`, for `sustain_epochs`"
+    ),
+    DocumentEvent.REPLACED: "another document becomes the consensus",
+    DocumentEvent.REJECTED: "V[N][i] beats V[i][N] by `over_none` and Q'(i) ≥ q, for `sustain_epochs`",
+    DocumentEvent.NEGLECTED: "V[i][N] < V[N][i], or `provisional_share` · Q(i) < q, for `dormant_epochs`",
+    DocumentEvent.KEPT: "none of these",
+}
+
+TRANSITIONS: Mapping[tuple[State, DocumentEvent], State] = {
+    ("published", DocumentEvent.LEFT): "published",
+    ("published", DocumentEvent.ENTERED): "candidate",
+    ("candidate", DocumentEvent.LEFT): "published",
+    ("candidate", DocumentEvent.TRAILS): "candidate",
+    ("candidate", DocumentEvent.LEADS): "provisional",
+    ("provisional", DocumentEvent.LEFT): "published",
+    ("provisional", DocumentEvent.TRAILS): "candidate",
+    ("provisional", DocumentEvent.LEADS): "provisional",
+    ("provisional", DocumentEvent.ELECTED): "consensus",
+    ("consensus", DocumentEvent.REPLACED): "superseded",
+    ("consensus", DocumentEvent.REJECTED): "repealed",
+    ("consensus", DocumentEvent.NEGLECTED): "dormant",
+    ("consensus", DocumentEvent.KEPT): "consensus",
+    **{(state, DocumentEvent.LEFT): state for state in FORMER},
+    **{(state, DocumentEvent.TRAILS): state for state in FORMER},
+    **{(state, DocumentEvent.LEADS): "provisional" for state in FORMER},
+}
+
+
+def follow(state: State, event: DocumentEvent) -> State:
+    """Return the state after an epoch. Raises `KeyError` for an event that cannot happen in this state."""
+    return TRANSITIONS[state, event]

@@ -1,0 +1,47 @@
+"""Decide when an epoch may close and the next one opens, and check that witnesses saw the input of its decisions.
+
+Specification: `docs/specification/statements.md`, "Admission".
+"""
+
+from __future__ import annotations
+
+from .codes import DecisionCode
+from .errors import Refused, TreatyError
+from .facts import LogFact, ParametersFact
+from .kinds import Decision
+from .log.checkpoint import Checkpoint
+
+
+def check_witnessed(log: LogFact, body: Decision, parameters: ParametersFact) -> None:
+    """Check that the parameters' witnesses cosigned the decision's input.
+
+    A reader who trusts one of them then knows that the decision rests on the history that the witness saw.
+    """
+    if parameters.witnesses is None:
+        if body.input.witnessed is not None:
+            raise Refused(DecisionCode.NOT_WITNESSED, "The parameters in force name no witnesses. Leave `witnessed` out.")
+        return
+    head = Checkpoint(log.origin, body.input.size, bytes.fromhex(body.input.root))
+    try:
+        parameters.witnesses.parsed.check((body.input.witnessed or "").encode(), head)
+    except TreatyError as error:
+        raise Refused(DecisionCode.NOT_WITNESSED, error.message, fix=error.fix) from error
+
+
+def next_opening(log: LogFact, issued: int, parameters: ParametersFact) -> int:
+    """Return the time at which the next epoch opens. Refuses a decision before the end of its epoch.
+
+    The schedule does not drift. A registry that was down for some epochs continues with the current one.
+    """
+    # Later decisions of the same epoch keep the opening time that the first one set.
+    if log.remaining:
+        return log.opened
+    # The decision itself advances the clock: it may be the operator's first statement after the due time.
+    now = max(log.time, issued)
+    if parameters.epoch_seconds is None:
+        return now
+    due = log.opened + parameters.epoch_seconds
+    if now < due:
+        raise Refused(DecisionCode.EARLY, f"Epoch {log.epoch} is open for another {due - now} seconds.")
+    # Rounded down to the schedule, so a late decision does not shift later epochs.
+    return now - (now - due) % parameters.epoch_seconds

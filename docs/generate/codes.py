@@ -1,0 +1,92 @@
+"""The tables of error codes: each row is a member of an enum of codes."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from treaty_client import codes as client
+from treaty_consensus import codes as consensus
+from treaty_consensus.codes import Code
+from treaty_registry import codes as registry
+
+from . import GENERATORS
+
+TABLES: dict[str, list[str]] = {
+    "codes-anchors": ["anchors", "equivocation", "log", "witness"],
+    "codes-attestation": ["attestation"],
+    "codes-audit": ["audit", "mirror"],
+    "codes-authentication": ["authentication"],
+    "codes-ballot": [
+        "ballot",
+        "decision",
+        "genesis",
+        "grant",
+        "identity",
+        "parameters",
+        "publish",
+        "status",
+        "vouch",
+        "withdrawal",
+    ],
+    "codes-blobs": ["blobs", "http", "registry", "search", "sigstore", "sigstore-leaf", "speakers", "standing", "token", "topic"],
+    "codes-bundle": [
+        "bundle",
+        "checkpoint",
+        "contradiction",
+        "directory",
+        "publisher",
+        "resolve",
+        "sigstore-bundle",
+        "trusted-root",
+        "wheel",
+    ],
+    "codes-canonical": ["canonical"],
+    "codes-connection": ["connection"],
+    "codes-control": ["config", "control", "negotiated", "policy", "server", "system", "trust"],
+    "codes-did": ["did"],
+    "codes-discovery": ["discovery"],
+    "codes-document": ["document", "card"],
+    "codes-egress": ["egress"],
+    "codes-electorate": ["electorate", "vote"],
+    "codes-fence": ["fence", "keys", "database", "settings", "embedded"],
+    "codes-flow": ["flow"],
+    "codes-frame": ["frame"],
+    "codes-handler": ["handler"],
+    "codes-hello": ["hello"],
+    "codes-memory": ["memory", "lock"],
+    "codes-meta": ["meta"],
+    "codes-model": ["model"],
+    "codes-network": ["network"],
+    "codes-note": ["note"],
+    "codes-operation": ["operation", "transcript"],
+    "codes-project": ["project", "vector"],
+    "codes-protocol": ["protocol"],
+    "codes-quota": ["quota", "blob", "content", "statements", "disk"],
+    "codes-report": ["report"],
+    "codes-sandbox": ["sandbox"],
+    "codes-secure": ["secure"],
+    "codes-session": ["session", "negotiation", "question", "agent"],
+    "codes-statement": ["statement"],
+    "codes-test-cases": ["test-cases"],
+}
+"""The tables by name, and the prefixes of the codes in each."""
+
+
+def all_codes() -> list[Code]:
+    """The codes of all packages, in the order of their texts."""
+    classes = {value for module in (consensus, client, registry) for value in vars(module).values() if isinstance(value, type)}
+    return sorted(code for found in classes if issubclass(found, Code) for code in found)
+
+
+def table(prefixes: list[str]) -> str:
+    """The table of the codes with these prefixes, in the order of the prefixes."""
+    lines = ["| code | kind | meaning |", "|---|---|---|"]
+    for prefix in prefixes:
+        for code in all_codes():
+            if code.partition(".")[0] == prefix:
+                kinds = ", ".join(kind.__name__ for kind in code.kinds) or "–"
+                lines.append(f"| `{code}` | {kinds} | {code.meaning} |")
+    return "\n".join(lines)
+
+
+GENERATORS.update({name: partial(table, prefixes) for name, prefixes in TABLES.items()})

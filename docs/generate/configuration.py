@@ -1,0 +1,94 @@
+"""The table of the keys of agent.toml: each key and its default is read from the classes of the configuration."""
+
+from __future__ import annotations
+
+from treaty_client.config import AgentConfig, settings
+from treaty_client.sessions.interfaces import PATIENT
+
+from . import GENERATORS
+from .limits import size, table
+
+_BYTES = {"limits.waiting_bytes", "sandbox.memory", "sandbox.reply"}
+_NEGOTIATING = dict(settings(AgentConfig(timeouts=PATIENT)))
+_MEANINGS = {
+    "timeouts.hello": "seconds for the other Hello",
+    "timeouts.code": "seconds for both codes after an agreement",
+    "timeouts.reply": "seconds for an answer, or for this side's own decision",
+    "timeouts.idle": "seconds without a message in a running session",
+    "timeouts.send": "seconds for the peer to read one message",
+    "timeouts.flush": "seconds for the peer to read the last messages",
+    "timeouts.handler": "seconds for a handler to take one event",
+    "timeouts.answer": "seconds beyond an operation's own time",
+    "timeouts.report": "seconds for a co-signature",
+    "timeouts.operation": "seconds for an operation whose own time is not known yet",
+    "timeouts.finish": "seconds for publishing and reporting at a session's end",
+    "timeouts.provide": "seconds for the other provided protocols, once one is ready",
+    "limits.rounds": "protocolNegotiation messages of both sides together, at most 10",
+    "limits.test_rounds": "testCasesNegotiation messages of both sides together, at most 10",
+    "limits.fix_rounds": "errors that each side may report",
+    "limits.questions": "questions that each side may ask",
+    "limits.strict_sequence": "sequence numbers grow by exactly one",
+    "limits.early_frames": "frames of early data",
+    "limits.waiting_frames": "frames kept in each direction until the session runs",
+    "limits.waiting_bytes": "their bytes",
+    "flow.timeouts.first": "seconds for the first message",
+    "flow.timeouts.reply": "seconds for each answer",
+    "flow.timeouts.idle": "seconds without a message",
+    "flow.timeouts.work": "seconds for evaluating, fetching and starting a handler; less than `reply`",
+    "flow.limits.rounds": "offers of parameters for one protocol",
+    "flow.limits.proposals": "protocols that are proposed",
+    "flow.limits.batch": "protocols at once",
+    "flow.limits.renegotiations": "changes of one session",
+    "flow.limits.lifetime": "seconds that a session may be confirmed for",
+    "flow.limits.ready": "seconds that a responder may put off being ready",
+    "flow.thresholds.latency": "seconds of a call; above this mean a session is slow",
+    "flow.thresholds.failures": "part of failed calls; above it a session fails",
+    "flow.thresholds.samples": "calls before a session is judged",
+    "flow.thresholds.window": "newest calls that are judged",
+    "flow.thresholds.patience": "changes of parameters before another protocol is tried",
+    "flow.thresholds.pause": "seconds between two changes",
+    "flow.context.resource_availability": "`low`, `medium` or `high`; told to the peer",
+    "flow.context.connection_type": "a word; told to the peer",
+    "flow.context.preferences": "words; told to the peer",
+    "flow.shortcuts": "propose a former agreement at once",
+    "capacity.sessions": "connections served at once; a further one gets 503",
+    "capacity.negotiations": "sessions of other initiators in which the agent negotiates at once",
+    "capacity.preloads": "handlers that are loaded at once at the start",
+    "workers.max_workers": "sandboxed workers of sessions, prewarmed ones included",
+    "workers.idle": "idle seconds after which a session gives its worker up",
+    "workers.wait": "seconds of waiting for a worker",
+    "sandbox.memory": "memory of a worker",
+    "sandbox.reply": "one reply of a worker",
+    "sandbox.cpu": "seconds of processor time over a worker's life",
+    "sandbox.start": "seconds for making the sandbox",
+    "sandbox.load": "seconds for compiling and importing a handler",
+    "sandbox.event": "seconds for one event",
+    "transcripts": "a folder for a transcript of each session; relative to the home",
+}
+
+
+def agent_keys() -> str:
+    """The keys of agent.toml. Raises `KeyError` for one without a meaning."""
+    rows, before = list[tuple[object, ...]](), "?"
+    for key, value in settings(AgentConfig()):
+        part, _, name = key.rpartition(".")
+        shown = f"`[{part}]`" if part else "top level"
+        rows.append(("" if part == before else shown, f"`{name}`", _default(key, value), _MEANINGS[key]))
+        before = part
+    return table(("table", "key", "default", "meaning"), rows)
+
+
+def _default(key: str, value: object) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, tuple):
+        return "`[]`"
+    assert isinstance(value, int | float)
+    shown = f"{value} ({size(value)})" if key in _BYTES else f"{value:g}"
+    negotiating = _NEGOTIATING[key]
+    return shown if negotiating == value else f"{shown}; with negotiators {negotiating:g}"
+
+
+GENERATORS["agent-keys"] = agent_keys

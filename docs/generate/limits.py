@@ -1,0 +1,267 @@
+"""The tables of limits, waits, quotas and constants: each value is read from the code that enforces it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+
+from treaty_client.anp import frame
+from treaty_client.anp.hello_profile.core import Limits
+from treaty_client.anp.hello_profile.states import Timeouts
+from treaty_client.negotiators import language_model
+from treaty_client.network import egress, turns
+from treaty_client.network.transport import application, http, http_server, listener, outbox, websocket
+from treaty_client.sandbox import validation
+from treaty_client.sandbox.passivation import Passivation
+from treaty_client.sessions.interfaces import PATIENT
+from treaty_consensus.election import defaults
+from treaty_consensus.kinds import MAX_ANCHORS, MIN_ANCHORS, Blob
+from treaty_registry.connections import UNSENT, ConnectionLimits
+from treaty_registry.routes.requests import BODY_SECONDS
+from treaty_registry.serving import rounds
+from treaty_registry.settings import Quotas, Rate, Share
+
+from . import GENERATORS
+
+_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def size(number: float) -> str:
+    """A number of bytes in the largest unit that divides it."""
+    exact = int(number)
+    unit, name = next(((unit, name) for unit, name in _UNITS if exact % unit == 0), (1, "bytes"))
+    return f"{exact // unit:,} {name}"
+
+
+def seconds(number: float) -> str:
+    """A time."""
+    return "1 second" if number == 1 else f"{number:,g} seconds"
+
+
+def table(heads: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> str:
+    """A Markdown table. Integers are written with commas."""
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    for row in rows:
+        lines.append(f"| {' | '.join(f'{cell:,}' if isinstance(cell, int) else str(cell) for cell in row)} |")
+    return "\n".join(lines)
+
+
+def hello_limits() -> str:
+    """What a session of the Hello profile waits for and allows."""
+    timeouts, limits = Timeouts(), Limits()
+
+    def patient(usual: float, negotiating: float) -> str:
+        return f"{seconds(usual)}; with negotiators {negotiating:g}"
+
+    rows: list[tuple[object, ...]] = [
+        ("`Timeouts.hello`", "the other Hello", seconds(timeouts.hello)),
+        ("`Timeouts.code`", "both codes after an agreement", patient(timeouts.code, PATIENT.code)),
+        (
+            "`Timeouts.reply`",
+            "an answer, or this side's own decision",
+            patient(timeouts.reply, PATIENT.reply),
+        ),
+        ("`Timeouts.idle`", "any frame in a running session", seconds(timeouts.idle)),
+        ("`Limits.rounds`", "protocolNegotiation messages of both sides together [16, 17]", limits.rounds),
+        ("`Limits.test_rounds`", "testCasesNegotiation messages of both sides together", limits.test_rounds),
+        ("`Limits.fix_rounds`", "errors that each side may report", limits.fix_rounds),
+        ("`Limits.questions`", "questions that each side may ask", limits.questions),
+        ("`Limits.strict_sequence`", "sequence numbers grow by exactly one", "yes" if limits.strict_sequence else "no"),
+        ("`Limits.early_frames`", "frames of early data", limits.early_frames),
+        ("`Limits.waiting_frames`", "frames kept in each direction until the session runs", limits.waiting_frames),
+        ("`Limits.waiting_bytes`", "their bytes", size(limits.waiting_bytes)),
+    ]
+    return table(("setting", "bounds", "default"), rows)
+
+
+def transport_limits() -> str:
+    """What a listener and a connection allow."""
+    both = f"{size(frame.MAX_PAYLOAD)} + 1 byte"
+    return table(
+        ("limit", "value"),
+        [
+            ("one message", both),
+            ("messages read ahead of the agent", f"{http.MAX_INBOX} over HTTP; over a WebSocket the content of one read"),
+            ("messages sent and not yet acknowledged, over HTTP, in each direction", http.CAPACITY),
+            ("connections", "`max_connections`; a further one gets 503"),
+            ("sockets", f"twice `max_connections`, and {listener.SPARE_SOCKETS}"),
+            ("the head of a request", f"{size(listener.MAX_HEAD)}, within {seconds(websocket.OPEN_TIMEOUT)}"),
+            (
+                "the body of a request",
+                f"{size(http.MAX_BODY)} and {http.MAX_MESSAGES} messages, within {seconds(application.BODY_TIMEOUT)}",
+            ),
+            ("all bodies and answers under way in an agent", size(application.MAX_READING)),
+            (
+                "all unread and unacknowledged messages of HTTP sessions",
+                f"{size(http_server.MAX_HELD)}; beyond it the largest session is dropped (404)",
+            ),
+            ("messages waiting to be sent in a session", f"{size(outbox.MAX_BACKLOG)} and one message"),
+            ("the same, before reading from the peer pauses", size(outbox.READ_ROOM)),
+            ("the time a peer has to take a message, or to read an answer", seconds(listener.READ_TIMEOUT)),
+            ("requests of one HTTP session at the same time", http_server.MAX_AT_ONCE),
+            ("an answer held until there is something to send", seconds(http.HOLD)),
+            ("an HTTP session without a request", seconds(http_server.EXPIRY)),
+            ("the end of an HTTP session can be asked for", seconds(http_server.LINGER)),
+            ("a connection without a request", seconds(listener.KEEP_ALIVE)),
+            ("closing a connection", seconds(websocket.CLOSE_TIMEOUT)),
+        ],
+    )
+
+
+def session_workers() -> str:
+    """How many sandboxed workers sessions share."""
+    limits = Passivation()
+    return table(
+        ("limit", "value"),
+        [
+            ("workers of sessions, prewarmed ones included", limits.max_workers),
+            ("idle time after which a session gives its worker up", seconds(limits.idle)),
+            ("waiting for a worker", seconds(limits.wait)),
+            ("the snapshot of a session", size(validation.MAX_SNAPSHOT)),
+        ],
+    )
+
+
+def connection_limits() -> str:
+    """What one client of a registry can take of its connections."""
+    limits = ConnectionLimits()
+    return table(
+        ("limit", "value"),
+        [
+            ("connections of one address (IPv6: of one /64)", limits.per_address),
+            ("connections of the port", f"{limits.total:,}, or fewer where the process may open few files"),
+            ("the head of a request arrives within", seconds(limits.silent)),
+            ("the body of a request arrives within", seconds(BODY_SECONDS)),
+            ("a connection that sends nothing is closed after", seconds(limits.silent)),
+            (f"a client that reads less than {limits.least_rate:,} bytes a second of its answer, after", seconds(limits.stalled)),
+            ("a connection without traffic, after", seconds(limits.idle)),
+            ("requests of a network that begin before those of others have their turn", rounds.SHARE),
+            ("part of an answer that waits in the kernel while its client does not read", size(UNSENT)),
+            ("a connection that waits for an answer, after", seconds(limits.unanswered)),
+        ],
+    )
+
+
+def quotas() -> str:
+    """The token buckets of a registry."""
+    limits = Quotas()
+
+    def share(bucket: Share) -> tuple[str, str]:
+        part = Fraction(bucket.share)
+        return ("the capacity" if part == 1 else f"{part} of the capacity"), f"the refill of {seconds(bucket.seconds)}"
+
+    def rate(bucket: Rate, form: object = None) -> tuple[str, str]:
+        return (size(bucket.per_second), size(bucket.burst)) if form else (f"{bucket.per_second:g}", f"{bucket.burst:,g}")
+
+    return table(
+        ("whose", "a second", "at once"),
+        [
+            ("one author's: the DIDs of one host together", *share(limits.principal)),
+            ("one network's", *share(limits.prefix)),
+            ("everybody's", *share(limits.total)),
+            ("did:keys of one network", *rate(limits.strangers_prefix)),
+            ("all did:keys together", *rate(limits.strangers)),
+            ("one network's requests to the Sigstore services", *rate(limits.services)),
+            ("one network's uploaded bytes", *rate(limits.uploads, size)),
+        ],
+    )
+
+
+def fetch_limits() -> str:
+    """How often a host is asked for DID documents."""
+    return table(
+        ("asked", "at once", "then"),
+        [
+            (
+                "one host, on any port, by any method, for any document",
+                f"{egress.HOST_BURST} requests",
+                f"{1 / egress.HOST_INTERVAL:g} a second",
+            ),
+            (
+                "one IPv4 address, or one /64, under any name",
+                f"{egress.SITE_BURST} requests",
+                f"{1 / egress.SITE_INTERVAL:g} a second",
+            ),
+            ("waiting for either", f"{turns.MAX_WAITING} requests", f"{seconds(turns.PATIENCE)} at most"),
+        ],
+    )
+
+
+def model_budget() -> str:
+    """What may be asked of a language model."""
+    one, day = language_model.Allowance(), language_model.PER_DAY
+    return table(
+        ("allowance", "requests", "tokens", "seconds of waiting"),
+        [
+            ("one session", one.calls, one.tokens, int(one.seconds)),
+            ("all sessions of one adapter, a day", day.calls, day.tokens, int(day.seconds)),
+        ],
+    )
+
+
+_MEANINGS = {
+    "electorate": "or `open`: who counts",
+    "epoch_seconds": "a week; absent in a development electorate",
+    "horizon_epochs": "H: epochs that a report counts, that an equivocator is barred, and in which a statement's strength halves",
+    "candidate_pairs": "pairs of principals that reported a candidate",
+    "candidate_clusters": "clusters among them",
+    "candidate_share": "their weight R: `candidate_share` · R ≥ W",
+    "max_candidates": "the size of the field",
+    "quorum_share": "the quorum is W divided by this",
+    "cluster_share": "no cluster fills more than the quorum divided by this",
+    "provisional_share": "a provisional or kept document needs the quorum divided by this",
+    "over_none": "a consensus, or a repeal, against NONE",
+    "over_incumbent": "a successor against the incumbent",
+    "sustain_epochs": "epochs that conditions hold before a consensus is made or repealed",
+    "dormant_epochs": "failing epochs before a consensus is dormant",
+    "suspect_epochs": "epochs that a warning stands",
+    "credit": "`report_share`, `epochs`, `pairs`: see [standing](#9-standing)",
+    "witnesses": "the witnesses whose cosignatures a decision's input needs, and the quorum ([log.md](log.md))",
+    "reputation": "of an open electorate, below",
+    "anchors": f"{MIN_ANCHORS} to {MAX_ANCHORS} registrable domains where trust starts",
+    "suffix_list": "the Public Suffix List (its ICANN section counts), a blob",
+    "rounds": "rounds of trust",
+    "max_vouches": "the newest vouches of a principal that are kept",
+    "least_vouches": "a principal that vouches for fewer leaves the rest of its trust unspent",
+    "cap_share": "the cap leaves the held trust divided by this",
+    "loan_share": "lent trust is lent on up to the cap divided by this",
+    "acquainted_epochs": "epochs in which two principals agreed before a vouch between them counts",
+    "mature_epochs": "the age from which a principal weighs its whole",
+    "counterparties": "counterparties in a topic from which a principal weighs its whole there",
+    "counterparty_share": "a counterparty has trust of at least the cap divided by this",
+}
+
+
+def election_constants() -> str:
+    """The fields of `parameters`, their defaults and meanings."""
+    parameters = defaults.open_parameters([f"a{number}.example" for number in range(MIN_ANCHORS)], Blob("0" * 64, 1))
+    assert parameters.reputation is not None
+    credit, pair = parameters.credit, " : ".join
+    values: dict[str, object] = {name: getattr(parameters, name) for name in parameters.__struct_fields__ if name != "rule"}
+    values |= {
+        "electorate": "development",
+        "credit": f"{credit.report_share}, {credit.epochs}, {credit.pairs}",
+        "over_none": pair(map(str, parameters.over_none)),
+        "over_incumbent": pair(map(str, parameters.over_incumbent)),
+        "witnesses": "none",
+        "reputation": "none",
+    }
+    nested = {name: getattr(parameters.reputation, name) for name in parameters.reputation.__struct_fields__}
+    nested |= {"anchors": "", "suffix_list": ""}
+    rows = [(f"`{name}`", value, _MEANINGS[name]) for name, value in values.items()]
+    rows += [(f"&emsp; `{name}`", value, _MEANINGS[name]) for name, value in nested.items()]
+    return table(("constant", "default", "meaning"), rows)
+
+
+GENERATORS.update(
+    {
+        "hello-limits": hello_limits,
+        "transport-limits": transport_limits,
+        "session-workers": session_workers,
+        "connection-limits": connection_limits,
+        "quotas": quotas,
+        "fetch-limits": fetch_limits,
+        "model-budget": model_budget,
+        "election-constants": election_constants,
+    }
+)

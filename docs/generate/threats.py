@@ -1,0 +1,50 @@
+"""The tables of SECURITY.md: a person writes number, threat and answer, the tests give the last column.
+
+A test says which threats it covers with `@pytest.mark.threat(NUMBER, …)`. Numbers are never used for another threat.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import NamedTuple
+
+from . import GENERATORS, matched_rows, present
+from .suite import Test, all_tests
+
+SECTIONS = ("log", "registry-lies", "publishers", "handlers", "registry", "peers")
+
+_ROW = re.compile(r"^\| (\d+) \| (.+?) \| (.+?) \| (.*?) ?\|$", re.MULTILINE)
+
+
+class Row(NamedTuple):
+    """A threat, the answer to it, and the tests that cover it."""
+
+    number: int
+    threat: str
+    answer: str
+    tests: tuple[Test, ...]
+
+
+def rows(section: str) -> list[Row]:
+    """The threats of a section of SECURITY.md."""
+    found = matched_rows(_ROW, present(f"threats-{section}"))
+    return [Row(int(number), threat, answer, covering(int(number))) for number, threat, answer, _ in found]
+
+
+def covering(number: int) -> tuple[Test, ...]:
+    """The tests of a threat, those of tests/attack first."""
+    return tuple(
+        sorted((test for test in all_tests() if number in test.threats), key=lambda test: not test.path.startswith("attack/"))
+    )
+
+
+def _table(section: str) -> str:
+    lines = ["| | threat | answer | tests |", "|---|---|---|---|"]
+    for row in rows(section):
+        lines.append(f"| {row.number} | {row.threat} | {row.answer} | {', '.join(map(str, row.tests))} |")
+    return "\n".join(lines)
+
+
+for _section in SECTIONS:
+    GENERATORS[f"threats-{_section}"] = partial(_table, _section)

@@ -1,0 +1,77 @@
+"""Build the parts of admission for one registry: the checks, the queue in front of them, and their caches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+
+from treaty_consensus.election.principals import SuffixList
+
+from ..log.reader import LogReader
+from ..log.seen_checkpoints import SeenCheckpoints
+from ..log.sequencer import Sequencer
+from ..settings import Quotas
+from ..storage.postgres import Pool
+from .content_checker import ContentChecker
+from .electors import Electors
+from .fair_queue import FairQueue
+from .identities import Identities
+from .quota import Quota
+from .standing import StandingCache
+from .statements import Admission
+from .submissions import Submissions
+from .uploads import Uploads
+from .verifier import Verifier
+
+
+class Intake:
+    """The parts of admission. For one event loop. Callers use `admission` and `submissions`."""
+
+    def __init__(
+        self,
+        *,
+        pool: Pool,
+        origin: str,
+        operator: str,
+        quotas: Quotas,
+        identities: Identities,
+        seen_checkpoints: SeenCheckpoints,
+        uploads: Uploads,
+        suffixes: Callable[[], Awaitable[SuffixList | None]],
+        sequencer: Sequencer,
+        reader: LogReader,
+    ) -> None:
+        """`origin`: of the log. `operator`: its DID. `suffixes`: see `Electors`."""
+        self._standings = StandingCache(pool)
+        self._electors = Electors(pool, suffixes)
+        self._checker = ContentChecker()
+        self._verifier = Verifier()
+        line = FairQueue(time.monotonic)
+        self.admission = Admission(
+            pool=pool,
+            origin=origin,
+            operator=operator,
+            queue=line,
+            quota=Quota(quotas, time.monotonic, self._standings.of, lambda: line.capacity),
+            electors=self._electors,
+            identities=identities,
+            seen_checkpoints=seen_checkpoints,
+            uploads=uploads,
+            checker=self._checker,
+            verifier=self._verifier,
+        )
+        self.submissions = Submissions(self.admission, line, sequencer, reader)
+
+    async def refresh(self) -> None:
+        """Read the data that change only with an epoch: standings and the electorate. Raises what asyncpg raises."""
+        await self._standings.refresh()
+        await self._electors.refresh()
+
+    def begin_stop(self) -> None:
+        """Refuse all contents whose check has not begun, so that a stop takes seconds."""
+        self._checker.stop()
+
+    async def close(self) -> None:
+        """End the processes and threads that check contents and signatures."""
+        await self._checker.close()
+        self._verifier.close()

@@ -1,0 +1,46 @@
+"""Define the command line of a registry: `treaty-registry`.
+
+`decide`, `parameters` and `rebuild` ask the server that runs on the data directory, through its control socket. Without a server
+they do the work themselves. Every command takes `--json`. A refusal is printed with its code and its fix, and the exit status is
+1; `audit` also exits with 1 when it finds a fault. A wrong command line exits with 2.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App
+
+from treaty_consensus.errors import TreatyError, Unavailable
+
+from ..codes import SystemCode
+from .console import print_error
+from .operating import accept_clock, audit, decide, parameters, rebuild
+from .serving import init, migrate, serve, witness
+
+app = App(
+    name="treaty-registry",
+    help="Run a registry: the log of what agents publish, report, vote and agree on.",
+    version_flags=["--version"],
+    result_action="return_value",
+)
+
+for command in (serve, init, migrate, decide, parameters, witness, accept_clock, rebuild, audit):
+    app.command(command)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit with its status."""
+    tokens = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        sys.exit(app(tokens) or 0)
+    except TreatyError as error:
+        print_error(error, as_json="--json" in tokens)
+        sys.exit(1)
+    except OSError as error:
+        failure = Unavailable(SystemCode.FILE, f"{error.strerror or error}: {error.filename or 'a system call'}.")
+        print_error(failure, as_json="--json" in tokens)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,148 @@
+"""Define the commands for an existing log: `decide`, `parameters`, `accept-clock`, `rebuild`, `audit`."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.markup import escape
+from rich.table import Table
+
+from ..data_directory import open_operator, running_database
+from ..log.fence import read_fence
+from ..operator import maintenance
+from ..operator.control import ask
+from ..operator.decisions import Decided
+from ..operator.parameters import Announced, Draft, LoggedParameters, ParametersStatus, read_draft
+from ..registry import Registry
+from ..settings import Settings
+from ..storage.blobs import BlobStore
+from ..storage.postgres import connect, lead
+from ..storage.postgres import migrate as migrate_database
+from .options import Options, ask_or, run
+
+
+def decide(*, options: Options = Options()) -> None:
+    """Close the open epoch of a development electorate: decide every topic with a report or a ballot.
+
+    In an open electorate epochs close by themselves; before that time this command shows when.
+    """
+
+    async def close() -> list[Decided]:
+        async with Registry.open(options.settings) as registry:
+            return await registry.decide()
+
+    decided = run(ask_or(options.settings, "decide", list[Decided], close))
+    table = Table("topic", "epoch", "consensus", "states", "leaf", box=None)
+    for item in decided:
+        body = item.decision
+        states = ", ".join(f"{document[:12]}… {state}" for document, state in body.states)
+        table.add_row(
+            escape(body.topic),
+            str(body.epoch),
+            f"{body.consensus[:12]}…" if body.consensus else "none",
+            escape(states),
+            str(item.index),
+        )
+    nothing = "No topic has a report or a ballot; the epoch stays open."
+    options.show({"decisions": msgspec.to_builtins(decided)}, table if decided else nothing)
+
+
+def parameters(file: Path | None = None, /, *, options: Options = Options()) -> None:
+    """Show the constants of the election. With a file, announce new constants, which hold from the next epoch on.
+
+    Parameters
+    ----------
+    file
+        A TOML file with the new constants.
+    """
+    if file is not None:
+        _announce_parameters(read_draft(file), options)
+        return
+
+    async def read() -> ParametersStatus:
+        async with Registry.open(options.settings) as registry:
+            return await registry.parameters_status()
+
+    found = run(ask_or(options.settings, "parameters", ParametersStatus, read))
+    closes = "by hand" if found.closes is None else f"{datetime.fromtimestamp(found.closes, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    lines: list[Any] = [f"Epoch {found.epoch} is open; it closes {closes}.", *_shown("In force", found.in_force)]
+    if found.announced is not None:
+        lines += _shown(f"From epoch {found.epoch + 1} on", found.announced)
+    options.show(msgspec.to_builtins(found), *lines)
+
+
+def accept_clock(*, options: Options = Options()) -> None:
+    """Let the running registry sign again after its clock has jumped ahead. Check first that the clock is right."""
+    now = run(ask(options.settings.control, "accept-clock"))
+    options.show({"now": now}, f"[green]✓[/] The registry now uses this clock: {escape(str(now))}.")
+
+
+def rebuild(*, options: Options = Options()) -> None:
+    """Derive facts, tiles and catalogue from the log again, correct the rows that differ, and print them."""
+
+    async def derive() -> maintenance.Rebuilt:
+        return await _rebuild_alone(options.settings)
+
+    rebuilt = run(ask_or(options.settings, "rebuild", maintenance.Rebuilt, derive))
+    lines = [f"{rows} rows of {table} differed and were corrected." for table, rows in rebuilt.tables.items() if rows]
+    lines = lines or ["Every table agrees with the log."]
+    options.show(msgspec.to_builtins(rebuilt), f"[green]✓[/] {rebuilt.size} leaves.", *map(escape, lines))
+
+
+def audit(*, options: Options = Options()) -> int:
+    """Check all stored data: every signature, rule and decision, every table, tile and blob, the head and the fence."""
+
+    async def check() -> maintenance.Audited:
+        settings = options.settings
+        operator = await asyncio.to_thread(open_operator, settings)
+        record = await asyncio.to_thread(read_fence, settings.fence, operator.origin)
+        blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
+        async with running_database(settings) as url, connect(url) as connection, connect(url) as reader:
+            return await maintenance.audit(connection, reader, blobs, record)
+
+    found = run(check())
+    summary = f"{found.size} leaves, {found.epochs} epochs decided, {found.blobs} blobs; root {found.root.hex()}"
+    lines = [f"[red]✗[/] {escape(finding)}" for finding in found.findings] or [f"[green]✓[/] {summary}"]
+    options.show(msgspec.to_builtins(found), *lines)
+    return 1 if found.findings else 0
+
+
+def _announce_parameters(draft: Draft, options: Options) -> None:
+    async def announce() -> Announced:
+        async with Registry.open(options.settings) as registry:
+            return await registry.announce(draft)
+
+    done = run(ask_or(options.settings, "announce", Announced, announce, draft))
+    electorate = f"{draft.parameters.electorate} electorate"
+    line = f"[green]✓[/] Announced: from epoch [bold]{done.epoch}[/] on {electorate} (leaf {done.index})."
+    options.show(msgspec.to_builtins(done), line)
+
+
+def _shown(heading: str, stated: LoggedParameters) -> list[Any]:
+    table = Table("", "", box=None, show_header=False)
+    for name, value in msgspec.to_builtins(stated.parameters).items():
+        for inner, item in value.items() if isinstance(value, dict) else (("", value),):
+            table.add_row(f"  {name}{'.' if inner else ''}{inner}", escape(_text(item)))
+    return [f"[bold]{heading}[/] (leaf {stated.index}, {stated.statement})", table]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {item}" for name, item in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+async def _rebuild_alone(settings: Settings) -> maintenance.Rebuilt:
+    """Rebuild without a server. The tables are not checked first, because they may be too damaged to lead the log."""
+    blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
+    async with running_database(settings) as url, connect(url) as reader:
+        await migrate_database(reader)
+        writer = await lead(url, patience=1)
+        try:
+            return await maintenance.rebuild(writer, reader, blobs)
+        finally:
+            await writer.close()

@@ -1,0 +1,69 @@
+"""Define the options of every command, and run commands."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import uvloop
+from cyclopts import Parameter
+
+from treaty_consensus.errors import NotFound
+
+from ..operator.control import NOT_RUNNING, ask
+from ..settings import Settings
+from .console import show
+
+_T = TypeVar("_T")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Options:
+    """Options of every command.
+
+    Parameters
+    ----------
+    data
+        The data directory; made by the first start. It holds the log's keys: back it up, keep it secret.
+    database
+        The URL of a PostgreSQL server. Default: an embedded one, in the data directory.
+    blobs
+        The URL of an object store for documents and wheels (s3://BUCKET/PATH, …). Default: a folder in the data directory.
+    json
+        Print one JSON value instead of text.
+    """
+
+    data: Annotated[Path, Parameter(env_var="TREATY_REGISTRY_DATA")] = field(
+        default_factory=lambda: Path.home() / ".treaty-registry"
+    )
+    database: Annotated[str | None, Parameter(env_var="TREATY_DATABASE_URL")] = None
+    blobs: Annotated[str | None, Parameter(env_var="TREATY_BLOBS_URL")] = None
+    json: Annotated[bool, Parameter(negative="")] = False
+
+    def show(self, value: dict[str, Any], *renderables: Any) -> None:
+        """Print the result of a command."""
+        show(value, *renderables, as_json=self.json)
+
+    @property
+    def settings(self) -> Settings:
+        """Return the settings for an existing log."""
+        return Settings(data=self.data, database=self.database or None, blobs=self.blobs or None)
+
+
+def run(work: Coroutine[Any, Any, _T]) -> _T:
+    """Run a command's coroutine to its end."""
+    return uvloop.run(work)
+
+
+async def ask_or(settings: Settings, command: str, kind: type[_T], alone: Callable[[], Awaitable[_T]], *arguments: object) -> _T:
+    """Return the result of a command of the running server, or the result of `alone` when no server runs."""
+    try:
+        return msgspec.convert(await ask(settings.control, command, *arguments), kind)
+    except NotFound as error:
+        if error.code != NOT_RUNNING:
+            raise
+    return await alone()

@@ -1,0 +1,214 @@
+"""Define the error codes that only this package uses; see `treaty_consensus.codes`.
+
+A class is called `Registry…` where another package has codes of the same prefix.
+"""
+
+from __future__ import annotations
+
+from treaty_consensus.codes import Code
+from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused, TooLarge, Unauthorized, Unavailable, Untrusted
+
+
+class BlobsCode(Code):
+    UNAVAILABLE = "blobs.unavailable", "The blob store does not answer.", Unavailable
+
+
+class ContentCode(Code):
+    TOO_COSTLY = "content.too-costly", "Checking the blobs needs more time or memory than is allowed.", Refused
+    UNCHECKED = "content.unchecked", "The blobs could not be checked: the registry stops or is overloaded.", Unavailable
+
+
+class ControlCode(Code):
+    BROKEN = "control.broken", "The registry stopped before it answered.", Unavailable
+    FAILED = "control.failed", "The registry could not do it; its log has the reason.", Unavailable
+    NOT_RUNNING = "control.not-running", "No registry runs on the data directory.", NotFound
+
+
+class DatabaseCode(Code):
+    FAILED = "database.failed", "PostgreSQL or a disk failed while the log was opened.", Unavailable
+    MIGRATION = "database.migration", "A migration was applied to this database in another form.", Untrusted
+    NOT_DURABLE = "database.not-durable", "PostgreSQL runs with a setting that can lose commits.", Refused
+    UNREACHABLE = "database.unreachable", "PostgreSQL does not answer.", Unavailable
+
+
+class DiskCode(Code):
+    FULL = "disk.full", "A disk of the registry is full; nothing was written.", Unavailable
+
+
+class EmbeddedCode(Code):
+    MISSING = "embedded.missing", "No embedded PostgreSQL is installed.", Unavailable
+    PATH_TOO_LONG = "embedded.path-too-long", "The path is too long for a Unix socket.", Refused
+    POSTGRES = "embedded.postgres", "The embedded PostgreSQL did not start or takes no connections.", Unavailable
+
+
+class FenceCode(Code):
+    BEHIND = "fence.behind", "The database is behind the record of signed heads, or forked from it.", Untrusted
+    EXISTS = "fence.exists", "There is a record of signed heads, and its keys are missing.", Conflict
+    HELD = "fence.held", "Another process signs on the data directory.", Unavailable
+    MISSING = "fence.missing", "The record of signed heads is missing.", NotFound
+    OTHER_LOG = "fence.other-log", "The record of signed heads is of another log.", Untrusted
+    UNREADABLE = "fence.unreadable", "The record of signed heads is damaged.", Untrusted
+
+
+class HttpCode(Code):
+    BODY = "http.body", "The body broke off, or is not encoded as its head says.", Malformed
+    BODY_TOO_LARGE = "http.body-too-large", "The body is larger than the route reads.", TooLarge
+    HEADERS_TOO_LARGE = "http.headers-too-large", "The headers are larger than the registry reads."
+    INTERNAL = "http.internal", "The registry failed; its log has the reason."
+    MEDIA_TYPE = "http.media-type", "The route does not read this Content-Type."
+    METHOD = "http.method", "The path does not answer this method."
+    NOT_ACCEPTABLE = "http.not-acceptable", "The resource has no representation of an acceptable type."
+    NOT_FOUND = "http.not-found", "Nothing is served at the path."
+    QUERY = "http.query", "A parameter of the query is out of its range.", Malformed
+    REQUEST = "http.request", "The request is not in the form of its route."
+    TARGET_TOO_LONG = "http.target-too-long", "The path or the query is too long."
+    TIMEOUT = "http.timeout", "The request took too long to arrive."
+
+
+class KeysCode(Code):
+    DAMAGED = "keys.damaged", "A key file holds no signer key.", Untrusted
+    MISMATCH = "keys.mismatch", "The keys do not belong together.", Untrusted
+    MISSING = "keys.missing", "There is no key file.", NotFound
+    MODE = "keys.mode", "Other users of the machine can read a key file.", Untrusted
+
+
+class QuotaCode(Code):
+    BUSY = "quota.busy", "More statements wait than the registry takes in 5 seconds. Retry later.", Unavailable
+    PREFIX = "quota.prefix", "Too many statements came from one network prefix. Retry later.", Unavailable
+    PRINCIPAL = "quota.principal", "Too many statements came from one author. Retry later.", Unavailable
+    SERVICES = "quota.services", "One network asked for too many certificates, timestamps or entries.", Unavailable
+    STRANGERS = "quota.strangers", "Too many statements were signed by did:keys. Use a domain's DID.", Unavailable
+    TOTAL = "quota.total", "Too many statements came in all. Retry later.", Unavailable
+    UPLOADS = "quota.uploads", "One network uploaded too much, or too much waits for a statement.", Unavailable
+
+
+class RegistryBlobCode(Code):
+    DIGEST = "blob.digest", "The bytes do not match their digest.", Malformed
+    NOT_NAMED = "blob.not-named", "The statement does not name the blob, or is of a kind without blobs.", Malformed, Refused
+    SIZE = "blob.size", "The bytes do not have the size that the statement names.", Refused
+    UNKNOWN = "blob.unknown", "No logged statement names the blob.", NotFound
+    WITHDRAWN = "blob.withdrawn", "The operator withdrew the bytes.", Gone
+
+
+class RegistryHandlerCode(Code):
+    MISMATCH = "handler.mismatch", "The wheel is for another protocol or has another entry point.", Refused
+
+
+class RegistryIdentityCode(Code):
+    REQUEST = "identity.request", "The body is not a request for an identity.", Malformed
+    UNKNOWN = "identity.unknown", "The log does not know the DID or its key.", Unauthorized, NotFound
+    UNRESOLVED = "identity.unresolved", "The DID document of the author cannot be used.", Unauthorized
+
+
+class RegistryLogCode(Code):
+    BUSY = "log.busy", "The queue is full; nothing was taken.", Unavailable
+    CLOCK_AHEAD = "log.clock-ahead", "The clock of the registry is ahead; nothing was begun.", Unavailable
+    CLOCK_BEHIND = "log.clock-behind", "The clock of the registry is behind; nothing was begun.", Unavailable
+    DAMAGED = "log.damaged", "The leaves in the database do not hash to the recorded root.", Untrusted
+    FORKED = "log.forked", "The carried checkpoint is signed by this log and not of its past.", Untrusted
+    INCOMPLETE = "log.incomplete", "The database lacks leaves or tiles of the log.", Untrusted
+    NOT_LEADING = "log.not-leading", "This process does not write the log.", Unavailable
+    OTHER = "log.other", "The log in the database has other keys.", Untrusted
+    OTHER_LEADER = "log.other-leader", "Another process writes the log.", Unavailable
+    SIZE = "log.size", "The log does not have so many leaves yet.", NotFound
+    SUPERSEDED = "log.superseded", "Another process writes the log now.", Unavailable
+    UNAVAILABLE = "log.unavailable", "The log did not confirm the statement; it may be logged. Retry.", Unavailable
+
+
+class RegistryParametersCode(Code):
+    FILE = "parameters.file", "The file does not state parameters, or is too large.", Malformed, TooLarge
+
+
+class RegistryProtocolCode(Code):
+    UNKNOWN_HASH = "protocol.unknown-hash", "No protocol has the hash.", NotFound
+
+
+class RegistryPublishCode(Code):
+    BASE_CHAIN = "publish.base-chain", "The document rests on more than 8 others; publish it as a whole.", Refused
+
+
+class RegistryResolveCode(Code):
+    URI = "resolve.uri", "The name is empty or too long.", Malformed
+
+
+class RegistryStatementCode(Code):
+    NOT_LOGGED = "statement.not-logged", "The statement is not in the log.", NotFound
+    UNKNOWN = "statement.unknown", "The log has no statement with the id.", NotFound
+
+
+class RegistryWitnessCode(Code):
+    AHEAD = "witness.ahead", "The witness has cosigned more leaves than the log has.", Untrusted
+    HELD = "witness.held", "Another witness runs on the data directory.", Unavailable
+    HISTORY = "witness.history", "The witness has cosigned another history of the log.", Untrusted
+    KEY = "witness.key", "The key file of the witness is damaged.", Untrusted
+    KEY_MODE = "witness.key-mode", "Other users of the machine can read the witness key.", Untrusted
+    LOGS = "witness.logs", "A log is known by more than one key, or by one of another type.", Malformed
+    NO_KEY = "witness.no-key", "The data directory has no witness.", NotFound
+    OTHER_NAME = "witness.other-name", "The witness in the data directory has another name.", Conflict
+    QUORUM = "witness.quorum", "Fewer witnesses are configured than the parameters require.", Unavailable
+    RECORD = "witness.record", "The kept record is not a signed checkpoint of the log.", Untrusted
+    REFUSED = "witness.refused", "The witness answered with an unexpected status.", Unavailable
+    SILENT = "witness.silent", "The witness did not answer within 5 seconds.", Unavailable
+    STORAGE = "witness.storage", "The witness cannot record checkpoints now.", Unavailable
+    UNREACHABLE = "witness.unreachable", "The witness cannot be reached.", Unavailable
+
+
+class SearchCode(Code):
+    CURSOR = "search.cursor", "The cursor is not the next of a page.", Malformed
+    QUERY_TOO_LONG = "search.query-too-long", "The query is too long.", Malformed
+    TOO_MANY_TERMS = "search.too-many-terms", "The query has too many terms.", Malformed
+    TOPIC = "search.topic", "The topic is malformed.", Malformed
+
+
+class ServerCode(Code):
+    PORT = "server.port", "The address and port cannot be listened on.", Unavailable
+
+
+class ServiceCode(Code):
+    DATABASE = "registry.database", "The database of the registry does not answer.", Unavailable
+    NOT_READY = "registry.not-ready", "This process takes no writes now.", Unavailable
+
+
+class SettingsCode(Code):
+    BLOBS = "settings.blobs", "The URL names no object store.", Malformed
+    ORIGIN = "settings.origin", "The text cannot be the origin of a log.", Malformed
+    OTHER_ORIGIN = "settings.other-origin", "The log in the data directory has another origin.", Conflict
+    TLS = "settings.tls", "The files are no certificate chain and its key.", Malformed
+    TRUSTED_PROXY = "settings.trusted-proxy", "The text is no address and no network.", Malformed
+    WITNESS = "settings.witness", "The text is not a witness.", Malformed
+
+
+class SigstoreCode(Code):
+    CERTIFICATE_EXPIRED = "sigstore.certificate-expired", "The signing certificate is not valid now.", Unauthorized
+    CERTIFICATE_FOREIGN = "sigstore.certificate-foreign", "The certificate is not one of this registry's authority.", Unauthorized
+    CERTIFICATE_KEY = "sigstore.certificate-key", "The key is not an ECDSA P-256 key.", Malformed
+    CERTIFICATE_REQUEST = "sigstore.certificate-request", "The body is not a certificate request.", Malformed
+    ENTRY = "sigstore.entry", "The body is not a log entry request.", Malformed
+    ENTRY_SIGNATURE = "sigstore.entry-signature", "The signature of the entry does not verify.", Unauthorized
+    KEY_UNPROVEN = "sigstore.key-unproven", "The request does not prove that its sender has the private key.", Unauthorized
+    KEYS = "sigstore.keys", "The keys and certificates of the authority do not belong together.", Untrusted
+    KEYS_EXIST = "sigstore.keys-exist", "The authority has its keys already.", Conflict
+    KEYS_MISSING = "sigstore.keys-missing", "A key file of the authority is absent.", NotFound
+    KEYS_MODE = "sigstore.keys-mode", "Other users of the machine can read a key of the authority.", Untrusted
+    TOKEN_AUDIENCE = "sigstore.token-audience", "The identity token is for another registry.", Unauthorized
+    TOKEN_BINDING = "sigstore.token-binding", "The identity token is bound to another key.", Unauthorized
+    TOKEN_EXPIRED = "sigstore.token-expired", "The identity token is not valid now.", Unauthorized
+    TOKEN_MISSING = "sigstore.token-missing", "The request does not carry one identity token.", Unauthorized
+    TOKEN_REUSED = "sigstore.token-reused", "The identity token was used before.", Unauthorized
+
+
+class SpeakersCode(Code):
+    QUERY = "speakers.query", "The query names neither one hash nor one topic.", Malformed
+
+
+class StandingCode(Code):
+    CURSOR = "standing.cursor", "The cursor is not the next of a page.", Malformed
+
+
+class StatementsCode(Code):
+    EMPTY_LINE = "statements.empty-line", "A line of the batch is empty.", Malformed
+    TOO_MANY = "statements.too-many", "The batch has more than 256 lines.", TooLarge
+
+
+class SystemCode(Code):
+    FILE = "system.file", "A file or a system call failed.", Unavailable

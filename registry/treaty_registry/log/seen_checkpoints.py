@@ -1,0 +1,70 @@
+"""Compare the checkpoints in reports and ballots with this log, to detect a fork.
+
+Every report and ballot carries a checkpoint that its author has seen. If this log's key signed it, but it does not belong to
+this log's history, the log was forked: someone else has the key, or an old backup was restored. The evidence is then logged as
+critical, with a proof that others can check when there is one (`treaty_consensus.log.equivocation`). The statement is refused,
+because the rules of the log do not accept such a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+import structlog
+
+from treaty_consensus.errors import Untrusted
+from treaty_consensus.kinds import Ballot, Body, Report
+from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
+from treaty_consensus.log.equivocation import Equivocation
+from treaty_consensus.log.note import VerifierKey
+
+from ..codes import RegistryLogCode
+from .checkpoints import Head
+from .reader import LogReader
+
+_REMEMBERED = 4_096  # checked checkpoints, because many statements carry the same one
+
+_log = structlog.get_logger(__name__)
+
+
+class SeenCheckpoints:
+    """Compares checkpoints with the log. Used from one event loop."""
+
+    def __init__(self, log_key: VerifierKey, reader: LogReader, head: Callable[[], Head]) -> None:
+        self._log_key = log_key
+        self._reader = reader
+        self._head = head
+        self._consistent: OrderedDict[str, None] = OrderedDict()
+
+    async def check(self, body: Body) -> None:
+        """Check the checkpoint that a body carries, if its type carries one.
+
+        Raises `Malformed` or `TooLarge` when it is not a checkpoint, and `Untrusted` when this log's key did not sign it or it
+        does not belong to this log's history.
+        """
+        if not isinstance(body, Ballot | Report) or body.seen_checkpoint in self._consistent:
+            return
+        signed = open_checkpoint(body.seen_checkpoint.encode(), self._log_key)
+        seen, head = signed.checkpoint, self._head()
+        root = await self._reader.root_at(seen.size, head) if seen.size <= head.size else None
+        if root != seen.root:
+            proof = "" if root is None else await self._proof(signed, root, head)
+            evidence = {"evidence": body.seen_checkpoint, "proof": proof}
+            _log.critical("the log was forked", **evidence, size=head.size, root=head.root.hex())
+            raise Untrusted(
+                RegistryLogCode.FORKED,
+                f"The checkpoint of {seen.size} leaves is not in this log's history, although its key signed it.",
+                fix="Keep that checkpoint: it proves that the log was forked. Tell others, and the operator.",
+            )
+        self._consistent[body.seen_checkpoint] = None
+        if len(self._consistent) > _REMEMBERED:
+            self._consistent.popitem(last=False)
+
+    async def _proof(self, seen: SignedCheckpoint, root: bytes, head: Head) -> str:
+        if seen.checkpoint.size == head.size:
+            made = Equivocation.of(self._log_key, seen.note, head.note)
+        else:
+            proof = tuple(await self._reader.consistency(seen.checkpoint.size, head))
+            made = Equivocation.of(self._log_key, seen.note, head.note, root=root, proof=proof)
+        return made.format().decode()

@@ -1,0 +1,88 @@
+"""Share the start of requests fairly between networks.
+
+An HTTP/1.1 connection has one request in progress. A client that sends many requests without waiting (pipelining, RFC 9112
+§9.3.2) has its next request ready at once. Hundreds of such connections would start as many requests in every iteration of the
+event loop, and delay all other requests. So each network starts at most `SHARE` requests in a round. Its further requests wait
+in its own line.
+
+A round is one iteration of the event loop. While several networks send requests, each round in which a request had to wait is
+followed by a pause of twice its length. So the loop is idle most of the time, and a network with few requests gets quick
+answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from litestar.types import Receive, ReceiveMessage
+
+SHARE = 4
+"""Requests of one network that start in a round."""
+_PAUSE = 2  # in rounds
+_LEAST_PAUSE = 0.001  # seconds: the resolution of the event loop's clock
+_TOGETHER = 1.0  # seconds within which two networks count as active together
+
+
+class Rounds:
+    """The rounds of an event loop."""
+
+    def __init__(self, share: int = SHARE) -> None:
+        self._share = share
+        self._begun: Counter[str] = Counter()  # in this round
+        self._lines: dict[str, deque[asyncio.Future[None]]] = {}
+        self._latest = ""  # the network of the last request
+        self._together_at = 0.0  # when the network of the last request changed
+
+    def take(self, network: str) -> bool:
+        """Start a request of `network` in this round, if its share allows. On False the caller must `wait`."""
+        if network != self._latest:
+            self._latest, self._together_at = network, time.monotonic()
+        begun = self._begun
+        if not begun:
+            asyncio.get_running_loop().call_soon(self._end_round, time.monotonic())
+        elif begun[network] >= self._share:
+            return False
+        begun[network] += 1
+        return True
+
+    async def wait(self, network: str) -> None:
+        """Wait for a turn of `network`, after the requests that wait already."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._lines.setdefault(network, deque()).append(turn)
+        await turn
+
+    def after(self, receive: Receive, network: str) -> Receive:
+        """Wrap `receive` so that each message waits for a turn, because many bodies may arrive in one round."""
+
+        async def receive_in_turn() -> ReceiveMessage:
+            message = await receive()
+            if not self.take(network):
+                await self.wait(network)
+            return message
+
+        return receive_in_turn
+
+    def _end_round(self, begun_at: float) -> None:
+        now = time.monotonic()
+        if self._lines and now - self._together_at < _TOGETHER:
+            pause = max(_LEAST_PAUSE, _PAUSE * (now - begun_at))
+            asyncio.get_running_loop().call_later(pause, self._begin_round)
+        else:
+            self._begin_round()
+
+    def _begin_round(self) -> None:
+        self._begun.clear()
+        for network, line in [*self._lines.items()]:
+            while line and self._begun[network] < self._share:
+                turn = line.popleft()
+                if not turn.done():  # its request may have been cancelled
+                    turn.set_result(None)
+                    self._begun[network] += 1
+            if not line:
+                del self._lines[network]
+        if self._begun:
+            asyncio.get_running_loop().call_soon(self._end_round, time.monotonic())

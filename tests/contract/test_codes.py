@@ -1,0 +1,119 @@
+"""Error codes: each is one member of an enum, has a meaning and its kinds of error, and stands in one table."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from treaty_client import codes as client
+from treaty_consensus import codes as consensus
+from treaty_consensus import errors
+from treaty_consensus.codes import Code
+from treaty_consensus.errors import TreatyError
+from treaty_registry import codes as registry
+
+ROOT = Path(__file__).parents[2]
+CODE = re.compile(r"[a-z][a-z0-9-]*\.[a-z][a-z0-9-]*")
+SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+CLASSES = {
+    name: found
+    for module in (consensus, client, registry)
+    for name, found in vars(module).items()
+    if isinstance(found, type) and issubclass(found, Code) and found is not Code
+}
+CODES = [code for found in CLASSES.values() for code in found]
+KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, TreatyError)}
+
+NO_CODES = {"http.request", "protocol.uri", "witness.key"}
+"""Codes that are also an event of ASGI, a field of the manifest and the name of a file."""
+FILE = re.compile(r".*\.(db|example|json|key|lock|md|pem|pid|py|start|toml)")
+"""Names of files and hosts, some of which have the form of a code."""
+
+
+@cache
+def sources() -> dict[Path, ast.Module]:
+    """The modules of the product without the codes themselves."""
+    paths = [path for folder in ("consensus", "client", "registry") for path in sorted((ROOT / folder).rglob("*.py"))]
+    paths = [path for path in paths if path.stem != "codes" and path.parent.name != "codes"]
+    return {path: ast.parse(path.read_text()) for path in paths}
+
+
+def raised() -> list[tuple[str, str, ast.expr]]:
+    """Where an error of one of the nine kinds is made: the place, the kind, and the expression of its code."""
+    found = []
+    for path, tree in sources().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in KINDS and node.args:
+                found.append((f"{path.relative_to(ROOT)}:{node.lineno}", node.func.id, node.args[0]))
+    return found
+
+
+def member_of(node: ast.expr) -> Code | None:
+    match node:
+        case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in CLASSES:
+            return CLASSES[name][attribute]
+    return None
+
+
+def test_each_code_is_one_member() -> None:
+    assert [code for code, count in Counter(map(str, CODES)).items() if count > 1] == []
+    assert [code for code in CODES if not CODE.fullmatch(code)] == []
+
+
+def test_a_class_has_the_codes_of_one_prefix() -> None:
+    for name, found in CLASSES.items():
+        assert len({code.partition(".")[0] for code in found}) == 1, name
+        assert [code.name for code in found] == [code.partition(".")[2].replace("-", "_").upper() for code in found]
+
+
+def test_each_code_has_a_meaning() -> None:
+    assert [code for code in CODES if not re.fullmatch(r"[A-Z0-9].*[.)]", code.meaning)] == []
+
+
+def test_each_code_is_used() -> None:
+    used = {member_of(node) for tree in sources().values() for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert [code for code in CODES if code not in used] == []
+
+
+def test_no_code_is_spelt_where_an_error_is_raised() -> None:
+    spelt = [place for place, _, code in raised() if isinstance(code, ast.Constant | ast.JoinedStr)]
+    assert spelt == []
+
+
+def test_no_module_spells_a_code() -> None:
+    spelt = []
+    for path, tree in sources().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and node.value in CODES and node.value not in NO_CODES:
+                spelt.append(f"{path.relative_to(ROOT)}:{node.lineno}: {node.value}")
+    assert spelt == []
+
+
+def test_a_code_is_raised_with_a_kind_that_it_names() -> None:
+    wrong = []
+    for place, kind, node in raised():
+        code = member_of(node)
+        if code is not None and KINDS[kind] not in code.kinds:
+            wrong.append(f"{place}: {kind} {code}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in (ROOT / "docs" / "specification").glob("*.md")))
+def test_a_page_names_no_code_that_does_not_exist(page: str) -> None:
+    prefixes = {code.partition(".")[0] for code in CODES}
+    modules = {f"{path.parent.name}.{path.stem}" for path in sources()}
+    spans = SPAN.findall((ROOT / "docs" / "specification" / page).read_text())
+    named = {span for span in spans if CODE.fullmatch(span) and span.partition(".")[0] in prefixes}
+    assert {span for span in named - set(map(str, CODES)) - modules if not FILE.fullmatch(span)} == set()
+
+
+def test_each_code_is_in_one_table() -> None:
+    pages = [path.read_text() for path in sorted((ROOT / "docs" / "specification").glob("*.md"))]
+    tables = re.findall(r"<!-- generated: codes-[\w-]+ -->\n(.*?)<!-- end -->", "".join(pages), re.DOTALL)
+    rows = Counter(code for table in tables for code in re.findall(r"^\| `([^`]+)`", table, re.MULTILINE))
+    assert rows == Counter(map(str, CODES))

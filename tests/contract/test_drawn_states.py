@@ -1,0 +1,65 @@
+"""The pictures and the tables of states are drawn from the tables that the code follows."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+from docs.generate import ROOT, drifted
+from docs.generate import states as drawn
+from docs.generate.pictures import Arrow, Diagram, draw
+
+from treaty_client.anp.flow_profile import states as flow
+from treaty_client.anp.hello_profile import states as hello
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_no_picture_and_no_table_drifted() -> None:
+    assert drifted() == [], "run `python -m docs.generate`"
+
+
+def test_a_changed_table_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = dict(hello.TRANSITIONS)
+    del changed[hello.HelloState.RUNNING, hello.Event.FAULT_ACCEPTED]
+    monkeypatch.setattr(hello, "TRANSITIONS", changed)
+    assert {page.name for page in drifted()} == {"states.svg", "hello-profile.md"}
+    monkeypatch.undo()
+    monkeypatch.delitem(flow.RESPONDER_TRACK, (flow.TrackState.OFFERED, flow.TrackEvent.CONFIRMED))
+    assert {page.name for page in drifted()} == {"flow.svg", "flow-profile.md"}
+
+
+@pytest.mark.parametrize("name", ["states", "flow", "election"])
+def test_a_picture_has_a_title_and_says_in_words_all_that_it_shows(name: str) -> None:
+    root = ET.parse(ROOT / f"docs/{name}.svg").getroot()
+    title, description = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
+    assert title is not None
+    assert title.text
+    assert description is not None
+    assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
+    arrows = [path for path in root.iter(f"{SVG}path") if path.get("marker-end")]
+    assert len(arrows) == len(re.findall(r"From \S+ to \S+:", description.text or ""))
+
+
+def test_every_transition_is_in_the_picture() -> None:
+    text = drawn.states_svg()
+    description = text[text.index("<desc") : text.index("</desc>")]
+    for (state, event), to in hello.TRANSITIONS.items():
+        if to.target not in hello.FINAL and to.target is not state:
+            assert re.search(
+                rf"From {state.upper()} to {to.target.upper()}: [^.]*{re.escape(str(event)).replace(chr(39), '.')}", description
+            )
+
+
+def test_no_two_arrows_lie_on_each_other() -> None:
+    arrows = [Arrow(a, b, ("x",)) for a in "ABCD" for b in "ABCD" if a != b]
+    text = draw("T", "D", [Diagram("T", list("ABCD"), arrows)])
+    paths = [tuple(map(int, found)) for found in re.findall(r'd="M(\d+) (\d+)V(\d+)H(\d+)V\d+"', text)]
+    assert len(paths) == len(arrows)
+    upright = [(x, edge) for start, edge, _, end in paths for x in (start, end)]
+    assert len(set(upright)) == len(upright), "each arrow has a port of its own"
+    for index, (start, _, lane, end) in enumerate(paths):
+        for other_start, _, other_lane, other_end in paths[:index]:
+            apart = max(start, end) <= min(other_start, other_end) or max(other_start, other_end) <= min(start, end)
+            assert lane != other_lane or apart

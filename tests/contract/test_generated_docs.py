@@ -1,0 +1,112 @@
+"""The generated parts of the documentation are as the code says, and the tables that tests fill have a test in every row."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from docs.generate import ROOT, DriftError, __main__, drifted, renewed, rules, threats
+from docs.generate.suite import all_tests
+
+SECURITY = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+CONFORMANCE = (ROOT / "docs/specification/conformance.md").read_text(encoding="utf-8")
+NAMED = re.compile(r"`([a-z_]+/test_\w+\.py)::(test_\w+)`")
+
+
+def test_nothing_drifted() -> None:
+    assert drifted() == [], "run `make docs`"
+
+
+def test_a_page_that_drifted_is_found_and_written_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    page = tmp_path / "README.md"
+    page.write_text("Before.\n<!-- generated: numbers -->\n1\n<!-- end -->\nAfter.\n")
+    monkeypatch.setattr("docs.generate.ROOT", tmp_path)
+    monkeypatch.setattr("docs.generate.GENERATORS", {"numbers": lambda: "1\n2\n"})
+    assert drifted() == [page]
+    assert renewed() == {page: "Before.\n<!-- generated: numbers -->\n1\n2\n<!-- end -->\nAfter.\n"}
+    monkeypatch.setattr(__main__, "ROOT", tmp_path)
+    assert __main__.main(["--check"]) == 1
+    assert __main__.main([]) == 0
+    assert (drifted(), __main__.main(["--check"])) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<!-- generated: unknown -->\n<!-- end -->\n",
+        "<!-- generated: numbers -->\nno end\n",
+        "<!-- generated: numbers -->\n<!-- end -->\n" * 2,
+        "no part\n",
+    ],
+)
+def test_parts_and_generators_that_do_not_match_are_errors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
+    (tmp_path / "README.md").write_text(text)
+    monkeypatch.setattr("docs.generate.ROOT", tmp_path)
+    monkeypatch.setattr("docs.generate.GENERATORS", {"numbers": lambda: "1"})
+    with pytest.raises(DriftError):
+        renewed()
+
+
+@pytest.mark.parametrize("source", rules.SOURCES)
+def test_every_rule_has_a_row_and_a_test(source: str) -> None:
+    section = CONFORMANCE.partition(f"<!-- generated: rules-{source} -->")[2].partition("<!-- end -->")[0]
+    found = rules.rows(section)
+    assert [row.number for row in found] == list(range(1, rules.SOURCES[source] + 1))
+    assert [row.number for row in found if not row.tests] == []
+    assert {row.keyword for row in found} <= {"M", "S", "O", "–"}
+
+
+def test_every_numbered_test_has_a_rule() -> None:
+    numbered = [rule for test in all_tests() for rule in rules.rules_of(test.name)]
+    assert numbered
+    assert [(source, number) for source, number in numbered if not 1 <= number <= rules.SOURCES[source]] == []
+
+
+def test_numbers_in_names_are_read() -> None:
+    assert rules.rules_of("test_000_33_and_34_without_code") == [("000", 33), ("000", 34)]
+    assert rules.rules_of("test_000_45_46_a_question") == [("000", 45), ("000", 46)]
+    assert rules.rules_of("test_001_01_and_09_to_11_all") == [("001", number) for number in (1, 9, 10, 11)]
+    assert rules.rules_of("test_the_table") == []
+    text = "| 1 | M | a rule | `unit/test_x.py::test_000_01_gone`, `unit/test_x.py::test_kept` |"
+    written = rules.table("000", text)
+    assert "gone" not in written
+    assert "test_kept" in written
+    assert "unit/test_meta_frame.py::test_000_01_" in written
+
+
+def test_a_row_of_another_form_is_not_lost() -> None:
+    with pytest.raises(DriftError):
+        rules.rows("| 1 | M | a rule | |\n| 2 | a rule without a keyword | |\n")
+
+
+def test_every_threat_has_a_number_an_answer_and_a_test() -> None:
+    found = [row for section in threats.SECTIONS for row in threats.rows(section)]
+    numbers = [row.number for row in found]
+    assert len(numbers) == len(set(numbers)) > 100
+    assert [row.number for row in found if not row.tests] == []
+    assert {number for test in all_tests() for number in test.threats} <= set(numbers)
+
+
+def test_every_attack_that_is_tested_has_a_row() -> None:
+    attacks = {test.path for test in all_tests() if test.path.startswith("attack/")}
+    covered = {test.path for test in all_tests() if test.threats}
+    assert attacks
+    assert attacks <= covered
+
+
+def test_every_test_that_a_page_names_exists() -> None:
+    existing = {(test.path, test.name) for test in all_tests()}
+    for page in (SECURITY, CONFORMANCE):
+        references = NAMED.findall(page)
+        assert len(references) == page.count("::"), "a reference is written in another way"
+        assert set(references) <= existing
+
+
+def test_the_attacks_of_the_demo_are_marked() -> None:
+    assert SECURITY.count("(*demo*)") == 3
+
+
+def test_security_invents_no_address() -> None:
+    assert not re.search(r"[\w.]+@[\w-]+\.[\w.]+|https?://", SECURITY)
+    assert "private security advisory" in SECURITY

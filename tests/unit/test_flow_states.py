@@ -1,0 +1,123 @@
+"""The tables of the flow profile: whole, without dead ends, and the only way to change a state."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from flow_peers import DELEGATION, SHARING, FlowWire, at, delegation, registry, sharing, unsent
+
+from treaty_client.anp import flow_profile
+from treaty_client.anp.flow_profile.actions import NegotiationEnded, Ready, RenegotiationFailed
+from treaty_client.anp.flow_profile.commands import Renegotiate
+from treaty_client.anp.flow_profile.payloads import Initialize, Payload, Proposed, ProtocolProposal
+from treaty_client.anp.flow_profile.states import (
+    FINAL,
+    INITIATOR,
+    INITIATOR_TRACK,
+    LIVE,
+    MEANING,
+    RESPONDER,
+    RESPONDER_TRACK,
+    TRACK_MEANING,
+    FlowEvent,
+    FlowGuard,
+    FlowState,
+    FlowTimeouts,
+    FlowWait,
+    TrackEvent,
+    TrackState,
+    Transitions,
+)
+from treaty_client.anp.transitions import UndefinedTransition
+
+BOTH = pytest.mark.parametrize("table", [INITIATOR, RESPONDER], ids=["initiator", "responder"])
+
+
+def test_every_name_of_the_tables_is_used() -> None:
+    assert {event for table in (INITIATOR, RESPONDER) for _, event in table} == set(FlowEvent)
+    assert {to.guard for table in (INITIATOR, RESPONDER) for to in table.values()} - {None} == set(FlowGuard)
+    assert {event for table in (INITIATOR_TRACK, RESPONDER_TRACK) for _, event in table} == set(TrackEvent)
+    assert set(MEANING) == set(FlowState)
+    assert set(TRACK_MEANING) == set(TrackState)
+    assert all(hasattr(FlowTimeouts(), wait) for wait in FlowWait)
+
+
+@BOTH
+def test_every_live_state_can_be_reached_and_left_and_a_final_one_is_never_left(table: Transitions) -> None:
+    reached, before = {FlowState.INITIATION}, set[FlowState]()
+    while reached != before:
+        before = set(reached)
+        reached |= {to.target for (state, _), to in table.items() if state in before}
+    assert reached == set(FlowState)
+    assert {state for state, _ in table} == set(LIVE)
+    for state in LIVE:
+        for event in (FlowEvent.CLOSED, FlowEvent.FAILED, FlowEvent.LOST, FlowEvent.DEADLINE_PASSED, FlowEvent.NOT_AGREED):
+            assert table[state, event].target in FINAL
+
+
+@BOTH
+def test_a_final_state_has_no_wait_and_every_new_state_has_one(table: Transitions) -> None:
+    for (state, event), to in table.items():
+        assert to.wait is None if to.target in FINAL else to.wait is not None or to.target is state, event
+
+
+def test_an_event_that_the_table_does_not_have_is_an_error_of_the_program() -> None:
+    wire = FlowWire.join(registry(sharing()), registry(sharing()))
+    with pytest.raises(UndefinedTransition):
+        wire.initiator._fire(FlowEvent.EVALUATED, at(1))
+    assert wire.initiator.state is FlowState.DISCOVERY
+
+
+def test_states_are_set_by_the_tables_alone() -> None:
+    folder = Path(flow_profile.__file__).parent
+    names = ("machine", "initiator", "responder", "actions", "sessions")
+    found = {
+        name: len(re.findall(r"(?:self|track)\.state(?:, [\w.]+)* = ", (folder / f"{name}.py").read_text())) for name in names
+    }
+    assert found == {"machine": 2, "initiator": 0, "responder": 0, "actions": 1, "sessions": 0}
+
+
+# What a guard, a wait and a row of the tables mean
+
+
+def inject(wire: FlowWire, payload: Payload) -> None:
+    """A message to the responder that the initiator's machine would not send."""
+    forged = unsent(wire.initiator, payload)
+    wire.perform("responder", wire.responder.receive(replace(forged, timestamp=at(wire.now).unix), at(wire.now)))
+
+
+def state_of(wire: FlowWire) -> FlowState:
+    return wire.responder.state
+
+
+def test_no_negotiation_begins_anew_while_a_session_runs() -> None:
+    for wanted in (True, False):
+        wire = FlowWire.join(registry(sharing()), registry(sharing())).settle()
+        assert wire.responder.state is FlowState.RUNNING
+        inject(wire, Initialize(purpose="again", request_capabilities=wanted))
+        (ended,) = wire.of("responder", NegotiationEnded)
+        assert ended.error.code == "flow.unexpected"
+
+
+def test_a_protocol_may_be_proposed_before_the_evaluation_is_told() -> None:
+    wire = FlowWire.join(registry(sharing()), registry(sharing()))
+    while state_of(wire) is not FlowState.EVALUATION:
+        wire.deliver("responder" if wire.on_its_way["responder"] else "initiator")
+    inject(wire, ProtocolProposal(proposed_protocol=Proposed(SHARING, "1.0")))
+    assert state_of(wire) is FlowState.SELECTION
+    assert list(wire.responder.tracks) == [SHARING]
+
+
+def test_a_protocol_that_cannot_be_had_leaves_a_running_session_its_time() -> None:
+    both = registry(sharing(), delegation()), registry(sharing(), delegation())
+    wire = FlowWire.join(*both, refuses={"responder": {DELEGATION}}).settle()
+    (ready,) = wire.of("initiator", Ready)
+    wire.now = 100.0
+    wire.perform("initiator", wire.initiator.apply(Renegotiate(ready.session_id, protocol=DELEGATION), at(100)))
+    wire.settle()
+    assert wire.of("initiator", RenegotiationFailed)
+    assert wire.responder.state is FlowState.RUNNING
+    assert wire.responder.deadline == 100.0 + FlowTimeouts().idle

@@ -1,0 +1,46 @@
+"""The names that an application imports from `treaty_client` itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import treaty_client
+from treaty_client import Agent, AgentConfig, Identity, OperationError, Policy, TreatyError, agent, config, policy
+from treaty_client.identity import identity
+from treaty_client.sessions import operations
+from treaty_consensus import errors
+
+
+def test_the_public_names_are_those_of_their_modules() -> None:
+    assert (Agent, AgentConfig, Policy) == (agent.Agent, config.AgentConfig, policy.Policy)
+    assert (Identity, OperationError, TreatyError) == (identity.Identity, operations.OperationError, errors.TreatyError)
+
+
+def test_each_public_name_can_be_imported_and_is_listed() -> None:
+    assert [name for name in treaty_client.__all__ if getattr(treaty_client, name).__name__ != name] == []
+    assert sorted(treaty_client.__all__) == treaty_client.__all__
+    assert set(treaty_client.__all__) <= set(dir(treaty_client))
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="treaty_client"):
+        _ = treaty_client.Nothing  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("names", "absent"),
+    [
+        ("", ("treaty_client.agent", "treaty_client.config", "treaty_consensus", "msgspec", "asyncio")),
+        ("TreatyError", ("treaty_client.agent", "treaty_client.config", "msgspec", "asyncio")),
+        ("Identity, Policy", ("treaty_client.agent", "treaty_client.config", "treaty_client.sessions", "sigstore")),
+        ("AgentConfig", ("treaty_client.agent", "sigstore")),
+    ],
+)
+def test_a_name_imports_no_more_than_it_needs(names: str, absent: tuple[str, ...]) -> None:
+    imported = f"from treaty_client import {names}" if names else "import treaty_client"
+    code = f"import sys; {imported}; print(*[name for name in {absent!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
