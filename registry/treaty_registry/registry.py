@@ -4,7 +4,7 @@
 
 Use one `Registry` per process, on one event loop. Every method may be called concurrently. Reads never wait for a write: they
 use a released head, which is immutable, and rows below it. For several reads that must be consistent, take `registry.head` once
-and pass it to each. Methods raise `Unavailable` or asyncpg's errors when PostgreSQL does not answer.
+and pass it to each. Methods raise `Unavailable` when PostgreSQL does not answer.
 """
 
 from __future__ import annotations

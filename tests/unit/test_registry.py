@@ -7,18 +7,20 @@ import hashlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import asyncpg
 import pytest
 from registries import Web, ballot, contents, grant, log, open_registry, publication, publish, refuse, settings_for
 from signers import NOW, ORIGIN, domain_signer, key_signer, signed
 
-from treaty_consensus.errors import Conflict, NotFound, Refused, TreatyError, Untrusted
+from treaty_consensus.errors import Conflict, NotFound, Refused, TreatyError, Unavailable, Untrusted
 from treaty_registry.admission.uploads import Uploads
+from treaty_registry.catalogue.lookup import Lookup
 from treaty_registry.data_directory import open_operator
 from treaty_registry.log.entry import Logged
 from treaty_registry.log.fence import create_fence
 from treaty_registry.registry import Registry
 from treaty_registry.settings import Settings
-from treaty_registry.storage.postgres import connect, migrate, migrations
+from treaty_registry.storage.postgres import AnyConnection, connect, migrate, migrations, open_pool
 
 ALICE = domain_signer("alice.example")
 KEY = key_signer("somebody")
@@ -201,6 +203,33 @@ async def test_a_database_out_of_reach(tmp_path: Path, web: Web) -> None:
         async with open_registry(tmp_path / "registry", f"postgresql://nobody@/none?host={tmp_path}", web):
             pass
     assert refused.value.code == "database.unreachable"
+
+
+LONG = "select pg_sleep(60)"
+
+
+async def sleep(connection: AnyConnection, keys: list[str]) -> dict[str, str]:
+    return dict.fromkeys(keys, await connection.fetchval(LONG))
+
+
+async def test_a_connection_that_is_lost_while_its_statement_runs(database: str) -> None:
+    async with open_pool(database) as pool:
+        lost = asyncio.create_task(pool.fetch(LONG))
+        shared: Lookup[str] = Lookup(pool, sleep)
+        looked_up = asyncio.create_task(shared.get("key"))
+        async with connect(database) as connection:
+            ended = 0
+            while ended < 2:
+                ended += await connection.fetchval(
+                    "select count(pg_terminate_backend(pid)) from pg_stat_activity where query = $1 and state = 'active'", LONG
+                )
+        for task in (lost, looked_up):
+            with pytest.raises(Unavailable) as refused:
+                await task
+            assert refused.value.code == "registry.database" and isinstance(refused.value.__cause__, asyncpg.PostgresError)
+        with pytest.raises(asyncpg.PostgresSyntaxError):  # our own mistakes stay what they are
+            await pool.fetch("selec")
+        assert await pool.fetchval("select 1") == 1
 
 
 async def test_a_statement_by_two_authors_is_refused_where_one_is_asked(registry: Registry, web: Web) -> None:

@@ -63,7 +63,7 @@ class Intake:
         self.submissions = Submissions(self.admission, line, sequencer, reader)
 
     async def refresh(self) -> None:
-        """Read the data that change only with an epoch: standings and the electorate. Raises what asyncpg raises."""
+        """Read the data that change only with an epoch: standings and the electorate. Raises `Unavailable`."""
         await self._standings.refresh()
         await self._electors.refresh()
 

@@ -26,7 +26,7 @@ class StandingCache:
         return self._known.get(did, 0)
 
     async def refresh(self) -> None:
-        """Read the newest roll. Raises what asyncpg raises; the old values are then kept."""
+        """Read the newest roll. Raises `Unavailable` when PostgreSQL is down; the old values are then kept."""
         known = {row["grantee"]: row["standing"] for row in await self._pool.fetch(_GRANTED)}
         for row in await self._pool.fetch(_ROLL):
             known.update(dict.fromkeys(_roots(row["principal"]), row["standing"]))

@@ -39,7 +39,7 @@ class Lookup(Generic[_V]):
         self._task: asyncio.Task[None] | None = None
 
     async def get(self, key: str) -> _V | None:
-        """Return the value of `key`, read after this call started, or None. Raises what `fetch` or the pool raises."""
+        """Return the value of `key`, read after this call started, or None. Raises what `fetch` raises, and `Unavailable`."""
         future: asyncio.Future[_V | None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, []).append(future)
         self._asked.set()
@@ -72,9 +72,9 @@ class Lookup(Generic[_V]):
         batch = self._take(MAX_BATCH)
         try:
             found = await self._fetch(connection, list(batch))
-        except Exception as error:
-            for futures in batch.values():
-                _fail(futures, error)
+        except Exception:
+            for key, futures in batch.items():  # `_serve` fails them, with the error as the pool translates it
+                self._waiting.setdefault(key, []).extend(futures)
             raise
         for key, futures in batch.items():
             for future in futures:

@@ -70,7 +70,7 @@ class StoredRecord(NamedTuple):
 
 
 class Catalogue:
-    """Reads the catalogue. Safe for concurrent use on one event loop; raises what asyncpg raises when PostgreSQL is down."""
+    """Reads the catalogue. Safe for concurrent use on one event loop; raises `Unavailable` when PostgreSQL is down."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool

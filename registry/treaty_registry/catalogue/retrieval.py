@@ -83,7 +83,7 @@ class Query:
 
 
 class Retrieval:
-    """Answers queries. Safe for concurrent use on one event loop; raises what asyncpg raises when PostgreSQL is down."""
+    """Answers queries. Safe for concurrent use on one event loop; raises `Unavailable` when PostgreSQL is down."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool

@@ -58,7 +58,7 @@ _STATED = "select statement, leaf from leaves where statement = any($1)"
 
 
 class StandingQueries:
-    """Reads speakers and credits. Safe for concurrent use on one event loop; raises what asyncpg raises."""
+    """Reads speakers and credits. Safe for concurrent use on one event loop; raises `Unavailable` when PostgreSQL is down."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool

@@ -32,7 +32,7 @@ from .checkpoints import Head
 
 
 class LogReader:
-    """Reads the log. Safe for concurrent use. Every method raises what the pool raises when PostgreSQL does not answer."""
+    """Reads the log. Safe for concurrent use. Every method raises `Unavailable` when PostgreSQL does not answer."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool

@@ -80,7 +80,8 @@ class Pool(_Pool):
     ) -> AsyncIterator[PoolConnectionProxy[asyncpg.Record]]:
         """Lend a connection until the block ends. After `_LENT` seconds it is closed and its statement fails.
 
-        Raises `Unavailable` (`registry.database`) when no connection is free within `timeout` seconds.
+        Raises `Unavailable` (`registry.database`) when no connection is free within `timeout` seconds, and in place of the
+        error of a statement that fails because PostgreSQL is out of order.
         """
         try:
             connection = await super().acquire(timeout=timeout)
@@ -89,6 +90,10 @@ class Pool(_Pool):
         try:
             with deadline(connection, _LENT):
                 yield connection
+        except Exception as error:
+            if is_outage(error):  # a connection can also be lost while its statement runs
+                raise database_silent() from error
+            raise
         finally:
             with suppress(TimeoutError):  # a connection that is not reset in time is dropped
                 await self.release(connection, timeout=_WAIT)
