@@ -1,7 +1,8 @@
 """`python -m bench floods`: what ten thousand connections of one network do to an honest reader and writer.
 
 A registry, a process that floods it, and an oracle in this one, all on the same processors. For each kind of connection the
-oracle's 99th percentiles before and during the flood are compared: `during / before`. The bar is 3.
+oracle's 99th percentiles before and during the flood are compared: `during / before`. The bar is 3. The control is the same flood
+against a server that answers nothing (`sink`): it shows how much of the delay is the flood's own use of the processors.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from . import flood
+from . import flood, sink
 from .oracle import Oracle
 from .publishing import author
 from .servers import registry, workspace
@@ -44,25 +45,53 @@ def main(arguments: list[str]) -> int:
 
 async def _measure(kinds: Sequence[str], connections: int, addresses: str, seconds: float, console: Console) -> None:
     async with workspace_registry() as (base_url, port, write):
-        table = Table("flood", "connections", "asked for", "before, p99 ms", "during, p99 ms", "during / before", box=None)
+        columns = (
+            "flood",
+            "asked for",
+            "before, p99 ms",
+            "control, p99 ms",
+            "during, p99 ms",
+            "during / before",
+            "during / control",
+        )
+        table = Table(*columns, box=None, title=f"{connections} connections")
         for kind in kinds:
             oracle = Oracle(base_url, write, address="127.0.1.1")
             async with oracle.watching():
                 await oracle.phase("before", seconds)
-                await oracle.phase("during", 0)  # its beginning is the worst of a flood
-                process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, flood.__file__, str(port), kind, str(connections), str(seconds), addresses),
-                    stdout=asyncio.subprocess.DEVNULL,
-                )
-                await process.wait()
+                async with _sink() as unanswering:
+                    await oracle.phase("control", 0)  # a flood's beginning is its worst
+                    await _flood(unanswering, kind, connections, seconds, addresses)
+                await oracle.phase("between", seconds)
+                await oracle.phase("during", 0)
+                await _flood(port, kind, connections, seconds, addresses)
             for asked in ("read", "read, new", "write"):
-                before, during = oracle.p99("before", asked), oracle.p99("during", asked)
+                before, control, during = (1000 * oracle.p99(phase, asked) for phase in ("before", "control", "during"))
                 ratio = during / before
                 shown = f"[{'green' if ratio <= BAR else 'red'}]{ratio:.1f}[/]"
-                table.add_row(kind, str(connections), asked, f"{1000 * before:.1f}", f"{1000 * during:.1f}", shown)
+                table.add_row(kind, asked, f"{before:.1f}", f"{control:.1f}", f"{during:.1f}", shown, f"{during / control:.1f}")
             if oracle.failures:
                 console.print(f"[red]{kind}: {len(oracle.failures)} requests failed[/], such as {oracle.failures[0]}")
         console.print(table)
+
+
+async def _flood(port: int, kind: str, connections: int, seconds: float, addresses: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, flood.__file__, str(port), kind, str(connections), str(seconds), addresses),
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    await process.wait()
+
+
+@asynccontextmanager
+async def _sink() -> AsyncIterator[int]:
+    process = await asyncio.create_subprocess_exec(sys.executable, sink.__file__, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        yield int(await process.stdout.readline())
+    finally:
+        process.kill()
+        await process.wait()
 
 
 Write = Callable[[httpx.AsyncClient], Awaitable[httpx.Response]]
