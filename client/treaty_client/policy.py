@@ -64,10 +64,12 @@ class Policy:
     def __post_init__(self) -> None:
         for name in ("publishers", "signers", "registries"):
             value = getattr(self, name)
+            # A string is a sequence too: each of its letters would be a publisher.
             if isinstance(value, str):
                 raise Malformed(PolicyCode.LIST, f"`{name}` of a policy is a list, not one string.")
             object.__setattr__(self, name, None if value is None else tuple(value))
         for did in (*self.publishers, *self.tenures):
+            # A misspelt DID admits no publisher. It fails here, where its owner reads the message.
             parse_did(did)
         for origin in self.registries or ():
             if not is_origin(origin):
@@ -87,6 +89,7 @@ class Policy:
 
     def admits_publisher(self, did: str, tenure: int) -> bool:
         """Return whether handlers of this DID, in this tenure, may run."""
+        # A DID without a pinned tenure is admitted in each. Pin it where a domain could change hands.
         return did in self.publishers and self.tenures.get(did, tenure) == tenure
 
 
