@@ -140,6 +140,7 @@ class Fetcher:
                 return known
             # CPU-bound and disk work runs in threads, so that the event loop stays responsive.
             verified = await self._verify(uri, name, expected, progress)
+            # After all steps: code that a step refused is never in the lock.
             await asyncio.to_thread(self._keep, uri, verified, accept_change)
             progress(Step.LOCK, f"kept, and {verified.publisher} recorded in treaty.lock")
             self._verified[verified.uri] = verified
@@ -281,6 +282,7 @@ class Fetcher:
         since.
         """
         try:
+            # Before comparing: a leaf that another process learns meanwhile makes the next call compare again.
             version = self.registries.memory.version()
             compared, with_version = self._compared.get(verified.uri, (None, None))
             if compared is not verified or with_version != version:

@@ -120,6 +120,7 @@ def load_project(folder: Path) -> Project:
     if not is_topic(toml.topic):
         raise _malformed(f"topic = {toml.topic!r} is not one to four such names joined by '/'")
     card = Card(toml.title, toml.summary, toml.tags, toml.licence)
+    # Encoded for its checks, so that a card that is too long is reported before anything is signed.
     card.encode()
     document = _read(folder, "document.md", MAX_DOCUMENT)
     check_document(document)
@@ -171,6 +172,7 @@ def _handler(folder: Path, toml: _Handler, project: _Toml) -> HandlerSource:
 def _sources(folder: Path) -> Iterator[tuple[str, bytes]]:
     """Yield every file below a folder. Links are followed only to files; no file is run."""
     total = 0
+    # Sorted, so that the wheel has the same bytes on every machine.
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
         if any(part.startswith(".") or part == "__pycache__" for part in name.parts) or not path.is_file():
