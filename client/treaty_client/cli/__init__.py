@@ -56,4 +56,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
         Output("--json" in tokens).error(error)
         sys.exit(1)
     except KeyboardInterrupt:
+        # 128 + SIGINT, as shells report it.
         sys.exit(130)

@@ -289,7 +289,7 @@ def parse_problem(body: bytes) -> _Problem | None:
 
 def refusal_of(status: int, problem: _Problem | None) -> TreatyError:
     """Return the error that a problem describes; a plain one if the answer is not a problem, such as a proxy's page."""
-    # By status, not by code: callers try again after `Unavailable`, and a code that this version does not know must not change it.
+    # By status, not by code: callers try again after `Unavailable`, and a code that is new to them must not change it.
     family = _FAMILIES.get(status, Unavailable if status >= 500 else Refused)
     if problem is None or not problem.code:
         return family(ClientRegistryCode.STATUS, f"The registry answered with status {status} and no reason.")
