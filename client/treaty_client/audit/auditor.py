@@ -225,7 +225,7 @@ class _Audit:
                 self._hear(index, made.body.seen_checkpoint)
 
     def _check_genesis(self, genesis: Genesis) -> None:
-        # Otherwise the mirrored history could be another log's, replayed under this key's checkpoint.
+        # A tree with another genesis is no log of this key.
         if genesis.log_key != str(self.key):
             raise Untrusted(ClientAuditCode.GENESIS, f"The log's genesis names the key {genesis.log_key}, you trust {self.key}.")
         self.clock = VerifierKey.parse(genesis.clock_key)

@@ -124,8 +124,7 @@ class Reporter:
             return False
         for _ in range(ATTEMPTS):
             epoch = await log.epoch()
-            # A second report of the same pair, topic and epoch counts for nothing, and would tell observers how often the two
-            # meet.
+            # Of a pair, a topic and an epoch the first report counts (election.md). A second one would only show the two again.
             if self._ledger.has(peer, facts.topic, epoch.number):
                 return False
             report = await self._cosigned(facts, epoch, log, propose)
@@ -175,7 +174,7 @@ class Reporter:
         if answer.key_id != facts.peer_key:
             raise Refused(ReportCode.PARTIES, f"{answer.key_id} signed the report instead of {facts.peer_key}.")
         report = draft.seal({own.key_id: own.signature, answer.key_id: answer.signature})
-        # The registry would refuse a bad signature too, but perhaps after this session, and then its caller would not learn of it.
+        # The registry would refuse a bad signature too, but perhaps after this session, when its caller no longer learns of it.
         check_signature(report, answer.key_id, answer.signature, await log.keys(peer))
         # Settled before the submission: a crash in between loses the report, and never makes a second one.
         self._ledger.claim(facts.nid, msgspec.structs.replace(signed, settled=True))
