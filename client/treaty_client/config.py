@@ -110,7 +110,7 @@ class AgentConfig:
         are those of an agent with negotiators.
 
         Raises `Malformed` (`config.file`, `config.key`, `config.type`, `config.value`, and those of `load_policy`), `TooLarge`
-        and `Unavailable` (`config.file`).
+        and `Unavailable` (`config.file`, `policy.file`).
         """
         base = cls(load_policy(home / POLICY_FILE), PATIENT if negotiates else SessionTimeouts(), home=home)
         path = home / FILE

@@ -149,7 +149,7 @@ class MirrorCode(Code):
 
 
 class PolicyCode(Code):
-    FILE = "policy.file", "The policy file is malformed.", Malformed
+    FILE = "policy.file", "The policy file cannot be read or is malformed.", Malformed, Unavailable
     LIST = "policy.list", "A field of the policy that is a list is given as one string.", Malformed
     PUBLISHER = "policy.publisher", "No publisher that the policy names has a handler for this runtime.", Refused
     REGISTRIES = "policy.registries", "A registry of the policy is not an origin.", Malformed
