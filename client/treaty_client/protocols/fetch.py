@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Collection
 from functools import cached_property, partial
@@ -359,15 +360,16 @@ async def _first_and_prompt(tasks: Collection[asyncio.Task[Any]]) -> None:
 
     Unfinished tasks are cancelled afterwards, also when the caller is cancelled.
     """
-    waiting, bound = set(tasks), None
+    waiting, loop, end = set(tasks), asyncio.get_running_loop(), math.inf
     try:
         while waiting:
-            done, waiting = await asyncio.wait(waiting, timeout=bound, return_when=asyncio.FIRST_COMPLETED)
+            left = None if math.isinf(end) else end - loop.time()
+            done, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if not done:
                 break
             if None in [task.exception() for task in done]:
-                # The first success: from now on the other registries have a limit.
-                bound = _LATE
+                # Counted from the first success, or registries that answer one after another would renew the wait.
+                end = min(end, loop.time() + _LATE)
     finally:
         for task in waiting:
             task.cancel()
