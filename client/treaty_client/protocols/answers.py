@@ -244,7 +244,8 @@ def answering(step: Step) -> Iterator[None]:
 def contradictions(folder: Path, origin: str) -> list[Path]:
     """Return the files of evidence against a registry."""
     # A port's colon is replaced in file names, because some file systems do not allow it.
-    return sorted(folder.glob(f"{origin.replace(':', '_')}-*{SUFFIX}"))
+    # The digits of `_keep_evidence`, and not any text, or a registry whose name begins with this one could use up its limit.
+    return sorted(folder.glob(f"{origin.replace(':', '_')}-{'[0-9a-f]' * 16}{SUFFIX}"))
 
 
 def _keep_evidence(folder: Path, contradiction: Contradiction) -> Path | None:
