@@ -160,6 +160,7 @@ class PolicyCode(Code):
 class ProjectCode(Code):
     FILE = "project.file", "A file of the project is missing or too large.", TooLarge, NotFound
     HANDLER = "project.handler", "The project has no handler.", NotFound
+    LINK = "project.link", "A file of the project is a link that leads out of its folder.", Refused
     MANIFEST = "project.manifest", "The manifest of the project does not parse.", Malformed
     SOURCE = "project.source", "The handler sources are incomplete or too large.", TooLarge, NotFound
     TOML = "project.toml", "The file protocol.toml is malformed.", Malformed
