@@ -16,7 +16,8 @@ from pathlib import Path
 
 
 def write(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Replace `path` by `data`, creating its directories. Durable when it returns. Raises OSError; then `path` is as before."""
+    """Replace `path` by `data`, creating its directories. Durable when it returns. Raises OSError; then `path` is as
+    before, or new and perhaps not durable if only its folder could not be synced."""
     _place(path, data, mode)
 
 

@@ -168,8 +168,6 @@ def _system_libraries() -> tuple[str, ...]:
     options: list[str] = []
     for library in _SYSTEM_LIBRARIES:
         path = Path(library)
-        # On a merged /usr these are links. A link that is mounted as a folder would hide the paths that binaries were linked
-        # with.
         # On a merged /usr these are links, such as /lib to usr/lib. They stay links to the folder that is mounted beside them.
         if path.is_symlink():
             options += ["--symlink", str(path.readlink()), library]

@@ -229,7 +229,7 @@ def _compile(source: Path, root: Path, inside: str) -> None:
     target = root / inside.removeprefix("/").removesuffix(".py")
     target = target.with_name(target.name + ".pyc")
     target.parent.mkdir(parents=True, exist_ok=True)
-    # PEP 552: zero flags and no time of a source, so that the import looks for no source.
+    # PEP 552: zero flags, and no time and size of a source, because none is beside the file.
     header = importlib.util.MAGIC_NUMBER + bytes(12)
     target.write_bytes(header + marshal.dumps(_renamed(code, inside)))
 
