@@ -19,4 +19,5 @@ def abandonable() -> asyncio.Future[Any]:
 
 def _read(future: asyncio.Future[Any]) -> None:
     if not future.cancelled():
+        # Reading the exception marks it as retrieved, so asyncio does not log it.
         future.exception()

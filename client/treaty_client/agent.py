@@ -98,6 +98,7 @@ class Agent:
         """
         config, home, timeouts = effective(config, home, negotiates=negotiators is not None)
         self.config, self._network, policy = config, network or Network(), config.policy
+        # Before anything is changed: a refused agent leaves no trace in its home.
         if negotiators is not None and policy.isolation == "none":
             raise Refused(
                 AgentCode.ISOLATION,
@@ -186,6 +187,7 @@ class Agent:
         """End the workers, the negotiators and the connections to registries. Reports that are not due yet stay on disk for the
         next process."""
         if self._warming is not None:
+            # First, so that no worker starts after the runtime was closed.
             await self._warming
         await self._endpoint.aclose()
         await self._context.close()
@@ -283,6 +285,7 @@ class Agent:
             )
         await provide(context)
         await asyncio.to_thread(context.negotiated.load)
+        # Before the port opens: the first session must not find that there is no sandbox.
         await context.ports.runtime.warm()
         if context.policy.report:
             context.reporter.resume()

@@ -40,6 +40,7 @@ from .sessions.flow_context import FlowSettings
 from .sessions.interfaces import PATIENT, Capacity, SessionTimeouts
 
 FILE, POLICY_FILE = "agent.toml", "policy.toml"
+# Far above an honest file. A wrong path, such as a device, does not fill the memory.
 MAX_FILE = 64 * 1024
 MAX_NUMBER = 2**53
 """The largest value of a number. Larger ones overflow in the kernel or in a timer."""
@@ -90,9 +91,11 @@ class AgentConfig:
     home: Path | None = None
 
     def __post_init__(self) -> None:
+        # Without this check a mapping in place of a policy would fail much later, when a handler is to run.
         _check_type("policy", self.policy, Policy)
         for key, value in settings(self):
             _check_number(key, value)
+        # Judged here, not in a session: an agent that answers too late by its own settings would fail with every peer.
         waits = self.flow.timeouts
         if waits.work >= waits.reply:
             raise Malformed(
@@ -107,7 +110,7 @@ class AgentConfig:
         are those of an agent with negotiators.
 
         Raises `Malformed` (`config.file`, `config.key`, `config.type`, `config.value`, and those of `load_policy`), `TooLarge`
-        and `Unavailable` (`config.file`).
+        and `Unavailable` (`config.file`, `policy.file`).
         """
         base = cls(load_policy(home / POLICY_FILE), PATIENT if negotiates else SessionTimeouts(), home=home)
         path = home / FILE
@@ -152,6 +155,7 @@ def _parse(path: Path) -> dict[str, Any]:
     """The tables of a file, read up to its cap."""
     try:
         with path.open("rb") as file:
+            # One byte more than the cap shows that the file is over it, without a look at its size, which may change in between.
             data = file.read(MAX_FILE + 1)
     except FileNotFoundError:
         return {}
@@ -161,6 +165,7 @@ def _parse(path: Path) -> dict[str, Any]:
         raise TooLarge(ConfigCode.FILE, f"{path} is over {MAX_FILE:,} bytes.", fix="Shorten it: absent keys have their defaults.")
     try:
         return tomllib.loads(data.decode())
+    # RecursionError: nested brackets exhaust the parser's stack.
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed(ConfigCode.FILE, f"{path} is not TOML: {error}.", fix="Correct the line that is named.") from error
 
@@ -172,6 +177,7 @@ def _with_table(base: Any, table: Mapping[str, object], prefix: str, path: Path)
         key = f"{prefix}{name}"
         if key in _ELSEWHERE:
             raise Malformed(ConfigCode.KEY, f"`{key}` is not set in {path}.", fix=_ELSEWHERE[key])
+        # An unknown key is refused: a misspelt limit would leave its default in force without a word.
         if name not in hints:
             known = ", ".join(known for known in hints if f"{prefix}{known}" not in _ELSEWHERE)
             fix = f"Remove it, or use a key of {f'[{prefix[:-1]}]' if prefix else 'the file'}: {known}."
@@ -206,6 +212,7 @@ def _check_type(key: str, value: object, kind: type[Any]) -> None:
 
 def _check_number(key: str, value: object) -> None:
     """Raise `Malformed` (`config.value`) for a number out of its range."""
+    # bool first, because Python counts it among the integers.
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
     highest = _HIGHEST.get(key, MAX_NUMBER)

@@ -16,7 +16,8 @@ from pathlib import Path
 
 
 def write(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Replace `path` by `data`, creating its directories. Durable when it returns. Raises OSError; then `path` is as before."""
+    """Replace `path` by `data`, creating its directories. Durable when it returns. Raises OSError; then `path` is as
+    before, or new and perhaps not durable if only its folder could not be synced."""
     _place(path, data, mode)
 
 
@@ -35,16 +36,21 @@ def create(path: Path, data: bytes, *, mode: int = 0o644) -> None:
 def exclusive(path: Path) -> Iterator[None]:
     """Hold the advisory lock `path`; blocks until it is free. The system releases it when its holder dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Never deleted: a process could hold the lock of the deleted file while another one locks a new file of this name.
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        # flock instead of POSIX locks, which a process loses when it closes any descriptor of the file.
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
+        # Closing releases the lock, also when the process is killed.
         os.close(descriptor)
 
 
 def _place(path: Path, data: bytes, mode: int, *, replace: bool = True, sync: bool = True) -> None:
     try:
+        # In the same folder, because a rename is atomic only within one file system. A random name, so that two writers do not
+        # share it.
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,10 +58,13 @@ def _place(path: Path, data: bytes, mode: int, *, replace: bool = True, sync: bo
     temporary = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
+            # The file is 0600 until here, so a secret is never readable by others. The umask does not change this mode.
             os.fchmod(file.fileno(), mode)
             file.write(data)
             file.flush()
             if sync:
+                # Before the rename: some file systems keep a rename over a power failure without the data that were written
+                # before it.
                 os.fsync(file.fileno())
         if replace:
             temporary.replace(path)
@@ -63,8 +72,10 @@ def _place(path: Path, data: bytes, mode: int, *, replace: bool = True, sync: bo
             path.hardlink_to(temporary)  # unlike a rename, fails when the name is taken
             temporary.unlink()
     except BaseException:
+        # The old file is untouched until the rename, so only the sibling has to go.
         temporary.unlink(missing_ok=True)
         raise
+    # The rename is a change of the folder: without this, a power failure can bring the old file back after `write` returned.
     if sync:
         _sync_directory(path.parent)
 

@@ -20,7 +20,7 @@ from typing import Literal, get_args
 import msgspec
 
 from treaty_consensus.did import parse_did
-from treaty_consensus.errors import Malformed
+from treaty_consensus.errors import Malformed, Unavailable
 from treaty_consensus.log.witness import Quorum
 from treaty_consensus.protocol import is_origin
 
@@ -64,10 +64,12 @@ class Policy:
     def __post_init__(self) -> None:
         for name in ("publishers", "signers", "registries"):
             value = getattr(self, name)
+            # A string is a sequence too: each of its letters would be a publisher.
             if isinstance(value, str):
                 raise Malformed(PolicyCode.LIST, f"`{name}` of a policy is a list, not one string.")
             object.__setattr__(self, name, None if value is None else tuple(value))
         for did in (*self.publishers, *self.tenures):
+            # A misspelt DID admits no publisher. It fails here, where its owner reads the message.
             parse_did(did)
         for origin in self.registries or ():
             if not is_origin(origin):
@@ -87,6 +89,7 @@ class Policy:
 
     def admits_publisher(self, did: str, tenure: int) -> bool:
         """Return whether handlers of this DID, in this tenure, may run."""
+        # A DID without a pinned tenure is admitted in each. Pin it where a domain could change hands.
         return did in self.publishers and self.tenures.get(did, tenure) == tenure
 
 
@@ -118,13 +121,19 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load_policy(path: Path) -> Policy:
-    """Read a policy file; an absent file is the policy that runs nothing. Raises `Malformed` (`policy.file`, and as `Policy`)."""
+    """Read a policy file; an absent file is the policy that runs nothing.
+
+    Raises `Malformed` (`policy.file`, and as `Policy`), and `Unavailable` (`policy.file`) if the file cannot be read.
+    """
     try:
         value = tomllib.loads(path.read_text(encoding="utf-8"))
         parsed = msgspec.convert(value, _File)
     except FileNotFoundError:
         return Policy()
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+    except OSError as error:
+        raise Unavailable(PolicyCode.FILE, f"{path} cannot be read: {error.strerror}.") from error
+    # RecursionError: nested brackets exhaust the parser's stack.
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, msgspec.ValidationError) as error:
         raise Malformed(PolicyCode.FILE, f"{path} is not a policy: {error}.", fix="See docs/specification/home.md.") from error
     fields = {name: getattr(parsed, name) for name in parsed.__struct_fields__}
     fields["signers"] = tuple((signer.identity, signer.issuer) for signer in parsed.signers)

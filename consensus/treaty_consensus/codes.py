@@ -277,6 +277,10 @@ class StatusCode(Code):
     NOT_PUBLISHER = "status.not-publisher", "Only the publisher sets the status of a protocol.", Refused
 
 
+class SystemCode(Code):
+    FILE = "system.file", "A file or a system call failed.", Unavailable
+
+
 class TokenCode(Code):
     AUDIENCE = "token.audience", 'The audience is not ["sigstore", ORIGIN].', Malformed
     CLAIMS = "token.claims", "The claims of the token are malformed.", Malformed

@@ -208,7 +208,3 @@ class StandingCode(Code):
 class StatementsCode(Code):
     EMPTY_LINE = "statements.empty-line", "A line of the batch is empty.", Malformed
     TOO_MANY = "statements.too-many", "The batch has more than 256 lines.", TooLarge
-
-
-class SystemCode(Code):
-    FILE = "system.file", "A file or a system call failed.", Unavailable

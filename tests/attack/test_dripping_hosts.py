@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 import requests
+import virtual_time
 from fetching import kept_in
 from loopback import Loopback
 from simulated_registry import NAME, TOPIC, SimulatedNetwork, SimulatedRegistry, uri_of, with_echo
@@ -356,6 +357,45 @@ async def test_a_registry_that_hangs_leaves_a_topic_to_the_others(tmp_path: Path
     async with half_deaf(registry, tmp_path, timeout=3600) as agent, asyncio.timeout(BOUND):
         (view,) = await agent.topic(TOPIC)
         assert [protocol.uri for protocol in view.protocols] == [uri_of()]
+
+
+class Dawdling(SimulatedNetwork):
+    """A network with one registry that answers at once, and hosts that answer after these seconds that they know no topic."""
+
+    delays: dict[str, float]
+    answered: list[str]
+
+    def __init__(self, registry: SimulatedRegistry, delays: dict[str, float]) -> None:
+        super().__init__(registry)
+        object.__setattr__(self, "delays", delays)
+        object.__setattr__(self, "answered", [])
+
+    def client(self, *, timeout: float | None = None) -> BoundedClient:
+        async def answer(request: httpx.Request) -> httpx.Response:
+            await asyncio.sleep(self.delays[request.url.host])
+            self.answered.append(request.url.host)
+            return httpx.Response(404, stream=httpx.ByteStream(b""))
+
+        late = {f"all://{name}": httpx.MockTransport(answer) for name in self.delays}
+        return BoundedClient(transport=httpx.MockTransport(self._answer), timeout=3600, mounts=late)
+
+
+def test_registries_that_answer_one_after_another_do_not_renew_the_wait(tmp_path: Path) -> None:
+    delays = {"one.example": 0.9 * fetch._LATE, "two.example": 1.8 * fetch._LATE, "three.example": 2.7 * fetch._LATE}
+
+    async def asked() -> list[str]:
+        registry = with_echo()
+        network = Dawdling(registry, delays)
+        registry.trusted_in(tmp_path)
+        for name in delays:
+            key = VerifierKey(name, NAME.key.type, NAME.key.public)
+            TrustedRegistries(tmp_path).add(RegistryName(f"https://{name}", key))
+        async with Fetcher(tmp_path, Policy(), network, clock=lambda: registry.now) as agent:
+            (view,) = await agent.topic(TOPIC)
+            assert [protocol.uri for protocol in view.protocols] == [uri_of()]
+        return network.answered
+
+    assert virtual_time.run(asked()) == ["one.example"]
 
 
 @pytest.mark.threat(8)

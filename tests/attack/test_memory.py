@@ -71,6 +71,22 @@ async def test_a_registry_cannot_fill_the_disk_with_evidence_against_itself(
     assert len(contradictions(tmp_path / "evidence", NAME.origin)) == 2
 
 
+async def test_evidence_against_a_registry_with_a_longer_name_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("treaty_client.protocols.answers._MAX_CONTRADICTIONS", 1)
+    evidence = tmp_path / "evidence"
+    evidence.mkdir()
+    foreign = evidence / f"{NAME.origin.replace(':', '_')}-else.example-{'0' * 16}.contradiction.json"
+    foreign.write_bytes(b"{}")
+    registry = with_echo()
+    await seen(registry, tmp_path)
+    retell(registry, ALICE, document=b"# Another\n")
+    failure = await stops(registry, tmp_path, "memory.publish")
+    (file,) = contradictions(evidence, NAME.origin)
+    assert file != foreign and str(file) in failure.fix
+
+
 @pytest.mark.threat(20)
 async def test_whoever_stands_between_cannot_put_anything_into_the_memory(tmp_path: Path) -> None:
     """A forged status fails step 3; a shortened answer stops; then the honest registry is believed as before."""

@@ -146,6 +146,24 @@ def test_a_did_key_is_neither_rotated_nor_deactivated(home: list[str], capsys: p
     assert said(capsys, "identity", "show", *home) == {"did": made["did"], "key": made["key"]}
 
 
+def test_a_path_that_cannot_be_used_is_an_error_with_a_code(
+    home: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = refused(capsys, "equivocation", str(tmp_path), *home)
+    assert error["code"] == "system.file" and str(tmp_path) in error["message"]
+    assert not Path(home[1]).exists() and not list(tmp_path.iterdir())
+
+
+def test_a_document_that_cannot_be_written_is_shown_later(
+    home: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = tmp_path / "absent" / "did.json"
+    error = refused(capsys, "identity", "new", "shop.example", "--document", str(document), *home)
+    assert error["code"] == "system.file" and str(document) in error["message"]
+    assert not document.parent.exists()
+    assert said(capsys, "identity", "show", *home)["document"]["id"] == "did:wba:shop.example"
+
+
 @pytest.mark.parametrize(
     "command", ["search", "identity", "trust", "vote", "topic", "speakers", "discover", "audit", "vouches", "transcript"]
 )

@@ -9,7 +9,7 @@ import pytest
 
 from treaty_client import policy
 from treaty_client.policy import Policy, load_policy
-from treaty_consensus.errors import Malformed
+from treaty_consensus.errors import Malformed, Unavailable
 from treaty_consensus.log.witness import Quorum
 
 PAGE = Path(__file__).parents[2] / "docs" / "specification" / "home.md"
@@ -98,6 +98,7 @@ def test_an_absent_file_is_the_default(tmp_path: Path) -> None:
         "=",
         "publishers = ['x']",
         "[[signers]]",
+        f"publishers = {'[' * 10_000}",
     ],
 )
 def test_a_policy_that_cannot_be_meant_is_refused(tmp_path: Path, text: str) -> None:
@@ -105,3 +106,9 @@ def test_a_policy_that_cannot_be_meant_is_refused(tmp_path: Path, text: str) -> 
     path.write_text(text)
     with pytest.raises(Malformed):
         load_policy(path)
+
+
+def test_a_policy_that_cannot_be_read_is_not_an_absent_one(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable) as failure:
+        load_policy(tmp_path)
+    assert failure.value.code == "policy.file" and str(tmp_path) in failure.value.message

@@ -9,7 +9,7 @@ import pytest
 
 from treaty_client.protocols.project import load_project
 from treaty_client.sandbox import SandboxLimits, SandboxPool, run_vectors
-from treaty_consensus.errors import NotFound, TreatyError
+from treaty_consensus.errors import NotFound, Refused, TreatyError
 from treaty_consensus.handler import read_wheel
 
 PRODUCT_INFO = Path(__file__).parents[2] / "protocols" / "product-info"
@@ -142,6 +142,24 @@ def test_a_file_that_is_wrong(folder: Path, name: str, content: bytes | None, co
     with pytest.raises(TreatyError) as caught:
         load_project(folder)
     assert caught.value.code == code, caught.value
+
+
+@pytest.mark.parametrize("name", ["document.md", "manifest.json", "vectors/stolen.json", "../handler/stolen.json"])
+def test_a_link_that_leads_out_of_its_folder_is_not_followed(folder: Path, tmp_path: Path, name: str) -> None:
+    secret = tmp_path / "product-info" / "identity.json"
+    secret.write_text('{"seed": "secret"}')
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(secret)
+    with pytest.raises(Refused) as caught:
+        load_project(folder)
+    assert caught.value.code == "project.link" and (folder / name).name in caught.value.message
+
+
+def test_a_link_inside_its_folder_is_followed(folder: Path) -> None:
+    expected = load_project(folder)
+    (folder / "document.md").rename(folder / "text.md")
+    (folder / "document.md").symlink_to("text.md")
+    assert load_project(folder).protocol_hash == expected.protocol_hash
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:

@@ -50,7 +50,9 @@ _WORTH_PROCESSES = 8192
 """Leaves of a log from which the time saved exceeds the start of the processes."""
 _BUNDLES_AHEAD = 8
 """Bundles that are checked ahead. It bounds memory."""
+# Most carried checkpoints are minutes old, so older roots are rarely proved from the mirror.
 _RECENT_ROOTS = 65_536
+# Opening a note verifies a signature; a root costs reads of tiles. Both caches bound memory.
 _KEPT_NOTES = 4096
 
 
@@ -123,8 +125,11 @@ async def audit(
             async for done in _replayed(run, signed.checkpoint.size):
                 progress("replay", done, signed.checkpoint.size)
             known = _known(replay.facts, wishes.anchors or ())
+    # After the replay: the root over all replayed leaves must be the signed one, or leaves were changed between mirror and
+    # replay.
     replay.check_checkpoint(signed.checkpoint)
     if run.clock is not None:
+        # Opened again: the clock's key is known only after the genesis was replayed.
         signed = open_checkpoint(signed.note, registry.key, run.clock)
     decisions = tuple(run.decisions)
     return AuditReport(registry.origin, signed, dict(run.leaves), decisions, run.witnesses, run.newest, known, run.is_open)
@@ -161,6 +166,7 @@ class _Blobs:
         return data
 
     def _wait_for(self, answer: Coroutine[object, object, bytes]) -> bytes:
+        # The replay runs in a thread, and the HTTP client belongs to the loop, which is free meanwhile.
         return asyncio.run_coroutine_threadsafe(answer, self.loop).result()
 
 
@@ -219,6 +225,7 @@ class _Audit:
                 self._hear(index, made.body.seen_checkpoint)
 
     def _check_genesis(self, genesis: Genesis) -> None:
+        # A tree with another genesis is no log of this key.
         if genesis.log_key != str(self.key):
             raise Untrusted(ClientAuditCode.GENESIS, f"The log's genesis names the key {genesis.log_key}, you trust {self.key}.")
         self.clock = VerifierKey.parse(genesis.clock_key)
@@ -298,6 +305,7 @@ def parse_anchors(data: bytes) -> tuple[str, ...]:
         lines = data.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise Malformed(AnchorsCode.LINE, "A file of anchors is UTF-8 text.") from error
+    # A dictionary finds repetitions without comparing each line with all others.
     anchors: dict[str, None] = {}
     for number, line in enumerate(lines, 1):
         domain = line.partition("#")[0].strip(" \t\r")
@@ -305,6 +313,7 @@ def parse_anchors(data: bytes) -> tuple[str, ...]:
             continue
         if "." not in domain or not is_host(domain):
             raise Malformed(AnchorsCode.LINE, f"Line {number} is no domain such as example.com.")
+        # A repeated domain is a mistake in a list that decides where trust starts. It must not pass silently.
         if domain in anchors:
             raise Malformed(AnchorsCode.LINE, f"Line {number} names {domain} once more.")
         anchors[domain] = None

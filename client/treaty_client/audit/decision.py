@@ -115,10 +115,12 @@ class Transcript(msgspec.Struct, frozen=True):
 def read_transcript(data: bytes) -> Transcript:
     """Parse a transcript. Raises `Malformed` (`decision.transcript`, …) or `TooLarge`."""
     try:
+        # The cap comes first: the operator chooses the size of a transcript.
         found = msgspec.convert(canonical.loads(data, limit=MAX_TRANSCRIPT, what="decision transcript"), Transcript)
     except msgspec.ValidationError as error:
         raise Malformed(ClientDecisionCode.TRANSCRIPT, f"This is not the transcript of a decision: {error}.") from error
     choices = len(found.candidates) + 1
+    # The tables that are printed from it index the matrix by place.
     if {len(found.order), len(found.pairwise), *map(len, found.pairwise)} != {choices}:
         raise Malformed(ClientDecisionCode.TRANSCRIPT, "The transcript's matrix and order are not of its candidates.")
     return found

@@ -41,6 +41,7 @@ from ..registries.api import RegistryClient
 
 _AT_ONCE = 8
 """Bundles fetched at once. It bounds memory and the load on the registry."""
+# A tile has 8 KiB, so this is 8 MiB. A proof uses the tiles near the root again and again.
 _KEPT_TILES = 1024
 
 
@@ -81,10 +82,12 @@ class Mirror:
             if proof is not None:
                 raise self._wrong_root(self.root_at(size), signed, keep(self._evidence, proof))
             return before
+        # From the checked edge: an audit that continues hashes only the new leaves.
         edge = self._edge(before)
         end = -(-size // TILE_WIDTH)
         for first in range(edge.size // TILE_WIDTH, end, _AT_ONCE):
             bundles = [_bundle(index, size) for index in range(first, min(first + _AT_ONCE, end))]
+            # Together, because each bundle is a round trip; in groups, so that memory stays bounded.
             contents = await asyncio.gather(*(self._entries(client, bundle) for bundle in bundles))
             for bundle, entries in zip(bundles, contents, strict=True):
                 edge = self._append(edge, bundle, entries)
@@ -136,6 +139,7 @@ class Mirror:
             tiles = {tile: self._tile(tile) for tile in tiles_for(nodes, whole.size)}
             hashes = node_hashes(nodes, whole.size, tiles)
             found, proof = root(size, hashes), consistency_proof(size, whole.size, hashes)
+            # The tiles are on a disk. Verified against the signed checkpoint, a damaged tile cannot accuse the log.
             verify_consistency(size, whole.size, found, whole.root, proof)
         except TreatyError as error:
             raise self._damaged("a hash tile is broken") from error
@@ -150,6 +154,7 @@ class Mirror:
             edge = TreeEdge.load(size, {tile: self._read_tile(tile) for tile in tiles})
         except TreatyError as error:
             raise self._damaged("a hash tile is broken") from error
+        # New leaves on a damaged edge would end in a root that looks like a fork of the log.
         if edge.root() != before.checkpoint.root:
             raise self._damaged("its hash tiles are not those of its checkpoint")
         return edge
@@ -164,6 +169,7 @@ class Mirror:
             kept = self._checked_entries(_bundle(bundle.index, edge.size), edge.partial[0])
             entries = [*kept, *entries[known:]]
         edge, tiles = edge.appended([leaf_hash(entry) for entry in entries[known:]])
+        # Before the hash tile, so that a tile never stands for a bundle that is missing.
         durable.write(self._path(bundle), encode_bundle(entries))
         self._write_tiles({tile: content for tile, content in tiles.items() if tile.width == TILE_WIDTH})
         return edge
@@ -175,6 +181,7 @@ class Mirror:
     def _read_entries(self, bundle: Bundle) -> list[bytes] | None:
         try:
             return decode_bundle(self._path(bundle).read_bytes(), bundle.width)
+        # A bundle that is broken is fetched again; the root at the end decides about both.
         except (FileNotFoundError, TreatyError):
             return None
 

@@ -45,6 +45,7 @@ class ParallelVerifier:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        # Bundles that were not begun are dropped: an audit that failed needs none of them.
         self._pool.shutdown(cancel_futures=True)
         if isinstance(error, BrokenProcessPool):
             raise Unavailable(ClientAuditCode.PROCESS, "A process of this audit was killed.", fix="Run it again.") from error

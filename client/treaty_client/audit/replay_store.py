@@ -22,6 +22,7 @@ from treaty_consensus.facts import Fact, decode, encode
 
 from ..codes import ClientAuditCode
 
+# They trade memory for reads of the disk; decisions.md, "Audit", has the measured time and memory of a replay.
 RECENT = 32_768
 _PAGES_KIB = 65_536
 
@@ -33,6 +34,7 @@ class ReplayStore:
         folder.mkdir(parents=True, exist_ok=True)
         # The directory is deleted at once; the open file stays until the process ends, even if it is killed.
         with tempfile.TemporaryDirectory(prefix=".scratch-", dir=folder) as directory:
+            # isolation_level None: one transaction, begun below, lasts for the whole replay. Threads use the store in turn.
             self._database = sqlite3.connect(Path(directory) / "scratch", isolation_level=None, check_same_thread=False)
             self._database.executescript(
                 f"""
@@ -83,6 +85,7 @@ class DiskFacts(MutableMapping[str, Fact]):
         self._changed.add(key)
 
     def __iter__(self) -> Iterator[str]:
+        # SQL sees only written facts.
         self._write()
         return (key for (key,) in self._database.execute("select key from facts order by key"))
 
@@ -107,6 +110,7 @@ class DiskFacts(MutableMapping[str, Fact]):
         self._recent[key] = fact
 
     def _write(self) -> None:
+        # Sorted, because rows in the order of the index are written to fewer pages.
         changed = [(key, self._recent[key]) for key in sorted(self._changed)]
         kept = ((key, encode(fact)) for key, fact in changed if fact is not None)
         self._database.executemany("insert or replace into facts values (?, ?)", kept)

@@ -12,7 +12,8 @@ from importlib.metadata import version
 
 from cyclopts import App, Parameter
 
-from treaty_consensus.errors import TreatyError
+from treaty_consensus.codes import SystemCode
+from treaty_consensus.errors import TreatyError, Unavailable
 
 from .output import Output
 
@@ -55,5 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except TreatyError as error:
         Output("--json" in tokens).error(error)
         sys.exit(1)
+    except OSError as error:
+        # A full disk or a path of the command line: the user can act on it, so it is no traceback.
+        failure = Unavailable(SystemCode.FILE, f"{error.strerror or error}: {error.filename or 'a system call'}.")
+        Output("--json" in tokens).error(failure)
+        sys.exit(1)
     except KeyboardInterrupt:
+        # 128 + SIGINT, as shells report it.
         sys.exit(130)

@@ -45,6 +45,7 @@ def audit(
         Explain the newest decision in this topic, as it was recomputed.
     """
     name = parse_registry_name(registry) if registry else options.trusted().name
+    # A port's colon is replaced in file names, because some file systems do not allow it.
     folder = options.home / "audit" / name.origin.replace(":", "_")
     wishes = Wishes(read_anchors(anchors) if anchors else None, topic)
     evidence = TrustedRegistries(options.home).evidence

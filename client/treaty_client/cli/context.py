@@ -68,6 +68,7 @@ class Options:
 
     def identity(self) -> Identity:
         """Load the identity of this home. Raises `NotFound` with the command that makes one."""
+        # Loaded by the commands that sign, and not with the options: all others work without an identity.
         return Identity.load(self.identity_file)
 
     def policy(self) -> Policy:

@@ -42,6 +42,8 @@ def vote(topic: str, /, *tiers: str, withdraw: bool = False, options: Options = 
     async def work() -> Vote:
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
             origin = options.trusted().name.origin
+            # The topic with its proofs: the registry's list could give a URI another document's hash, and the vote would count
+            # for that.
             view = await _view(fetcher, topic, origin)
             client, head = fetcher.client(origin), fetcher.head(origin)
             now = int(time.time())
@@ -78,6 +80,7 @@ def topic(topic: str, /, *, explain: bool = False, options: Options = Options())
     async def work() -> tuple[TopicView, dict[str, Any]]:
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
             origin = options.trusted().name.origin
+            # The view is proved; the second answer is for display, and no conclusion rests on it.
             return await _view(fetcher, topic, origin), await fetcher.client(origin).topic(topic)
 
     view, shown = run(work())
@@ -123,6 +126,7 @@ def _reasons(view: TopicView) -> Iterable[RenderableType]:
 async def _view(fetcher: Fetcher, topic: str, origin: str) -> TopicView:
     if not is_topic(topic):
         raise Refused(TopicCode.NAME, f"{topic[:120]!r} is not a topic.", fix="A topic is lower-case names joined by '/'.")
+    # A ballot counts at one registry, so the views of the others do not matter.
     views = [view for view in await fetcher.topic(topic) if view.evidence.genesis.origin == origin]
     if not views:
         raise NotFound(TopicCode.UNKNOWN, f"{origin} knows no protocol in {topic}.")

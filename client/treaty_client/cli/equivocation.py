@@ -26,6 +26,7 @@ def equivocation(file: Path, /, *, options: Options = Options()) -> None:
     """
     try:
         with file.open("rb") as opened:
+            # One byte more than the cap shows that the file is too large, without reading all of it.
             data = opened.read(MAX_EQUIVOCATION + 1)
     except FileNotFoundError as error:
         raise NotFound(ClientEquivocationCode.FILE, f"There is no {file}.") from error

@@ -17,6 +17,7 @@ from .output import short
 Names: TypeAlias = Mapping[str, str]
 """Document hash → name for people."""
 
+# A transcript names up to 256 voices. The first ones have the most weight, and fit on a screen.
 _SHOWN_VOICES = 12
 _COUNTED = ("published", "pairs", "clusters", "field", "schulze-place", "provisional-epochs", "ahead-epochs")
 """Conditions on counts; all other conditions are on weight."""
@@ -119,6 +120,7 @@ def _reasons(entry: Candidate | Nominee, transcript: Transcript, names: Names) -
 
 
 def _sentence(missing: Missing, transcript: Transcript, names: Names) -> str:
+    # A later version of the rule may name a condition that this version does not know.
     sentence = _SENTENCES.get(missing.condition)
     if sentence is None:
         return f"{escape(missing.condition)}: has {missing.has}, needs {missing.needs}"

@@ -35,6 +35,7 @@ def new(domain: str | None = None, /, *, bind: bool = False, document: Path | No
         The file for the DID document of a did:wba; default: print it.
     """
     identity = Identity.create(domain, bind=bind)
+    # The key first: a document without its key would be served for an identity that cannot sign.
     identity.save(options.identity_file)
     kept = f"the key is in {escape(str(options.identity_file))} (keep it secret)."
     said = f"[green]✓[/] You are [bold]{escape(identity.did)}[/]; {kept}"
@@ -58,6 +59,7 @@ def rotate(*, document: Path | None = None, options: Options = Options()) -> Non
     """
     former = options.identity()
     identity = former.rotated()
+    # The same order for the new key. After a crash in between, `treaty identity show` prints the document.
     identity.supersede(former, options.identity_file)
     said = f"[green]✓[/] [bold]{escape(identity.did)}[/] signs with {escape(identity.key_id)} from now on."
     _hand_over(identity, identity.did_document(), said, document, options)

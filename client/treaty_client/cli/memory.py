@@ -61,6 +61,7 @@ def forget(subject: str, /, *, yes: Annotated[bool, Parameter()] = False, option
         Confirm: afterwards a registry may claim anything about it, as at a first contact.
     """
     name = _subject(subject)
+    # Forgetting removes a protection, so it is never the effect of a mistyped command.
     if not yes:
         raise Refused(
             MemoryCode.UNCONFIRMED,
@@ -94,6 +95,7 @@ def _contradictions(options: Options, registry: TrustedRegistry) -> list[tuple[P
     for path in contradictions(options.registries.evidence, registry.name.origin):
         try:
             with path.open("rb") as file:
+                # One byte more than the cap lets the parser refuse a file that is too large.
                 evidence = Contradiction.parse(file.read(MAX_CONTRADICTION + 1))
             if evidence.key != registry.name.key:
                 raise Untrusted(ContradictionCode.KEY, "It is of another log.")

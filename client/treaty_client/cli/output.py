@@ -74,4 +74,5 @@ def _visible(lines: str) -> str:
 
 def _json(value: dict[str, Any]) -> str:
     text = json.dumps(value, ensure_ascii=False)
+    # JSON may be shown on a terminal too. The escapes keep it the same value for a parser.
     return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)

@@ -149,6 +149,7 @@ async def _verify_online(uri: str, policy: Policy, options: Options) -> Verified
 
 def _policy(options: Options, publishers: tuple[str, ...]) -> Policy:
     policy = options.policy()
+    # After the policy's own: publishers of the command line are the second choice, for this command only.
     return dataclasses.replace(policy, publishers=(*policy.publishers, *publishers))
 
 

@@ -20,6 +20,7 @@ from ..registries.replies import Speakers, Standing
 from .context import Options, run
 from .output import short
 
+# The unit of standing in the log: a full credit is 2^32 (election.md, section 9).
 _FULL = 2**32
 _MAX_AMOUNT = 2**63 - 1
 _MAX_PAGES = 1_000
@@ -72,6 +73,7 @@ def speakers(name: str, /, *, cursor: str = "", options: Options = Options()) ->
     async def work() -> Speakers:
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
             client = fetcher.client(options.trusted().name.origin)
+            # A hash has the form of a topic too, so it is asked for first.
             if is_topic(name) and not _HASH.fullmatch(name):
                 return await client.speakers(topic=name, cursor=cursor)
             return await client.speakers(document=await _hash_of(client, name), cursor=cursor)

@@ -33,6 +33,7 @@ def add(registry: str, /, *, yes: Annotated[bool, Parameter()] = False, options:
         Trust the key that a bare URL presents. Use it only without a network between, such as on this machine.
     """
     name = parse_registry_name(registry) if "#" in registry else run(_presented(registry, options))
+    # The key comes from the server that it shall check. Only a person who compares it makes it worth something.
     if "#" not in registry and not yes:
         raise Refused(
             TrustCode.UNCONFIRMED,

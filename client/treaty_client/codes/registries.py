@@ -149,7 +149,7 @@ class MirrorCode(Code):
 
 
 class PolicyCode(Code):
-    FILE = "policy.file", "The policy file is malformed.", Malformed
+    FILE = "policy.file", "The policy file cannot be read or is malformed.", Malformed, Unavailable
     LIST = "policy.list", "A field of the policy that is a list is given as one string.", Malformed
     PUBLISHER = "policy.publisher", "No publisher that the policy names has a handler for this runtime.", Refused
     REGISTRIES = "policy.registries", "A registry of the policy is not an origin.", Malformed
@@ -160,6 +160,7 @@ class PolicyCode(Code):
 class ProjectCode(Code):
     FILE = "project.file", "A file of the project is missing or too large.", TooLarge, NotFound
     HANDLER = "project.handler", "The project has no handler.", NotFound
+    LINK = "project.link", "A file of the project is a link that leads out of its folder.", Refused
     MANIFEST = "project.manifest", "The manifest of the project does not parse.", Malformed
     SOURCE = "project.source", "The handler sources are incomplete or too large.", TooLarge, NotFound
     TOML = "project.toml", "The file protocol.toml is malformed.", Malformed

@@ -36,6 +36,7 @@ from .. import durable
 from ..codes import ClientIdentityCode
 from .key_binding import bound_segment, is_bound, with_proof
 
+# More than a DID of the longest length with all its kept keys.
 MAX_FILE = 4096
 MAX_KEPT = 4
 """Former keys that are kept: a log may miss this many rotations."""
@@ -81,6 +82,7 @@ class Identity:
     def __post_init__(self) -> None:
         ids = [self.key_id, *(pair.id for pair in self.kept)]
         foreign = [key_id for key_id in ids if parse_key_id(key_id)[0].text != self.did]
+        # Checked at every load: a file that was edited by hand must not sign with a key of another DID.
         if foreign or len(set(ids)) != len(ids) or (self.parsed.method == "key" and did_key(self.public_key) != self.did):
             raise Malformed(ClientIdentityCode.KEY, f"{(foreign or ids)[0]} is not a key of {self.did}.")
         if is_bound(self.parsed) and self._binding is None:
@@ -112,6 +114,7 @@ class Identity:
             raise NotFound(
                 ClientIdentityCode.MISSING, f"There is no identity at {path}.", fix="Make one: treaty identity new"
             ) from error
+        # Refused, not repaired: others may have read the key already, and its owner has to decide.
         if mode & 0o077:
             raise Refused(ClientIdentityCode.MODE, f"Other users of this machine may read {path}.", fix=f"Run: chmod 600 {path}")
         value = canonical.loads(data.removesuffix(b"\n"), limit=MAX_FILE, what="identity file")
@@ -140,8 +143,10 @@ class Identity:
                 ClientIdentityCode.ROTATE, "A did:key contains its key, so it cannot be rotated.", fix="Use a domain: did:wba."
             )
         former, binding = KeyPair(self.key_id, self.private_key), self._binding
+        # The key of a bound DID stays for ever: without it no document of the DID can be proved again.
         everything = (*self.kept, former)
         kept = tuple(pair for pair in everything if pair in everything[-MAX_KEPT:] or pair == binding)
+        # Above every former number: a name that is used twice would let an old signature count under a new key.
         number = 1 + max(_number(pair.id) for pair in everything)
         return replace(self, key_id=f"{self.did}#key-{number}", private_key=Ed25519PrivateKey.generate(), kept=kept)
 
@@ -185,6 +190,7 @@ class Identity:
         """
         _ = self.parsed.document_url
         current, binding = KeyPair(self.key_id, self.private_key), self._binding
+        # A deactivated document lists no key for authentication, so peers refuse the DID at once.
         speaking = [] if deactivated else [current]
         listed = speaking if binding is None or binding in speaking else [*speaking, binding]
         document: dict[str, object] = {

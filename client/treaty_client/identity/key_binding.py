@@ -37,6 +37,7 @@ _FIXED = {"type": "DataIntegrityProof", "cryptosuite": "eddsa-jcs-2022", "proofP
 
 def bound_segment(public_key: bytes) -> str:
     """Return the path segment that binds a DID to a raw Ed25519 key: `e1_` and 43 characters."""
+    # RFC 7638 §3.2: only the required members, in lexicographic order, as JCS writes them.
     jwk = {"crv": "Ed25519", "kty": "OKP", "x": b64url_encode(public_key)}
     return PREFIX + b64url_encode(canonical.sha256(canonical.dumps(jwk)))
 
@@ -62,11 +63,13 @@ def check_binding(document: Mapping[str, Any], did: Did) -> None:
     if not isinstance(proof, dict) or not _FIXED.items() <= proof.items() or not isinstance(proof.get("proofValue"), str):
         raise _unbound(did, "it carries no eddsa-jcs-2022 proof for assertion")
     method = proof.get("verificationMethod")
+    # The document says which key signed, but the DID says which key may: the web server controls only the document.
     key = listed_keys(document, did, "assertionMethod").get(method) if isinstance(method, str) else None
     if key is None or bound_segment(key) != did.path[-1]:
         raise _unbound(did, "its proof is not by the key that the DID is bound to")
     options = {name: value for name, value in proof.items() if name != "proofValue"}
     unproved = {name: value for name, value in document.items() if name != "proof"}
+    # Two spellings of the proof exist in the field, over different bytes. One that verifies is enough.
     if not any(
         _verifies(key, signature, _signing_input(unproved, extended))
         for signature, extended in _readings(proof["proofValue"], options, unproved)
@@ -83,6 +86,7 @@ def parse_signature(text: str) -> bytes:
     """Return the 64 bytes of an Ed25519 signature in unpadded base64url, in its only valid spelling. Raises `Malformed`."""
     if _SIGNATURE.fullmatch(text):
         data = base64.urlsafe_b64decode(text + "==")
+        # The last character has unused bits. Without this check one signature would have several spellings.
         if b64url_encode(data) == text:
             return data
     raise Malformed(ClientDidCode.SIGNATURE, "An Ed25519 signature here is 86 characters of unpadded base64url.")

@@ -110,6 +110,7 @@ class Answers:
                 registry = self._registries.get(origin)
             check_registry(registry, self._policy)
             try:
+                # With the size that was seen, so that the answer brings its proof of consistency in the same request.
                 data = await ask(self._client(origin), _size(registry))
             except NotFound:
                 # A registry may not deny a name about which it proved leaves before.
@@ -118,6 +119,7 @@ class Answers:
             bundle = read_bundle(data, uri=uri, topic=topic)
             bridge = await self._bridge(bundle, registry)
             try:
+                # In a thread: signatures and SQLite would stop the event loop for milliseconds to seconds.
                 evidence = await asyncio.to_thread(self._take, bundle, registry, bridge, uri, topic)
             except VerificationFailed as error:
                 # If two signed checkpoints contradict each other, store the proof before the error is raised.
@@ -142,6 +144,7 @@ class Answers:
             version = check_lock(entries, registry.name.origin, evidence, asked)
             if asked is not None and version is not None and version != entries[line_of(asked)].versions[asked.version]:
                 self._pin_status(asked, evidence)
+        # Last: a checkpoint that is remembered without its leaves would let a registry leave them out later.
         return evidence if advance(self._registries, registry, evidence) else None
 
     def _pin_status(self, uri: ProtocolUri, evidence: Evidence) -> None:
@@ -167,6 +170,7 @@ class Answers:
         name, subject = uri or topic, f"protocol/{uri}" if uri else f"topic/{topic}"
         with taking(Step.LOCK):
             seen = self._registries.memory.about(origin, {subject})
+        # Only a publication makes a name known to a registry.
         published = [leaf for leaf in seen if isinstance(leaf.statement.body, Publish)]
         if published:
             raise LeftOut(
@@ -208,6 +212,7 @@ def hold(
     except LeftOut as error:
         if error.contradiction is None:
             raise
+        # Before the error is raised: the registry can show another history in the next answer, and then the proof would be gone.
         kept = _keep_evidence(registries.evidence, error.contradiction)
         where = f"{error.fix} Both sides are in {kept}: treaty trust explain {answer.name}" if kept else error.fix
         raise LeftOut(error.code, error.message, where, error.contradiction) from error
@@ -219,6 +224,7 @@ def advance(registries: TrustedRegistries, registry: TrustedRegistry, evidence: 
     Return False if another checkpoint was remembered in the meantime.
     """
     newest = registry.newest
+    # Never to a smaller one: an answer of a lagging server is consistent, but older.
     if newest is None or evidence.checkpoint.checkpoint.size > newest.checkpoint.size:
         newest = evidence.checkpoint
     return registries.advance(registry.name.origin, registry.seen, newest.note)
@@ -238,7 +244,8 @@ def answering(step: Step) -> Iterator[None]:
 def contradictions(folder: Path, origin: str) -> list[Path]:
     """Return the files of evidence against a registry."""
     # A port's colon is replaced in file names, because some file systems do not allow it.
-    return sorted(folder.glob(f"{origin.replace(':', '_')}-*{SUFFIX}"))
+    # The digits of `_keep_evidence`, and not any text, or a registry whose name begins with this one could use up its limit.
+    return sorted(folder.glob(f"{origin.replace(':', '_')}-{'[0-9a-f]' * 16}{SUFFIX}"))
 
 
 def _keep_evidence(folder: Path, contradiction: Contradiction) -> Path | None:

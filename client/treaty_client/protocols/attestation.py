@@ -49,9 +49,11 @@ if TYPE_CHECKING:
 PREDICATE_TYPE = "urn:treaty:attestation:handler:v1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+# The cap of the specification (handler-packages.md), checked before parsing.
 MAX_STATEMENT = 8_192
 
 _MEDIA_TYPES = ("application/vnd.dev.sigstore.bundle.v0.3+json", "application/vnd.dev.sigstore.bundle+json;version=0.3")
+# The address only names the root inside the installed package; nothing is fetched from it.
 _PUBLIC_GOOD = "https://tuf-repo-cdn.sigstore.dev"
 
 
@@ -171,6 +173,7 @@ def attest(
         context = SigningContext(fulcio=fulcio, rekor=rekor, trusted_root=config.trusted_root, tsa_clients=timestamps)
         with context.signer(_TokenToCome()) as signer:
             return signer.sign_dsse(statement).to_json().encode("utf-8")
+    # Errors of `token` and `setup` are exact already.
     except TreatyError:
         raise
     except Exception as error:  # sigstore and its libraries have no common base of errors
@@ -238,6 +241,7 @@ def _open(bundle: bytes) -> Bundle:
 def _authenticate(bundle: Bundle, trust: Sequence[Trust]) -> tuple[SigningIdentity, bytes]:
     """Take Sigstore's checks under each root in turn; return signer and payload under the first root that holds."""
     refusal = Untrusted(AttestationCode.SIGNATURE, "No root of trust was given to verify the attestation with.")
+    # Each root with its own identities: a registry cannot certify an OIDC identity, nor the public-good instance a DID.
     for trusted in trust:
         verifier, policy = make_verifier(trusted.root), AcceptedIdentity(trusted.accepted)
         try:
@@ -259,6 +263,7 @@ def _authenticate(bundle: Bundle, trust: Sequence[Trust]) -> tuple[SigningIdenti
 
 def _parse_statement(payload: bytes) -> _Statement:
     try:
+        # Parsed after the signature holds: until then these bytes are anybody's.
         return msgspec.convert(canonical.parse_json(payload, limit=MAX_STATEMENT, what="in-toto statement"), _Statement)
     except (TreatyError, msgspec.ValidationError) as error:
         raise Untrusted(AttestationCode.STATEMENT, f"The attestation is not a statement about a handler: {error}.") from error
@@ -304,6 +309,7 @@ class AcceptedIdentity:
     def verify(self, cert: x509.Certificate) -> None:
         for candidate in self._accepted:
             try:
+                # Identity and issuer together: another issuer could certify the same name to another party.
                 AllOf([OIDCIssuerV2(candidate.issuer), Identity(identity=candidate.identity)]).verify(cert)
             except VerificationError:
                 continue
@@ -313,6 +319,7 @@ class AcceptedIdentity:
         raise IdentityRefused(", ".join(str(name.value) for name in names))
 
 
+# The classes below use internals of sigstore, so an upgrade may break them. It breaks with an error at signing, not silently.
 class _TokenToCome(IdentityToken):
     """A placeholder for Sigstore's signer until the key exists to which the token is bound."""
 
@@ -342,6 +349,7 @@ class _TokenMakingEndpoint(FulcioSigningCert):
         self._token = token
 
     def post(self, req: x509.CertificateSigningRequest, identity: IdentityToken) -> FulcioCertificateSigningResponse:
+        # The token names this key (RFC 7800 `cnf`), so a party that sees the token cannot get a certificate for its own key.
         key = req.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         return super().post(req, IdentityToken(self._token(canonical.hex_digest(key))))
 
@@ -349,6 +357,7 @@ class _TokenMakingEndpoint(FulcioSigningCert):
 def _reason(error: BaseException) -> str:
     """Return the cause of an error as one line: the service's answer if there was one, else the library's message."""
     cause: BaseException | None = error
+    # The answer of a service is buried in a chain of errors of its HTTP library.
     while cause is not None:
         response = getattr(cause, "response", None)
         if response is not None:

@@ -28,6 +28,7 @@ async def fetch_hashes(client: RegistryClient, nodes: Collection[Node], size: in
     Raises the errors of `RegistryClient.tile` and `tiles.node_hashes`.
     """
     tiles = tiles_for(nodes, size)
+    # Together: a proof needs a few tiles, and each is one round trip.
     contents = await asyncio.gather(*(client.tile(tile) for tile in tiles))
     return node_hashes(nodes, size, dict(zip(tiles, contents, strict=True)))
 
@@ -45,6 +46,7 @@ async def document(client: RegistryClient, key: VerifierKey, note: bytes, other:
 
 
 async def _prove(client: RegistryClient, key: VerifierKey, note: bytes, other: bytes) -> Equivocation:
+    # By size, because a proof leads from the smaller tree to the larger one.
     old, new = sorted((open_checkpoint(each, key).checkpoint for each in (note, other)), key=lambda head: head.size)
     # Two roots for one size need no further proof.
     if old.size == new.size:

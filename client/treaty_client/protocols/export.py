@@ -43,6 +43,7 @@ def export(verified: VerifiedProtocol, folder: Path) -> list[Path]:
         TRUSTED_ROOT: verified.trusted_root,
         BUNDLE: verified.bundle,
     }
+    # The proofs are last: a new folder that a crash cut short lacks them, and is refused.
     for name, data in files.items():
         durable.write(folder / name, data)
     return [folder / name for name in files]
@@ -60,6 +61,7 @@ def verify_directory(folder: Path, registries: TrustedRegistries, policy: Policy
         uri = parse_protocol_uri(parse_bundle(data).uri)
         # Without `seen`, because consistency with newer checkpoints cannot be proved offline. The log's signature can.
         registry = dataclasses.replace(registries.get(uri.origin), seen=None)
+    # No `now`: a folder is used long after it was written. Its age is in the result.
     proven = verify_bundle(read_bundle(data, uri=str(uri)), uri, registry, policy, now=None)
     # The files beside the bundle are for other tools; they must be equal to the proven bytes.
     with taking(Step.DOCUMENT):
@@ -91,6 +93,7 @@ def _same(path: Path, proved: bytes) -> None:
 def _read(path: Path, limit: int) -> bytes:
     try:
         with path.open("rb") as file:
+            # One byte more than the limit makes a larger file differ, without reading all of it.
             return file.read(limit + 1)
     except FileNotFoundError as error:
         raise NotFound(

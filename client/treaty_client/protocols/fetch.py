@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Collection
 from functools import cached_property, partial
@@ -140,6 +141,7 @@ class Fetcher:
                 return known
             # CPU-bound and disk work runs in threads, so that the event loop stays responsive.
             verified = await self._verify(uri, name, expected, progress)
+            # After all steps: code that a step refused is never in the lock.
             await asyncio.to_thread(self._keep, uri, verified, accept_change)
             progress(Step.LOCK, f"kept, and {verified.publisher} recorded in treaty.lock")
             self._verified[verified.uri] = verified
@@ -281,6 +283,7 @@ class Fetcher:
         since.
         """
         try:
+            # Before comparing: a leaf that another process learns meanwhile makes the next call compare again.
             version = self.registries.memory.version()
             compared, with_version = self._compared.get(verified.uri, (None, None))
             if compared is not verified or with_version != version:
@@ -357,15 +360,16 @@ async def _first_and_prompt(tasks: Collection[asyncio.Task[Any]]) -> None:
 
     Unfinished tasks are cancelled afterwards, also when the caller is cancelled.
     """
-    waiting, bound = set(tasks), None
+    waiting, loop, end = set(tasks), asyncio.get_running_loop(), math.inf
     try:
         while waiting:
-            done, waiting = await asyncio.wait(waiting, timeout=bound, return_when=asyncio.FIRST_COMPLETED)
+            left = None if math.isinf(end) else end - loop.time()
+            done, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if not done:
                 break
             if None in [task.exception() for task in done]:
-                # The first success: from now on the other registries have a limit.
-                bound = _LATE
+                # Counted from the first success, or registries that answer one after another would renew the wait.
+                end = min(end, loop.time() + _LATE)
     finally:
         for task in waiting:
             task.cancel()

@@ -45,6 +45,7 @@ class LogHead:
         """
         for _ in range(_ATTEMPTS):
             registry = self._registries.get(self._origin)
+            # The signature first: an unsigned note must not make this client fetch tiles.
             signed = open_checkpoint(note, registry.name.key)
             seen, newest = registry.newest, note
             if seen is not None:
@@ -64,6 +65,7 @@ class LogHead:
         Raises as `observe`, and `Untrusted` (`log.inclusion`).
         """
         parsed = Receipt.parse(receipt)
+        # The receipt as a whole, size included: an inclusion proof alone does not fix the size of the tree.
         parsed.verify(statement.leaf, self._registries.get(self._origin).name.key)
         await self.observe(parsed.checkpoint)
         return parsed

@@ -29,7 +29,7 @@ from typing import Any, Literal
 import msgspec
 
 from treaty_consensus.canonical import hex_digest
-from treaty_consensus.errors import Malformed, NotFound, TooLarge, TreatyError
+from treaty_consensus.errors import Malformed, NotFound, Refused, TooLarge, TreatyError
 from treaty_consensus.handler import MAX_ARCHIVE, HandlerMetadata, build_wheel
 from treaty_consensus.protocol import MAX_DOCUMENT, Card, check_document, is_name, is_topic, parse_protocol_uri, parse_version
 
@@ -120,6 +120,7 @@ def load_project(folder: Path) -> Project:
     if not is_topic(toml.topic):
         raise _malformed(f"topic = {toml.topic!r} is not one to four such names joined by '/'")
     card = Card(toml.title, toml.summary, toml.tags, toml.licence)
+    # Encoded for its checks, so that a card that is too long is reported before anything is signed.
     card.encode()
     document = _read(folder, "document.md", MAX_DOCUMENT)
     check_document(document)
@@ -146,7 +147,7 @@ def _handler(folder: Path, toml: _Handler, project: _Toml) -> HandlerSource:
     if not project.licence:
         raise _malformed("a handler needs a licence")
     source = (folder / toml.source).resolve()
-    # After links are resolved, so that a project cannot publish files from elsewhere.
+    # After links are resolved, so that a project cannot publish a folder from elsewhere.
     if not source.is_relative_to(folder.resolve().parent):
         raise _malformed(f"handler.source = {toml.source!r} is neither in this folder nor beside it")
     if not (source / "__init__.py").is_file():
@@ -169,12 +170,14 @@ def _handler(folder: Path, toml: _Handler, project: _Toml) -> HandlerSource:
 
 
 def _sources(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield every file below a folder. Links are followed only to files; no file is run."""
+    """Yield every file below a folder. No file is run, and no link to a folder is followed."""
     total = 0
+    # Sorted, so that the wheel has the same bytes on every machine.
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
         if any(part.startswith(".") or part == "__pycache__" for part in name.parts) or not path.is_file():
             continue
+        _check_place(path, folder)
         # Sizes are added before the bytes are read, so that a huge file is not loaded.
         total += path.stat().st_size
         if total > MAX_ARCHIVE:
@@ -184,6 +187,7 @@ def _sources(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 def _read(folder: Path, name: str, limit: int) -> bytes:
     path = folder / name
+    _check_place(path, folder)
     try:
         with path.open("rb") as file:
             # One byte more than the limit shows that the file is too large, without reading all of it.
@@ -198,6 +202,13 @@ def _read(folder: Path, name: str, limit: int) -> bytes:
     if len(data) > limit:
         raise TooLarge(ProjectCode.FILE, f"{path} has more than {limit} bytes.")
     return data
+
+
+def _check_place(path: Path, folder: Path) -> None:
+    """Check that a file is in `folder` after links are resolved. Raises `Refused` (`project.link`)."""
+    # A foreign project could link to a secret of the author, such as identity.json, and it would be published for ever.
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise Refused(ProjectCode.LINK, f"{path} is a link that leads out of {folder}.", fix="Put a copy of the file there.")
 
 
 def _malformed(what: str) -> TreatyError:

@@ -35,11 +35,13 @@ async def resolve(
         uri = parse_protocol_uri(name)
     except TreatyError:
         uri = None
+    # A URI of a trusted registry needs no question: its own log answers for it.
     if uri is not None and uri.origin in registries.all():
         return uri, None
     expected = _hash_in(name)
     found: dict[str, ProtocolUri] = {}
     asked = [origin for origin in registries.all() if policy.admits_registry(origin)]
+    # All of them, also after a first match: a second one makes the name ambiguous, and none of the registries may decide that.
     for matches in await asyncio.gather(*(_matches(client(origin), origin, name) for origin in asked)):
         found |= matches
     if len(found) == 1:
@@ -62,6 +64,7 @@ def check_claim(name: str, proven: ProvenProtocol) -> None:
 
     Its publisher must claim it, and the URI's host must be the publisher's domain.
     """
+    # Checked on the proven statement: the registry's own `verified` is only its word.
     if name not in proven.publish.aliases or not is_verified_alias(name, parse_did(proven.author)):
         raise VerificationFailed(
             Step.RESOLVE,

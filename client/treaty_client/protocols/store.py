@@ -70,6 +70,7 @@ class Store:
         self._path(digest).unlink(missing_ok=True)
 
     def _path(self, digest: str) -> Path:
+        # Parsed first, so that no text but a digest becomes a path.
         return self._root / digest[:2] / canonical.parse_digest(digest)
 
 

@@ -31,7 +31,9 @@ from .bundle import MAX_BUNDLE
 from .replies import LogInfo, Match, NextBallot, Page, Reply, Speakers, Standing, Testimony, Vouches
 from .trust import parse_base_url
 
+# Each route has its own cap: an answer is held in memory as a whole, and a registry may lie about its size.
 MAX_JSON = 4 * 1024 * 1024
+# The registry's own bounds of a batch (http.md).
 MAX_BATCH = 256
 MAX_BATCH_BYTES = 2 * 1024 * 1024
 _MAX_PROBLEM = 64 * 1024
@@ -134,6 +136,7 @@ class RegistryClient:
         limit = MAX_BATCH * 4096 + MAX_BATCH_BYTES
         reply = await self._send("POST", "/statements", limit=limit, content=content, headers=headers)
         outcomes = [parse_reply(line, _Outcome) for line in reply.splitlines()]
+        # Outcomes are matched by position, so a missing one would give another statement's receipt.
         if len(outcomes) != len(statements):
             raise _bad_answer("it lacks the outcome of a statement")
         return [refusal_of(o.status, o.problem) if o.problem else o.receipt.encode() for o in outcomes]
@@ -146,6 +149,7 @@ class RegistryClient:
 
     async def put_blob(self, data: bytes, statement: Statement) -> None:
         """Upload bytes that `statement` names. The caller logs the statement next."""
+        # The statement comes with the bytes, so the registry stores bytes of a signed statement only.
         headers = {"Content-Type": "application/octet-stream", "Treaty-Statement": canonical.b64encode(statement.leaf)}
         path = f"/blobs/sha256/{canonical.hex_digest(data)}"
         await self._send("PUT", path, limit=_MAX_PROBLEM, content=data, headers=headers)
@@ -255,6 +259,7 @@ class RegistryClient:
         if reply.headers.get("content-encoding", "identity") != "identity":
             raise _bad_answer("it is encoded, which was not asked for")
         if not 200 <= reply.status <= 299:
+            # Code and text are the registry's. They are shown, and never decide whether an answer is trusted.
             raise refusal_of(reply.status, parse_problem(reply.body))
         if len(reply.body) > limit or not reply.whole:
             raise TooLarge(ClientRegistryCode.ANSWER, f"The registry's answer has more than the {limit} bytes it may have.")
@@ -276,6 +281,7 @@ def parse_reply(data: bytes, kind: type[_R]) -> _R:
 def parse_problem(body: bytes) -> _Problem | None:
     """Parse a problem document (RFC 9457). Return None for any other body."""
     try:
+        # A body that is no problem, such as a proxy's page, must not hide the status behind an error of form.
         return parse_reply(body[:_MAX_PROBLEM], _Problem)
     except TreatyError:
         return None
@@ -283,6 +289,7 @@ def parse_problem(body: bytes) -> _Problem | None:
 
 def refusal_of(status: int, problem: _Problem | None) -> TreatyError:
     """Return the error that a problem describes; a plain one if the answer is not a problem, such as a proxy's page."""
+    # By status, not by code: callers try again after `Unavailable`, and a code that is new to them must not change it.
     family = _FAMILIES.get(status, Unavailable if status >= 500 else Refused)
     if problem is None or not problem.code:
         return family(ClientRegistryCode.STATUS, f"The registry answered with status {status} and no reason.")
@@ -291,6 +298,7 @@ def refusal_of(status: int, problem: _Problem | None) -> TreatyError:
 
 def _line(text: str, limit: int) -> str:
     """Return foreign text as one printable line."""
+    # Control characters of a foreign text could steer the terminal that shows it.
     return "".join(character if character.isprintable() else " " for character in text[:limit])
 
 

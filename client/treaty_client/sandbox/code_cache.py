@@ -17,6 +17,7 @@ from treaty_consensus.canonical import parse_digest, sha256
 from .. import durable
 
 _DIGEST_SIZE = 32
+# Bytecode is valid for one magic number only. After an upgrade the name differs, so the old file is never read.
 _INTERPRETER = f"{sys.implementation.cache_tag}-{importlib.util.MAGIC_NUMBER.hex()}"
 
 
@@ -34,10 +35,12 @@ class CodeCache:
         except OSError:
             return None
         code = data[_DIGEST_SIZE:]
+        # A damaged file counts as absent: compiling again is always right.
         return code if sha256(code) == data[:_DIGEST_SIZE] else None
 
     def put(self, digest: str, code: bytes) -> None:
         """Keep the code. Raises `OSError`."""
+        # 0600, because the file is code: another user must neither read nor replace it.
         durable.write(self._path(digest), sha256(code) + code, mode=0o600)
 
     def discard(self, digest: str) -> None:

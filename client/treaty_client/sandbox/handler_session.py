@@ -24,6 +24,7 @@ from .validation import MAX_SNAPSHOT, Operations, SessionRules
 from .worker import framing
 
 _T = TypeVar("_T")
+# A handler chooses number and length of these texts. The host prints at most so much of them.
 _MAX_ISSUES = 100
 _MAX_ISSUE_TEXT = 500
 
@@ -74,8 +75,11 @@ class Worker:
                 f"This protocol has no role {printable(role, 80)}.",
                 fix=f"It has: {', '.join(self.package.manifest.roles)}.",
             )
+        # After the agreed parameters, so that a peer cannot agree on another `local`, `peer` or `seed`. The seed replaces
+        # randomness, which the sandbox does not give, so that a session can be replayed.
         own = {"local": self.local, "peer": self.peers[0], "seed": seed or secrets.token_hex(16)}
         full = {**(parameters or {}), **own}
+        # Before the handler gets them: parameters of a negotiation come from the peer.
         measure(full, SessionCode.PARAMETERS, "The parameters")
         rules = SessionRules(known, self._operations, self.peers)
         async with self._turn:
@@ -173,14 +177,17 @@ class HandlerSession:
         - `ValueError`: the session is at rest.
         """
         async with self._awake() as worker:
+            # Inside the turn, so that rules and handler see the events of concurrent callers in the same order.
             if not self._rules.enter(event):
                 return []
             fields = await worker._exchange("effects", "event", self._number, *framing.event_parts(event))
             try:
+                # All effects are checked before the first one is returned: a refused event happens as a whole or not at all.
                 return self._rules.leave(event, framing.decode_effects(fields))
             except ValueError as error:
                 raise worker._offence() from error
             except TreatyError as error:
+                # The handler's state assumes that its effects happened. They did not, so the session cannot go on.
                 worker._process.kill(error)
                 raise
 
@@ -193,8 +200,11 @@ class HandlerSession:
         """
         async with self._awake() as worker:
             snapshot = await worker._ask("bytes", bytes, "snapshot", self._number, MAX_SNAPSHOT)
+            # The worker got the limit, but a handler can write to the pipe itself.
             if len(snapshot) > MAX_SNAPSHOT:
                 raise worker._offence()
+            # The snapshot is complete here. If the worker dies now, the error ends the session although nothing was lost: the
+            # caller sees a dead worker.
             await worker._exchange("done", "close", self._number)
             self._worker = None
         return snapshot

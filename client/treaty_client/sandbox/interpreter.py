@@ -52,6 +52,7 @@ MAX_SNAPSHOTS = 8
 """The number of snapshots that are kept. Making another one removes the oldest."""
 
 _FORMAT = 1
+# Starting an interpreter takes less than a second. An interpreter that hangs becomes an error, not a hanging agent.
 _PROBE_SECONDS = 60
 _CONTENTS = "contents.json"
 # Files that a worker does not need, that are large, or that describe the host.
@@ -91,9 +92,11 @@ def snapshot() -> Path:
 
     Raises `Unavailable` (`sandbox.unavailable`) if no snapshot can be made.
     """
+    # Asked at every start, because another process may have removed the snapshot as the oldest, or the user the cache.
     if _known and _known[0].is_dir():
         return _known[0]
     try:
+        # A temporary copy is the last resort: it costs seconds at every start of the agent.
         _known[:] = [_cached() or _make(_temporary(), "own")]
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         said = printable(str(error), 300)
@@ -112,6 +115,7 @@ def snapshot_in(folder: Path) -> Path | None:
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     status = folder.stat()
+    # A user who can write here could put code into every later worker.
     if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return None
     made = folder / _digest()
@@ -123,6 +127,7 @@ def snapshot_in(folder: Path) -> Path | None:
         made.rename(broken / made.name)
         shutil.rmtree(broken, ignore_errors=True)
     root = _make(folder, made.name)
+    # Running workers keep their files: a mount holds them until the namespace ends.
     _remove_oldest(folder, made)
     return root
 
@@ -141,9 +146,11 @@ def _temporary() -> Path:
 
 def _make(folder: Path, name: str) -> Path:
     """Make a snapshot in a folder, and rename it to `name` when it is complete. If another process was first, use that one."""
+    # In the same folder as the result: a rename is atomic only within one file system.
     work = Path(tempfile.mkdtemp(prefix=".making-", dir=folder))
     try:
         _fill(work / "root")
+        # Last, after all files: it records their times of change.
         (work / _CONTENTS).write_text(json.dumps(_listed(work)))
         work.chmod(0o755)  # uid 65534 must read a snapshot of root; the folder above is closed to other users
         with contextlib.suppress(OSError):  # another process has made it meanwhile
@@ -156,6 +163,7 @@ def _make(folder: Path, name: str) -> Path:
 def _fill(root: Path) -> None:
     library, interpreter = _standard_library(), _interpreter()
     inside = f"/python/{sys.platlibdir}/{library.name}"
+    # Compiled here by the host's interpreter, because workers have no writable folder for a bytecode cache.
     for module in _modules(library):
         _compile(library / module, root, f"{inside}/{module}")
     for name in ("worker", "treaty_handler", "msgspec"):
@@ -183,6 +191,7 @@ def _mapped() -> list[Path]:
         capture_output=True,
         timeout=_PROBE_SECONDS,
         check=True,
+        # Nothing of the host's environment, such as LD_PRELOAD, may add a library to the list.
         env={},
         cwd="/",
     ).stdout
@@ -220,6 +229,7 @@ def _compile(source: Path, root: Path, inside: str) -> None:
     target = root / inside.removeprefix("/").removesuffix(".py")
     target = target.with_name(target.name + ".pyc")
     target.parent.mkdir(parents=True, exist_ok=True)
+    # PEP 552: zero flags, and no time and size of a source, because none is beside the file.
     header = importlib.util.MAGIC_NUMBER + bytes(12)
     target.write_bytes(header + marshal.dumps(_renamed(code, inside)))
 
@@ -288,6 +298,7 @@ def _listed(folder: Path) -> dict[str, list[int]]:
     while pending:
         with os.scandir(pending.pop()) as entries:
             for entry in entries:
+                # A link that replaces a file must show as a change, even if it leads to the same bytes.
                 status = entry.stat(follow_symlinks=False)
                 what = [status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
                 found[entry.path.removeprefix(str(folder))] = what
@@ -301,6 +312,7 @@ def _sha256(path: Path) -> str:
 
 
 def _remove_oldest(folder: Path, kept: Path) -> None:
+    # By age, folders of crashed processes included: nothing else removes those.
     others = sorted((path for path in folder.iterdir() if path != kept), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in others[MAX_SNAPSHOTS - 1 :]:
         shutil.rmtree(path, ignore_errors=True)

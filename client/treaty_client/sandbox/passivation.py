@@ -107,6 +107,7 @@ class WorkerPool:
         """Wait until the workers that are ending have ended. The caller closes the sessions."""
         if self._sweeping is not None:
             self._sweeping.cancel()
+        # One worker that fails to end must not keep the others from being waited for.
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def take(self, who: PassiveHandler) -> None:
@@ -114,21 +115,26 @@ class WorkerPool:
         try:
             # The time in the queue counts too: a peer waits for the answer to its event meanwhile.
             async with asyncio.timeout(self.limits.wait), self._turn:
+                # A loop, because a room that was made can be taken by a spare worker before this session runs again.
                 while self.is_full:
                     await self._make_room()
         except TimeoutError as error:
             raise Unavailable(
                 SessionCode.NO_WORKER, f"All {self.limits.max_workers} workers are busy.", fix="Try again later."
             ) from error
+        # Counted before the worker exists, so that two sessions cannot start in the last place.
         self.used(who)
 
     def used(self, who: PassiveHandler) -> None:
         """Record that this session has just used its worker. It gives the worker up if another session waits for one."""
         loop = asyncio.get_running_loop()
         self._holders[who] = loop.time()
+        # The dictionary stays in the order of use, so the search for the session idle longest needs no sorting.
         self._holders.move_to_end(who)
         if self._wanted:
+            # One session yields for one that waits, not all that finish an event.
             self._wanted = False
+            # Not awaited: the caller's event is finished, and its effects must not wait for a snapshot.
             self.spawn(who.yield_worker())
         if self._sweeping is None:
             self._sweeping = loop.call_later(self.limits.idle, self._sweep)
@@ -146,6 +152,7 @@ class WorkerPool:
         return task
 
     async def _make_room(self) -> None:
+        # A spare only saves a start. It goes before any session has to.
         if self._spares():
             self._release_spare()
             return
@@ -155,10 +162,12 @@ class WorkerPool:
                 await asyncio.shield(self.spawn(holder.rest()))
                 if not self.is_full:
                     return
+        # No session can rest. One without a snapshot ends, so that such sessions cannot block all others for ever.
         for holder in self._holders:
             if holder.is_idle:
                 await asyncio.shield(self.spawn(holder.yield_worker()))
                 return
+        # All are busy. Cleared and waited for without an await in between, so that no release is missed.
         self._changed.clear()
         self._wanted = True
         try:
@@ -171,6 +180,8 @@ class WorkerPool:
         for holder, last in list(self._holders.items()):
             if last + self.limits.idle <= loop.time() and holder.may_rest:
                 self.spawn(holder.rest())
+        # Half the time: an idle session keeps its worker for at most one and a half `idle`. Without holders the timer stops, so
+        # an idle agent does not wake.
         self._sweeping = loop.call_later(self.limits.idle / 2, self._sweep) if self._holders else None
 
 
@@ -198,6 +209,7 @@ class PassiveHandler:
     async def handle(self, event: Event) -> Sequence[Effect]:
         async with self._turn:
             session = await self._awake()
+            # The next event may have changed the state so that a snapshot works again.
             self._is_movable = True
             try:
                 return await session.handle(event)
@@ -222,6 +234,7 @@ class PassiveHandler:
     async def yield_worker(self) -> None:
         """Give the worker up if another session still waits for one. Without a snapshot, this session ends."""
         async with self._turn:
+            # Asked again under the turn: the waiting session may have got another worker meanwhile.
             if self._workers.is_awaited:
                 await self._rest()
             if self._workers.is_awaited and self._has_worker:
@@ -233,6 +246,8 @@ class PassiveHandler:
                 await self._dismiss()
 
     async def close(self) -> None:
+        # Set before the worker ends, so that an event that waits for its turn fails instead of starting another worker. The turn
+        # is not taken: an event may hold it for seconds.
         self._error = self._error or Unavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")
         if self._has_worker:
             await self._dismiss()
@@ -245,6 +260,7 @@ class PassiveHandler:
         try:
             await self._session.rest()
         except TreatyError as error:
+            # The handler has no snapshot now. It is not asked again before its next event.
             if self._session.alive:
                 self._is_movable = False
                 return
@@ -255,10 +271,12 @@ class PassiveHandler:
     async def _dismiss(self) -> None:
         """End the worker, also if the caller is cancelled."""
         assert self._session is not None
+        # Before the await, so that a second call meanwhile does not end the worker again.
         self._has_worker = False
         await asyncio.shield(self._workers.spawn(self._end(self._session)))
 
     async def _end(self, session: MovableSession) -> None:
+        # The place is given on only when the process is gone. Otherwise more than `max_workers` processes would exist.
         await session.close()
         self._workers.release(self)
 
@@ -274,6 +292,7 @@ class PassiveHandler:
                 self._session = await self._start()
             else:
                 await self._session.resume()
+        # A cancelled start gives its place back too. A place that is lost here would be lost until the agent ends.
         except BaseException:
             self._workers.release(self)
             raise

@@ -96,6 +96,7 @@ class SandboxPool:
         """End every worker, ready or loaded, and wait until the processes are gone."""
         self._closed = True  # first: no refill may start a worker while the others end
         waiting, self._ready = self._ready, []
+        # A start that is cancelled ends its own process. One that was complete is closed below.
         for task in waiting:
             task.cancel()
         for outcome in await asyncio.gather(*waiting, return_exceptions=True):
@@ -128,9 +129,11 @@ class SandboxPool:
                 if code_cache is not None:
                     with contextlib.suppress(OSError):  # without the cache (a full disk), only the next start is slower
                         code_cache.put(package.digest, code)
+            # The sources stay out: the worker has their code already.
             data = {path: content for path, content in package.files.items() if not path.endswith(".py")}
             entry = package.entry_point
             await process.request("load", code, data, entry.module, entry.attribute, seconds=self._limits.load)
+        # The caller has no worker yet, so nothing else would end this process, not even after a cancellation.
         except BaseException:
             await process.close()
             raise

@@ -54,6 +54,7 @@ class WorkerProcess:
         Raises `Unavailable` (`sandbox.unavailable`), after the process has ended.
         """
         line = await asyncio.to_thread(command, isolation, limits)  # the first call copies the interpreter
+        # A socket has both directions in one descriptor, so the worker can close all others.
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -63,8 +64,8 @@ class WorkerProcess:
                     stdin=theirs.fileno(),
                     stdout=subprocess.PIPE if isolation == "bubblewrap" else subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
-                    env={},
-                    cwd="/",
+                    env={},  # variables of the agent may hold credentials
+                    cwd="/",  # the sandbox need not see the agent's folder, and does not keep it busy
                 )
             except OSError as error:
                 ours.close()
@@ -77,10 +78,12 @@ class WorkerProcess:
         worker = cls(process, pipe)
         with process.stderr:
             try:
+                # Before the pipe is connected: the worker may answer at once, and bytes that are not expected are an offence.
                 ready = pipe.expect()
                 await asyncio.get_running_loop().create_unix_connection(lambda: pipe, sock=ours)
                 async with asyncio.timeout(limits.start):
                     await ready
+                    # A thread cannot be cancelled, and the reaper needs its result also after a cancelled start.
                     await asyncio.shield(worker._first_child)
             except (TreatyError, TimeoutError, OSError) as error:
                 await worker.close()
@@ -106,6 +109,7 @@ class WorkerProcess:
         try:
             async with asyncio.timeout(seconds):
                 reply = framing.decode_reply(await due)
+        # The worker may still send the late reply. The next request would take it for its own, so the worker ends.
         except TimeoutError as error:
             late = Unavailable(SandboxCode.TIMEOUT, f"The handler took longer than {seconds:g} s and was ended.")
             self.kill(late)
@@ -114,6 +118,7 @@ class WorkerProcess:
             offence = Refused(ClientHandlerCode.REPLY, "The handler's reply is no frame, or has too many values.")
             self.kill(offence)
             raise offence from error
+        # Also when the caller is cancelled, for the same reason.
         except BaseException:
             self.kill()
             raise
@@ -133,6 +138,7 @@ class WorkerProcess:
         """End the process and all its children at once. Later requests raise `reason`. `close` waits until they are gone."""
         if self._reaper is not None:
             return
+        # First, because closing the pipe calls `kill` again.
         self._reaper = asyncio.create_task(self._reap())
         self._pipe.close(reason or Unavailable(SandboxCode.DIED, _DIED))
         if self._first_child.done():
@@ -142,6 +148,7 @@ class WorkerProcess:
         """End the process, and wait until the operating system has removed it."""
         self.kill()
         assert self._reaper is not None
+        # A cancelled caller must not leave a process behind: the reaper goes on.
         await asyncio.shield(self._reaper)
 
     def _end(self, first_child: int | None) -> None:
@@ -213,6 +220,7 @@ class _Pipe(asyncio.Protocol):
         if len(self._buffer) < framing.HEADER:
             return
         end = framing.HEADER + int.from_bytes(self._buffer[: framing.HEADER], "big")
+        # Judged by the header, before the bytes are collected: a handler cannot fill the host's memory.
         if end > self._limit:
             self.close(Refused(ClientHandlerCode.REPLY, f"The handler's reply has {end} bytes; at most {self._limit} are read."))
         elif len(self._buffer) > end:
@@ -236,6 +244,7 @@ class _Pipe(asyncio.Protocol):
         if due is not None and not due.done():
             due.set_exception(self.offence)
         if self._transport is not None:
+            # Not `close`, which would first write the rest of a request to a worker that may read nothing.
             self._transport.abort()
         if self.on_hang_up is not None:
             self.on_hang_up()
@@ -268,6 +277,7 @@ def _said(stream: IO[bytes]) -> str:
 def _failure(reply: framing.WorkerMessage) -> TreatyError:
     """Return the error for a `failed` reply."""
     try:
+        # A handler can write this frame itself. Unknown reasons count as `raised`; the text is capped and made printable.
         reason, text = (framing.decode_any(field) for field in reply.fields)
     except ValueError:
         reason, text = "", ""

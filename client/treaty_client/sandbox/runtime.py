@@ -74,6 +74,7 @@ class SandboxRuntime:
         await self._pool.warm()
 
     async def preload(self, package: HandlerPackage, *, local: str) -> None:
+        # No session is opened in this worker, so the peer does not matter.
         worker = await self._pool.load(package, local=local, peers=[local], code_cache=self._code)
         await worker.close()
 
@@ -89,11 +90,13 @@ class SandboxRuntime:
         try:
             return await self._workers.open(start, partial(self._prepare, package, key))
         finally:
+            # The session got no place among the workers: its spare was taken from the list and would be lost.
             if spare is not None:
                 await spare.close()
 
     async def close(self) -> None:
         """End all workers."""
+        # First, so that sessions that end meanwhile prepare no further spare.
         self._closed = True
         spares, self._spares = self._spares, OrderedDict()
         for spare in spares.values():
@@ -111,6 +114,7 @@ class SandboxRuntime:
         try:
             return _Sandboxed(worker, await worker.open(key.role), partial(self._load, package, key))
         except BaseException:
+            # A spare that is dismissed while it opens leaves no process.
             await worker.close()
             raise
 
@@ -118,6 +122,7 @@ class SandboxRuntime:
         spare = self._spares.pop(key, None)
         if spare is None:
             return None
+        # A spare may have died while it waited. A start that is under way is ended, not awaited.
         if spare.done() and spare.exception() is None and spare.result().alive:
             return spare.result()
         self._dismiss(spare)
@@ -128,6 +133,7 @@ class SandboxRuntime:
             return
         if len(self._spares) >= MAX_SPARES:
             self._dismiss_oldest()
+        # A spare is a guess. It must not take the place of a session.
         if not self._workers.is_full:
             self._spares[key] = asyncio.create_task(self._start(package, key, pause=PAUSE))
 
@@ -163,8 +169,10 @@ class _Sandboxed:
         try:
             await self._session.resume(worker, self._snapshot)
         except BaseException:
+            # The session stays at rest with its snapshot, and can resume in another worker.
             await worker.close()
             raise
+        # Only now: the old snapshot is outdated with the next event.
         self._worker, self._snapshot = worker, b""
 
     async def close(self) -> None:

@@ -48,6 +48,7 @@ MAX_EXPLAINED = 50_000
 each keyword, so it costs more than the check."""
 
 _REGEX_BASE, _REGEX_BYTES = 8 * 1024, 256  # memory of a compiled pattern: the base, and the bytes for each unit of weight
+# The engine builds its automaton while it matches. Beyond this size it starts anew, which is slower but not larger.
 _DFA_BYTES = 1024 * 1024
 # Enough digits for the quotient of the largest number by the smallest divisor.
 _EXACT = Context(prec=400, traps=[DivisionByZero, InvalidOperation])
@@ -67,6 +68,7 @@ def measure(value: Value, code: str, what: str) -> Size:
     Raises `Malformed` with `code`; its message begins with the noun `what`.
     """
     count, text, names = 1, 0, 0
+    # Level by level instead of by recursion: a deep value must give an error, not exhaust the stack.
     level: list[object] = [value]
     for _ in range(MAX_DEPTH):
         deeper: list[object] = []
@@ -131,6 +133,7 @@ class Schemas:
             validator = jsonschema_rs.Draft202012Validator(
                 dict(schema),
                 validate_formats=True,
+                # A stranger's `$ref` must not make the host fetch an address.
                 retriever=_no_retrieval,
                 pattern_options=_regex_options(max((item.weight for item in self._patterns.values()), default=0)),
                 keywords=_keywords(self._meter, self._patterns),
@@ -154,6 +157,7 @@ class CompiledSchema:
         `budget`: the budget of the event, if several values share it. Without it, the value has a budget of its own.
         """
         budget = budget or ValidationBudget()
+        # First: it is linear in the value, and the bounds below need the size.
         size = measure(value, code, what)
         work, text = self._work, size.text + size.names
         spent = max(work.checks * size.values, work.text * text // 64, work.names * size.names)
@@ -171,6 +175,7 @@ class CompiledSchema:
             )
         self._meter.begin(budget)
         valid = self._validator.is_valid(value)
+        # Before the verdict: below a `not`, a pattern that was refused would make the value valid.
         if self._meter.refusal:
             raise Malformed(code, f"{what} {self._meter.refusal}.")
         if not valid:
@@ -208,6 +213,7 @@ class _Meter:
 
         After one refusal, no text matches until the next check.
         """
+        # The validator goes on with the other texts of the value. They must cost nothing more.
         if self.refusal:
             return False
         if pattern.weight * size > MAX_MATCH:
@@ -261,6 +267,7 @@ class _UniqueItems:
 class _MultipleOf:
     def __init__(self, parent: object, value: Any, path: object) -> None:
         self._divisor = value
+        # By the shortest decimal form, so that 0.3 is a multiple of 0.1, as its author means it.
         self._exact = Decimal(repr(value))
         self._wrong = f"It is not a multiple of {value!r}"
 

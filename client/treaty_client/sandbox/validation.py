@@ -42,9 +42,11 @@ from .schemas import Schemas, ValidationBudget
 MAX_EFFECTS = 4_096
 MAX_NOTES = 64
 """The cap of `Audit` effects of one event; each writes one line to the host's log."""
+# The caps of a session: its pending calls, timers and stored values are memory of the host, and a handler chooses their number.
 MAX_MESSAGE = 1024 * 1024
 MAX_PENDING = 1_024
 MAX_TIMERS = 1_024
+# A shorter timer would let a handler keep the host's loop busy by setting it again and again.
 MIN_SECONDS, MAX_SECONDS = 0.01, 30 * 86_400.0
 MAX_STORED = 1024 * 1024
 MAX_STORED_KEYS = 1_024
@@ -138,9 +140,11 @@ class SessionRules:
             case Result(call=call, value=value, error=error):
                 if call not in self._invokes:
                     raise ValueError(f"no Invoke {call!r} is pending")
+                # Checked before the call is forgotten: after a bad result the application can answer again.
                 self._operations.check_answer(self._invokes[call], value, error, ValidationBudget())
                 del self._invokes[call]
             case Timer(name=name):
+                # The timer fired while the event that cancelled it was under way. The handler must not see it.
                 if name not in self._timers:
                     return False
                 self._timers.remove(name)
@@ -163,6 +167,7 @@ class SessionRules:
         budget = ValidationBudget()  # one for all effects: their checks block the host's event loop together
         admitted = []
         for effect in effects:
+            # In order: an effect before End counts, one after it is refused.
             if self.ended:
                 raise _refused(ClientHandlerCode.EFFECT_AFTER_END, "asked for something after End")
             admitted.append(self._leave_one(effect, budget))
@@ -183,11 +188,13 @@ class SessionRules:
         if len(self._calls) >= MAX_PENDING:
             raise Refused(SessionCode.BUSY, f"{MAX_PENDING} calls are waiting for an answer already.", fix="Call later.")
         self._operations.check_arguments(operation, event.arguments, ValidationBudget())
+        # After the checks, so that a refused call leaves no trace.
         self._calls[event.call] = operation
 
     def _leave_one(self, effect: Effect, budget: ValidationBudget) -> Effect:
         match effect:
             case Send(peer=peer, data=data, stream=stream):
+                # A handler must not use the agent to reach third parties.
                 if peer not in self.peers:
                     raise _refused(ClientHandlerCode.EFFECT_PEER, f"sent to {printable(peer, 80)}, which is not in this session")
                 if len(data) > MAX_MESSAGE or (stream and not _NAME.fullmatch(stream)):
@@ -210,6 +217,7 @@ class SessionRules:
                     raise _refused(
                         ClientHandlerCode.EFFECT_AUDIT, f"wrote a note of {len(text)} characters; {MAX_AUDIT_TEXT} is the most"
                     )
+                # Control characters could forge lines of the log or steer a terminal.
                 return Audit(text=printable(text, MAX_AUDIT_TEXT))
         return effect
 
@@ -236,6 +244,7 @@ class SessionRules:
         self._invokes[effect.call] = operation
 
     def _leave_return(self, effect: Return, budget: ValidationBudget) -> Return:
+        # Taken out first: one call has one return.
         operation = self._calls.pop(effect.call, None)
         if operation is None:
             raise _refused(ClientHandlerCode.EFFECT_CALL, "returned to a call that is not pending")
@@ -250,6 +259,7 @@ class SessionRules:
         if effect.error is None:
             return effect
         message = effect.error.message
+        # Escaping takes longer than checking, and a handler chooses the text.
         if not message.isprintable() and not budget.take_checks(_ESCAPING * len(message)):
             raise _refused(ClientHandlerCode.EFFECT_MANY, "returned too many errors at once whose messages are not printable")
         return replace(effect, error=replace(effect.error, message=printable(message, MAX_FAILURE_TEXT)))
@@ -261,6 +271,8 @@ class SessionRules:
         # `not <=` instead of `>`: so that a NaN is refused too.
         if not MIN_SECONDS <= effect.seconds <= MAX_SECONDS or not _NAME.fullmatch(effect.name):
             raise _refused(ClientHandlerCode.EFFECT_TIMER, "set a timer without a plain name, or not between 10 ms and 30 days")
+        # Counted after adding, because setting a timer again replaces it. After a refusal the session is over, so nothing is
+        # undone.
         self._timers.add(effect.name)
         if len(self._timers) > MAX_TIMERS:
             raise _refused(ClientHandlerCode.EFFECT_TIMER, f"set more than {MAX_TIMERS} timers")

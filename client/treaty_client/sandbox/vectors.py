@@ -31,6 +31,7 @@ from .validation import MAX_MESSAGE
 from .worker.framing import EFFECTS, EVENTS
 
 LOCAL, PEER = "did:example:local", "did:example:peer"
+# Checked before parsing, because the parsed objects are many times larger than the bytes.
 MAX_VECTOR = 1024 * 1024
 
 _Fields = dict[str, Any]
@@ -113,8 +114,11 @@ async def run_vectors(pool: SandboxPool, package: HandlerPackage, vectors: Seque
     mismatches: list[Mismatch] = []
     worker: Worker | None = None
     try:
+        # A handler whose snapshot loses part of its state would fail only in a busy agent, whose sessions rest. Here it fails for
+        # its author.
         for moving in (False, True):
             for vector in vectors:
+                # One worker for all vectors saves starts. Another one starts only after a vector that ended it.
                 if worker is None or not worker.alive:
                     worker = await pool.load(package, local=LOCAL, peers=[PEER])
                 mismatch = await _replay(worker, vector, moving)
@@ -143,6 +147,7 @@ async def _replay(worker: Worker, vector: Vector, moving: bool) -> Mismatch | No
             return Mismatch(vector.name, number, _text(expected), f"the error {error.code}: {error.message}{when}")
         styles = [_style(wanted) for _, wanted in step.effects] + [None] * len(effects)
         actual = [_shown(effect, style) for effect, style in zip(effects, styles, strict=False)]
+        # As texts, because Python's == takes 1, 1.0 and true for equal.
         if _text(actual) != _text(expected):
             return Mismatch(vector.name, number, _text(expected), f"{_text(actual)}{when}")
     if session is not None:

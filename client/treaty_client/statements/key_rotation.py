@@ -33,8 +33,10 @@ async def confirm(client: RegistryClient, head: LogHead, identity: Identity, *, 
     known = await client.identity(identity.did)
     keys = known.get("keys")
     listed = keys if isinstance(keys, dict) else {}
+    # Nothing to do. Signing again would log a second identity statement for the same key.
     if identity.key_id in listed:
         raise Conflict(ClientIdentityCode.CONFIRMED, f"{origin} knows {identity.key_id} already.")
+    # The newest kept key that the log knows: the log may have missed some rotations.
     former = next((pair for pair in reversed(identity.kept) if listed.get(pair.id) == encode_multikey(pair.public)), None)
     if former is None:
         raise Refused(ClientIdentityCode.SUCCESSOR, f"{origin} knows none of the kept keys of {identity.did}.")
@@ -55,6 +57,7 @@ def _checked(testimony: Testimony, identity: Identity, former: KeyPair, origin: 
     except TreatyError as error:
         raise Malformed(ClientRegistryCode.ANSWER, f"The registry's testimony cannot be parsed: {error.message}") from error
     body, new = drafted.body, Key(identity.key_id, encode_multikey(identity.public_key))
+    # The new key and no other: with a second key in the draft, the registry would get one that speaks for this DID.
     names = isinstance(body, IdentityBody) and body.did == identity.did and body.keys == (new,)
     expected = tuple(sorted((testimony.keyid, former.id)))
     if not names or drafted.log != origin or drafted.by != expected or operator.text == identity.did:

@@ -91,6 +91,7 @@ class Publisher:
         if project.handler is not None:
             wheel = project.build_wheel(str(uri))
             yield Published("built", str(uri), f"{wheel[0]}, {len(wheel[1])} bytes", canonical.hex_digest(wheel[1]))
+            # Before the document is published: a version is immutable, so a handler that fails would cost a version number.
             yield await _try(uri, project, *wheel)
         yield await self._publish_document(uri, project)
         if wheel is not None:
@@ -102,6 +103,7 @@ class Publisher:
         document = project.protocol_hash
         try:
             _, evidence = await self._evidence(uri)
+        # Asked first, so that a repeated run after a crash finds the document that it logged.
         except NotFound:
             body = Publish(str(uri), project.topic, _blob(project.document), _blob(card), project.origin)
             index = await self._log(body, project.document, card)
@@ -120,6 +122,7 @@ class Publisher:
         assert project.handler is not None
         bundle, evidence = await self._evidence(uri)
         digest = canonical.hex_digest(wheel)
+        # A run that was cut off after the last step attached the wheel already.
         for logged in evidence.statements:
             body = logged.statement.body
             if not isinstance(body, Handler) or body.uri != str(uri) or body.wheel.sha256 != digest:
@@ -138,16 +141,20 @@ class Publisher:
     async def _evidence(self, uri: ProtocolUri) -> tuple[Bundle, Evidence]:
         """Return the protocol after the verification steps 1 to 4. Raises `NotFound` before it is published."""
         bundle = read_bundle(await self._client.bundle(uri), uri=str(uri))
+        # Consistency first: a publisher that was shown a fork must not build on it.
         await self._head.observe(bundle.checkpoint)
         registry = replace(self._registries.get(self._origin), seen=None)  # `observe` has proved the consistency
         evidence = examine(bundle, registry, now=self._now(), max_age=DEFAULT_MAX_AGE)
         with taking(Step.LOCK):
+            # Remembered as for a reader: the leaves of the own publication count in later answers too.
             await asyncio.to_thread(hold, self._registries, registry, bundle, RegistryAnswer(evidence, uri=str(uri)))
         return bundle, evidence
 
     async def _attest(self, binding: Binding, filename: str, trusted_root: bytes) -> bytes:
         config = await self._client.trust_config()
         value = canonical.parse_json(config, limit=len(config), what="trust configuration")
+        # The addresses of the services are not pinned, but the root is. A certificate of another authority would be worth nothing
+        # to readers.
         if not isinstance(value, dict) or canonical.dumps(value.get("trustedRoot")) != trusted_root:
             raise Untrusted(
                 ClientPublishCode.TRUST_CONFIG, f"{self._origin} offers a signing authority that its log's genesis does not name."
@@ -159,13 +166,16 @@ class Publisher:
                 self._identity.sign,
                 origin=self._origin,
                 now=self._now(),
+                # Fresh, because the authority accepts each token once.
                 jti=secrets.token_urlsafe(24),
                 csr_key_digest=csr_key_digest,
             )
 
         setup = session_setup(self._network)
+        # In a thread: Sigstore's client blocks.
         attestation = await asyncio.to_thread(attest, binding, filename, trust_config=config, token=token, setup=setup)
         did = self._identity.did
+        # Verified as readers will: an attestation that fails there must not reach the log.
         verify_attestation(
             attestation, binding, publisher=did, trust=[Trust.registry(trusted_root, origin=self._origin, publisher=did)]
         )
@@ -188,8 +198,10 @@ async def _try(uri: ProtocolUri, project: Project, filename: str, wheel: bytes) 
     """Load the handler and replay the vectors. Raises `Refused` (`publish.vectors`) at the first mismatch, and the errors of
     loading."""
     package = read_wheel(filename, wheel)
+    # Always in the sandbox, as readers run it. The policy's `isolation` does not count here.
     async with SandboxPool(size=1) as pool:
         mismatches = await run_vectors(pool, package, project.vectors)
+        # Without vectors nothing was loaded yet, and a handler that does not import must not be published.
         if not project.vectors:
             await (await pool.load(package, local=LOCAL, peers=[PEER])).close()
     if mismatches:

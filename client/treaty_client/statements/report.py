@@ -91,12 +91,14 @@ class Reporter:
     async def cosign(self, facts: SessionFacts, proposal: ReportProposed) -> ReportSigned | ReportRefused:
         """Answer a proposed report at the responder: sign it if all rules of `report_rules` hold. Never raises."""
         try:
+            # Compared with the session before the registry is asked for keys: a wrong proposal costs no request.
             proposed = check_proposal(facts, proposal.payload, proposal.key_id)
             body = proposed.body
             assert isinstance(body, Report)
             log = self._log_of(facts.log)
             peer, _ = parse_key_id(facts.peer_key)
             check_signature(proposed, proposal.key_id, proposal.signature, await log.keys(peer))
+            # A checkpoint of a fork is noticed here, before this side's signature says that it saw it.
             await log.observe(body.seen_checkpoint.encode())
             check_epoch(proposed, await log.epoch())
             # Stored before signing: after a crash this side cannot sign a second report.
@@ -104,6 +106,7 @@ class Reporter:
         except TreatyError as error:
             _log.info("Refused to co-sign a report with %s: %s", facts.peer_key, error)
             return ReportRefused(refusal_code(error))
+        # A defect here must not end the session, whose own work is done. The peer gets a refusal.
         except Exception:
             _log.exception("Looking at a proposed report failed")
             return ReportRefused(ClientReportCode.NOT_CHECKED)
@@ -121,6 +124,7 @@ class Reporter:
             return False
         for _ in range(ATTEMPTS):
             epoch = await log.epoch()
+            # Of a pair, a topic and an epoch the first report counts (election.md). A second one would only show the two again.
             if self._ledger.has(peer, facts.topic, epoch.number):
                 return False
             report = await self._cosigned(facts, epoch, log, propose)
@@ -129,6 +133,7 @@ class Reporter:
                 return True
             try:
                 await log.submit(report)
+            # Signed by both sides and perhaps logged already. Submitting again is safe, so the outbox repeats it.
             except Unavailable:
                 self._keep(report, RETRIES[0])
             except TreatyError as error:
@@ -137,6 +142,7 @@ class Reporter:
                 if error.code in _UNCOUNTED:
                     self._say(report, error)
                     return False
+                # Logged already, by an earlier attempt whose answer was lost.
                 if error.code != ReportCode.EXISTS:
                     raise
             return True
@@ -151,6 +157,7 @@ class Reporter:
         """Stop. Pending reports stay in the outbox."""
         for task in self._tasks:
             task.cancel()
+        # Waited for, so that no task writes to the outbox or uses the client after the end.
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _cosigned(self, facts: SessionFacts, epoch: OpenEpoch, log: ReportLog, propose: Propose) -> Statement:
@@ -167,7 +174,9 @@ class Reporter:
         if answer.key_id != facts.peer_key:
             raise Refused(ReportCode.PARTIES, f"{answer.key_id} signed the report instead of {facts.peer_key}.")
         report = draft.seal({own.key_id: own.signature, answer.key_id: answer.signature})
+        # The registry would refuse a bad signature too, but perhaps after this session, when its caller no longer learns of it.
         check_signature(report, answer.key_id, answer.signature, await log.keys(peer))
+        # Settled before the submission: a crash in between loses the report, and never makes a second one.
         self._ledger.claim(facts.nid, msgspec.structs.replace(signed, settled=True))
         return report
 
@@ -175,6 +184,7 @@ class Reporter:
         return ReportSigned(self._identity.key_id, self._identity.sign(pre_authentication_encoding(payload)))
 
     def _keep(self, report: Statement, delay: float) -> None:
+        # On the disk before the task starts: a crash keeps the report and its random time.
         self._ledger.keep(report, self._now() + round(delay))
         self._submit_later(report, delay)
 
@@ -278,6 +288,7 @@ class CosignatureExchange:
         self._proposed = abandonable()
         self._send(proposal)
         try:
+            # A peer that never answers must not hold the end of the session.
             async with asyncio.timeout(self._seconds):
                 return await self._proposed
         except TimeoutError as error:
@@ -301,6 +312,7 @@ class CosignatureExchange:
     def end(self, error: TreatyError) -> None:
         """Fail the open proposal with the error that ended the session."""
         if self._answering is not None:
+            # A check that is under way would answer into a closed session.
             self._answering.cancel()
         if self._proposed is not None and not self._proposed.done():
             self._proposed.set_exception(error)

@@ -24,6 +24,7 @@ from treaty_consensus.statement import MAX_LEAF, Statement
 from .. import durable
 from ..codes import ClientReportCode
 
+# Caps of files that this agent wrote itself: a damaged disk or another program must not fill the memory.
 _MAX_RECORD = 4096
 _MAX_WAITING = 2 * MAX_LEAF
 _S = TypeVar("_S", bound=msgspec.Struct)
@@ -69,8 +70,10 @@ class ReportLedger:
         """
         path = self._folder / f"{canonical.parse_digest(nid)}.json"
         before = _guarded(partial(_read, path, SignedReport, _MAX_RECORD))
+        # Compared with the disk and not with this process's memory: another process of the same home may have signed.
         if before is not None and (before.peer, before.topic, before.document) != (signed.peer, signed.topic, signed.document):
             raise Conflict(ClientReportCode.EQUIVOCATION, "This negotiation was reported with another document.")
+        # The same negotiation may be signed again, because its epoch may have closed before the submission.
         if before is None and self.has(signed.peer, signed.topic, signed.epoch):
             raise Refused(ClientReportCode.REPEATED, "This peer and topic were reported in this epoch already.")
         data = canonical.dumps(msgspec.to_builtins(signed))
@@ -80,6 +83,7 @@ class ReportLedger:
             _guarded(lambda: place(path, data, mode=0o600))
         except FileExistsError as error:
             raise Conflict(ClientReportCode.EQUIVOCATION, "This negotiation is being reported by another process.") from error
+        # Only after the write: a failed write must not count as a report.
         if self._pairs is not None and signed.settled:
             self._pairs.add((signed.peer, signed.topic, signed.epoch))
 
@@ -103,6 +107,7 @@ class ReportLedger:
 
 
 def _files(folder: Path) -> list[Path]:
+    # Files that begin with a dot are unfinished writes of a process that crashed.
     return sorted(path for path in folder.glob("*.json") if not path.name.startswith(".")) if folder.is_dir() else []
 
 

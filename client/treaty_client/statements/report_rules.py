@@ -123,11 +123,13 @@ def check_epoch(proposed: Statement, epoch: OpenEpoch) -> None:
 
 def undated(note: bytes, log_key: VerifierKey) -> bytes:
     """Return a checkpoint with only the log's own signature. Raises `Malformed`, `TooLarge` or `Untrusted`."""
+    # Cosignatures contain times, and a report must not show when two agents met.
     return f"{text_of(note)}\n".encode() + signature_lines(note, [log_key])
 
 
 def check_signature(proposed: Statement, key_id: str, signature: bytes, keys: Mapping[str, bytes]) -> None:
     """Check rule 1: the signature of one side verifies under `keys` (DID URL → raw Ed25519). Raises `Unauthorized`."""
+    # With one signature alone: the other side's is not there yet.
     lone = Statement(proposed.body, proposed.log, (key_id,), proposed.issued, proposed.payload, (signature,))
     try:
         statement.verify(lone, keys)
@@ -137,4 +139,5 @@ def check_signature(proposed: Statement, key_id: str, signature: bytes, keys: Ma
 
 def refusal_code(error: TreatyError) -> str:
     """Return the code for the peer: the code of a broken rule, else a general one."""
+    # Other codes would tell the peer about this side's disk, policy or registry.
     return error.code if error.code.startswith("report.") else ClientReportCode.NOT_CHECKED

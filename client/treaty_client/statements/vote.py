@@ -66,6 +66,7 @@ async def vote(
     """
     # Refreshed first: the ballot carries the newest checkpoint.
     seen = await head.refresh()
+    # The registry's word is enough: a wrong number only makes the log refuse the ballot.
     position = await client.next_ballot(topic, identity.did)
     ballot = Ballot(topic, position.seq, tuple(tuple(tier) for tier in tiers), seen.note.decode("utf-8"))
     statement = identity.statement(ballot, log=origin, issued=now)
@@ -105,6 +106,7 @@ async def vouch(
     vouches elsewhere at the same time), and the errors of `LogHead.accept_receipt`.
     """
     parse_did(to)
+    # As for ballots, a wrong number only makes the log refuse the vouch.
     standing = await client.vouches(identity.did)
     if withdrawn and to not in {made.to for made in standing.vouches}:
         raise NotFound(ClientVouchCode.NONE, f"{identity.did} does not vouch for {to}.", fix="List its vouches: treaty vouches")

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from cyclopts import App
 
+from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import TreatyError, Unavailable
 
-from ..codes import SystemCode
 from .console import print_error
 from .operating import accept_clock, audit, decide, parameters, rebuild
 from .serving import init, migrate, serve, witness

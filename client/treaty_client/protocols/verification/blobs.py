@@ -29,6 +29,7 @@ def blob_of(bundle: Bundle, blob: Blob, what: str) -> bytes:
 
 def check_bytes(data: bytes, blob: Blob, what: str) -> None:
     """Check that bytes have the size and the digest of a blob. Raises `Untrusted` with the code of that kind of blob."""
+    # The size first: it is cheap, and both were signed.
     if len(data) != blob.size or hex_digest(data) != blob.sha256:
         raise Untrusted(
             _OTHER_BYTES[what],
@@ -42,6 +43,7 @@ def trusted_root_of(bundle: Bundle, evidence: Evidence) -> bytes:
     """Return the Sigstore trusted root that the log's genesis pins. Raises `Untrusted` (`trusted-root.digest`)."""
     digest = evidence.genesis.trusted_root
     root = bundle.blobs.get(digest)
+    # A registry with another root could certify attestations by itself.
     if root is None or hex_digest(root) != digest:
         raise Untrusted(TrustedRootCode.DIGEST, "The bundle does not hold the Sigstore trusted root that the log's genesis pins.")
     return root

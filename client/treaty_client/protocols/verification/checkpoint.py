@@ -41,12 +41,16 @@ def open_head(bundle: Bundle, key: VerifierKey) -> tuple[SignedCheckpoint, Genes
     """
     head = open_checkpoint(bundle.checkpoint, key).checkpoint
     first = bundle.leaves[0]
+    # Before the genesis is believed: it names the clock's key, and with a key of its own the server could date checkpoints
+    # itself.
     verify_inclusion(0, head.size, leaf_hash(first.leaf), first.proof, head.root)
     genesis = statement.parse(first.leaf).body
     if not isinstance(genesis, Genesis) or genesis.origin != key.name or genesis.log_key != str(key):
         raise Untrusted(ClientLogCode.GENESIS, f"Leaf 0 of this log is not the genesis of {key.name} with the key you trust.")
     # Opened again, because the clock's key is known only after leaf 0 is proved.
     checkpoint = open_checkpoint(bundle.checkpoint, key, VerifierKey.parse(genesis.clock_key))
+    # The log's own signature has no time (C2SP tlog-checkpoint), so without the clock an old state could pass for the present
+    # one.
     if checkpoint.time is None:
         raise Untrusted(ClientCheckpointCode.NO_CLOCK, "The log's clock has not cosigned the checkpoint, so its age is unknown.")
     return checkpoint, genesis
@@ -62,6 +66,7 @@ def check_age(checkpoint: SignedCheckpoint, now: int, max_age: int) -> None:
             f"The checkpoint is {age} seconds old; the policy allows {max_age}.",
             fix="Try again. If it stays so, the registry has stopped, or a party on the path hides news from you.",
         )
+    # A time far ahead would stay fresh for as long, and hide later news.
     if age < -CLOCK_SKEW:
         raise Untrusted(
             ClientCheckpointCode.FUTURE, f"The checkpoint is from {-age} seconds ahead.", fix="Check this machine's clock."

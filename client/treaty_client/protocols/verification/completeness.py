@@ -1,21 +1,9 @@
 """Compute which earlier proven leaves an answer must hold but does not: `left_out`.
 
 The log only grows, and a bundle holds every leaf of certain kinds about its subject. So a leaf that was seen once is in each
-later bundle about the same subject, unless a newer leaf replaces it or a full list has no room for it. By kind:
-
-    identity      every bundle with a statement by that DID, or about it: always, and all of them
-    grant         every bundle in which the grantee publishes in that namespace: always
-    parameters    every bundle: until newer parameters
-    publish       every bundle with that URI: always. A topic's bundle: unless it is full
-    handler       the bundle of its protocol: unless it is full
-    status        the bundle of its protocol, and for a protocol's own status that of its topic: until a newer one by the same
-                  author about the same subject. That of a handler: as long as the handler is there
-    decision      every bundle of its topic, or of a protocol of its topic: until the decision of a later epoch
-
-A protocol's bundle is full with `MAX_HANDLERS` handlers. First come those of the protocol's author, newest first, then those of
-others, oldest first. A topic's bundle is full with `MAX_TOPIC_PROTOCOLS` protocols. First come those whose documents the newest
-decision names, oldest first, then the others, newest first. A full list may lack a leaf only if everything in the list comes
-before it in this order. Specification: docs/specification/bundles.md, "Leaves that every later bundle must hold".
+later bundle about the same subject, unless a newer leaf replaces it or a full list has no room for it. The rule for each kind of
+leaf is in docs/specification/bundles.md, "Leaves that every later bundle must hold". For example, a publish statement is in every
+bundle with its URI for ever.
 """
 
 from __future__ import annotations
@@ -117,6 +105,7 @@ class RegistryAnswer:
         for logged in self.evidence.statements:
             body = logged.statement.body
             dids = {did.text for did in logged.statement.authors} | ({body.did} if isinstance(body, Identity) else set())
+            # A did:key is its own key and has no identity in the log.
             subjects |= {f"identity/{did}" for did in dids if not did.startswith("did:key:")}
             if isinstance(body, Publish):
                 subjects |= {f"protocol/{body.uri}", *_grant_of(body, logged.statement)}
@@ -126,6 +115,7 @@ class RegistryAnswer:
         """Return whether the answer has a newer statement in the place of this leaf."""
         place = place_of(seen.statement)
         statements = self.evidence.statements
+        # A smaller index is no replacement: the registry would show an older status again.
         return place is not None and any(new.index > seen.index and place_of(new.statement) == place for new in statements)
 
     def _of(self, kind: type[_B]) -> list[tuple[Logged, _B]]:
@@ -174,6 +164,7 @@ def _holds(answer: RegistryAnswer, seen: SeenLeaf) -> bool:
         return True
     match body:
         case Publish():
+            # A version is published once, so no other leaf can stand in for this one.
             if body.uri == answer.uri or body.uri in answer.publishes:
                 return False
             return body.topic != answer.topic or _is_topic_full(answer, seen.index, body)
@@ -181,6 +172,7 @@ def _holds(answer: RegistryAnswer, seen: SeenLeaf) -> bool:
             return body.uri != answer.uri or _are_handlers_full(answer, seen.index, made)
         case Status() if body.wheel is not None:
             attached = [(logged.statement.author, handler.wheel.sha256) for logged, handler in answer.handlers]
+            # A full list may lack the handler. Then the answer need not hold its status either.
             return body.uri != answer.uri or (made.author, body.wheel) not in attached
         case Status():
             return body.uri != answer.uri and body.uri not in answer.listed
@@ -195,6 +187,7 @@ def _is_decided(answer: RegistryAnswer, index: int, seen: Decision) -> bool:
     newest, decision = answer.decisions.get(seen.topic, (-1, None))
     if decision is None or newest <= index:
         return newest == index or seen.topic != answer.elects
+    # A decision after the same predecessor, or of an input before the seen leaf, belongs to another history.
     follows = decision.previous is not None and decision.previous != seen.previous and decision.input.size > index
     return follows and decision.epoch > seen.epoch
 
@@ -217,5 +210,6 @@ def _are_handlers_full(answer: RegistryAnswer, index: int, seen: Statement) -> b
 def _grant_of(body: Publish, made: Statement) -> tuple[str, ...]:
     """Return the grant on which a publish statement rests; the owner of a namespace needs none."""
     namespace, author = parse_protocol_uri(body.uri).namespace, made.author
+    # A DID with a port owns no namespace, so it needs a grant.
     is_owner = author.port is None and author.namespace == namespace
     return () if is_owner else (f"grant/{namespace}/{author.text}",)

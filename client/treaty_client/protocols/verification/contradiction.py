@@ -77,6 +77,7 @@ class Contradiction:
     @classmethod
     def parse(cls, data: bytes) -> Contradiction:
         """Parse a file, without verifying it. Raises `TooLarge` or `Malformed` (`contradiction.form`)."""
+        # Canonical bytes only, so that no two readers see different leaves in one file.
         value = canonical.loads(data, limit=MAX_CONTRADICTION, what="contradiction")
         try:
             file = msgspec.convert(value, _File)
@@ -105,6 +106,7 @@ class Contradiction:
 
         Raises `Malformed` or `Untrusted` if a leaf is not in the log of its checkpoint, or is not a statement.
         """
+        # The key must have signed the answer too, or a forged file could accuse an honest log.
         open_checkpoint(self.answer, self.key)
         for leaf in (*self.seen, *self.shown):
             head = open_checkpoint(leaf.checkpoint, self.key).checkpoint
@@ -134,6 +136,7 @@ def contradiction_error(
     `missing`: the leaves, at least one. `own`: the leaves of the answer. `key`: of the log. The code is `memory.behind`, without
     a contradiction, if all the leaves are of a newer log than the answer.
     """
+    # A leaf beyond the answer's size contradicts nothing: the server may only lag behind.
     provable = [leaf for leaf in missing if leaf.index < answer.size]
     if not provable:
         return LeftOut(

@@ -43,6 +43,7 @@ def newest_status(evidence: Evidence, uri: ProtocolUri, handler: Logged | None =
         body = logged.statement.body
         if not isinstance(body, Status) or body.uri != str(uri) or body.wheel != wheel:
             continue
+        # Only the author of a handler takes it back. A stranger who attaches the same wheel cannot.
         if handler is None or logged.statement.author == handler.statement.author:
             newest = body
     return newest
@@ -58,6 +59,7 @@ def choose(offered: Iterable[OfferedHandler], policy: Policy) -> OfferedHandler:
         for handler in offered
         if policy.admits_publisher(handler.publisher, handler.tenure) and _runs_here(handler.body.filename)
     ]
+    # In the order of the policy: the owner's preference, not the registry's, selects the code.
     for publisher in policy.publishers:
         usable = [handler for handler in admitted if handler.publisher == publisher and not handler.is_negative]
         if usable:
@@ -72,6 +74,7 @@ def choose(offered: Iterable[OfferedHandler], policy: Policy) -> OfferedHandler:
     )
 
 
+# Listing the tags of this runtime takes about a millisecond, and they do not change.
 @cache
 def _handlers_run_here() -> bool:
     return Tag(*TAG.split("-")) in sys_tags()

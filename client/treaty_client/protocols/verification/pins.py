@@ -61,6 +61,7 @@ def check_not_older(verified: VerifiedProtocol, locked: LockedVersion | None, se
         if isinstance(leaf.statement.body, Handler) and leaf.statement.author.text == verified.publisher:
             known.add(leaf.index)
     newer = {index for index in known if index > verified.handler_index}
+    # A newer handler that is in the answer was passed over for a reason that the answer proves, such as a yank.
     missing = newer - {logged.index for logged in verified.evidence.statements}
     if missing:
         raise Refused(
@@ -104,6 +105,7 @@ def check_status(entries: Mapping[str, LockedProtocol], uri: ProtocolUri, eviden
     for logged, body in bodies:
         if not isinstance(body, Status) or body.uri != str(uri):
             continue
+        # Another author's status about the same wheel is about that author's own handler.
         if body.wheel is None or logged.statement.author.text == locked.publisher:
             newest[body.wheel] = LockedStatus(logged.index, body.state)
     status = _newer_status(version.status, newest.get(None), str(uri))
@@ -114,6 +116,7 @@ def check_status(entries: Mapping[str, LockedProtocol], uri: ProtocolUri, eviden
 
 
 def _newer_status(pinned: LockedStatus | None, found: LockedStatus | None, what: str) -> LockedStatus | None:
+    # Only a status that takes back is pinned: a lock under version control must not change with every other status.
     if pinned is None:
         return found if found is not None and found.state in NEGATIVE_STATES else None
     if found is None or found.index < pinned.index:
@@ -130,6 +133,7 @@ def _check_identity(locked: LockedProtocol, evidence: Evidence, is_kept: bool) -
     known = [(logged.index, logged.statement.id) for logged in evidence.identities(locked.publisher)]
     if pinned is None or not known or (pinned.index, pinned.statement) in known:
         return
+    # The answer's log does not reach the pinned leaf, so it cannot hold it. This is no proof of another history.
     if pinned.index >= size:
         if is_kept:
             return

@@ -28,6 +28,7 @@ _PROVING = Genesis | Parameters | Identity | Grant | Publish | Handler | Status 
 
 def replay(bundle: Bundle) -> tuple[Logged, ...]:
     """Verify and admit every leaf of a bundle, in order. Raises the error of the rule that a leaf breaks."""
+    # Empty, and not from earlier answers: the same bytes must verify alike on every machine and offline.
     facts: dict[str, Fact] = {}
     replayed = []
     for leaf in bundle.leaves:
@@ -35,6 +36,7 @@ def replay(bundle: Bundle) -> tuple[Logged, ...]:
         # Other kinds, such as ballots, prove nothing about a protocol and would only cost time.
         if not isinstance(parsed.body, _PROVING):
             raise Refused(BundleCode.STATEMENT, f"A {parsed.type} statement proves nothing about a protocol.")
+        # Keys of the identities before this leaf, so a key that was rotated out signs nothing after its rotation.
         keys: dict[str, bytes] = {}
         for did in parsed.authors:
             keys |= keys_of(facts, did)
@@ -68,4 +70,5 @@ def _admit_decision(facts: dict[str, Fact], verified: Verified, decision: Decisi
     changes = admit(before, verified, index)
     after = changes[LOG]
     assert isinstance(after, LogFact)
+    # Of the assumed state only the clock is kept: the epoch that the decision describes is not proved here.
     return {**changes, LOG: msgspec.structs.replace(log, time=after.time, time_index=after.time_index)}

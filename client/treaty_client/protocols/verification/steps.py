@@ -67,6 +67,7 @@ def taking(step: Step) -> Iterator[None]:
     """
     try:
         yield
+    # An inner step is the more precise one.
     except VerificationFailed:
         raise
     except TreatyError as error:

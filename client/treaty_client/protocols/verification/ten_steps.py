@@ -358,13 +358,10 @@ def prove_document(bundle: Bundle, uri: ProtocolUri, evidence: Evidence) -> byte
 
 
 def verify_handler(proven: ProvenProtocol, wheel: bytes, policy: Policy, *, bundle: bytes) -> VerifiedProtocol:
-    """Take steps 7 to 9. `bundle`: the bytes that `proven` was read from. CPU-bound, some milliseconds; call it in a thread.
-
-    The wheel is read in this process. Its digest is signed by a publisher of the policy, and reading takes linear time within
-    the caps; the most expensive wheel takes a few times as long as an honest one of 8 MiB. A separate process would take about
-    as long to start, in every first handshake.
-    """
+    """Take steps 7 to 9. `bundle`: the bytes that `proven` was read from. CPU-bound, some milliseconds; call it in a thread."""
     offered = proven.handler
+    # The wheel is read in this process: a publisher of the policy signed its digest, and reading takes linear time within the
+    # caps. A separate process would take about as long to start, in every first handshake.
     package = verify_wheel(offered.body, wheel)
     signer, attestation, trusted_root = verify_signer(proven, policy)
     warnings = (

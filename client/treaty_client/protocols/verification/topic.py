@@ -59,6 +59,7 @@ def view_topic(bundle: Bundle, topic: str, evidence: Evidence) -> TopicView:
         if isinstance(body, Publish) and body.uri in listed and body.uri not in negative:
             state = states.get(body.document.sha256, "published")
             found.append(TopicProtocol(body.uri, body.document.sha256, logged.statement.author.text, state))
+    # The sort below keeps the order of equal states, so the newest of a state comes first.
     found.reverse()
     ranked = sorted((p for p in found if p.state in _ORDER), key=lambda protocol: _ORDER.index(protocol.state))
     return TopicView(
@@ -73,6 +74,7 @@ def view_topic(bundle: Bundle, topic: str, evidence: Evidence) -> TopicView:
 
 def _transcript(bundle: Bundle, decision: Decision) -> bytes | None:
     data = bundle.blobs.get(decision.transcript.sha256)
+    # Absent is allowed: replaying the log gives the same bytes. Wrong bytes are not.
     if data is not None and hex_digest(data) != decision.transcript.sha256:
         raise Untrusted(ClientDecisionCode.TRANSCRIPT, "The transcript that came with the decision is not the one that it names.")
     return data

@@ -57,6 +57,7 @@ from treaty_handler import (
     Timer,
 )
 
+# Twice the largest content of a package. Bounded, because both ends hold a whole frame in memory.
 MAX_FRAME = 16 * 1024 * 1024
 MAX_REPLY_VALUES = 65_536
 """The cap of values in one reply. It is more than the largest JSON value and the largest number of effects need."""
@@ -110,6 +111,7 @@ def decode_payload(payload: bytes) -> WorkerMessage:
 
 def decode_reply(payload: bytes) -> WorkerMessage:
     """Split an untrusted payload. Raises `ValueError` as `decode_payload`, and beyond `MAX_REPLY_VALUES`."""
+    # Millions of small values in few bytes would become as many objects before any later check could refuse them.
     _check_count(payload)
     return decode_payload(payload)
 

@@ -48,6 +48,7 @@ class _Finder:
         for file, is_package in ((f"{base}/__init__.py", True), (f"{base}.py", False)):
             if file in self._modules:
                 spec = ModuleSpec(name, cast("Loader", self), origin=f"{ROOT}/{file}", is_package=is_package)
+                # PEP 451: without it the module gets no `__file__`, and tracebacks no place in the handler.
                 spec.has_location = True
                 if spec.submodule_search_locations is not None:
                     spec.submodule_search_locations.append(f"{ROOT}/{base}")

@@ -33,6 +33,7 @@ _NATIVE = (
     *("array", "binascii", "cmath", "math", "pyexpat", "unicodedata", "zlib"),
 )
 
+# Standard input, because the host's Popen passes it without a further option; all others are closed.
 _PIPE = 0
 _MAX_TEXT = 2_000
 _Parts = tuple[object, ...]
@@ -114,6 +115,7 @@ class Server:
     def _snapshot(self, session: msgspec.Raw, limit: msgspec.Raw) -> _Parts:
         try:
             snapshot = self._sessions[framing.decode_any(session)].snapshot()
+        # A worker without memory has to end. Any other error means only that this session cannot move.
         except MemoryError:
             raise
         except Exception as error:
@@ -172,6 +174,8 @@ def map_native_code() -> None:
 def _harden(mode: str, memory: int, cpu: int) -> None:
     """Set resource limits, filter system calls and close descriptors. Raises `OSError` or `ValueError` if a step fails."""
     map_native_code()  # first: the filter forbids it later
+    # CPU ends an endless loop also when the host has died. CORE: a core dump would put session data on the
+    # disk. FSIZE and NOFILE hold even with isolation "none", where nothing else restricts files.
     limits = [
         (resource.RLIMIT_CPU, cpu),
         (resource.RLIMIT_CORE, 0),
@@ -179,12 +183,16 @@ def _harden(mode: str, memory: int, cpu: int) -> None:
         (resource.RLIMIT_NOFILE, 32),
     ]
     if sys.platform == "linux":
+        # Address space, because Linux does not enforce RLIMIT_RSS. An allocation beyond it fails with MemoryError.
         limits.append((resource.RLIMIT_AS, memory))
     for limit, value in limits:
+        # The hard limit too, so that the handler cannot raise it again.
         resource.setrlimit(limit, (value, value))
     if mode == "sandbox":
+        # After the limits: the filter does not allow setrlimit.
         seccomp.install(os.uname().machine)
     sys.stdin = sys.stdout = sys.stderr = None  # so print() does nothing instead of raising
+    # A descriptor that the agent passed on by mistake could lead to its key or to a connection.
     os.closerange(1, 1 << 16)
 
 
@@ -209,8 +217,11 @@ def main() -> None:
     """Run until the host closes the pipe. Exit by `os._exit`, which does not run a handler's `atexit` functions."""
     mode, memory, cpu = sys.argv[1:4]
     server = Server()
+    # The host's packages were needed to start. With isolation "none" a handler could import others beside them, which no sandbox
+    # has.
     sys.path[:] = [path for path in sys.path if path not in sys.argv[4:]]
     _harden(mode, int(memory), int(cpu))
+    # After all restrictions: the host sends code of a handler only after this frame.
     _write_frame(framing.encode_frame("ready"))
     while (payload := _read_frame()) is not None:
         _write_frame(server.reply(payload))

@@ -32,6 +32,8 @@ from typing import NamedTuple
 
 _LOAD, _EQUAL, _ANY, _RETURN = 0x20, 0x15, 0x45, 0x06
 _NR, _ARCH, _ARGUMENT = 0, 4, 16
+# SECCOMP_RET_KILL_PROCESS, …_ALLOW and …_ERRNO. A denied call gets EPERM instead of death, because libraries try calls and go on
+# without them.
 _KILL, _ALLOW, _DENY = 0x80000000, 0x7FFF0000, 0x00050000 | errno.EPERM
 
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
@@ -69,6 +71,8 @@ def assemble(machine: str) -> bytes:
     if machine not in _MACHINES:
         raise OSError(errno.ENOSYS, f"no system call filter for {machine}; x86_64 and aarch64 have one")
     arch, free, bounded = _MACHINES[machine]
+    # The table first: the same number is another call in another table. The x32 calls have this machine's arch, but bit 30 in
+    # their number, so they are not listed.
     program = [(_LOAD, 0, 0, _ARCH), (_EQUAL, 1, 0, arch), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, _NR)]
     for number in free:
         program += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW)]
@@ -95,6 +99,7 @@ def install(machine: str) -> None:
     zero = ctypes.c_ulong(0)  # prctl reads five arguments as long; an int could leave half of a register undefined
     descriptor = ctypes.byref(Program(len(program) // 8, program))
     for arguments in (
+        # First: without it the kernel lets only root install a filter.
         (_PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), zero, zero, zero),
         (_PR_SET_SECCOMP, ctypes.c_ulong(_SECCOMP_MODE_FILTER), descriptor, zero, zero),
     ):
