@@ -71,6 +71,7 @@ class Electors:
         if host is not None and did.port is None and not did.path and did.principal(suffixes.registrable) == host:
             return host
         namespaces = [row["namespace"] for row in await self._pool.fetch(_GRANTS, did.text, _MOST_GRANTS)]
+        # The first grant of a registrable domain counts, as in the election, so a later grant moves no vote.
         found = next((namespace for namespace in namespaces if suffixes.is_registrable(namespace)), None)
         if found is None and len(namespaces) == _MOST_GRANTS:
             return did.text  # at the limit a grant may be missing: accept, or many grants could block a DID

@@ -41,6 +41,7 @@ class Verifier:
 
     def close(self) -> None:
         """End the threads."""
+        # No waiting: a queued verification has no effect once its submission has ended.
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _work(self) -> None:

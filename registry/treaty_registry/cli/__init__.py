@@ -43,4 +43,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print_error(failure, as_json="--json" in tokens)
         sys.exit(1)
     except KeyboardInterrupt:
+        # The shell's status for a process that SIGINT ended: 128 + 2.
         sys.exit(130)

@@ -65,9 +65,11 @@ class Changes:
         again."""
         for entry in entries:
             if entry.index != self._first + len(self._leaves):
+                # A gap: another process led in between, and its leaves are not known here.
                 self._first = entry.index
                 self._leaves.clear()
             elif len(self._leaves) == MAX_LEAVES:
+                # The full deque drops its first leaf.
                 self._first += 1
             self._leaves.append(subjects_of(entry.statement) if entry.statement else frozenset())
 
@@ -77,6 +79,7 @@ class Changes:
         if old >= new:
             return frozenset()
         begin, end = old - self._first, new - self._first
+        # Some of the leaves are not recorded. The caller must then drop everything.
         if begin < 0 or end > len(self._leaves):
             return None
         changed: set[str] = set()

@@ -18,6 +18,7 @@ from treaty_consensus.log.checkpoint import Checkpoint, SignedCheckpoint
 from treaty_consensus.log.note import SignerKey, sign
 from treaty_consensus.log.tiles import TreeEdge
 
+# Seconds. The time of the clock's cosignature is the age of a copy, so it is renewed while the head does not change.
 RENEWAL = 60
 
 
@@ -56,6 +57,8 @@ class Head:
     @property
     def published(self) -> Head:
         """Return the head that `/checkpoint` and the bundles use."""
+        # If all witnesses fail, the newest head is published without them after two renewals. Readers that require
+        # witnesses then refuse it, and all others still get new data.
         witnessed = self.witnessed
         return witnessed if witnessed and self.time - witnessed.time <= 2 * RENEWAL else self
 
