@@ -94,7 +94,7 @@ class Listening:
 
     async def _takes_connections(self, serving: asyncio.Task[None]) -> bool:
         """Wait until the server accepts connections; False when it ended instead."""
-        # Granian reports no moment from which it accepts, so a connection is tried until one succeeds.
+        # `ready` must not be called before a connection is accepted, so one is tried until it succeeds.
         while not serving.done():
             with suppress(OSError):
                 _, writer = await asyncio.open_connection(self.host, self.port)

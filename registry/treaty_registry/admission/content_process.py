@@ -55,9 +55,9 @@ class ContentProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                # Isolated and without site: no code of the environment or of the working directory runs. It imports from the
-                # Same paths as this process. In a session of its own it gets no Ctrl-C from the terminal: the parent handles
-                # that.
+                # Isolated and without site: no code of the environment or of the working directory runs. It imports
+                # from the same paths as this process. In a session of its own it gets no Ctrl-C from the terminal:
+                # the parent handles that.
                 process = subprocess.Popen(  # noqa: S603
                     [sys.executable, "-I", "-S", "-c", _BOOT, *arguments, *filter(None, sys.path)],
                     stdin=theirs.fileno(),

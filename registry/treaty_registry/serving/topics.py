@@ -33,6 +33,7 @@ from ..registry import Head, Registry
 if TYPE_CHECKING:
     from asyncpg import Record as Row
 
+# Any agent can publish, so each list is bounded: topics by pages, candidates and vouches by their newest.
 MAX_TOPICS = 500
 MAX_NEWEST = 100
 MAX_VOUCHES = 1024
@@ -176,6 +177,7 @@ class Elections:
             return None
         try:
             transcript = msgspec.Raw(await self._registry.blob(row["transcript"].hex()))
+        # The operator may withdraw a transcript. The decision is shown without it.
         except (NotFound, Gone):
             transcript = None
         return DecisionView(row["statement"].hex(), row["index"], row["epoch"], b64encode(row["leaf"]), transcript)
