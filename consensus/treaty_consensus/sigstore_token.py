@@ -44,6 +44,7 @@ _Seconds = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    # RFC 8725 §3.1: the verifier fixes the algorithm. `none` and keyed hashes never get further.
     alg: Literal["EdDSA"]
     kid: str
     typ: Literal["JWT"] = "JWT"

@@ -94,6 +94,7 @@ class Statement:
     @cached_property
     def id(self) -> str:
         """Return SHA-256 of the pre-authentication encoding, in hexadecimal."""
+        # Not of the leaf: another signature of the same payload must not give a second id.
         return canonical.hex_digest(pre_authentication_encoding(self.payload))
 
     @cached_property

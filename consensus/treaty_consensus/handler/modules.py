@@ -34,8 +34,10 @@ def check_ending(path: str) -> None:
     lower = path.lower()
     if lower.endswith(_BYTECODE) or "__pycache__" in lower.split("/"):
         raise Refused(HandlerCode.BYTECODE, f"{path} is bytecode; packages carry source only.")
+    # Versioned libraries end in `.so.1`.
     if lower.endswith(_NATIVE) or ".so." in lower:
         raise Refused(HandlerCode.NATIVE, f"{path} is native code.")
+    # Python on Windows also imports `.pyw`.
     if _SOURCE_LIKE.search(lower) and not path.endswith((".py", ".pyi")):
         raise Refused(HandlerCode.SOURCE_NAME, f"{path} is a source to some interpreters only.", fix="Let sources end in .py.")
 

@@ -95,8 +95,10 @@ def verify_inclusion(index: int, size: int, leaf_hash: bytes, proof: Sequence[by
     for sibling in proof:
         if last == 0:
             raise _not_included("the proof is too long")
+        # A right child, or the last node of its level, which has no right sibling.
         if node & 1 or node == last:
             computed = node_hash(sibling, computed)
+            # The last node moves up unchanged until it is a right child (RFC 9162 §2.1.3.2).
             while not node & 1 and node:
                 node, last = node >> 1, last >> 1
         else:

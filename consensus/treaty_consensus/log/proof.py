@@ -95,6 +95,7 @@ class Receipt:
 
         Raises `Untrusted` (`log.inclusion`) and the errors of `open_checkpoint`.
         """
+        # The size must come from the signed checkpoint: an inclusion proof alone does not fix the size of its tree.
         signed = open_checkpoint(self.checkpoint, log_key, clock_key)
         head = signed.checkpoint
         merkle.verify_inclusion(self.index, head.size, merkle.leaf_hash(entry), self.hashes, head.root)

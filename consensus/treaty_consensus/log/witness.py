@@ -114,6 +114,7 @@ def judge(request: AddCheckpoint, logs: Mapping[str, VerifierKey], latest: Signe
         raise NotFound(WitnessCode.UNKNOWN_LOG, f"No log called {request.claimed.origin[:80]} is witnessed here.")
     signed = signed_alone(request.note, key)
     head = signed.checkpoint
+    # The order of the checks is the order of the answers in C2SP tlog-witness.
     if request.old > head.size:
         raise Malformed(WitnessCode.OLD_SIZE, f"A log of {head.size} leaves does not extend one of {request.old}.")
     known = latest.checkpoint if latest else Checkpoint(head.origin, 0, EMPTY_ROOT)
@@ -137,6 +138,7 @@ def signed_alone(note: bytes, log_key: VerifierKey) -> SignedCheckpoint:
         lines = signature_lines(note, [log_key])
     except Untrusted as error:
         raise Unauthorized(WitnessCode.SIGNATURE, f"The checkpoint is not signed by the key of {log_key.name}.") from error
+    # Anyone can add lines of other keys, so the record keeps only the log's.
     return open_checkpoint(f"{text_of(note)}\n".encode() + lines, log_key)
 
 

@@ -65,7 +65,8 @@ class Changes:
         again."""
         for entry in entries:
             if entry.index != self._first + len(self._leaves):
-                # A gap: another process led in between, and its leaves are not known here.
+                # The first leaf after a take-over. Leaves before a gap are of no use, because `between` needs all of
+                # them.
                 self._first = entry.index
                 self._leaves.clear()
             elif len(self._leaves) == MAX_LEAVES:

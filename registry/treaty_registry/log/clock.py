@@ -154,8 +154,7 @@ class LogClock:
     def _expected(self, newest: SignedTime, uptime: Uptime | None) -> tuple[float, float]:
         """Return the time expected from the uptime, and the tolerance. The tolerance is infinite when the uptime is unknown."""
         before = newest.uptime
-        # After another boot the time in between is unknown, and a registry that was off for a month must start. The
-        # record holds whole seconds, so the fraction is dropped before comparing.
+        # After another boot the time in between is unknown, and a registry that was off for a month must start.
         if uptime is None or before is None or uptime.boot != before.boot or uptime.seconds < int(before.seconds):
             return newest.time, float("inf")
         passed = uptime.seconds - before.seconds

@@ -173,7 +173,7 @@ class _Witness:
 
     async def _ask(self, head: Head) -> bytes:
         """Return the line; empty when the witness has cosigned a later head of this log meanwhile."""
-        # The witness may be ahead of this head, when another process led meanwhile.
+        # The witness may have cosigned a later head already.
         old = min(self._size, head.size)
         for _ in range(_ATTEMPTS):
             request = AddCheckpoint(old, tuple(await self._reader.consistency(old, head)), head.note)

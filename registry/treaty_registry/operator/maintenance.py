@@ -142,7 +142,7 @@ async def _derived(connection: Connection, reader: Connection | Pool, blobs: Blo
     await log_tables.write_facts(connection, replay.facts)
     await connection.execute("set local search_path to default")
     yield replay
-    # Dropped here, because temporary tables live as long as the pooled connection.
+    # Dropped here: temporary tables live as long as the connection, also after the commit of a rebuild.
     for table in await _tables(connection):
         await connection.execute(f"drop table pg_temp.{table}")
 

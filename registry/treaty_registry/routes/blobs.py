@@ -65,7 +65,6 @@ async def upload(
 @get(
     "/blobs/sha256/{digest:str}",
     summary="A blob",
-    # As an attachment: a browser must not render foreign bytes under the registry's origin.
     responses=answers(bytes, "The bytes, as an attachment.", 404, 410, *READ, media_type=OCTETS),
 )
 async def blob(digest: FromPath[str], views: NamedDependency[Views]) -> Representation:

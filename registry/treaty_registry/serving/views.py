@@ -51,6 +51,7 @@ PERIODIC = "periodic"
 # PostgreSQL's bigint.
 MAX_SIZE = 2**63 - 1
 _VARY = ("Vary", "Accept")
+# A browser must not render foreign bytes under the registry's origin.
 _ATTACHMENT = ("Content-Disposition", "attachment")
 # Four answers and two searches at a time leave two of the pool's eight connections to admission and look-ups.
 _WIDTH, _WAITING = 4, 256

@@ -77,6 +77,8 @@ async def embedded_postgres(data: Path) -> AsyncIterator[str]:
     lock = os.open(data / "postgres.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     leaving = asyncio.Event()
     try:
+        # Shared: this process uses the server. It waits here while another process stops it. The kernel frees the
+        # lock of a killed process; the server then runs until its next user ends.
         await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_SH)
         await asyncio.to_thread(server.start, _FIRST_START)
         keeper = asyncio.create_task(_keep(server, leaving))
@@ -111,6 +113,7 @@ async def _keep(server: _Server, leaving: asyncio.Event) -> None:
 
 def _leave(server: _Server, lock: int) -> None:
     try:
+        # Exclusive: only the last user gets it. A process that arrives now waits until the server has stopped.
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return  # others still use it
@@ -129,12 +132,14 @@ class _Server:
 
         Raises `Unavailable`; the server may then still be starting.
         """
+        # One process starts the server at a time. Its other users may notice its end at the same moment.
         with durable.exclusive(self.directory.with_name("postgres.starting")):
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if os.geteuid() == 0:
                 self._give_to_system_user()
             if not (self.directory / "PG_VERSION").exists():
                 collation = ("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--no-locale")
+                # No password: the directory of the socket is 0700, and the server listens on no port.
                 self._run("initdb", "-D", ".", "-U", "postgres", "-E", "UTF8", "--auth=trust", *collation)
             if self._comes_up(patience):
                 return
@@ -145,6 +150,7 @@ class _Server:
     def _comes_up(self, patience: float) -> bool:
         """Whether a server runs and takes connections, after waiting for one that starts, recovers or stops. Raises
         `Unavailable`."""
+        # A server that runs but takes no connections is left alone: it may be suspended, or recovering from a crash.
         end = time.monotonic() + patience
         while self.runs():
             if self.is_ready():
@@ -166,8 +172,10 @@ class _Server:
         """
         if not self.runs():
             return
+        # A suspended server confirms nothing, so it is not waited for.
         wait = ("-w", "-t", str(_LAST_WORDS)) if self.is_ready() else ("-W",)
         try:
+            # fast: it ends the sessions of clients instead of waiting for them, and writes all data before it exits.
             self._run("pg_ctl", "-D", ".", *wait, "-m", "fast", "stop")
         except Unavailable as error:
             if self.runs():
@@ -205,6 +213,7 @@ class _Server:
     def _give_to_system_user(self) -> None:
         user = _system_user()
         os.chown(self.directory, user.pw_uid, user.pw_gid)
+        # The system user must reach its directory and the programs. It gets no right to list or read what lies above.
         for directory in (*self.directory.parents, self.programs, *self.programs.parents):
             mode = stat.S_IMODE(directory.stat().st_mode)
             if not mode & stat.S_IXOTH:
@@ -226,6 +235,7 @@ class _Server:
         for process in Path("/proc").iterdir():
             if process.name.isdecimal() and self._is_ours(process.name):
                 with suppress(ProcessLookupError):
+                    # SIGKILL also ends a suspended process. No other server starts while such children exist.
                     os.kill(int(process.name), signal.SIGKILL)
 
     def _run(self, program: str, *arguments: str) -> None:
@@ -236,6 +246,7 @@ class _Server:
                 subprocess.run(  # noqa: S603 (our own words)
                     [self.programs / program, *arguments],
                     cwd=self.directory,
+                    # A fixed environment, so that no variable of the caller changes the server.
                     env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
                     user=user and user.pw_uid,
                     group=user and user.pw_gid,
@@ -244,6 +255,7 @@ class _Server:
                     stdout=output,
                     stderr=output,
                     check=True,
+                    # pg_ctl has its own limit. This one ends a program that hangs in the file system.
                     timeout=2 * _FIRST_START,
                 )
             except (OSError, subprocess.SubprocessError) as error:
