@@ -169,7 +169,7 @@ class LogClock:
         # Once, because every refused write comes here.
         if self._reported != code:
             todo = (
-                "set it right, or run: treaty-registry clock --accept"
+                "set it right, or run: treaty-registry accept-clock"
                 if ahead
                 else "set it right, or wait until it has caught up"
             )
