@@ -14,9 +14,7 @@ A connection is shut down when
   sent a byte, then those with unread answers, then those that were never answered, then the longest idle. So a new connection
   finds a place, and a client that is being served keeps its connection.
 
-The kernel also limits the unsent bytes of a connection. Without that limit it would buffer 4 MB of unread answers.
-
-Linux only, as the registry is.
+The kernel also limits the unsent bytes of a connection. Linux only, as the registry is.
 """
 
 from __future__ import annotations

@@ -196,7 +196,9 @@ def test_what_is_plausible(wall: int, uptime: int, boot: str | None, code: str) 
 
 
 def test_a_leap_names_the_command_that_accepts_it() -> None:
-    clock = LogClock(lambda: datetime.fromtimestamp(NOW + DAY, UTC), lambda: Uptime("b001", 1), SignedTime(NOW, Uptime("b001", 0)))
+    clock = LogClock(
+        lambda: datetime.fromtimestamp(NOW + DAY, UTC), lambda: Uptime("b001", 1), SignedTime(NOW, Uptime("b001", 0))
+    )
     with capture_logs() as logged, pytest.raises(Unavailable):
         clock.now()
     _, _, command = logged[0]["todo"].partition("treaty-registry ")

@@ -1,9 +1,4 @@
-"""Limit the number of documents that a document is based on, directly and indirectly.
-
-A bundle contains the publish statement of every base document, and a reader accepts at most 1,024 leaves in a bundle. A topic's
-bundle contains up to 64 protocols, and any agent can publish in a topic. Without this limit strangers could make the bundle of a
-topic too large to read.
-"""
+"""Limit the number of documents that a document is based on, directly and indirectly."""
 
 from __future__ import annotations
 

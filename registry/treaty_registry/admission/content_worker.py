@@ -5,10 +5,9 @@ Standard input is a stream socket. A frame is its length (4 bytes, big-endian) a
     job       {"kind": "publish" or "handler", "body": the statement's body, "contents": {SHA-256: bytes}}
     verdict   {"type": "accepted"}, or {"type": "rejected", "family", "code", "message", "fix"}: the error that the check raised
 
-Each job gets one verdict. The process limits itself, so it also ends when its parent has died. It limits its memory once, and
-for each job its processor time (SIGPROF) and its real time (SIGALRM). These signals kill it in the middle of a check. It exits
-with status `EXHAUSTED` when its memory is used up, and ends when its socket is closed. It starts with an empty environment, and
-with no descriptors except the socket and /dev/null.
+Each job gets one verdict. The process limits its memory once, and for each job its processor time (SIGPROF) and its real time
+(SIGALRM). It exits with status `EXHAUSTED` when its memory is used up, and ends when its socket is closed. It starts with an
+empty environment, and with no descriptors except the socket and /dev/null.
 
 These limits bound the cost of a check. They are not a sandbox: a process that malicious input takes over has the rights of its
 user.

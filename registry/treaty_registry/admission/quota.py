@@ -8,12 +8,6 @@ Standing (`treaty_consensus.election.credit`) has two effects:
 - A sender's own bucket grows with its standing: by the factor 1 + standing in full credits, at most `MAX_FACTOR`.
 - The last quarter (`RESERVE`) of the common bucket is kept for senders with standing. When the registry is busy, other senders
   are refused before their signatures are verified, and use up none of the reserve.
-
-At that point the author's DID is not verified. A forger can use up some of the reserve until its signature fails; the quota of
-its network limits how much.
-
-The buckets are in the memory of this process, so each process of several grants its own share. A full bucket is forgotten. When
-`MAX_BUCKETS` buckets are not full, new senders are refused, so memory is bounded too.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@
 3. The signature, if the author's identity and keys are logged; then the quota of the author.
 4. Whether the author may make this statement; the checkpoint that it carries; its blobs: uploaded, with the digest and size that
    it names, and with the contents that its type requires (`content_checker`).
-5. If the identity or a key is unknown: fetch the author's DID document, then do step 3. This is the last resort because it makes
-   the registry contact a host that a stranger names.
+5. If the identity or a key is unknown: fetch the author's DID document, then do step 3.
 
 The rules about the state of the log remain (`treaty_consensus.admit`); the sequencer applies them. A rejected statement changes
 nothing, except that step 5 may have logged the author's identity.

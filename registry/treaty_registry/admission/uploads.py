@@ -1,8 +1,7 @@
 """Keep uploaded blobs until a logged statement names them.
 
 An upload is not served. It is stored in the blob store under its digest, and its row in `pending_blobs` has its expiry time. The
-commit of a statement that names it deletes that row and inserts a row in `blobs`. Expired uploads are deleted. A row is inserted
-before the bytes are stored, and deleted after they are removed, so a crash leaves no bytes without a row.
+commit of a statement that names it deletes that row and inserts a row in `blobs`. Expired uploads are deleted.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ cosignature tells a reader the age of its copy.
 
 If the log has witnesses (`witnesses`), their cosignatures arrive shortly after the head is released. So there are two heads. The
 newest head is used for receipts, tiles and records. The published head is the newest one with witness cosignatures;
-`/checkpoint` and the bundles use it. If no witness has answered for more than two renewals, the newest head is published without
-them. Readers that require witnesses then refuse it, and all others still get new data.
+`/checkpoint` and the bundles use it.
 """
 
 from __future__ import annotations

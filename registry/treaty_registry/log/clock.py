@@ -169,9 +169,7 @@ class LogClock:
         # Once, because every refused write comes here.
         if self._reported != code:
             todo = (
-                "set it right, or run: treaty-registry accept-clock"
-                if ahead
-                else "set it right, or wait until it has caught up"
+                "set it right, or run: treaty-registry accept-clock" if ahead else "set it right, or wait until it has caught up"
             )
             _log.critical("the clock is wrong, and nothing is signed", code=code, seconds=seconds, now=now.isoformat(), todo=todo)
         self._reported = code

@@ -7,9 +7,6 @@ shown to anyone; the next leader records and signs it.
 
 After any failure the leader trusts no state of its own. It drops the connection, and with it the lock. It leads again only after
 `take_over` has read the state from the database and the fence.
-
-Every step has a timeout: after `_PATIENCE` seconds (plus `_PER_ENTRY` for each entry, because a whole epoch is one commit) a
-connection that does not answer is closed, and the write to a disk is given up.
 """
 
 from __future__ import annotations

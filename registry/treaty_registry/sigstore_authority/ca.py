@@ -12,9 +12,6 @@ The request is JSON of at most 16 KiB with one proof that the caller holds the p
 Only ECDSA P-256 keys are certified. The reply is
 
     {"signedCertificateEmbeddedSct": {"chain": {"certificates": [PEM, PEM]}}}      the certificate, then the authority's root
-
-Checks are ordered by cost, and a token is spent last. So a refusal changes nothing, and only an authenticated caller can spend a
-token, which is its own.
 """
 
 from __future__ import annotations

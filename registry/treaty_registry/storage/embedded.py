@@ -9,12 +9,8 @@ Several processes may use one data directory (a running registry and `treaty-reg
     DATA/postgres.lock        shared: this process uses the server; exclusive: it was the last user, and stops the server
     DATA/postgres.starting    exclusive: this process starts the server
 
-So two processes never start the server at once, and none stops it while another uses it. A process that arrives during the stop
-waits. The kernel releases the locks of a killed process. The server then keeps running until the next process attaches to it and
-stops it at its own end.
-
-When the server ends while it is in use, its users start it again, with pauses that double while that fails. A server that runs
-but does not answer is left alone, because it may be suspended or recovering from a crash.
+So two processes never start the server at once, and none stops it while another uses it. When the server ends while it is in
+use, its users start it again, with pauses that double while that fails.
 """
 
 from __future__ import annotations

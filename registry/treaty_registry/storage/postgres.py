@@ -8,7 +8,6 @@ holds the lock, so a lost connection loses both.
 
 PostgreSQL may stop answering at any moment, so every wait has a limit. A reader waits `_WAIT` seconds for a connection and keeps
 it for at most `_LENT`. A writer sets a `deadline`. After the limit the connection is closed, which fails its statement at once.
-Cancelling the statement instead would wait for the server's confirmation.
 """
 
 from __future__ import annotations
