@@ -31,6 +31,7 @@ MAX_VALUES = 131_072
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, sort_keys=True, separators=(",", ":"))
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+# RFC 8785 §3.2.3 sorts by UTF-16 code units. Only from U+D800 on does that differ from code points.
 _HIGH = re.compile("[\ud800-\U0010ffff]")
 _DECIMAL = re.compile(r"0|[1-9][0-9]*")
 

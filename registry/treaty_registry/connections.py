@@ -90,6 +90,7 @@ def raise_open_files() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
+        # Each connection is a descriptor, and the usual soft limit is 1,024.
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         return wanted
     return MAX_OPEN_FILES if soft == resource.RLIM_INFINITY else soft
@@ -250,6 +251,7 @@ def _borrow(fd: int) -> Iterator[socket.socket]:
     own = os.dup(fd)
     try:
         borrowed = socket.socket(fileno=own)
+    # Not a socket. Nothing else would close the duplicate.
     except OSError:
         os.close(own)
         raise

@@ -147,6 +147,7 @@ class Registry:
         `Conflict`, `NotFound` or `Untrusted`, each with a fix.
         """
         async with AsyncExitStack() as stack:
+            # Before the keys are made: a mistake in the file must not leave half a log.
             first = await asyncio.to_thread(read_draft, settings.parameters) if settings.parameters else None
             database = await stack.enter_async_context(running_database(settings))
             operator = await asyncio.to_thread(open_operator, settings)

@@ -32,6 +32,7 @@ MAX_FILES = 256
 # Bounds a decompression bomb: deflate can expand 1,000 times.
 MAX_CONTENT = 8 * 1024 * 1024
 
+# APPNOTE 4.3.7, 4.3.12 and 4.3.16, without the variable parts.
 _LOCAL = struct.Struct("<4s5H3L2H")
 _CENTRAL = struct.Struct("<4s6H3L5H2L")
 _END = struct.Struct("<4s4H2LH")

@@ -66,6 +66,7 @@ def check_modules(paths: Collection[str]) -> None:
             )
         folder = path.rpartition("/")[0]
         while folder:
+            # Without it the folder would be a namespace package, which other distributions can extend.
             if f"{folder}/{_INIT}" not in paths:
                 raise Refused(HandlerCode.NO_PACKAGE, f"{folder}/ holds sources and no {_INIT}.", fix=f"Add an empty {_INIT}.")
             folder = folder.rpartition("/")[0]

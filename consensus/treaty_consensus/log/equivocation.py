@@ -64,6 +64,7 @@ class Equivocation:
 
         `root`, `proof`: required where their sizes differ.
         """
+        # The smaller one first, so that a contradiction has one file for every finder.
         first, second = sorted((note, other), key=lambda each: _place(open_checkpoint(each, key).checkpoint))
         made = cls(key, first, second, root, proof)
         made.verify()

@@ -116,6 +116,7 @@ def encode_bundle(entries: Sequence[bytes]) -> bytes:
 
 def decode_bundle(data: bytes, width: int) -> list[bytes]:
     """Return exactly `width` entries of a bundle. Raises `TooLarge` (`log.bundle-size`) or `Malformed` (`log.bundle`)."""
+    # Before parsing: so many entries cannot have more bytes.
     if len(data) > width * (_LENGTH_BYTES + MAX_ENTRY_BYTES):
         raise TooLarge(LogCode.BUNDLE_SIZE, f"{len(data)} bytes are more than {width} log entries can have.")
     ends = _entry_ends(data)

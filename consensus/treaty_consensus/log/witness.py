@@ -195,6 +195,7 @@ class Quorum:
         Raises `Untrusted` (`checkpoint.not-witnessed`), also when the signature of a witness does not verify; `Malformed` or
         `TooLarge` when this is not a note.
         """
+        # A cosignature of another head proves nothing about this one.
         if text_of(note) != checkpoint.format():
             raise _not_witnessed("it is the note of another checkpoint")
         try:

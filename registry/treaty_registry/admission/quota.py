@@ -26,6 +26,7 @@ from ..settings import Quotas, Rate
 # Senders choose the keys of the buckets, so memory needs a bound. A full bucket is forgotten. When this many buckets
 # are not full, new senders are refused. Each process of several has its own buckets and grants its own share.
 MAX_BUCKETS = 100_000
+# A principal's quota is a quarter of the capacity by default, so the highest standing allows all of it.
 MAX_FACTOR = 4
 RESERVE = 1 / 4
 

@@ -36,7 +36,9 @@ MAX_PAGE = 100
 # A page reads no more postings than this. So a query costs a bounded time, even if hardly any posting matches.
 MAX_WALK = 512
 MAX_COMPLETIONS = 128  # words looked up for one prefix
+# Each leading word is one more index scan of the query.
 MAX_LEADS = 16
+# Postings read beyond a page, so that a few that do not match cost no second query.
 _SPARE = 12
 # The greatest character: a prefix followed by it sorts after all words that begin with the prefix.
 _LAST = "\U0010ffff"

@@ -25,6 +25,7 @@ from ..codes import SearchCode
 # Each term is a look-up of its own. These caps bound the work for one request.
 MAX_QUERY = 200
 MAX_QUERY_TERMS = 16
+# PostgreSQL refuses lexemes of 2 KB and more (Text Search, Limitations).
 _MAX_TERM = 64
 # PostgreSQL's largest position in a tsvector (Text Search, Limitations).
 _MAX_POSITION = 16_383

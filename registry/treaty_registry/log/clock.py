@@ -66,6 +66,7 @@ def machine_clock() -> datetime:
 
 def machine_uptime() -> Uptime | None:
     """Return the machine's uptime, including sleep, or None where the kernel does not provide it (Linux does)."""
+    # Only Linux has these files. Without them the clock is compared with the newest signed time alone.
     with suppress(OSError, ValueError, IndexError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return Uptime(boot, float(Path("/proc/uptime").read_text(encoding="ascii").split()[0]))

@@ -32,6 +32,7 @@ from treaty_consensus.log.merkle import EMPTY_ROOT
 from ..codes import FenceCode
 from .clock import SignedTime
 
+# Enough for an origin of 259 characters, a size, a root and a time.
 _SLOT = 512
 _DIGEST = 64
 

@@ -100,6 +100,7 @@ class Leader:
             with deadline(self._connection, _PATIENCE):
                 edge = await self._verified_edge(self._connection)
             await self._release(edge, at)
+        # Also when cancelled: a lock that this process does not know of would keep every other process out.
         except BaseException as error:
             self._fail(error)
             if isinstance(error, DATABASE_ERRORS):
@@ -162,6 +163,7 @@ class Leader:
             if (size, root) != (self._edge.size, self._edge.root()):
                 raise superseded()
             await self._release(self._edge, at)
+        # Another process may lead, or the connection hangs. Both end this leadership.
         except BaseException as error:
             self._fail(error)
             raise

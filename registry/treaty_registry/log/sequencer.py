@@ -248,6 +248,7 @@ class Sequencer:
                         self._permit()
                         await self._leader.try_to_write()
                     reported = ""
+                # Without this task the checkpoint would go stale and the lead would not be regained.
                 except Exception as error:
                     if reported != (reported := f"{type(error).__name__}: {error}"):  # log once, because it repeats every second
                         _log.error("checkpoint not renewed", error=reported)
@@ -272,6 +273,7 @@ class Sequencer:
         try:
             self._permit()
             await self._lead()
+        # Nothing was begun, so all of them get the same refusal.
         except Exception as error:
             _refuse_all(proposals, error)
             _log.error("log not writable", error=str(error))

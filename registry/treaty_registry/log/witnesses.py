@@ -150,6 +150,7 @@ class _Witness:
     async def cosign(self, head: Head) -> bytes:
         """Return the signature line, or empty bytes. Takes `_PATIENCE` seconds at most. A failure is logged when it changes."""
         try:
+            # The timeout includes the wait for the lock: a request for an older head may hang.
             async with asyncio.timeout(_PATIENCE), self._lock:
                 line = await self._ask(head)
         except Exception as error:  # no failure of a witness or of the database may stop the log

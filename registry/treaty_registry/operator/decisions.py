@@ -95,6 +95,7 @@ class Decisions:
 
     async def _catch_up(self, size: int) -> None:
         async for leaves in log_tables.stream_leaves(self._pool, self._replay.size, size):
+            # In a thread: an epoch may have many thousand signatures.
             await asyncio.to_thread(self._take_in, leaves)
 
     def _take_in(self, leaves: Sequence[bytes]) -> None:

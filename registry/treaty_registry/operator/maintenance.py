@@ -132,6 +132,7 @@ async def _derived(connection: Connection, reader: Connection | Pool, blobs: Blo
     replay, edge = Replay(blobs.reader()), TreeEdge()
     async for leaves in log_tables.stream_leaves(reader, 0, size):
         first = replay.size
+        # In a thread, because beside a live server the event loop answers requests.
         statements = await asyncio.to_thread(_replay, replay, leaves)
         entries = [Entry(first + n, leaf, statements[n], blobs) for n, leaf in enumerate(leaves)]
         before = edge

@@ -14,6 +14,7 @@ import re
 from ..problems import Problem, http_problem
 
 MAX_PATH = 1_024
+# A protocol's URI has 512 characters, and at most 1,536 when all of them are percent-encoded.
 MAX_QUERY = 2_048
 MAX_HEADER_BYTES = 32 * 1024
 METHODS = "GET, HEAD, OPTIONS, POST, PUT"

@@ -45,6 +45,7 @@ from .negotiation import Form
 from .representation import BUNDLE, IMMUTABLE, JSON, MARKDOWN, OCTETS, TEXT, Representation
 from .topics import Elections
 
+# Seconds. The proofs of a bundle change with every leaf, so only an older head lets many readers share one.
 PERIOD = 10.0
 PERIODIC = "periodic"
 """The subject of all answers at the periodic head."""

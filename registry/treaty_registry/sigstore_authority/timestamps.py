@@ -33,6 +33,7 @@ from .ports import Clock
 
 POLICY = "2.25.22442492814302061127732997953213974706"
 MAX_QUERY = 1_024
+# Without SHA-1, whose collisions would give two files one timestamp.
 _DIGEST_SIZES = {"sha256": 32, "sha384": 48, "sha512": 64}
 _MAX_NONCE = 2**128 - 1
 

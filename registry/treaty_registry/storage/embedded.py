@@ -85,6 +85,7 @@ async def embedded_postgres(data: Path) -> AsyncIterator[str]:
             leaving.set()
             await keeper
     finally:
+        # Also after a failed start: the server may be starting still.
         await asyncio.to_thread(_leave, server, lock)
         os.close(lock)
 
@@ -93,6 +94,7 @@ async def _keep(server: _Server, leaving: asyncio.Event) -> None:
     """Start the server whenever it has ended, until `leaving` is set."""
     pause = _LOOK
     while not leaving.is_set():
+        # A pause that ends at once when the block does.
         with suppress(TimeoutError):
             async with asyncio.timeout(pause):
                 await leaving.wait()

@@ -73,6 +73,7 @@ class Cosigner:
     def _record(self, signed: SignedCheckpoint) -> None:
         try:
             self._store.record(signed)
+        # Nothing is cosigned without a record: after a restart the witness would not know of it.
         except OSError as error:
             _log.error("checkpoint not recorded", origin=signed.checkpoint.origin, error=str(error))
             raise Unavailable(RegistryWitnessCode.STORAGE, "This witness cannot record checkpoints now.") from error
