@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _BACKLOG = 4_096  # connections that wait to be accepted; Linux's own default bound
 # Seconds for the requests under way at a stop. A client that reads slowly must not hold the stop up.
 _LAST_REQUESTS = 10
-# For a request head that has begun. Silent connections are ended by the guard, which Granian does not do.
+# For a request head that has begun. Granian does not end silent connections; the guard does.
 _HEAD_SECONDS = 10
 _MAX_HEAD = 64 * 1024  # the most that is read; the application refuses more than 32 KiB of headers with a problem
 

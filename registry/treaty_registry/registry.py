@@ -151,7 +151,7 @@ class Registry:
             first = await asyncio.to_thread(read_draft, settings.parameters) if settings.parameters else None
             database = await stack.enter_async_context(running_database(settings))
             operator = await asyncio.to_thread(open_operator, settings)
-            # Locked before the database is touched: a second process on this directory ends here.
+            # Locked before the log is opened: a second process on this directory ends here.
             fence = await asyncio.to_thread(Fence, settings.fence, operator.origin)
             stack.callback(fence.close)
             async with connect(database) as connection:
@@ -379,7 +379,7 @@ class Registry:
             try:
                 await self.uploads.expire()
                 await self.pool.execute("delete from spent_tokens where expires < now()")
-            # The next sweep tries again. What is left costs only space.
+            # The next sweep tries again. The rest only costs space.
             except Exception as error:
                 _log.error("expired uploads not swept", error=str(error))
 

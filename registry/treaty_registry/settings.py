@@ -67,7 +67,7 @@ class Quotas:
     from one prefix; each certificate or entry is a permanent leaf, and a handler takes three requests.
     """
 
-    # Shares of the measured capacity: no principal and no network can use up all of it.
+    # Shares of the measured capacity: no network can use up all of it.
     principal: Share = Share(0.25, 40)
     prefix: Share = Share(0.5, 20)
     total: Share = Share(1, 20)

@@ -152,8 +152,7 @@ def _read_central(data: bytes, at: int, end_at: int) -> tuple[_Entry, int]:
     needed, flags, method = shared[:3]
     if flags & _ENCRYPTED:
         raise Refused(HandlerCode.ZIP_ENCRYPTED, "A handler package is not encrypted.")
-    # _HARMLESS_FLAGS~Version 1.0 or 2.0 of the format (APPNOTE 4.4.3). 4.5 would be ZIP64, with sizes in extra
-    # fields.
+    # Version 1.0 or 2.0 of the format (APPNOTE 4.4.3). 4.5 would be ZIP64, with sizes in extra fields.
     if flags & ~_HARMLESS_FLAGS or needed not in (10, 20):
         raise Refused(HandlerCode.ZIP_FEATURE, "The archive uses a zip feature beyond stored and deflated files.", fix=_REBUILD)
     if method not in (_STORED, _DEFLATE):
@@ -167,7 +166,7 @@ def _check_attributes(maker: int, internal: int, attributes: int) -> None:
     # A link could lead an installer out of its folder. 0x10 is the folder attribute of MS-DOS.
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG) or attributes & 0x10:
         raise Refused(HandlerCode.ZIP_LINK, "A handler package holds regular files only: no links, folders or devices.")
-    # (stat.S_IFREG~No set-user-ID bits, and no file that its owner cannot read.
+    # No set-user-ID bits, and no file that its owner cannot read.
     if mode & ~(stat.S_IFREG | _PERMISSIONS) or (mode and not mode & _OWNER_READS) or attributes & 0xFFFF & ~_DOS_ATTRIBUTES:
         raise Refused(
             HandlerCode.ZIP_MODE,

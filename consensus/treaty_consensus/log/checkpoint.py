@@ -31,7 +31,7 @@ class Checkpoint:
 
     def __post_init__(self) -> None:
         for line in (self.origin, *self.extensions):
-            # C2SP tlog-checkpoint allows no empty line: it would end the text of the note.
+            # C2SP tlog-checkpoint: no line is empty.
             if not line or "\n" in line:
                 raise _bad_checkpoint("a line is empty")
         if not 0 <= self.size <= MAX_SIZE or len(self.root) != HASH_SIZE:

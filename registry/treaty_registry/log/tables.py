@@ -43,7 +43,7 @@ with moved as (
 select exists (select from moved)
 """
 
-# In one statement with the leaf's transaction: a blob is pending or served at any moment, never neither.
+# In the transaction of the leaf: a blob is pending or served at any moment, never neither.
 _NAME_BLOBS = """
 with named as (
   insert into blobs (sha256, size, index)

@@ -22,7 +22,7 @@ from .requests import HttpRequest, media_type, read_body, source
 from .responses import problem_response
 
 NDJSON = "application/x-ndjson"
-# As many as one commit takes (`sequencer.MAX_BATCH`), so a batch is at most some commits.
+# As many as one commit takes (`sequencer.MAX_BATCH`).
 MAX_BATCH = 256
 MAX_BATCH_BYTES = 2 * 1024 * 1024
 

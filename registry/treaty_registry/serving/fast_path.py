@@ -90,7 +90,7 @@ class FastPath:
                 sender.set(source)
                 if not query:
                     view = await self._make(path, accept)
-        # The exception handler of the framework does not see what fails outside it.
+        # The exception handler of the framework does not see errors outside it.
         except Exception as error:
             await send_problem(problem_of(error), send)
             return

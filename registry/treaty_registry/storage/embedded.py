@@ -211,7 +211,8 @@ class _Server:
     def _give_to_system_user(self) -> None:
         user = _system_user()
         os.chown(self.directory, user.pw_uid, user.pw_gid)
-        # The system user must reach its directory and the programs. It gets no right to list or read what lies above.
+        # The system user must reach its directory and the programs. It gets no right to list or read the directories
+        # above.
         for directory in (*self.directory.parents, self.programs, *self.programs.parents):
             mode = stat.S_IMODE(directory.stat().st_mode)
             if not mode & stat.S_IXOTH:
