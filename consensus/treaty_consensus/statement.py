@@ -151,6 +151,7 @@ def draft(body: Body, *, log: str, by: tuple[str, ...], issued: int) -> Draft:
         "body": msgspec.to_builtins(body),
     }
     payload = canonical.dumps(value)
+    # The reader's rules are the only ones: the builder repeats none of them.
     _read_payload(payload)
     return Draft(payload, tuple(sorted(by)))
 

@@ -62,6 +62,7 @@ class Receipt:
         """Read a tlog-proof, without verifying it. Raises `TooLarge` or `Malformed` (`log.receipt`, `log.receipt-size`)."""
         if len(data) > MAX_RECEIPT_BYTES:
             raise TooLarge(LogCode.RECEIPT_SIZE, f"A receipt has at most {MAX_RECEIPT_BYTES} bytes.")
+        # At the first empty line: the checkpoint has one of its own.
         head, _, checkpoint = data.partition(b"\n\n")
         try:
             header, *lines = head.decode("ascii").split("\n")

@@ -62,6 +62,7 @@ class AddCheckpoint:
         """Read a request's body. Raises `TooLarge` (`witness.request-size`) or `Malformed` (`witness.request`)."""
         if len(data) > MAX_REQUEST:
             raise TooLarge(WitnessCode.REQUEST_SIZE, f"A request to a witness has at most {MAX_REQUEST} bytes.")
+        # At the first empty line: the checkpoint has one of its own.
         head, separator, note = data.partition(b"\n\n")
         try:
             old, *lines = head.decode("ascii").split("\n")

@@ -18,6 +18,7 @@ from treaty_consensus.statement import Statement
 
 from ..storage.postgres import Pool
 
+# Any agent can grant to any DID, so the grants of one DID are not bounded.
 _MOST_GRANTS = 256
 _GRANTS = "select namespace from grants where grantee = $1 and namespace not like '%:%' order by index limit $2"
 """Anybody can grant to anybody: a did:key its own namespace, for nothing, and a DID with a path that path. Neither is a domain,

@@ -53,6 +53,7 @@ class SeenCheckpoints:
         if root != seen.root:
             proof = "" if root is None else await self._proof(signed, root, head)
             evidence = {"evidence": body.seen_checkpoint, "proof": proof}
+            # The operator must act, and the evidence must survive the refused statement.
             _log.critical("the log was forked", **evidence, size=head.size, root=head.root.hex())
             raise Untrusted(
                 RegistryLogCode.FORKED,

@@ -125,6 +125,7 @@ class Elections:
         """Return the sequence number and epoch of the next ballot of `did` in `topic`. Raises `Malformed`."""
         check_topic(topic)
         parse_did(did)
+        # From the facts that admission reads, so that the next ballot has the number that it expects.
         last = await read_fact(self._pool, f"ballot/{topic}/{did}")
         log, _ = await self._log()
         return VoterPosition(last.seq + 1 if isinstance(last, BallotFact) else 0, log.epoch)

@@ -37,6 +37,7 @@ def log_id(origin: str, log_key: bytes) -> bytes:
 
 def trusted_root(keys: AuthorityKeys, *, origin: str, log_key: bytes) -> bytes:
     """Return the trusted root in its canonical form. `log_key`: the log's raw Ed25519 public key."""
+    # Without an end: verifiers also check signatures that were made years ago.
     valid = {"start": _start(keys)}
     log_der = Ed25519PublicKey.from_public_bytes(log_key).public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     ct_der = public_der(keys.ct_key)
