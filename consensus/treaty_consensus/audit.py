@@ -224,6 +224,7 @@ class Replay:
     def _expected(self, body: Decision) -> DueDecision:
         """Return the decision that is due at this leaf. With replaced anchors: the decision in its topic."""
         closing = self._close()
+        # Other anchors give another order of the agenda, so the decision is found by its topic.
         if self._what_if and body.topic in closing.outcomes:
             return closing.due_in(body.topic, remaining=body.remaining)
         if self._what_if or not closing.due:
@@ -248,6 +249,7 @@ class Replay:
         closing = self._closing
         assert closing is not None, "the decision was compared with it"
         self._logged += 1
+        # Only with the last decision: until then the missing ones must follow from the same state.
         if not body.remaining:
             self._elections.finish(closing)
             self._closing = None

@@ -31,6 +31,7 @@ MAX_VALUES = 131_072
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, sort_keys=True, separators=(",", ":"))
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+# RFC 8785 §3.2.3 sorts by UTF-16 code units. Only from U+D800 on does that differ from code points.
 _HIGH = re.compile("[\ud800-\U0010ffff]")
 _DECIMAL = re.compile(r"0|[1-9][0-9]*")
 
@@ -54,6 +55,7 @@ def loads(data: bytes, *, limit: int, what: str = "JSON") -> Any:
     Raises `TooLarge`, or `Malformed` when `data` is not its own JCS form.
     """
     value = parse_json(data, limit=limit, what=what, values=limit)
+    # Readers of other encodings could disagree, and one value would have several digests.
     if _encode(value) != data:
         raise Malformed(CanonicalCode.FORM, f"This {what} is not in canonical form (RFC 8785).")
     return value
@@ -81,6 +83,7 @@ def parse_json(data: bytes, *, limit: int, what: str = "JSON", values: int = MAX
             parse_constant=_no_float,
             parse_int=_integer,
         )
+    # Very deep nesting exhausts the parser before the check of the depth below.
     except (ValueError, RecursionError) as error:
         raise Malformed(CanonicalCode.JSON, f"This {what} is not valid JSON: {error}.") from error
     _check(value, MAX_DEPTH)
@@ -118,6 +121,7 @@ def parse_decimal(text: str, *, limit: int) -> int:
 
     Raises `Malformed` (`canonical.decimal`).
     """
+    # The length first, because `int` takes quadratic time on long text.
     if len(text) > len(str(limit)) or not _DECIMAL.fullmatch(text) or int(text) > limit:
         raise Malformed(CanonicalCode.DECIMAL, f"A number must be plain decimal digits, at most {limit}.")
     return int(text)
@@ -159,6 +163,7 @@ def _encode(value: Any) -> bytes:
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
+    # RFC 8259 §4 leaves repeated names open: one reader takes the first value, another the last.
     if len(value) != len(pairs):
         raise ValueError("a name occurs twice in one object")
     return value

@@ -80,6 +80,7 @@ class Did:
 
         `registrable`: maps a host to its registrable domain by the pinned Public Suffix List (ICANN section only).
         """
+        # A single label is a name in a local network. It has no registrable domain.
         if self.host is None or "." not in self.host:
             return None
         return registrable(self.host)
@@ -184,6 +185,7 @@ def authentication_keys(document: Mapping[str, Any], did: Did) -> dict[str, byte
 
     Raises `Malformed` (`did.document`) when the document belongs to another DID or lists no usable key.
     """
+    # A document of another DID proves nothing about this one, even on the right host.
     if document.get("id") != did.text:
         raise Malformed(DidCode.DOCUMENT, f"The document at {did.document_url} has another id than {did.text}.")
     keys = listed_keys(document, did, "authentication")

@@ -195,6 +195,7 @@ def identity_key(did: str) -> str:
 
 def report_key(authors: tuple[Did, ...], nid: str) -> str:
     """Return the fact key of a negotiation between two DIDs."""
+    # Sorted, so that the order of the two signatures makes no second negotiation.
     digest = canonical.hex_digest(canonical.dumps([sorted(did.text for did in authors), nid]))
     return f"report/{digest}"
 
@@ -241,6 +242,7 @@ def parameters_key(statement: str) -> str:
 
 def keys_of(facts: Facts, did: Did) -> dict[str, bytes]:
     """Return the current keys of a DID: DID URL → raw Ed25519. Empty when the log does not know the DID."""
+    # A did:key contains its key, so the log needs no identity of it.
     if did.method == "key":
         key = public_key_of(did)
         return {did_key_id(key): key}

@@ -175,6 +175,7 @@ def parse_protocol_uri(text: str) -> ProtocolUri:
     """Parse a protocol URI. Raises `Malformed` (`protocol.uri`, `protocol.name`, `protocol.version`, `did.*`)."""
     scheme, _, rest = text.partition("://")
     parts = rest.split("/")
+    # No query and no escapes: a URI is a key of facts, so it has one spelling.
     if len(text) > MAX_URI or scheme != "https" or len(parts) != 5 or parts[1] != "protocols" or not is_origin(parts[0]):
         raise Malformed(
             ProtocolCode.URI,

@@ -44,6 +44,7 @@ _Seconds = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    # RFC 8725 §3.1: the verifier fixes the algorithm. `none` and keyed hashes never get further.
     alg: Literal["EdDSA"]
     kid: str
     typ: Literal["JWT"] = "JWT"
@@ -171,12 +172,14 @@ def verify(token: IdentityToken, keys: Mapping[str, bytes]) -> None:
 
 
 def _check(claims: _Claims, did: Did) -> None:
+    # The token is self-issued: subject and issuer are the DID of the key that signs it.
     if claims.sub != did.text or claims.iss != did.text:
         raise Malformed(TokenCode.SUBJECT, "`sub` and `iss` of an identity token are the DID of its `kid`.")
     if claims.aud[0] != CLIENT_ID:
         raise Malformed(TokenCode.AUDIENCE, f'`aud` of an identity token is ["{CLIENT_ID}", ORIGIN].')
     if not _JTI.fullmatch(claims.jti):
         raise Malformed(TokenCode.JTI, "`jti` is 16 to 64 characters of A-Z, a-z, 0-9, '_' and '-'.")
+    # Each used `jti` is stored until the token expires, so a long life would fill the store.
     if not 0 < claims.exp - claims.iat <= MAX_LIFETIME:
         raise Malformed(TokenCode.LIFETIME, f"An identity token lives for 1 to {MAX_LIFETIME} seconds (`exp` - `iat`).")
 

@@ -94,6 +94,7 @@ class Statement:
     @cached_property
     def id(self) -> str:
         """Return SHA-256 of the pre-authentication encoding, in hexadecimal."""
+        # Not of the leaf: another signature of the same payload must not give a second id.
         return canonical.hex_digest(pre_authentication_encoding(self.payload))
 
     @cached_property
@@ -150,6 +151,7 @@ def draft(body: Body, *, log: str, by: tuple[str, ...], issued: int) -> Draft:
         "body": msgspec.to_builtins(body),
     }
     payload = canonical.dumps(value)
+    # The reader's rules are the only ones: the builder repeats none of them.
     _read_payload(payload)
     return Draft(payload, tuple(sorted(by)))
 

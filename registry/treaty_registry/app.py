@@ -53,6 +53,7 @@ _ROUTES = [
 ]
 
 
+# It takes half a second, and is the same for every registry of this release.
 @lru_cache(maxsize=1)
 def _openapi() -> bytes:
     """Return the OpenAPI document, made once from the routes in a separate application."""

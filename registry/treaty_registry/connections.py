@@ -14,9 +14,7 @@ A connection is shut down when
   sent a byte, then those with unread answers, then those that were never answered, then the longest idle. So a new connection
   finds a place, and a client that is being served keeps its connection.
 
-The kernel also limits the unsent bytes of a connection. Without that limit it would buffer 4 MB of unread answers.
-
-Linux only, as the registry is.
+The kernel also limits the unsent bytes of a connection. Linux only, as the registry is.
 """
 
 from __future__ import annotations
@@ -57,11 +55,14 @@ class ConnectionLimits:
     """Limits in seconds, bytes a second, and counts; see the module. `exempt`: addresses of proxies, which have no limit per
     address."""
 
+    # Granian never ends a connection that has sent nothing. A flood of them would use up all descriptors.
     silent: float = 10
     unanswered: float = 90  # a body may take 30 seconds, and so may a write
+    # A client that reads nothing would otherwise keep the kernel's buffers and its connection for ever.
     stalled: float = 20
     least_rate: int = 1_024
     idle: float = 75
+    # One host must not take all places. A proxy stands for many clients, so it can be exempt.
     per_address: int = 256
     total: int = 16_384
     exempt: Callable[[str], bool] = lambda _address: False
@@ -89,6 +90,7 @@ def raise_open_files() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
+        # Each connection is a descriptor, and the usual soft limit is 1,024.
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         return wanted
     return MAX_OPEN_FILES if soft == resource.RLIM_INFINITY else soft
@@ -122,23 +124,29 @@ class ConnectionGuard:
         """Limit the unsent bytes of future connections, which inherit the limit from the listening socket. The socket must exist
         already."""
         for fd in _descriptors():
+            # The server may close any descriptor meanwhile, and not all are TCP sockets.
             with suppress(OSError), _borrow(fd) as sock:
                 state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
                 if state == _LISTEN and sock.getsockname()[1] == self._port:
+                    # Otherwise the kernel buffers 4 MB of unread answers for each connection. A fixed SO_SNDBUF would
+                    # also limit the bytes in flight, and slow distant clients down.
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
 
     def _run(self) -> None:
         while not self._stop.wait(_INTERVAL):
             try:
                 self.enforce(time.monotonic())
+            # A failed check must not end the guard. The next check comes in half a second.
             except OSError as error:
                 _log.warning("connections not looked at", error=str(error))
 
     def enforce(self, now: float) -> int:
         """Check all connections once, and return how many were shut down. `now`: monotonic seconds."""
         found = list(self._connections())
+        # A connection without unread bytes is dropped, so a measurement covers one uninterrupted time.
         self._unread = {seen.peer: self._unread.get(seen.peer, (now, seen.acknowledged)) for _, seen in found if seen.unread}
         doomed = {seen.peer for _, seen in found if self._has_expired(seen, now)}
+        # Expired connections go first. Only if too many remain are others closed.
         doomed |= self._excess([seen for _, seen in found if seen.peer not in doomed], now)
         ended = [seen for fd, seen in found if seen.peer in doomed and self._end(fd, seen.peer)]
         if ended:
@@ -155,6 +163,7 @@ class ConnectionGuard:
         if not seen.unread:
             return seen.idle > limits.idle
         since, had = self._unread[seen.peer]
+        # Over the whole time, because an honest client may stop reading for a moment.
         if now - since < limits.stalled:
             return False
         self._unread[seen.peer] = (now, seen.acknowledged)
@@ -180,12 +189,15 @@ class ConnectionGuard:
             most = self._limits.total if exempt else self._limits.per_address
             excess |= self._surplus(connections, most, now)
             kept += [seen for seen in connections if seen.peer not in excess]
+        # By address first, then for the port: one address must not push out the connections of others.
         return excess | self._surplus(kept, self._limits.total, now)
 
     def _surplus(self, connections: list[_Seen], most: int, now: float) -> set[Peer]:
         surplus = max(0, len(connections) - most)
         if not surplus:
             return set()
+        # Close the worst and take the new ones. Refusing new ones would let the first client lock out everybody
+        # behind its address.
         ordered = sorted(connections, key=lambda seen: self._precedence(seen, now))
         return {seen.peer for seen in ordered[:surplus]}
 
@@ -199,6 +211,7 @@ class ConnectionGuard:
     def _look(self, sock: socket.socket) -> _Seen | None:
         """Read the kernel's data about a socket. None: it is not a connection to the port. Raises OSError when it is not TCP."""
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
+        # An older kernel returns a shorter structure, without the fields below.
         if len(info) < 160 or info[0] == _LISTEN or info[0] in _CLOSED or sock.getsockname()[1] != self._port:
             return None
         # struct tcp_info, linux/tcp.h: fields are only ever added at its end
@@ -219,6 +232,7 @@ class ConnectionGuard:
         with suppress(OSError), _borrow(fd) as sock:
             if sock.getsockname()[1] == self._port and sock.getpeername()[:2] == peer:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                # Not closed: the descriptor belongs to the server, which closes it when it reads the end.
                 sock.shutdown(socket.SHUT_RDWR)
                 return True
         return False
@@ -237,6 +251,7 @@ def _borrow(fd: int) -> Iterator[socket.socket]:
     own = os.dup(fd)
     try:
         borrowed = socket.socket(fileno=own)
+    # Not a socket. Nothing else would close the duplicate.
     except OSError:
         os.close(own)
         raise

@@ -38,8 +38,11 @@ def open_operator(settings: Settings) -> Operator:
                 f"There is no log in {settings.data}.",
                 fix="Name its origin to make one: --origin registry.example",
             )
+        # The fence first. A crash after it leaves a record of the empty tree, which the next start replaces. Keys
+        # without a record would be refused at every start.
         create_fence(settings.fence, settings.origin)
         create_operator(settings.keys, settings.origin)
     operator = load_operator(settings.keys)
+    # An origin is permanent. A different one in the settings is an error and never a rename.
     settings.check_origin(operator.origin)
     return operator

@@ -99,15 +99,21 @@ def create_operator(directory: Path, origin: str) -> Operator:
             durable.create(staging / name, f"{key.format()}\n".encode(), mode=0o600)
         Identity.create().save(staging / "operator.json")
         create_keys(staging / "authority", origin=origin, now=datetime.now(UTC))
+        # All keys appear in one step. A crash before it leaves only a hidden directory, and the next start makes new
+        # keys.
         staging.rename(directory)
+    # Also on Ctrl-C: private keys must not stay behind in the hidden directory.
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
     descriptor = os.open(directory.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        # A rename is durable only with its directory. The genesis pins these keys, so the log must not begin before
+        # them.
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+    # Read back, so that no log begins with keys that cannot be loaded later.
     return load_operator(directory)
 
 
@@ -125,6 +131,7 @@ def load_operator(directory: Path) -> Operator:
 def _load_key(path: Path) -> SignerKey:
     try:
         with path.open("rb") as file:
+            # The mode of the opened file: the file at the path could be replaced between two calls.
             mode, data = stat.S_IMODE(os.fstat(file.fileno()).st_mode), file.read(_MAX_KEY_FILE)
     except FileNotFoundError as error:
         raise NotFound(KeysCode.MISSING, f"There is no {path}.", fix="Bring the keys back from a backup.") from error

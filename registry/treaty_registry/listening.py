@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from litestar.types import ASGIApp
 
 _BACKLOG = 4_096  # connections that wait to be accepted; Linux's own default bound
+# Seconds for the requests under way at a stop. A client that reads slowly must not hold the stop up.
 _LAST_REQUESTS = 10
+# For a request head that has begun. Granian does not end silent connections; the guard does.
 _HEAD_SECONDS = 10
 _MAX_HEAD = 64 * 1024  # the most that is read; the application refuses more than 32 KiB of headers with a problem
 
@@ -67,6 +69,7 @@ class Listening:
             log_enabled=False,
             ssl_cert=self.tls_cert,
             ssl_key=self.tls_key,
+            # RFC 8996 deprecates TLS 1.0 and 1.1.
             ssl_protocol_min=SSLProtocols.tls12,
         )
         server.workers_kill_timeout = _LAST_REQUESTS
@@ -83,6 +86,7 @@ class Listening:
         serving = asyncio.create_task(server.serve())
         with ConnectionGuard(self.port, limits) as guard:
             if await self._takes_connections(serving):
+                # Not earlier, because the listening socket must exist.
                 guard.bound_unsent()
                 ready()
             with suppress(TimeoutError):  # requests that take longer than `_LAST_REQUESTS` are abandoned
@@ -90,6 +94,7 @@ class Listening:
 
     async def _takes_connections(self, serving: asyncio.Task[None]) -> bool:
         """Wait until the server accepts connections; False when it ended instead."""
+        # `ready` must not be called before a connection is accepted, so one is tried until it succeeds.
         while not serving.done():
             with suppress(OSError):
                 _, writer = await asyncio.open_connection(self.host, self.port)

@@ -55,8 +55,11 @@ class TrustedProxies:
         """
         if peer is None or not self.trusts(peer):
             return peer
+        # Without a usable entry the request counts as the proxy's own.
         client = peer
         hops = [hop.strip() for value in forwarded for hop in value.split(",")]
+        # From the end: only entries that a trusted proxy appended are true. A client can write any entries before
+        # them.
         for hop in reversed(hops[-MAX_HOPS:]):
             address = _address(hop)
             if address is None:
@@ -79,12 +82,14 @@ def _address(hop: str) -> str | None:
         return None
 
 
+# Called for each request through a proxy. Senders choose addresses, so the memory is bounded.
 @lru_cache(maxsize=4_096)
 def _is_in(address: str, networks: tuple[Network, ...]) -> bool:
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return False
+    # A dual-stack socket shows an IPv4 peer as ::ffff:a.b.c.d.
     if isinstance(parsed, ipaddress.IPv6Address):
         parsed = parsed.ipv4_mapped or parsed
     return any(parsed.version == network.version and parsed in network for network in networks)

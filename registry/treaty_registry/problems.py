@@ -101,13 +101,16 @@ class Problem:
 
 def problem_of(error: Exception) -> Problem:
     """Return the public problem of `error`. Logs unexpected errors."""
+    # PostgreSQL's own message may name hosts and tables, so a fixed sentence replaces it.
     if is_outage(error):
         _log.warning("database unavailable", error=repr(error))
         error = database_silent()
     if isinstance(error, TreatyError):
         return _of_treaty(error)
+    # A 5xx of the framework is a fault here, and is logged below.
     if isinstance(error, HTTPException) and error.status_code < 500:
         return _of_framework(error)
+    # The text of an unexpected error can hold internals. Clients get a fixed sentence.
     _log.error("request failed", exc_info=error)
     return http_problem(500)
 
@@ -136,6 +139,7 @@ def _of_treaty(error: TreatyError) -> Problem:
     status, title = _FAMILIES.get(family, (HTTPStatus.UNPROCESSABLE_ENTITY, "Refused"))
     headers: tuple[tuple[str, str], ...] = ()
     if isinstance(error, Unavailable):
+        # RFC 6585 §4: 429 says that the sender itself sent too much; 503 that the registry cannot now.
         status = HTTPStatus.TOO_MANY_REQUESTS if error.code.startswith(_QUOTA) else status
         headers = (("Retry-After", "1"),)
     if status == HTTPStatus.UNAUTHORIZED:

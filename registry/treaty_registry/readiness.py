@@ -19,6 +19,7 @@ from .log.leader import Leader
 from .storage.postgres import DATABASE_ERRORS, Pool, database_silent
 from .storage.space import FreeSpace
 
+# Supervisors usually wait a few seconds for a health check, so a silent database must be reported sooner.
 _PATIENCE = 1.0
 
 
@@ -35,6 +36,7 @@ class Readiness:
 
     def permit_write(self) -> None:
         """Raise `Unavailable` (`disk.full`, `log.clock-behind`, `log.clock-ahead`) when no write may start."""
+        # Before anything is begun: with a wrong clock nothing may be signed.
         self._clock.now()
         for room in self._rooms:
             room.check()
@@ -49,6 +51,7 @@ class Readiness:
             raise _not_ready("this process does not lead the log")
         if not await self._database_answers():
             raise database_silent()
+        # One renewal may be late. After two, readers see a stale log.
         if self._clock.now().timestamp() - head.time >= 2 * RENEWAL:
             raise _not_ready("the checkpoint is not renewed")
 

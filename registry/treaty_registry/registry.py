@@ -147,9 +147,11 @@ class Registry:
         `Conflict`, `NotFound` or `Untrusted`, each with a fix.
         """
         async with AsyncExitStack() as stack:
+            # Before the keys are made: a mistake in the file must not leave half a log.
             first = await asyncio.to_thread(read_draft, settings.parameters) if settings.parameters else None
             database = await stack.enter_async_context(running_database(settings))
             operator = await asyncio.to_thread(open_operator, settings)
+            # Locked before the log is opened: a second process on this directory ends here.
             fence = await asyncio.to_thread(Fence, settings.fence, operator.origin)
             stack.callback(fence.close)
             async with connect(database) as connection:
@@ -159,12 +161,15 @@ class Registry:
             registry = cls(
                 settings, operator, fence, pool, database, LogClock(clock, uptime, fence.signed), resolve or _guarded(settings)
             )
+            # Ended in the reverse order: background work, a running close, queued statements, then processes, pool
+            # and database.
             stack.push_async_callback(registry._readiness.close)
             stack.push_async_callback(registry._intake.close)
             stack.push_async_callback(registry._witnesses.close)
             stack.push_async_callback(registry.sequencer.stop)
             await registry.sequencer.start(patience=_PATIENCE)
             await registry._begin(first or Draft(development_parameters()))
+            # After the first leaves, because the electorate is read from them.
             await registry._intake.refresh()
             stack.push_async_callback(registry.decisions.stop)
             for work in (registry._sweep(), registry.schedule.run(), registry._witnesses.run()):
@@ -285,6 +290,7 @@ class Registry:
 
         It may be forgotten after `until`.
         """
+        # One statement decides which of several callers is first, in any number of processes.
         spent = "insert into spent_tokens (token, expires) values ($1, $2) on conflict do nothing returning true"
         return bool(await self.pool.fetchval(spent, bytes.fromhex(canonical.parse_digest(token)), until))
 
@@ -299,6 +305,7 @@ class Registry:
 
     async def _close_epoch(self) -> list[Decided]:
         decided = await self.decisions.close_epoch()
+        # Standings and the electorate change only with an epoch.
         await self._intake.refresh()
         return decided
 
@@ -352,10 +359,12 @@ class Registry:
         genesis = self._operator.state(self._operator.genesis(), issued=self.clock())
         parameters = await self._state_parameters(draft)
         async with self.sequencer.exclusive() as writer:
+            # One commit: no log has a genesis without parameters.
             await writer.append([genesis, parameters])
 
     async def _state_parameters(self, draft: Draft) -> Verified:
         for digest, data in draft.blobs.items():
+            # The blob first: a statement must not name bytes that are not here.
             await self.uploads.hold_own(digest, data)
         return self._operator.state(draft.parameters, issued=self.clock())
 
@@ -370,6 +379,7 @@ class Registry:
             try:
                 await self.uploads.expire()
                 await self.pool.execute("delete from spent_tokens where expires < now()")
+            # The next sweep tries again. The rest only costs space.
             except Exception as error:
                 _log.error("expired uploads not swept", error=str(error))
 

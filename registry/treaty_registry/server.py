@@ -26,6 +26,7 @@ async def serve(settings: Settings, ready: Callable[[Registry], None]) -> None:
     """
     limits = replace(settings.connections, exempt=settings.proxies.trusts)
     listening = Listening(settings.host, settings.port, settings.tls_cert, settings.tls_key, limits)
+    # Before the registry opens: a taken port must not cost a start and a stop of the database.
     listening.check()
     async with Registry.open(settings) as registry, control_socket(settings.control, _commands(registry)):
         app = create_app(registry)

@@ -67,10 +67,12 @@ class Quotas:
     from one prefix; each certificate or entry is a permanent leaf, and a handler takes three requests.
     """
 
+    # Shares of the measured capacity: no network can use up all of it.
     principal: Share = Share(0.25, 40)
     prefix: Share = Share(0.5, 20)
     total: Share = Share(1, 20)
     strangers_prefix: Rate = Rate(2, 500)
+    # One network gets a tenth of the common budget, so it cannot use that up alone.
     strangers: Rate = Rate(20, 5_000)
     services: Rate = Rate(2, 500)
     uploads: Rate = Rate(32 * 1024, 192 * 1024 * 1024)
@@ -147,6 +149,7 @@ class Settings:
             )
         if (self.tls_cert is None) != (self.tls_key is None):
             raise Malformed(SettingsCode.TLS, "TLS needs both a certificate and its key.", fix="Give --tls-cert and --tls-key.")
+        # One witness is one public key. The same key under two names would count twice.
         if self.witnesses:
             Quorum(tuple(witness.key for witness in self.witnesses), 1)
 
@@ -178,6 +181,7 @@ class Settings:
         """Return the base URL of the registry whose log is `origin`, without a trailing slash."""
         if self.base_url is not None:
             return self.base_url.rstrip("/")
+        # A loopback origin is not the address: tests and first trials listen on any port.
         if not _is_loopback(origin.partition(":")[0]):
             return f"https://{origin}"
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -22,6 +22,7 @@ from structlog.testing import capture_logs
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.note import VerifierKey
+from treaty_registry.cli import app
 from treaty_registry.log.clock import LEAP, SLEW, LogClock, SignedTime, Uptime, machine_uptime
 from treaty_registry.log.entry import Logged
 from treaty_registry.log.fence import Fence, create_fence
@@ -192,6 +193,16 @@ def test_what_is_plausible(wall: int, uptime: int, boot: str | None, code: str) 
         assert clock.stamp() == SignedTime(max(NOW, NOW + wall), found)
         assert clock.now().timestamp() == max(NOW, NOW + wall)
     assert clock.newest == newest
+
+
+def test_a_leap_names_the_command_that_accepts_it() -> None:
+    clock = LogClock(
+        lambda: datetime.fromtimestamp(NOW + DAY, UTC), lambda: Uptime("b001", 1), SignedTime(NOW, Uptime("b001", 0))
+    )
+    with capture_logs() as logged, pytest.raises(Unavailable):
+        clock.now()
+    _, _, command = logged[0]["todo"].partition("treaty-registry ")
+    assert command in app, "a command without options"
 
 
 def test_the_record_outside_the_database_has_the_newest_time(tmp_path: Path) -> None:

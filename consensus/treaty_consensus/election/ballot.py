@@ -61,6 +61,7 @@ class Ballots:
 
     def cast(self, did: str, tiers: Tiers, epoch: int) -> None:
         """Add an admitted ballot, logged in `epoch`."""
+        # Equal rankings share a number, because many ballots have few distinct rankings.
         number, voter = self._number(tiers), self.directory.number(did)
         row = self._rows.get(voter)
         if row is None:

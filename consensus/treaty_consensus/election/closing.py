@@ -114,6 +114,7 @@ class Elections:
             before = self._topic_states.get(topic, TopicState())
             question = Question(topic, log.epoch, log.parameters, parameters, until, previous(topic), before)
             outcomes[topic] = decide(question, self._evidence, epoch.reports.tally(topic), epoch.electorate)
+        # After all topics: an election also pays reports of this epoch, and the roll needs every credit.
         elected = {topic: outcome.elected for topic, outcome in outcomes.items() if outcome.elected}
         credits, earned = self._credited(epoch, elected)
         standings = credits.standings(log.epoch, parameters.horizon_epochs)

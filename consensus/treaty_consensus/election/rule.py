@@ -172,6 +172,8 @@ class Poll:
     @property
     def cap(self) -> int:
         """Return κ."""
+        # Rounded up. Rounded down, the remainder of one cluster would be a quorum while W is small. The quorum is a
+        # multiple of it, so full clusters cannot miss it by one.
         return _ceiling(self.count.total, self.parameters.quorum_share * self.parameters.cluster_share)
 
     @property
@@ -254,6 +256,8 @@ class Poll:
 def beats(x: int, y: int, ratio: tuple[int, int]) -> bool:
     """Tell whether the weight `x` exceeds `y` by the ratio. A weight of 0 never does."""
     over, under = ratio
+    # Silence replaces and repeals nothing, so x needs a vote. Products of integers, because a quotient would need
+    # floats.
     return x > 0 and under * x >= over * y
 
 
@@ -281,6 +285,7 @@ def _challenger(poll: Poll, document: str) -> DocumentState:
     if document not in poll.candidates:
         return DocumentState(follow(before.state, DocumentEvent.LEFT))
     ahead = before.ahead + 1 if poll.leads_incumbent(document) else 0
+    # One transition an epoch: a document that enters the field is a candidate first, even if it leads already.
     if before.state == "published":
         return DocumentState(follow(before.state, DocumentEvent.ENTERED), ahead=ahead)
     if poll.provisional_shortfalls(document):
@@ -307,6 +312,7 @@ def _suspect(poll: Poll, document: str) -> int:
     """Return for how many epochs a warning stands after this one."""
     if document not in poll.candidates:
         return 0
+    # Only a warning, because reporters can lie. The log has no other sign that an elected protocol stopped working.
     if document in poll.warned or (document == poll.incumbent and poll.is_rejected(document)):
         return poll.parameters.suspect_epochs
     before = poll.before.get(document, DocumentState())

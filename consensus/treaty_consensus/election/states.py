@@ -43,6 +43,7 @@ CONDITIONS: Mapping[DocumentEvent, str] = {
     DocumentEvent.KEPT: "none of these",
 }
 
+# No row leads from candidate to consensus: one transition an epoch, so that readers can follow each document.
 TRANSITIONS: Mapping[tuple[State, DocumentEvent], State] = {
     ("published", DocumentEvent.LEFT): "published",
     ("published", DocumentEvent.ENTERED): "candidate",
@@ -57,6 +58,7 @@ TRANSITIONS: Mapping[tuple[State, DocumentEvent], State] = {
     ("consensus", DocumentEvent.REJECTED): "repealed",
     ("consensus", DocumentEvent.NEGLECTED): "dormant",
     ("consensus", DocumentEvent.KEPT): "consensus",
+    # A former consensus keeps its state until it leads again.
     **{(state, DocumentEvent.LEFT): state for state in FORMER},
     **{(state, DocumentEvent.TRAILS): state for state in FORMER},
     **{(state, DocumentEvent.LEADS): "provisional" for state in FORMER},

@@ -32,6 +32,7 @@ MAX_FILES = 256
 # Bounds a decompression bomb: deflate can expand 1,000 times.
 MAX_CONTENT = 8 * 1024 * 1024
 
+# APPNOTE 4.3.7, 4.3.12 and 4.3.16, without the variable parts.
 _LOCAL = struct.Struct("<4s5H3L2H")
 _CENTRAL = struct.Struct("<4s6H3L5H2L")
 _END = struct.Struct("<4s4H2LH")
@@ -74,6 +75,7 @@ class _Entry:
 
 def read_archive(data: bytes) -> dict[str, bytes]:
     """Return file name → content, in the archive's order. Raises `TooLarge`, `Malformed` or `Refused` (`handler.*`)."""
+    # Before parsing, as every cap.
     if len(data) > MAX_ARCHIVE:
         raise TooLarge(HandlerCode.TOO_LARGE, f"A handler package has at most {MAX_ARCHIVE} bytes, this one has {len(data)}.")
     entries, directory_at = _read_directory(data)
@@ -117,11 +119,13 @@ def write_archive(files: Mapping[str, bytes]) -> bytes:
 def _read_directory(data: bytes) -> tuple[list[_Entry], int]:
     """Return the entries of the central directory, and its offset."""
     end_at = len(data) - _END.size
+    # Without a comment the end record has one place. Readers that search for it from the end find the same one.
     if end_at < 0 or not data.startswith(b"PK\5\6", end_at):
         raise Malformed(HandlerCode.ZIP, "This is not a zip archive with a plain end record.", fix=_REBUILD)
     _, disk, first_disk, here, count, size, start, comment = _END.unpack_from(data, end_at)
     if disk or first_disk or here != count or comment or start + size != end_at:
         raise Malformed(HandlerCode.ZIP, "The archive's end record does not describe the bytes before it.")
+    # Before the loop, because the number comes from the archive.
     if count > MAX_FILES:
         raise TooLarge(HandlerCode.TOO_MANY_FILES, f"A handler package has at most {MAX_FILES} files, this one has {count}.")
     entries = []
@@ -148,6 +152,7 @@ def _read_central(data: bytes, at: int, end_at: int) -> tuple[_Entry, int]:
     needed, flags, method = shared[:3]
     if flags & _ENCRYPTED:
         raise Refused(HandlerCode.ZIP_ENCRYPTED, "A handler package is not encrypted.")
+    # Version 1.0 or 2.0 of the format (APPNOTE 4.4.3). 4.5 would be ZIP64, with sizes in extra fields.
     if flags & ~_HARMLESS_FLAGS or needed not in (10, 20):
         raise Refused(HandlerCode.ZIP_FEATURE, "The archive uses a zip feature beyond stored and deflated files.", fix=_REBUILD)
     if method not in (_STORED, _DEFLATE):
@@ -158,8 +163,10 @@ def _read_central(data: bytes, at: int, end_at: int) -> tuple[_Entry, int]:
 
 def _check_attributes(maker: int, internal: int, attributes: int) -> None:
     mode = attributes >> 16
+    # A link could lead an installer out of its folder. 0x10 is the folder attribute of MS-DOS.
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG) or attributes & 0x10:
         raise Refused(HandlerCode.ZIP_LINK, "A handler package holds regular files only: no links, folders or devices.")
+    # No set-user-ID bits, and no file that its owner cannot read.
     if mode & ~(stat.S_IFREG | _PERMISSIONS) or (mode and not mode & _OWNER_READS) or attributes & 0xFFFF & ~_DOS_ATTRIBUTES:
         raise Refused(
             HandlerCode.ZIP_MODE,
@@ -178,6 +185,7 @@ def _check_local(data: bytes, entry: _Entry, limit: int) -> int:
     signature, *shared, name_length, extra = _LOCAL.unpack_from(data, entry.offset)
     data_at: int = header_end + name_length
     same_name = data[header_end : header_end + name_length] == entry.name
+    # Some readers use the local header, others the central one. Both must say the same.
     if signature != b"PK\3\4" or tuple(shared) != entry.shared or not same_name or extra:
         raise Malformed(HandlerCode.ZIP_MISMATCH, "A local header differs from the central directory's.")
     if data_at + entry.stored_size > limit:
@@ -195,6 +203,7 @@ def _content(raw: bytes, entry: _Entry, name: str) -> bytes:
             content = inflater.decompress(raw, entry.size + 1)
         except zlib.error as error:
             raise Malformed(HandlerCode.ZIP_CONTENT, f"{name} is not valid deflate data.") from error
+        # Bytes after the end of the stream would be hidden content.
         complete = inflater.eof and not inflater.unused_data
     if not complete or len(content) != entry.size or zlib.crc32(content) != entry.crc:
         raise Malformed(HandlerCode.ZIP_CONTENT, f"{name} differs from its header in size or checksum.")

@@ -72,6 +72,7 @@ def build_wheel(sources: Mapping[str, bytes], metadata: HandlerMetadata) -> tupl
 def _manifest(metadata: HandlerMetadata) -> bytes:
     protocol = {"uri": metadata.protocol_uri, "sha256": metadata.protocol_hash}
     value = {"interface": INTERFACE, "protocol": protocol, **metadata.manifest}
+    # Sorted, so that equal metadata give equal bytes.
     return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True, allow_nan=False).encode() + b"\n"
 
 

@@ -78,6 +78,7 @@ def check_record(text: str, record: str, files: Mapping[str, bytes]) -> None:
     """
     listed: dict[str, tuple[str, str]] = {}
     for line in text.removesuffix("\n").split("\n"):
+        # No quoting as in CSV: the grammar of paths has no comma, and a quoted path would be a second spelling.
         path, *rest = line.split(",")
         if len(rest) != 2 or path in listed:
             raise Malformed(HandlerCode.RECORD, "A line of RECORD is not PATH,HASH,SIZE, or a path occurs twice.")
@@ -86,6 +87,7 @@ def check_record(text: str, record: str, files: Mapping[str, bytes]) -> None:
         odd = min(listed.keys() ^ files.keys())
         raise Refused(HandlerCode.RECORD, f"RECORD and the archive do not list the same files: {ascii(odd)[:240]}.")
     for path, said in listed.items():
+        # RECORD cannot hold its own hash, so the format leaves its fields empty.
         if said != (("", "") if path == record else record_of(files[path])):
             raise Refused(HandlerCode.RECORD_HASH, f"{path} differs from its entry in RECORD. Rebuild the wheel.")
 
@@ -99,6 +101,7 @@ def record_of(content: bytes) -> tuple[str, str]:
 def check_wheel_file(text: str) -> None:
     """Check the headers of WHEEL. Raises `Refused` (`handler.wheel`)."""
     headers = _headers(text.rstrip("\n"), HandlerCode.WHEEL)
+    # Generator is free text, and nothing acts on it.
     said = {name: values for name, values in headers.items() if name != "generator"}
     version = said.pop("wheel-version", [])
     if len(version) != 1 or not re.fullmatch(r"1\.[0-9]{1,3}", version[0]):
@@ -114,6 +117,7 @@ def check_metadata(text: str, name: str, version: str) -> None:
 
     Raises `Malformed` (`handler.metadata`) or `Refused` (`handler.metadata`, `handler.requires`).
     """
+    # The first empty line ends the headers; the description follows.
     headers = _headers(text.partition("\n\n")[0].rstrip("\n"), HandlerCode.METADATA)
     for field, values in headers.items():
         if not _REPEATED.fullmatch(field) and not (_ONCE.fullmatch(field) and len(values) == 1):

@@ -105,6 +105,7 @@ def parse_manifest(data: bytes) -> Manifest:
     Raises `TooLarge`, `Malformed` (`handler.manifest`), `Refused` (`handler.interface`, `handler.schema`).
     """
     value = _parse_json(data)
+    # Before the fields: a later interface may have other ones, and then only this error helps.
     if isinstance(value, dict) and value.get("interface", INTERFACE) != INTERFACE:
         raise Refused(
             HandlerCode.INTERFACE,

@@ -34,8 +34,10 @@ def check_ending(path: str) -> None:
     lower = path.lower()
     if lower.endswith(_BYTECODE) or "__pycache__" in lower.split("/"):
         raise Refused(HandlerCode.BYTECODE, f"{path} is bytecode; packages carry source only.")
+    # Versioned libraries end in `.so.1`.
     if lower.endswith(_NATIVE) or ".so." in lower:
         raise Refused(HandlerCode.NATIVE, f"{path} is native code.")
+    # Python on Windows also imports `.pyw`.
     if _SOURCE_LIKE.search(lower) and not path.endswith((".py", ".pyi")):
         raise Refused(HandlerCode.SOURCE_NAME, f"{path} is a source to some interpreters only.", fix="Let sources end in .py.")
 
@@ -64,6 +66,7 @@ def check_modules(paths: Collection[str]) -> None:
             )
         folder = path.rpartition("/")[0]
         while folder:
+            # Without it the folder would be a namespace package, which other distributions can extend.
             if f"{folder}/{_INIT}" not in paths:
                 raise Refused(HandlerCode.NO_PACKAGE, f"{folder}/ holds sources and no {_INIT}.", fix=f"Add an empty {_INIT}.")
             folder = folder.rpartition("/")[0]

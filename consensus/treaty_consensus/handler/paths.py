@@ -20,6 +20,7 @@ from ..errors import Refused
 MAX_NAME = 200
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._+-]*[A-Za-z0-9_+-])?")
+# Windows opens a device under these names in every folder, with any extension.
 _DEVICES = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))})
 
 

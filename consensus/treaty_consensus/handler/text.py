@@ -63,6 +63,7 @@ def check_plain(path: str, content: bytes, text: str) -> None:
 
 def check_coding(path: str, text: str) -> None:
     """Check that a plain source names no encoding except UTF-8. Raises `Refused` (`handler.coding`)."""
+    # Only comments: PEP 263 looks for the encoding there.
     head = "\n".join(line.partition("#")[2] for line in text.split("\n", 2)[:2])
     named = [match[1] for match in islice(_CODING.finditer(head), 2)]
     if named and (len(named) > 1 or named[0].lower().replace("_", "-") not in _UTF8):

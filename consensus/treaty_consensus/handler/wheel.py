@@ -126,6 +126,7 @@ def parse_filename(filename: str) -> tuple[str, str]:
         version = str(Version(written))
     except InvalidVersion as error:
         raise Malformed(HandlerCode.FILENAME, f"{written!a} is not a version (PEP 440).") from error
+    # One version has one file name: `1.0` and `1.00` would be two packages of one version.
     if written != version:
         normal = f"{package}-{version}-{TAG}.whl"
         raise Refused(HandlerCode.FILENAME, f"The normal form of {filename!a} is {normal}.", fix=f"Rename it to {normal}.")
@@ -154,6 +155,7 @@ def _check_file(path: str, content: bytes, package: str, dist_info: str) -> None
 def _entry_point(text: str, package: str, files: Mapping[str, bytes]) -> EntryPoint:
     name, module, attribute = parse_entry_point(text)
     path = module.replace(".", "/")
+    # Otherwise the entry point could name code that the wheel's digest does not cover.
     if module.split(".")[0] != package or not {f"{path}.py", f"{path}/__init__.py"} & files.keys():
         raise Refused(HandlerCode.ENTRY_POINT, f"The entry point's module {module} is not in the package.")
     return EntryPoint(name, module, attribute)

@@ -31,6 +31,7 @@ class Checkpoint:
 
     def __post_init__(self) -> None:
         for line in (self.origin, *self.extensions):
+            # C2SP tlog-checkpoint: no line is empty.
             if not line or "\n" in line:
                 raise _bad_checkpoint("a line is empty")
         if not 0 <= self.size <= MAX_SIZE or len(self.root) != HASH_SIZE:
@@ -40,6 +41,7 @@ class Checkpoint:
     @classmethod
     def parse(cls, text: str) -> Checkpoint:
         """Read a note's text. Raises `Malformed` (`log.checkpoint`)."""
+        # Before splitting, so that the number of lines is bounded.
         if len(text) > MAX_NOTE_BYTES or not text.endswith("\n"):
             raise _bad_checkpoint("it does not end in a newline, or is too long")
         lines = text[:-1].split("\n")

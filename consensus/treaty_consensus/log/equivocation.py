@@ -64,6 +64,7 @@ class Equivocation:
 
         `root`, `proof`: required where their sizes differ.
         """
+        # The smaller one first, so that a contradiction has one file for every finder.
         first, second = sorted((note, other), key=lambda each: _place(open_checkpoint(each, key).checkpoint))
         made = cls(key, first, second, root, proof)
         made.verify()
@@ -112,6 +113,7 @@ class Equivocation:
             raise _no_proof("its checkpoints are the same, or not in their order")
         if (first.size == second.size) != (self.root is None):
             raise _no_proof("checkpoints of two sizes need the larger tree's root at the smaller size, those of one size do not")
+        # Roots of two sizes contradict each other only if the larger tree has another root at the smaller size.
         if self.root is not None:
             if self.root == first.root:
                 raise _no_proof("the larger tree has the root that was signed for the smaller one")

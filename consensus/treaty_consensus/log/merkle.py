@@ -21,6 +21,7 @@ from ..codes import LogCode
 from ..errors import Malformed, NotFound, Untrusted
 
 HASH_SIZE = 32
+# Sizes fit a signed 64-bit integer, in databases and in other languages too.
 MAX_SIZE = 2**63 - 1
 EMPTY_ROOT = sha256(b"").digest()
 
@@ -95,8 +96,10 @@ def verify_inclusion(index: int, size: int, leaf_hash: bytes, proof: Sequence[by
     for sibling in proof:
         if last == 0:
             raise _not_included("the proof is too long")
+        # A right child, or the last node of its level, which has no right sibling.
         if node & 1 or node == last:
             computed = node_hash(sibling, computed)
+            # The last node moves up unchanged until it is a right child (RFC 9162 §2.1.3.2).
             while not node & 1 and node:
                 node, last = node >> 1, last >> 1
         else:
@@ -145,6 +148,7 @@ def consistency_roots(old_size: int, new_size: int, path: Sequence[bytes]) -> tu
     if not path:
         raise _inconsistent("the proof is too short")
     node, last = old_size - 1, new_size - 1
+    # Start at the largest perfect subtree that ends with the last old leaf: both trees contain it.
     while node & 1:
         node, last = node >> 1, last >> 1
     old_computed = new_computed = path[0]
@@ -178,6 +182,7 @@ class Frontier:
 
         Raises `Malformed` (`log.frontier`) when they do not fit `size`.
         """
+        # A tree has one perfect subtree for each one bit of its size.
         if not 0 <= size <= MAX_SIZE or len(hashes) != size.bit_count() or not _are_hashes(*hashes):
             raise Malformed(LogCode.FRONTIER, f"These are not the subtree hashes of a tree of {size} leaves.")
         self._size = size
@@ -202,6 +207,7 @@ class Frontier:
             raise Malformed(LogCode.HASH, f"A leaf hash has {HASH_SIZE} bytes.")
         completed = [leaf_hash]
         waiting = self._size
+        # Each trailing one bit of the size is a subtree that the new leaf makes part of a larger one.
         while waiting & 1:
             completed.append(node_hash(self._hashes.pop(), completed[-1]))
             waiting >>= 1

@@ -76,6 +76,7 @@ class VerifierKey:
             raise _bad_key()
         name, _, encoded = text.split("+", 2)
         key = cls(name, *_parse_key_bytes(encoded))
+        # One spelling for each key. This also checks that the key id belongs to name and key.
         if str(key) != text:
             raise _bad_key()
         return key
@@ -312,6 +313,7 @@ def _parse_key_bytes(encoded: str) -> tuple[KeyType, bytes]:
         data = b64decode(encoded, limit=1 + _ED25519_BYTES)
     except TreatyError as error:
         raise _bad_key() from error
+    # Only the types that can be verified here.
     if not data or data[0] not in list(KeyType):
         raise _bad_key()
     return KeyType(data[0]), data[1:]

@@ -62,6 +62,7 @@ class Receipt:
         """Read a tlog-proof, without verifying it. Raises `TooLarge` or `Malformed` (`log.receipt`, `log.receipt-size`)."""
         if len(data) > MAX_RECEIPT_BYTES:
             raise TooLarge(LogCode.RECEIPT_SIZE, f"A receipt has at most {MAX_RECEIPT_BYTES} bytes.")
+        # At the first empty line: the checkpoint has one of its own.
         head, _, checkpoint = data.partition(b"\n\n")
         try:
             header, *lines = head.decode("ascii").split("\n")
@@ -95,6 +96,7 @@ class Receipt:
 
         Raises `Untrusted` (`log.inclusion`) and the errors of `open_checkpoint`.
         """
+        # The size must come from the signed checkpoint: an inclusion proof alone does not fix the size of its tree.
         signed = open_checkpoint(self.checkpoint, log_key, clock_key)
         head = signed.checkpoint
         merkle.verify_inclusion(self.index, head.size, merkle.leaf_hash(entry), self.hashes, head.root)

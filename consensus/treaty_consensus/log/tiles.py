@@ -71,6 +71,7 @@ def parse_path(path: str) -> Tile | Bundle:
         tile = Bundle(index, width) if kind == "entries" else Tile(parse_decimal(kind, limit=63), index, width)
     except Malformed as error:
         raise _bad_path() from error
+    # Each tile has one path, or caches and mirrors would hold it several times.
     if tile.path != path:
         raise _bad_path()
     return tile
@@ -115,6 +116,7 @@ def encode_bundle(entries: Sequence[bytes]) -> bytes:
 
 def decode_bundle(data: bytes, width: int) -> list[bytes]:
     """Return exactly `width` entries of a bundle. Raises `TooLarge` (`log.bundle-size`) or `Malformed` (`log.bundle`)."""
+    # Before parsing: so many entries cannot have more bytes.
     if len(data) > width * (_LENGTH_BYTES + MAX_ENTRY_BYTES):
         raise TooLarge(LogCode.BUNDLE_SIZE, f"{len(data)} bytes are more than {width} log entries can have.")
     ends = _entry_ends(data)
@@ -237,6 +239,7 @@ class TreeEdge:
                     levels.append(bytearray())
                 content = levels[level]
                 content += completed
+                # A full tile never changes: it is returned once, and its level starts anew.
                 if len(content) == TILE_WIDTH * HASH_SIZE:
                     changed[Tile(level, (frontier.size >> TILE_HEIGHT * (level + 1)) - 1)] = bytes(content)
                     content.clear()

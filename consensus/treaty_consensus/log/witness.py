@@ -62,6 +62,7 @@ class AddCheckpoint:
         """Read a request's body. Raises `TooLarge` (`witness.request-size`) or `Malformed` (`witness.request`)."""
         if len(data) > MAX_REQUEST:
             raise TooLarge(WitnessCode.REQUEST_SIZE, f"A request to a witness has at most {MAX_REQUEST} bytes.")
+        # At the first empty line: the checkpoint has one of its own.
         head, separator, note = data.partition(b"\n\n")
         try:
             old, *lines = head.decode("ascii").split("\n")
@@ -114,6 +115,7 @@ def judge(request: AddCheckpoint, logs: Mapping[str, VerifierKey], latest: Signe
         raise NotFound(WitnessCode.UNKNOWN_LOG, f"No log called {request.claimed.origin[:80]} is witnessed here.")
     signed = signed_alone(request.note, key)
     head = signed.checkpoint
+    # The order of the checks is the order of the answers in C2SP tlog-witness.
     if request.old > head.size:
         raise Malformed(WitnessCode.OLD_SIZE, f"A log of {head.size} leaves does not extend one of {request.old}.")
     known = latest.checkpoint if latest else Checkpoint(head.origin, 0, EMPTY_ROOT)
@@ -137,6 +139,7 @@ def signed_alone(note: bytes, log_key: VerifierKey) -> SignedCheckpoint:
         lines = signature_lines(note, [log_key])
     except Untrusted as error:
         raise Unauthorized(WitnessCode.SIGNATURE, f"The checkpoint is not signed by the key of {log_key.name}.") from error
+    # Anyone can add lines of other keys, so the record keeps only the log's.
     return open_checkpoint(f"{text_of(note)}\n".encode() + lines, log_key)
 
 
@@ -193,6 +196,7 @@ class Quorum:
         Raises `Untrusted` (`checkpoint.not-witnessed`), also when the signature of a witness does not verify; `Malformed` or
         `TooLarge` when this is not a note.
         """
+        # A cosignature of another head proves nothing about this one.
         if text_of(note) != checkpoint.format():
             raise _not_witnessed("it is the note of another checkpoint")
         try:

@@ -1,9 +1,4 @@
-"""Limit the number of documents that a document is based on, directly and indirectly.
-
-A bundle contains the publish statement of every base document, and a reader accepts at most 1,024 leaves in a bundle. A topic's
-bundle contains up to 64 protocols, and any agent can publish in a topic. Without this limit strangers could make the bundle of a
-topic too large to read.
-"""
+"""Limit the number of documents that a document is based on, directly and indirectly."""
 
 from __future__ import annotations
 
@@ -14,9 +9,13 @@ from treaty_consensus.kinds import Base
 from ..codes import RegistryPublishCode
 from ..storage.postgres import Pool
 
+# A bundle contains the publish statement of every base, and a reader accepts at most 1,024 leaves. A topic's bundle
+# has up to 64 protocols, and any agent can publish in a topic. Without this limit strangers could make that bundle
+# too large to read.
 MAX_BASES = 8
 """Base documents of one document. A topic's bundle then has at most 64 × 9 = 576 publishes."""
 
+# The recursion stops one step beyond the limit, so the check of a long chain costs no more than that.
 _DEPTH = """
 with recursive chain (base, depth) as (
   select base, 1 from protocols where uri = $1

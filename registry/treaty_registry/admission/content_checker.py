@@ -24,6 +24,7 @@ class ContentChecker:
 
     def __init__(self, limits: ContentLimits | None = None, processes: int | None = None) -> None:
         self._limits = limits or ContentLimits()
+        # One check per processor: the work is CPU-bound, so more at a time would only make all of them slower.
         self._queue = FairQueue(time.monotonic, width=processes or os.cpu_count() or 1)
         self._idle: list[ContentProcess] = []
         self._busy: set[ContentProcess] = set()
@@ -42,6 +43,7 @@ class ContentChecker:
         `load` reads the blobs. It is called when the statement's turn comes, so waiting statements hold no blobs in memory.
         Raises what `load`, `contents.check_contents`, `FairQueue.turn` and `ContentProcess.check` raise.
         """
+        # The turn comes before the bytes are loaded. Waiting statements hold no blobs, and networks take turns.
         async with self._queue.turn(source, 1):
             job = asyncio.create_task(self._check(body, load))
             self._jobs.add(job)
@@ -59,10 +61,12 @@ class ContentChecker:
     async def close(self) -> None:
         """Kill all processes at once. Running and later checks raise `Unavailable`."""
         self.stop()
+        # Kill first: a job ends only with its process, so waiting for the jobs first could take `patience` seconds.
         await asyncio.gather(*(process.close() for process in (*self._idle, *self._busy)))
         await asyncio.gather(*self._jobs, return_exceptions=True)
 
     async def _check(self, body: Publish | Handler, load: Callable[[], Awaitable[Mapping[str, bytes]]]) -> None:
+        # Again here, because the turn may have come after `stop`.
         if self._stopped:
             raise unchecked()
         contents = await load()
@@ -72,6 +76,8 @@ class ContentChecker:
             await process.check(body, contents)
         finally:
             self._busy.discard(process)
+            # A process without a verdict was closed. It is not used again: its late verdict would answer another
+            # statement.
             if process.alive:
                 self._idle.append(process)
 
@@ -81,6 +87,7 @@ class ContentChecker:
             process = self._idle.pop()
             if process.alive:
                 return process
+            # It died while it was idle. Collect its exit status, so that no zombie remains.
             await process.close()
         if self._stopped:
             raise unchecked()

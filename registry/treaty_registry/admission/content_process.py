@@ -55,17 +55,20 @@ class ContentProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                # Isolated and without site: no code of the environment or of the working directory runs. It imports from the
-                # Same paths as this process. In a session of its own it gets no Ctrl-C from the terminal: the parent handles
-                # that.
+                # Isolated and without site: no code of the environment or of the working directory runs. It imports
+                # from the same paths as this process. In a session of its own it gets no Ctrl-C from the terminal:
+                # the parent handles that.
                 process = subprocess.Popen(  # noqa: S603
                     [sys.executable, "-I", "-S", "-c", _BOOT, *arguments, *filter(None, sys.path)],
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
+                    # Parsers of foreign bytes get neither the registry's environment nor its error stream.
                     env={},
                     start_new_session=True,
                 )
+            # The machine cannot start a process now. That says nothing about the contents, so the sender may try
+            # again.
             except OSError as error:
                 ours.close()
                 raise unchecked() from error
@@ -83,6 +86,8 @@ class ContentProcess:
         or memory, and `Unavailable` (`content.unchecked`) when the process ended or timed out for another reason.
         """
         try:
+            # Real time as well as processor time: a process that is suspended or swapped out uses no processor time,
+            # and would keep its turn.
             async with asyncio.timeout(self._limits.patience):
                 verdict = await self._ask(encode_job(body, dict(contents)))
         except (OSError, EOFError, ValueError, msgspec.DecodeError) as error:  # a TimeoutError is an OSError
@@ -96,6 +101,7 @@ class ContentProcess:
     async def close(self) -> int:
         """Kill the process, wait until it has ended, and return its exit status (negative for a signal)."""
         if self._closing is None:
+            # One task for all callers, shielded: the process is reaped once, even when the caller is cancelled.
             self._closing = asyncio.create_task(self._end())
         return await asyncio.shield(self._closing)
 
@@ -105,6 +111,7 @@ class ContentProcess:
         reader, writer = self._streams
         writer.write(frame)
         size = int.from_bytes(await reader.readexactly(HEADER), "big")
+        # Before reading: a worker that its input took over could announce 4 GiB.
         if size > MAX_VERDICT:
             raise ValueError(f"a verdict of {size} bytes")
         return decode_verdict(await reader.readexactly(size))
@@ -112,6 +119,8 @@ class ContentProcess:
     async def _failure(self, error: Exception) -> TreatyError:
         closed = self._closing is not None  # by `close`, which needs no log line
         status = await self.close()
+        # Only the job's own use makes it too costly. A process that was killed from outside, or was late, proves
+        # nothing about the contents.
         if status in (EXHAUSTED, -signal.SIGPROF):
             return Refused(
                 ContentCode.TOO_COSTLY,
@@ -123,11 +132,14 @@ class ContentProcess:
         return unchecked()
 
     async def _end(self) -> int:
+        # SIGKILL, because a worker that its input took over could ignore SIGTERM.
         self._process.kill()
         if self._streams is not None:
+            # Not `close`, which would first wait to send the rest of the job to the killed process.
             self._streams[1].transport.abort()
         else:
             self._ours.close()
+        # In a thread, because `wait` blocks until the kernel has ended the process.
         return await asyncio.to_thread(self._process.wait)
 
 

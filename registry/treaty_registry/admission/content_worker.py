@@ -5,10 +5,9 @@ Standard input is a stream socket. A frame is its length (4 bytes, big-endian) a
     job       {"kind": "publish" or "handler", "body": the statement's body, "contents": {SHA-256: bytes}}
     verdict   {"type": "accepted"}, or {"type": "rejected", "family", "code", "message", "fix"}: the error that the check raised
 
-Each job gets one verdict. The process limits itself, so it also ends when its parent has died. It limits its memory once, and
-for each job its processor time (SIGPROF) and its real time (SIGALRM). These signals kill it in the middle of a check. It exits
-with status `EXHAUSTED` when its memory is used up, and ends when its socket is closed. It starts with an empty environment, and
-with no descriptors except the socket and /dev/null.
+Each job gets one verdict. The process limits its memory once, and for each job its processor time (SIGPROF) and its real time
+(SIGALRM). It exits with status `EXHAUSTED` when its memory is used up, and ends when its socket is closed. It starts with an
+empty environment, and with no descriptors except the socket and /dev/null.
 
 These limits bound the cost of a check. They are not a sandbox: a process that malicious input takes over has the rights of its
 user.
@@ -83,20 +82,27 @@ def main() -> None:
     Arguments of the command line: processor seconds and real seconds for each job, and bytes of memory.
     """
     processor, patience, memory = float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+    # No core dumps: input that crashes a worker again and again would fill the disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # A check writes no file.
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    # Not RLIMIT_AS, which also counts mapped memory. A parser that exceeds the limit gets a MemoryError.
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     os.nice(_NICE)
     with socket.socket(fileno=0) as channel:
         try:
             while (payload := _receive(channel)) is not None:
+                # Signals also end a parser inside C code, and also after the parent has died. RLIMIT_CPU would count
+                # all jobs of the process together.
                 signal.setitimer(signal.ITIMER_PROF, processor)
                 signal.setitimer(signal.ITIMER_REAL, patience)
                 verdict = _judge(payload)
+                # Before the answer is sent: a parent that reads late must not get the worker killed.
                 signal.setitimer(signal.ITIMER_PROF, 0)
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 channel.sendall(_frame(verdict))
         except MemoryError:
+            # `_exit`, because an orderly end may need memory too.
             os._exit(EXHAUSTED)
 
 
@@ -105,6 +111,8 @@ def _judge(payload: bytes) -> Accepted | Rejected:
     body = msgspec.msgpack.decode(job.body, type=_KINDS[job.kind])
     try:
         check_contents(body, job.contents)
+    # Only errors about the contents are verdicts. Any other exception ends the process; the parent then answers
+    # `content.unchecked`.
     except (Malformed, TooLarge, Refused) as error:
         family = next(name for name, kind in FAMILIES.items() if isinstance(error, kind))
         return Rejected(family, error.code, error.message, error.fix)  # type: ignore[arg-type]  # the names of FAMILIES
@@ -119,6 +127,7 @@ def _frame(message: msgspec.Struct) -> bytes:
 def _receive(channel: socket.socket) -> bytes | None:
     """Return the payload of the next frame, or None when the other end is closed."""
     header = channel.recv(HEADER, socket.MSG_WAITALL)
+    # A short read means that the parent closed the socket or died.
     if len(header) < HEADER:
         return None
     size = int.from_bytes(header, "big")

@@ -18,6 +18,7 @@ def check_contents(body: Publish | Handler, contents: Mapping[str, bytes]) -> No
 
     Raises `Malformed`, `TooLarge` or `Refused`. Raises `Malformed` (`blob.digest`) when bytes do not have the named digest.
     """
+    # First: if the store damaged the bytes, the author must not be told that its document breaks a rule.
     check_digests(contents)
     match body:
         case Publish():
@@ -25,9 +26,11 @@ def check_contents(body: Publish | Handler, contents: Mapping[str, bytes]) -> No
             parse_card(contents[body.card.sha256])
         case Handler():
             package = read_wheel(body.filename, contents[body.wheel.sha256])
+            # A statement must not attach a wheel to a protocol that the wheel itself does not name.
             said = package.manifest.protocol_uri, package.manifest.protocol_hash, str(package.entry_point)
             if said != (body.uri, body.document, body.entry_point):
                 raise Refused(RegistryHandlerCode.MISMATCH, "The wheel is for another protocol, or has another entry point.")
+            # Only size and form. Readers verify the bundle's signature, in step 8.
             canonical.parse_json(contents[body.bundle.sha256], limit=MAX_BUNDLE, what="Sigstore bundle")
 
 

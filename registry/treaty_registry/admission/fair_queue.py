@@ -79,6 +79,7 @@ class FairQueue:
         """Return the leaves a second that this machine finishes, as last measured under load."""
         if self._window is not None:
             return self._measured
+        # Bounded, because 2**x overflows a float when the queue was empty for some hours.
         doublings = min(64.0, (self._clock() - self._measured_at) / RECOVERY)
         return min(self._best, self._measured * 2**doublings)
 
@@ -121,6 +122,8 @@ class FairQueue:
             self._check_patience(network, wanted)
         turn = _Turn(wanted)
         line = self._lines.setdefault(network, deque())
+        # The rest of a submission goes first: some of its leaves are logged, and its sender waits for all answers
+        # together.
         line.insert(0 if begun else len(line), turn)
         self._waiting += wanted
         self._serve()
@@ -137,11 +140,14 @@ class FairQueue:
 
     def _check_patience(self, network: str, wanted: int) -> None:
         line = self._lines.get(network, ())
+        # Nothing waits, so there is no wait to estimate.
         if not self._waiting:
             return
         sharing = len(self._lines) + (0 if line else 1)
         own, everybody = sum(turn.wanted for turn in line) + wanted, self._waiting + wanted
+        # At most everything that waits goes first; with turns, at most the own line once for each line.
         seconds = min(everybody, own * sharing) / self.capacity
+        # Half of the queue for one network: a flood must leave the others a place in it.
         if everybody > self._most or own > self._most // 2 or (self._is_known and seconds > PATIENCE):
             raise self._busy()
 
@@ -155,6 +161,7 @@ class FairQueue:
     def _serve(self) -> None:
         """Grant turns while the work in progress is below its limit."""
         room = self._width or max(LEAST, int(self.capacity * LATENCY))
+        # A quarter stays free of any single network, so that a second network begins at once.
         share = max(1, room * 3 // 4)
         while (free := room - self._working.total()) > 0:
             network = next((network for network in self._lines if self._working[network] < share), None)
@@ -164,14 +171,19 @@ class FairQueue:
             turn = line.popleft()
             self._waiting -= turn.wanted
             alone = len(self._lines) == 1
+            # Alone, a network gets all it wants, because larger commits are cheaper. With others it gets a quantum,
+            # so each round is short.
             granted = min(turn.wanted, free, share - self._working[network], turn.wanted if alone else QUANTUM)
             if line:
+                # To the end of the rotation: agents are free to make, so networks take turns and not submissions.
                 self._lines.move_to_end(network)
             else:
                 del self._lines[network]
             if not turn.granted.done():  # its submitter may have been cancelled
                 self._working[network] += granted
                 turn.granted.set_result(granted)
+        # Measured only while something waits. Otherwise the rate would show how much was sent, not how much the
+        # machine can do.
         if not self._lines:
             self._window = None
         elif self._window is None:
@@ -190,6 +202,7 @@ class FairQueue:
             self._waiting -= turn.wanted
             if not line:
                 del self._lines[network]
+        # The turn was granted just before the cancellation. Free its places, or they would be lost for ever.
         elif turn.granted.done() and not turn.granted.cancelled():
             self._leave(network, turn.granted.result())
         self._serve()

@@ -57,6 +57,7 @@ class Identities:
         self._submit = submit
         self._clock = clock
         self._known: OrderedDict[str, IdentityFact | None] = OrderedDict()
+        # One task for each DID: of two statements about the same document the second would be refused.
         self._learning: dict[str, asyncio.Task[dict[str, bytes]]] = {}
 
     def forget(self) -> None:
@@ -102,6 +103,8 @@ class Identities:
         changed, `Unauthorized` when the key is not a logged key of the DID or there is no usable document, and `Unavailable` as
         `learn` does.
         """
+        # From the database, because the signed statement names the previous identity, and an outdated one would be
+        # refused.
         before = await self._load(identity_key(did.text))
         if before is None:
             raise NotFound(
@@ -109,6 +112,7 @@ class Identities:
                 f"This log has no identity of {did.text}.",
                 fix="The first identity needs no co-signature.",
             )
+        # Only a logged key can keep the tenure by its co-signature. For another key the operator signs nothing.
         if key_id not in before.keys:
             raise Unauthorized(StatementCode.UNKNOWN_KEY, f"{key_id} is not a key of its DID as this log knows it.")
         document = await self._fetch(did)
@@ -125,6 +129,7 @@ class Identities:
     async def _fetch(self, did: Did) -> DidDocument:
         try:
             return await self._resolve(did)
+        # The host may answer later. All other errors are about the document itself, so trying again does not help.
         except Unavailable:
             raise
         except TreatyError as error:
@@ -133,6 +138,8 @@ class Identities:
 
     async def _learn(self, did: Did, document: DidDocument) -> dict[str, bytes]:
         key = identity_key(did.text)
+        # Not from the cache: it may lack an identity that another process logged, and the statement must name the
+        # newest.
         before = await self._load(key)
         if before is None or before.document != hex_digest(document.data):
             with suppress(Conflict):  # another process logged the same document first

@@ -52,6 +52,8 @@ class Intake:
             origin=origin,
             operator=operator,
             queue=line,
+            # The rates follow the capacity that this queue measures. Fixed rates were forty times too high for a
+            # small machine.
             quota=Quota(quotas, time.monotonic, self._standings.of, lambda: line.capacity),
             electors=self._electors,
             identities=identities,

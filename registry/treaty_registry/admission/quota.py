@@ -8,12 +8,6 @@ Standing (`treaty_consensus.election.credit`) has two effects:
 - A sender's own bucket grows with its standing: by the factor 1 + standing in full credits, at most `MAX_FACTOR`.
 - The last quarter (`RESERVE`) of the common bucket is kept for senders with standing. When the registry is busy, other senders
   are refused before their signatures are verified, and use up none of the reserve.
-
-At that point the author's DID is not verified. A forger can use up some of the reserve until its signature fails; the quota of
-its network limits how much.
-
-The buckets are in the memory of this process, so each process of several grants its own share. A full bucket is forgotten. When
-`MAX_BUCKETS` buckets are not full, new senders are refused, so memory is bounded too.
 """
 
 from __future__ import annotations
@@ -29,7 +23,10 @@ from treaty_consensus.errors import Unavailable
 from ..codes import QuotaCode
 from ..settings import Quotas, Rate
 
+# Senders choose the keys of the buckets, so memory needs a bound. A full bucket is forgotten. When this many buckets
+# are not full, new senders are refused. Each process of several has its own buckets and grants its own share.
 MAX_BUCKETS = 100_000
+# A principal's quota is a quarter of the capacity by default, so the highest standing allows all of it.
 MAX_FACTOR = 4
 RESERVE = 1 / 4
 
@@ -60,6 +57,7 @@ class Quota:
         Returns False when the registry is so busy that each statement must also `take_reserved`. Raises `Unavailable`
         (`quota.prefix`, `quota.total`).
         """
+        # This process's own statements, such as identities and decisions. Floods must not keep them out.
         if source is None:
             return True
         # First, so that one network's flood does not use up the common bucket.
@@ -77,6 +75,8 @@ class Quota:
         Call it only while the registry is busy. Raises `Unavailable` (`quota.total`) when no author has standing, or when the
         reserve is used up.
         """
+        # Before the signature is verified, because verifying is the work to save. So a forger can name a DID with
+        # standing and use up some of the reserve; the quota of its network limits how much.
         if not any(map(self._standing, authors)):
             raise _exhausted(QuotaCode.TOTAL, "This registry is busy, and takes only what agents with standing send just now.")
         if not self._total.take("", 1):
@@ -88,9 +88,12 @@ class Quota:
         The DIDs of a host share one bucket, and all did:keys share one. Raises `Unavailable` (`quota.principal`,
         `quota.strangers`).
         """
+        # A did:key costs nothing, so a bucket for each would limit nothing.
         if author.host is None:
             self._take_of_stranger(source)
             return
+        # By host, because a domain can have any number of DIDs. After the signature, because a forger must not use up
+        # the quota of another author.
         factor = min(1 + self._standing(author.text) / ONE, MAX_FACTOR)
         if not self._principals.take(author.host, 1, factor=factor):
             raise _exhausted(QuotaCode.PRINCIPAL, f"{author.host} sends too many statements.")
@@ -136,10 +139,12 @@ class _Buckets:
         The bucket is `factor` times as large as normal and fills `factor` times as fast. The last `spare` tokens stay in it.
         """
         now = self._clock()
+        # Refuse a new sender rather than forget a bucket that is not full: a forgotten bucket is full again.
         if key not in self._lacks and not self._make_room(now):
             return False
         lacks = self._lacking(key, now, factor)
         allowed = lacks + count <= self._rate().burst * factor - spare
+        # A refusal takes no tokens, so a sender gets through after the wait that it was told.
         self._lacks[key] = (lacks + count if allowed else lacks, now)
         self._lacks.move_to_end(key)
         return allowed
@@ -156,6 +161,8 @@ class _Buckets:
 
     def _make_room(self, now: float) -> bool:
         while self._lacks:
+            # In the order of last use. The search ends at the first bucket that is not full, so it costs little for
+            # each call.
             oldest = next(iter(self._lacks))
             if self._lacking(oldest, now) > 0:
                 break

@@ -6,8 +6,7 @@
 3. The signature, if the author's identity and keys are logged; then the quota of the author.
 4. Whether the author may make this statement; the checkpoint that it carries; its blobs: uploaded, with the digest and size that
    it names, and with the contents that its type requires (`content_checker`).
-5. If the identity or a key is unknown: fetch the author's DID document, then do step 3. This is the last resort because it makes
-   the registry contact a host that a stranger names.
+5. If the identity or a key is unknown: fetch the author's DID document, then do step 3.
 
 The rules about the state of the log remain (`treaty_consensus.admit`); the sequencer applies them. A rejected statement changes
 nothing, except that step 5 may have logged the author's identity.
@@ -123,20 +122,24 @@ class Admission:
 
         Raises what `examine` reports for the statement, and `Refused` when statement and bytes do not fit.
         """
+        # Before parsing, because it is the cheapest check.
         reserved = not self._quota.take_from(source)
         canonical.parse_digest(sha256)
         signed = statement.parse(leaf)
         if reserved:
             self._quota.take_reserved(*(did.text for did in signed.authors))
+        # Only bytes that a signed statement names are stored, so the registry is no free storage.
         blob = next((blob for blob in blobs_of(signed.body) if blob.sha256 == sha256), None)
         if blob is None or not isinstance(signed.body, Publish | Handler):
             raise Refused(RegistryBlobCode.NOT_NAMED, f"The statement does not name the blob {sha256}.")
         if blob.size != len(data):
             raise Refused(RegistryBlobCode.SIZE, f"The statement says {blob.size} bytes, {len(data)} came.")
+        # Before the signature, because verifying may have to fetch a DID document.
         self._quota.take_upload(source, len(data))
         with asking_for(source):
             await self._authenticate(signed, source)
         self._checker.prepare()  # it starts while the rest of the blobs arrive
+        # In a thread, because a wheel has megabytes.
         if await asyncio.to_thread(canonical.hex_digest, data) != sha256:
             raise Malformed(RegistryBlobCode.DIGEST, f"The SHA-256 of these bytes is not {sha256}.")
         return await self._uploads.hold(sha256, data)
@@ -154,21 +157,26 @@ class Admission:
         try:
             if reserved:
                 self._quota.take_reserved(*(did.text for did in parsed.authors))
+            # A statement that can never count is refused before its signature is verified, and before its author's
+            # host is asked.
             await self._electors.check(parsed)
             return Examined(parsed, await self._admit(parsed, source))
         except TreatyError as error:
             return Examined(parsed, error)
 
     async def _admit(self, signed: Statement, source: str | None) -> Verified:
+        # Known authors are verified first: a forgery must not cause any of the work below.
         verified = await self._verify_as_known(signed, source)
         check_operator(signed, self._operator)
         await self._seen_checkpoints.check(signed.body)
         match signed.body:
             case Publish() | Handler() as body:
+                # Before the contents: one query against a parse of megabytes.
                 if isinstance(body, Publish) and body.base is not None:
                     await check_base(self._pool, body.base)
                 with self._queue.aside(source):  # do not hold a place here while waiting in the checker's queue
                     await self._checker.check(body, partial(self._uploads.present, blobs_of(body)), source or _OWN)
+                # An unknown author comes last. Learning it makes the registry contact a host that a stranger names.
                 return verified or await self._verify_after_learning(signed, source)
             case body:
                 # Blobs of the operator's statements may have 128 MiB. They are read only after the operator's signature has
@@ -182,11 +190,13 @@ class Admission:
 
     async def _verify_as_known(self, signed: Statement, source: str | None) -> Verified | None:
         """Verify a statement under the logged keys; None when a key is not logged. Raises `Unauthorized`, `Refused`."""
+        # Otherwise a statement of another log could be replayed here.
         if signed.log != self._origin:
             raise Refused(StatementCode.OTHER_LOG, f"This statement is for the log {signed.log}, not for {self._origin}.")
         keys: dict[str, bytes] = {}
         for did in signed.authors:
             keys |= await self._identities.keys(did)
+        # If any key is unknown, verify once after learning. So each author is charged once for a statement.
         return await self._verify(signed, keys, source) if keys.keys() >= set(signed.by) else None
 
     async def _verify_after_learning(self, signed: Statement, source: str | None) -> Verified:
@@ -203,6 +213,7 @@ class Admission:
 
     async def _verify(self, signed: Statement, keys: Mapping[str, bytes], source: str | None) -> Verified:
         verified = await self._verifier.verify(signed, keys)
+        # After the verification, so that a forger cannot use up the quota of the authors that it names.
         for did in signed.authors:
             self._quota.take_of(did, source)
         return verified
@@ -212,6 +223,7 @@ class Admission:
         named = blobs_of(body)
         if named:
             contents = await self._uploads.present(named)
+            # In a thread: these blobs may have 128 MiB.
             await asyncio.to_thread(check_digests, contents)
             if isinstance(body, Parameters):
                 await asyncio.to_thread(check_anchors, body, contents)

@@ -40,6 +40,8 @@ class Submissions:
             return await self._log(leaves, None, reserved)
         answers: list[Logged | TreatyError] = []
         while len(answers) < len(leaves):
+            # A turn may grant fewer leaves than were sent. The rest has begun, so it is not refused: the sender could
+            # not tell which leaves are logged.
             rest = leaves[len(answers) :]
             async with self._queue.turn(source, len(rest), begun=bool(answers)) as granted:
                 answers += await self._log(rest[:granted], source, reserved)
@@ -78,7 +80,10 @@ class Submissions:
         self, statements: Sequence[Statement | None], outcomes: Sequence[LogPosition | TreatyError]
     ) -> list[Logged | TreatyError]:
         """Add receipts: for new leaves, and for statements that were refused now but are in the log already."""
+        # Read after the results, so it covers every leaf among them.
         head = self._sequencer.head
+        # A sender that lost the first answer sends again, and the rules refuse the repetition. It then gets the
+        # receipt.
         refused = [s.id for s, outcome in zip(statements, outcomes, strict=True) if s and isinstance(outcome, TreatyError)]
         logged = await self._reader.index_of(refused, head) if refused else {}
         known = [outcome.index for outcome in outcomes if isinstance(outcome, LogPosition) and outcome.proof is None]

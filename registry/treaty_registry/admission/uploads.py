@@ -1,8 +1,7 @@
 """Keep uploaded blobs until a logged statement names them.
 
 An upload is not served. It is stored in the blob store under its digest, and its row in `pending_blobs` has its expiry time. The
-commit of a statement that names it deletes that row and inserts a row in `blobs`. Expired uploads are deleted. A row is inserted
-before the bytes are stored, and deleted after they are removed, so a crash leaves no bytes without a row.
+commit of a statement that names it deletes that row and inserts a row in `blobs`. Expired uploads are deleted.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ MAX_WAITING = 1024**3
 
 _AT_ONCE = 32  # expired uploads deleted in one transaction
 
+# PostgreSQL sets xmax to 0 in a new row, and not in a row that was updated because it existed.
 _WAIT = """
 insert into pending_blobs (sha256, size, expires) values ($1, $2, now() + make_interval(secs => $3))
 on conflict (sha256) do update set expires = excluded.expires
@@ -35,6 +35,7 @@ returning xmax = 0
 _WAITING = """
 select sha256 from pending_blobs where sha256 = any($1::bytea[]) and expires > now() + make_interval(secs => $2)
 """
+# `skip locked`: several processes may expire uploads at once, and need not wait for each other.
 _EXPIRED = """
 delete from pending_blobs where sha256 in
   (select sha256 from pending_blobs where expires < now() order by expires limit $1 for update skip locked)
@@ -59,6 +60,7 @@ class Uploads:
         """
         if await self._is_logged(sha256):
             return False
+        # Uploads at the same time may each pass this check. The turns bound how far they exceed the limit.
         if await self._pool.fetchval("select coalesce(sum(size), 0) from pending_blobs") + len(data) > MAX_WAITING:
             raise Unavailable(QuotaCode.UPLOADS, "Too many uploads wait for their statements.", fix="Send again in an hour.")
         return await self._store(sha256, data)
@@ -100,6 +102,7 @@ class Uploads:
 
     async def served(self, sha256: str) -> bytes:
         """Return the bytes of a blob that a logged statement names. Raises `NotFound`, or `Gone` when they were withdrawn."""
+        # An upload without a logged statement is not served, or strangers could distribute any bytes from here.
         data = await self._blobs.get(sha256) if await self._is_logged(sha256) else None
         if data is None:
             raise NotFound(RegistryBlobCode.UNKNOWN, f"No logged statement names a blob {sha256}.")
@@ -116,12 +119,16 @@ class Uploads:
                 # Hold the row locks until the bytes are deleted: a new upload of the same bytes waits, and then stores them
                 # again.
                 gone = {digest.hex() for digest in digests} - {row["sha256"].hex() for row in kept}
+                # Before the commit: after a crash in between the rows are still there, and the next call deletes the
+                # bytes again.
                 await asyncio.gather(*map(self._blobs.delete, gone))
             deleted += len(gone)
             if len(digests) < _AT_ONCE:
                 return deleted
 
     async def _store(self, sha256: str, data: bytes) -> bool:
+        # The row first. A crash after it leaves a row without bytes, which counts as missing and expires. Bytes
+        # without a row would never be deleted.
         new = await self._pool.fetchval(_WAIT, bytes.fromhex(sha256), len(data), self._lifetime)
         await self._blobs.put(sha256, data)
         return bool(new)

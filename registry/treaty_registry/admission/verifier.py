@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from treaty_consensus import statement
-from treaty_consensus.errors import TreatyError
 from treaty_consensus.statement import Statement, Verified
 
 _MOST = 64  # statements of one job, about 6 ms, so that all threads get work
@@ -41,6 +40,7 @@ class Verifier:
 
     def close(self) -> None:
         """End the threads."""
+        # No waiting: a queued verification has no effect once its submission has ended.
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _work(self) -> None:
@@ -60,11 +60,12 @@ class Verifier:
             self._idle += 1
 
 
-def _verify_all(work: Sequence[tuple[Statement, Mapping[str, bytes]]]) -> list[Verified | TreatyError]:
-    results: list[Verified | TreatyError] = []
+def _verify_all(work: Sequence[tuple[Statement, Mapping[str, bytes]]]) -> list[Verified | Exception]:
+    results: list[Verified | Exception] = []
     for signed, keys in work:
         try:
             results.append(statement.verify(signed, keys))
-        except TreatyError as error:
+        # An internal error too: each caller waits for its result, also when another statement of the job fails.
+        except Exception as error:
             results.append(error)
     return results

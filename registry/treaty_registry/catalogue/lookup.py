@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ..storage.postgres import AnyConnection
 
+# The first caller of a batch waits for all its rows, so a batch is bounded.
 MAX_BATCH = 256
 REST_SECONDS = 0.25  # idle seconds before the connection is returned, because other readers need it
 
@@ -73,6 +74,7 @@ class Lookup(Generic[_V]):
         try:
             found = await self._fetch(connection, list(batch))
         except Exception:
+            # Put back before the error leaves this method, so that no future is lost.
             for key, futures in batch.items():  # `_serve` fails them, with the error as the pool translates it
                 self._waiting.setdefault(key, []).extend(futures)
             raise

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
     from ..storage.postgres import AnyConnection
 
+# Any agent can attach handlers, publish a known document again, or claim an alias. These bounds keep answers and
+# bundles readable.
 MAX_HANDLERS = 64
 MAX_MATCHES = 100
 MAX_VERSIONS = 1_000
@@ -51,6 +53,8 @@ SUMMARY = (
     "from protocols p " + ELECTED
 )
 _RECORD = f"select p.*, e.state as elected, e.epoch, e.decision from protocols p {ELECTED} where p.uri = any($1)"  # noqa: S608
+# The publisher's own handlers have places of their own, newest first. Others' come oldest first, so new ones cannot
+# crowd out those that agents already use. Each half is a bounded index scan.
 _HANDLERS = """
 select h.*, h.publisher = p.publisher as own from protocols p cross join lateral (
   (select * from handlers where uri = p.uri and publisher = p.publisher and index < $2 order by index desc limit $3)
@@ -80,6 +84,7 @@ class Catalogue:
         """Return a version's record by its URI. Raises `NotFound`, or `Malformed` when it is not a protocol's URI."""
         record = await self._records.get(uri)
         if record is None:
+            # Only for a URI that was not found: a stored one was parsed when it was published.
             parse_protocol_uri(uri)
             raise NotFound(ProtocolCode.UNKNOWN, f"{uri} is not published here.", fix="Search at /protocols?q=…")
         return record
@@ -94,6 +99,7 @@ class Catalogue:
         )
         if not rows:
             raise NotFound(ProtocolCode.UNKNOWN, f"{namespace} has not published a protocol named {name} here.")
+        # Here, because PostgreSQL does not know the order of PEP 440.
         rows.sort(key=lambda row: Version(parse_protocol_uri(row["uri"]).version), reverse=True)
         return Versions(namespace, name, [summary(row) for row in rows])
 
@@ -167,6 +173,7 @@ async def fetch_records(connection: AnyConnection, uris: list[str]) -> Mapping[s
 async def fetch_handlers(connection: AnyConnection, uris: Sequence[str], size: int) -> list[Row]:
     """Return the rows of the handlers of `uris` among the first `size` leaves, in the order and number of `Record.handlers`."""
     rows = await connection.fetch(_HANDLERS, uris, size, MAX_HANDLERS)
+    # The same order in the record and in the bundle, so that both name the same 64 handlers.
     rows.sort(key=lambda row: (not row["own"], -row["index"] if row["own"] else row["index"]))
     places: Counter[str] = Counter()
     kept = []
@@ -231,6 +238,8 @@ def summary(row: Row) -> Summary:
 
 def _match(name: str, row: Row) -> Match:
     by = row["by"]
+    # A SHA-1 is never verified, because collisions can be made. An alias is only a claim unless its host is the
+    # publisher's domain.
     verified = by in ("uri", "hash") or (by == "alias" and is_verified_alias(name, parse_did(row["publisher"])))
     return Match(row["uri"], row["document"].hex(), by, verified, row["publisher"])
 

@@ -33,11 +33,16 @@ if TYPE_CHECKING:
     from asyncpg import Pool
 
 MAX_PAGE = 100
+# A page reads no more postings than this. So a query costs a bounded time, even if hardly any posting matches.
 MAX_WALK = 512
 MAX_COMPLETIONS = 128  # words looked up for one prefix
+# Each leading word is one more index scan of the query.
 MAX_LEADS = 16
+# Postings read beyond a page, so that a few that do not match cost no second query.
 _SPARE = 12
+# The greatest character: a prefix followed by it sorts after all words that begin with the prefix.
 _LAST = "\U0010ffff"
+# Places are 0 to 3, and postings are read in descending order.
 _BEFORE_ALL = (4, 0)
 _WEIGHTS = ("", "A", "AB", "ABC")  # of the places better than 3, 2, 1 and 0
 
@@ -94,6 +99,7 @@ class Retrieval:
             raise Malformed(SearchCode.TOPIC, "A topic is one to four lower-case names joined by '/'.")
         terms = search.terms(query.text)
         number, at = (None, _BEFORE_ALL) if query.cursor is None else _parse_cursor(query.cursor, len(terms))
+        # A text of signs only. Without terms the query would match all protocols.
         if query.text.strip() and not terms:
             return Page([], None)
         uses = await self._uses([*terms, Term(f"/{query.topic or ''}", False)])
@@ -162,4 +168,5 @@ def _parse_cursor(cursor: str, terms: int) -> tuple[int, tuple[int, int]]:
         )
     except (Malformed, ValueError) as error:
         raise Malformed(SearchCode.CURSOR, "A cursor is the `next` of the page before.") from error
+    # The client may change a cursor. A number beyond the terms means the topic, which can always lead.
     return min(number, terms), (place, index)

@@ -22,9 +22,12 @@ from treaty_consensus.errors import Malformed
 
 from ..codes import SearchCode
 
+# Each term is a look-up of its own. These caps bound the work for one request.
 MAX_QUERY = 200
 MAX_QUERY_TERMS = 16
+# PostgreSQL refuses lexemes of 2 KB and more (Text Search, Limitations).
 _MAX_TERM = 64
+# PostgreSQL's largest position in a tsvector (Text Search, Limitations).
 _MAX_POSITION = 16_383
 
 _UNSPACED = "\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
@@ -37,6 +40,7 @@ def vector(fields: Iterable[tuple[str, str]]) -> str:
     position = 0
     for weight, text in fields:
         for run, unspaced in _runs(text):
+            # Single characters too, so that a query of one character finds something.
             for term in (*run, *_pairs(run)) if unspaced else (run[:_MAX_TERM],):
                 position = min(position + 1, _MAX_POSITION)
                 lexemes.setdefault(term, []).append(f"{position}{weight}")

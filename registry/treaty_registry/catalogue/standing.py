@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from asyncpg import Record as Row
 
 MAX_SPEAKERS = 100
+# Ranking needs all rows of a document or topic. Their number is not bounded, so only the newest are ranked.
 MAX_RANKED = 10_000
 MAX_CREDITS = 500
 _MAX_PLACE = 2**63 - 1
 
+# The order of `place` is the order of the election: the DID itself, then the domain whose root DID it is, then the
+# first grant.
 _NAMED = """
 select named.principal, p.cluster, p.weight, p.standing from (
   select {did}::text as principal, 0 as place
@@ -62,6 +65,7 @@ class StandingQueries:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+        # Never emptied: only the operator can log parameters, and each is small.
         self._parameters: dict[bytes, Parameters] = {}
 
     async def speakers(self, document: str | None, topic: str | None, cursor: str | None) -> Speakers:
@@ -93,6 +97,7 @@ class StandingQueries:
             return StandingView(did, None, roll["epoch"] if roll else None, roll["roll"].hex() if roll else None, "0", [], None)
         epoch = roll["epoch"]
         horizon = (await self._load_parameters([roll["parameters"]]))[roll["parameters"]].horizon_epochs
+        # A credit has faded after eight horizons and counts no more (`treaty_consensus.election.credit`).
         rows = await self._pool.fetch(_CREDITS, found["principal"], epoch - 8 * horizon, *at, MAX_CREDITS + 1)
         terms = await self._load_parameters([row["parameters"] for row in rows])
         shown = [_credit(row, terms[row["parameters"]], decay(epoch - row["epoch"], horizon)) for row in rows[:MAX_CREDITS]]

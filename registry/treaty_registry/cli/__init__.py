@@ -38,9 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except TreatyError as error:
         print_error(error, as_json="--json" in tokens)
         sys.exit(1)
+    # A missing file or a missing right is the operator's to mend, so it gets a code and no traceback.
     except OSError as error:
         failure = Unavailable(SystemCode.FILE, f"{error.strerror or error}: {error.filename or 'a system call'}.")
         print_error(failure, as_json="--json" in tokens)
         sys.exit(1)
     except KeyboardInterrupt:
+        # The shell's status for a process that SIGINT ended: 128 + 2.
         sys.exit(130)

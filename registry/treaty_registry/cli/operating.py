@@ -99,6 +99,8 @@ def audit(*, options: Options = Options()) -> int:
     async def check() -> maintenance.Audited:
         settings = options.settings
         operator = await asyncio.to_thread(open_operator, settings)
+        # Before the database: beside a live registry the fence moves on, and must not be ahead of the rows that are
+        # read.
         record = await asyncio.to_thread(read_fence, settings.fence, operator.origin)
         blobs = BlobStore.open(settings.data / "blobs", settings.blobs)
         async with running_database(settings) as url, connect(url) as connection, connect(url) as reader:

@@ -64,6 +64,7 @@ async def ask_or(settings: Settings, command: str, kind: type[_T], alone: Callab
     try:
         return msgspec.convert(await ask(settings.control, command, *arguments), kind)
     except NotFound as error:
+        # Work alone only when no server runs. With another error a server may be writing the log.
         if error.code != NOT_RUNNING:
             raise
     return await alone()

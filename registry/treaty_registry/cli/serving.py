@@ -198,6 +198,7 @@ def log_to_stderr() -> None:
 
 
 def _origin_of_new(settings: Settings, port: int) -> str | None:
+    # An existing log has its origin in its keys, so no default may contradict it.
     return None if settings.keys.exists() else f"localhost:{port}"
 
 

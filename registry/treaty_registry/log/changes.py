@@ -65,9 +65,12 @@ class Changes:
         again."""
         for entry in entries:
             if entry.index != self._first + len(self._leaves):
+                # The first leaf after a take-over. Leaves before a gap are of no use, because `between` needs all of
+                # them.
                 self._first = entry.index
                 self._leaves.clear()
             elif len(self._leaves) == MAX_LEAVES:
+                # The full deque drops its first leaf.
                 self._first += 1
             self._leaves.append(subjects_of(entry.statement) if entry.statement else frozenset())
 
@@ -77,6 +80,7 @@ class Changes:
         if old >= new:
             return frozenset()
         begin, end = old - self._first, new - self._first
+        # Some of the leaves are not recorded. The caller must then drop everything.
         if begin < 0 or end > len(self._leaves):
             return None
         changed: set[str] = set()

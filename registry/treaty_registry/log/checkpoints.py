@@ -6,8 +6,7 @@ cosignature tells a reader the age of its copy.
 
 If the log has witnesses (`witnesses`), their cosignatures arrive shortly after the head is released. So there are two heads. The
 newest head is used for receipts, tiles and records. The published head is the newest one with witness cosignatures;
-`/checkpoint` and the bundles use it. If no witness has answered for more than two renewals, the newest head is published without
-them. Readers that require witnesses then refuse it, and all others still get new data.
+`/checkpoint` and the bundles use it.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from treaty_consensus.log.checkpoint import Checkpoint, SignedCheckpoint
 from treaty_consensus.log.note import SignerKey, sign
 from treaty_consensus.log.tiles import TreeEdge
 
+# Seconds. The time of the clock's cosignature is the age of a copy, so it is renewed while the head does not change.
 RENEWAL = 60
 
 
@@ -56,6 +56,8 @@ class Head:
     @property
     def published(self) -> Head:
         """Return the head that `/checkpoint` and the bundles use."""
+        # If all witnesses fail, the newest head is published without them after two renewals. Readers that require
+        # witnesses then refuse it, and all others still get new data.
         witnessed = self.witnessed
         return witnessed if witnessed and self.time - witnessed.time <= 2 * RENEWAL else self
 

@@ -38,6 +38,7 @@ SLEW = 10
 """Seconds that the clock may be behind the newest signed time. Time services make corrections of this size routinely."""
 LEAP = 300
 """Seconds that the clock may differ from the uptime between two signatures."""
+# The tolerance grows by a thousandth of the elapsed uptime, because two clocks drift apart.
 _DRIFT = 1000
 _LONG = 3600
 """If the last signature is older than this many seconds, the first signature of a process logs a warning."""
@@ -65,6 +66,7 @@ def machine_clock() -> datetime:
 
 def machine_uptime() -> Uptime | None:
     """Return the machine's uptime, including sleep, or None where the kernel does not provide it (Linux does)."""
+    # Only Linux has these files. Without them the clock is compared with the newest signed time alone.
     with suppress(OSError, ValueError, IndexError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return Uptime(boot, float(Path("/proc/uptime").read_text(encoding="ascii").split()[0]))
@@ -127,8 +129,10 @@ class LogClock:
         """
         now = self._wall()
         if self.newest is not None:
+            # Signed times never go backwards: agents would refuse the log as stale.
             if now.timestamp() < self.newest.time - SLEW:
                 raise self._implausible(now, self.newest.time)
+            # Without an uptime, the next comparison has an infinite tolerance. The one after it is strict again.
             self.newest = SignedTime(self.newest.time)
         _log.warning("the operator accepted the clock", now=now.isoformat())
         return now
@@ -140,6 +144,7 @@ class LogClock:
             expected, leap = self._expected(newest, uptime)
             if behind > SLEW or abs(now.timestamp() - expected) > leap:
                 raise self._implausible(now, max(expected, newest.time))
+            # Repeat the newest time, so that no signed time is before another.
             if behind > 0:
                 now = datetime.fromtimestamp(newest.time, UTC)
         if self._reported:
@@ -150,6 +155,7 @@ class LogClock:
     def _expected(self, newest: SignedTime, uptime: Uptime | None) -> tuple[float, float]:
         """Return the time expected from the uptime, and the tolerance. The tolerance is infinite when the uptime is unknown."""
         before = newest.uptime
+        # After another boot the time in between is unknown, and a registry that was off for a month must start.
         if uptime is None or before is None or uptime.boot != before.boot or uptime.seconds < int(before.seconds):
             return newest.time, float("inf")
         passed = uptime.seconds - before.seconds
@@ -161,11 +167,10 @@ class LogClock:
             abs(int(now.timestamp() - expected)),
             RegistryLogCode.CLOCK_AHEAD if ahead else RegistryLogCode.CLOCK_BEHIND,
         )
+        # Once, because every refused write comes here.
         if self._reported != code:
             todo = (
-                "set it right, or run: treaty-registry clock --accept"
-                if ahead
-                else "set it right, or wait until it has caught up"
+                "set it right, or run: treaty-registry accept-clock" if ahead else "set it right, or wait until it has caught up"
             )
             _log.critical("the clock is wrong, and nothing is signed", code=code, seconds=seconds, now=now.isoformat(), todo=todo)
         self._reported = code

@@ -32,6 +32,7 @@ from treaty_consensus.log.merkle import EMPTY_ROOT
 from ..codes import FenceCode
 from .clock import SignedTime
 
+# Enough for an origin of 259 characters, a size, a root and a time.
 _SLOT = 512
 _DIGEST = 64
 
@@ -48,6 +49,7 @@ def create_fence(path: Path, origin: str) -> None:
             f"{path} exists, so a log was signed here, but its keys are missing.",
             fix="Bring the keys back, or start a new log in an empty data directory.",
         )
+    # The same size for ever: a full disk does not prevent a later record.
     durable.write(path, _slot(Checkpoint(origin, 0, EMPTY_ROOT)).ljust(2 * _SLOT, b"\0"), mode=0o600)
 
 
@@ -55,6 +57,7 @@ def read_fence(path: Path, origin: str) -> Checkpoint:
     """Return the recorded head. Raises `NotFound`, or `Untrusted` when the file is damaged or belongs to another log."""
     try:
         with path.open("rb") as file:
+            # One byte more, so that a longer file is noticed.
             data = file.read(2 * _SLOT + 1)
     except FileNotFoundError as error:
         raise NotFound(
@@ -71,10 +74,15 @@ class Fence:
     def __init__(self, path: Path, origin: str) -> None:
         """Lock and read the record. Raises as `read_fence`, and `Unavailable` when another process holds the lock."""
         self.record = read_fence(path, origin)
+        # O_DSYNC: a head may be signed as soon as its record is written, so the write must be durable on return.
         self._descriptor = os.open(path, os.O_RDWR | os.O_DSYNC | os.O_CLOEXEC)
+        # `record` and `_next` change together.
         self._lock = threading.Lock()
         try:
+            # A second process must not sign on this directory. It is told at once; the kernel frees the lock of a
+            # dead process.
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Read again under the lock, because its last holder may have advanced the record.
             self._next, self.record = _newest(os.pread(self._descriptor, 2 * _SLOT, 0), path)
         except BlockingIOError as error:
             os.close(self._descriptor)
@@ -98,6 +106,7 @@ class Fence:
                 raise behind(self.record, size)
             record = Checkpoint(self.record.origin, size, root, (signed.format(),) if signed else self.record.extensions)
             if record != self.record:
+                # Into the other slot. A crash damages at most the new record, whose head is not signed yet.
                 os.pwrite(self._descriptor, _slot(record), self._next * _SLOT)
                 self.record, self._next = record, 1 - self._next
 
@@ -134,6 +143,7 @@ def _newest(data: bytes, path: Path) -> tuple[int, Checkpoint]:
     heads = {record.size: record.root for record in records if record}
     ages = [(record.size, _time(record)) if record else (-1, 0) for record in records]
     newest = records[ages.index(max(ages))]
+    # Two heads of one size with different roots are a fork, so neither slot is trusted.
     if newest is None or len(data) != 2 * _SLOT or any(record and heads[record.size] != record.root for record in records):
         raise Untrusted(FenceCode.UNREADABLE, f"{path} is damaged.", fix="Bring back its newest copy.")
     return ages.index(min(ages)), newest

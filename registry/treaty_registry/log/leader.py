@@ -7,9 +7,6 @@ shown to anyone; the next leader records and signs it.
 
 After any failure the leader trusts no state of its own. It drops the connection, and with it the lock. It leads again only after
 `take_over` has read the state from the database and the fence.
-
-Every step has a timeout: after `_PATIENCE` seconds (plus `_PER_ENTRY` for each entry, because a whole epoch is one commit) a
-connection that does not answer is closed, and the write to a disk is given up.
 """
 
 from __future__ import annotations
@@ -34,7 +31,10 @@ from .clock import LogClock, SignedTime
 from .entry import Entry
 from .fence import Fence, behind
 
+# A connection that does not answer is closed, and a write to a disk is given up. Without a limit every submission
+# would hang with a suspended PostgreSQL.
 _PATIENCE = 5.0  # seconds for one step
+# A whole epoch is one commit, so a large commit gets more time.
 _PER_ENTRY = 0.01  # more seconds for each entry of a commit
 
 
@@ -88,16 +88,19 @@ class Leader:
         """
         try:
             at = self._clock.stamp()
+        # The clock is wrong. Readers still need a head after a start, so the newest signed time is used again.
         except Unavailable:
             if self.head is not None or self._clock.newest is None:
                 raise
             at = self._clock.newest
+        # First, so that nothing of an earlier leadership remains when an attempt fails.
         self.resign()
         try:
             self._connection = await self._lead(patience)
             with deadline(self._connection, _PATIENCE):
                 edge = await self._verified_edge(self._connection)
             await self._release(edge, at)
+        # Also when cancelled: a lock that this process does not know of would keep every other process out.
         except BaseException as error:
             self._fail(error)
             if isinstance(error, DATABASE_ERRORS):
@@ -109,6 +112,7 @@ class Leader:
     def resign(self) -> None:
         """Stop leading at once. PostgreSQL rolls back uncommitted writes and releases the lock."""
         if self._connection is not None:
+            # Not `close`, which would wait for a server that may not answer. The lock is freed with the connection.
             self._connection.terminate()
             self._connection = None
 
@@ -129,6 +133,7 @@ class Leader:
         all entries are in the log or none. The exception is a wrong clock (`Unavailable`), which is detected before anything is
         written.
         """
+        # The clock is read before anything is written, so a wrong clock leaves no trace.
         connection, before, at = self.connection, self._edge, self._clock.stamp()
         after, tiles = before.appended(leaf_hash(entry.leaf) for entry in entries)
         try:
@@ -136,8 +141,12 @@ class Leader:
                 async with connection.transaction():
                     if not await tables.append(connection, before, after, entries, facts, tiles):
                         raise superseded()
+                    # In the same transaction: the rows become visible together with the leaves, or not at all.
                     await self._apply(connection, entries)
+            # A crash here leaves a head ahead of the record. It was not shown to anyone, and the next leader records
+            # and signs it.
             released = await self._release(after, at)
+        # Also when cancelled. It is unknown whether the commit happened, so no state of this process is used again.
         except BaseException as error:
             self._fail(error)
             raise
@@ -149,10 +158,12 @@ class Leader:
         connection, at = self.connection, self._clock.stamp()
         try:
             with deadline(connection, _PATIENCE):
+                # A leader that lost its lock unawares must not sign an old head with a new time.
                 size, root = await tables.read_head(connection)
             if (size, root) != (self._edge.size, self._edge.root()):
                 raise superseded()
             await self._release(self._edge, at)
+        # Another process may lead, or the connection hangs. Both end this leadership.
         except BaseException as error:
             self._fail(error)
             raise
@@ -183,6 +194,7 @@ class Leader:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(_PATIENCE):  # the thread continues; a late record is harmless, because its head is committed
             await loop.run_in_executor(self._thread, self.fence.advance, edge.size, edge.root(), at)
+        # Recorded before it is signed: after a crash the record shows every time that may have been signed.
         self._clock.signed(at)
         witnessed = self.head.witnessed if self.head else None
         self.head = replace(self._signer.sign(edge, at.time), witnessed=witnessed)
@@ -206,8 +218,11 @@ class Leader:
                 fix="Restore the database from its newest backup; `treaty-registry audit` tells what is wrong.",
             )
         record = self.fence.record
+        # A database behind the record is a restored backup. One with another tree is a fork. Signing either would
+        # fork the log.
         if size < record.size or (await tables.load_edge(connection, record.size)).root() != record.root:
             raise behind(record, size)
+        # The keys must be those of leaf 0. Otherwise two data directories were mixed up.
         if size:
             self._check_genesis((await tables.read_leaves(connection, [0]))[0])
         return edge

@@ -84,6 +84,7 @@ class LogReader:
         Raises `Malformed` when `path` is not the path of a tile.
         """
         tile = parse_path(path)
+        # A tile above this head is not shown, although its rows may exist: all answers are of one head.
         if tile.width > width_at(tile, head.size):
             return None
         if isinstance(tile, Bundle):
@@ -97,6 +98,7 @@ class LogReader:
         return node_hashes(nodes, head.size, tiles)
 
     async def _tiles(self, wanted: Collection[Tile], head: Head) -> dict[Tile, bytes]:
+        # The right edge changes with each head. It is read from memory, so readers do not see a later one.
         edge = head.edge.tiles
         found = {tile: edge[tile] for tile in wanted if tile in edge}
         stored = [tile for tile in wanted if tile not in edge]

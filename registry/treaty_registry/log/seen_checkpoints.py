@@ -43,14 +43,17 @@ class SeenCheckpoints:
         Raises `Malformed` or `TooLarge` when it is not a checkpoint, and `Untrusted` when this log's key did not sign it or it
         does not belong to this log's history.
         """
+        # Only consistent checkpoints are remembered, so each sighting of a fork is checked and logged.
         if not isinstance(body, Ballot | Report) or body.seen_checkpoint in self._consistent:
             return
         signed = open_checkpoint(body.seen_checkpoint.encode(), self._log_key)
         seen, head = signed.checkpoint, self._head()
+        # A larger size that this log's key signed is a fork as well: this log never released it.
         root = await self._reader.root_at(seen.size, head) if seen.size <= head.size else None
         if root != seen.root:
             proof = "" if root is None else await self._proof(signed, root, head)
             evidence = {"evidence": body.seen_checkpoint, "proof": proof}
+            # The operator must act, and the evidence must survive the refused statement.
             _log.critical("the log was forked", **evidence, size=head.size, root=head.root.hex())
             raise Untrusted(
                 RegistryLogCode.FORKED,

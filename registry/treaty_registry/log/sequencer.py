@@ -100,6 +100,7 @@ def judge(
     batch, state, positions = Batch(), dict(facts), dict(logged)
     for proposal in proposals:
         index, id_ = size + len(batch.entries), proposal.id
+        # Sending a statement again is harmless: it gets its first position.
         if id_ in positions:
             batch.known.append((proposal, positions[id_]))
             continue
@@ -109,6 +110,7 @@ def judge(
             except TreatyError as error:
                 batch.refused.append((proposal, error))
                 continue
+            # Later statements of the batch are judged as if this one were logged, because they will follow it.
             state.update(changes)
             batch.facts.update(changes)
             positions[id_] = index
@@ -138,6 +140,7 @@ class Sequencer:
         self._permit = permit
         self._no_lead_before = 0.0  # by the loop's clock
         self._queue: asyncio.Queue[Proposal | None] = asyncio.Queue()
+        # The head, the database and the fence change together, so writers must not interleave.
         self._lock = asyncio.Lock()  # one writer at a time: the worker, the renewal, or an exclusive block
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
@@ -159,8 +162,11 @@ class Sequencer:
         if self._tasks:
             worker, renewer = self._tasks
             self._queue.put_nowait(None)
+            # The worker ends at the None, after everything that was queued before it. The renewal has nothing to
+            # finish.
             renewer.cancel()
             await asyncio.gather(worker, renewer, return_exceptions=True)
+        # Last, because the worker still writes on the leader's connection.
         self._leader.close()
 
     def check(self) -> None:
@@ -210,6 +216,7 @@ class Sequencer:
                 waiting.append(self._queue.get_nowait())
             proposals = [proposal for proposal in waiting if proposal is not None]
             if proposals:
+                # For each batch, so that a renewal or an exclusive block waits for one batch and not for the queue.
                 async with self._lock:
                     try:
                         await self._sequence(proposals)
@@ -223,6 +230,7 @@ class Sequencer:
         clock = asyncio.get_running_loop().time
         renewed, reported = clock(), ""
         while True:
+            # Each second, so that a lost connection or a failed disk is tried again soon, also without submissions.
             await asyncio.sleep(min(self._renewal, 1))
             due = clock() - renewed >= self._renewal
             if not (due or self._leader.fault) if self._leader.leads else clock() < self._no_lead_before:
@@ -235,10 +243,12 @@ class Sequencer:
                     elif due:
                         await self._leader.renew()
                         renewed = clock()
+                    # Tried without a write to the log, so that the registry recovers by itself.
                     if self._leader.fault:
                         self._permit()
                         await self._leader.try_to_write()
                     reported = ""
+                # Without this task the checkpoint would go stale and the lead would not be regained.
                 except Exception as error:
                     if reported != (reported := f"{type(error).__name__}: {error}"):  # log once, because it repeats every second
                         _log.error("checkpoint not renewed", error=reported)
@@ -263,6 +273,7 @@ class Sequencer:
         try:
             self._permit()
             await self._lead()
+        # Nothing was begun, so all of them get the same refusal.
         except Exception as error:
             _refuse_all(proposals, error)
             _log.error("log not writable", error=str(error))
@@ -270,11 +281,13 @@ class Sequencer:
         try:
             await self._commit(await self._judge(proposals))
         except Exception as error:
+            # In an outage the halves would fail too, each after its own timeout.
             if len(proposals) == 1 or is_outage(error) or isinstance(error, OSError | Unavailable):
                 _refuse_all(proposals, error)
                 _log.error("batch failed", size=len(proposals), exc_info=error)
                 return
             _log.error("batch failed", size=len(proposals), exc_info=error)
+            # One statement may have caused an internal error. The others are committed without it.
             middle = len(proposals) // 2
             await self._sequence(proposals[:middle])
             await self._sequence(proposals[middle:])
@@ -286,9 +299,11 @@ class Sequencer:
         return judge(proposals, facts, logged, self.head.size, self._blobs)
 
     async def _commit(self, batch: Batch) -> None:
+        # Without new leaves the current head answers the repetitions.
         head, tiles = self.head, dict[Tile, bytes]()
         if batch.entries:
             head, tiles = await self._leader.commit(batch.entries, batch.facts)
+            # Before the results: a submitter's next statement must find these facts in the caches.
             self._committed(batch.facts)
         proofs = _proofs(head, tiles, [entry.index for entry in batch.entries])
         for proposal, entry in zip(batch.added, batch.entries, strict=True):
@@ -323,6 +338,7 @@ def _proofs(head: Head, tiles: Mapping[Tile, bytes], indexes: Sequence[int]) -> 
 
 def _refuse_all(proposals: Sequence[Proposal], error: Exception) -> None:
     for proposal in proposals:
+        # A new object for each: one exception raised in several tasks would mix their tracebacks.
         refusal = _unavailable()
         if isinstance(error, Unavailable) and error.code in _BEFOREHAND:
             refusal = Unavailable(error.code, error.message, fix=error.fix)

@@ -18,6 +18,7 @@ from ..codes import RegistryLogCode
 from ..storage.postgres import Connection, Pool
 from .entry import Entry
 
+# One query, because the writer waits for it: facts and logged ids together cost one round trip a batch.
 _LOOK_UP = """
 select key, fact, null::bytea as statement, null::bigint as index from facts where key = any($1::text[])
 union all
@@ -42,6 +43,7 @@ with moved as (
 select exists (select from moved)
 """
 
+# In the transaction of the leaf: a blob is pending or served at any moment, never neither.
 _NAME_BLOBS = """
 with named as (
   insert into blobs (sha256, size, index)
@@ -84,6 +86,7 @@ async def append(
 
     Returns False when the head is not `before`: another leader writes this log, and nothing was written here.
     """
+    # Partial tiles are not stored: they change with each leaf, and `load_edge` computes them.
     full = {tile: hashes for tile, hashes in tiles.items() if tile.width == TILE_WIDTH}
     moved = await connection.fetchval(
         _APPEND,
@@ -106,6 +109,7 @@ async def _apply_blobs(connection: Connection, entries: Sequence[Entry]) -> None
         await connection.execute(_NAME_BLOBS, *(list(column) for column in zip(*named, strict=True)))
     for index, body in statements:
         if isinstance(body, Withdrawal):
+            # The first withdrawal counts; a second one does not move it.
             query = "update blobs set withdrawn = $2 where sha256 = $1 and withdrawn is null"
             await connection.execute(query, bytes.fromhex(body.sha256), index)
 
@@ -139,6 +143,7 @@ async def read_leaves(connection: Connection | Pool, indexes: Collection[int]) -
 async def read_range(connection: Connection | Pool, begin: int, end: int) -> list[bytes]:
     """Return the leaves from `begin` up to, not including, `end`. Raises `Untrusted` when one is missing."""
     rows = await connection.fetch("select leaf from leaves where index >= $1 and index < $2 order by index", begin, end)
+    # A gap must not shift later leaves to wrong indexes.
     if len(rows) != end - begin:
         raise _missing(f"leaves between {begin} and {end}")
     return [row["leaf"] for row in rows]
@@ -147,6 +152,7 @@ async def read_range(connection: Connection | Pool, begin: int, end: int) -> lis
 async def stream_leaves(connection: Connection | Pool, begin: int, end: int) -> AsyncIterator[list[bytes]]:
     """Yield the leaves from `begin` up to `end` in chunks of at most 256, each chunk within one entry bundle."""
     while begin < end:
+        # In chunks, so that a replay of the whole log needs little memory.
         stop = min(end, (begin // TILE_WIDTH + 1) * TILE_WIDTH)
         yield await read_range(connection, begin, stop)
         begin = stop

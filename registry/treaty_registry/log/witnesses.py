@@ -65,11 +65,13 @@ class WitnessClient:
         try:
             while self._witnesses:
                 await self._leader.released.wait()
+                # Cleared before the head is read: a head that is released meanwhile sets it again, so none is missed.
                 self._leader.released.clear()
                 assert self._leader.head is not None, "it was released"
                 await self._ask_all(self._leader.head)
                 await asyncio.sleep(_PAUSE)
         finally:
+            # Retries end with this task, or they would use a closed connection.
             for task in self._again.values():
                 task.cancel()
             self._again.clear()
@@ -81,6 +83,7 @@ class WitnessClient:
         """
         quorum = witnesses.parsed
         listed = [witness for witness in self._witnesses if witness.key in quorum.keys]
+        # Exactly this head: a cosignature of a later one does not attest the input of the decision.
         note = head.note + await _cosignatures(listed, head, quorum.needed)
         try:
             quorum.check(note, head.signed.checkpoint)
@@ -100,6 +103,7 @@ class WitnessClient:
     async def _ask_all(self, head: Head) -> None:
         """Ask all witnesses that are not failing, and publish their cosignatures. Start retries for those that fail."""
         self._asked, self._lines = head, {}
+        # A failing witness is asked separately, so it delays the others only once.
         asked = [witness for witness in self._witnesses if witness.key.name not in self._again]
         lines = await asyncio.gather(*(witness.cosign(head) for witness in asked))
         self._publish(head, {witness.key.name: line for witness, line in zip(asked, lines, strict=True) if line})
@@ -111,7 +115,9 @@ class WitnessClient:
         pause = _AGAIN
         while True:
             await asyncio.sleep(pause)
+            # Doubled, so that a witness that is down for days is not asked each second.
             pause = min(2 * pause, _LONGEST_PAUSE)
+            # The newest head that was sent, because a witness has no use for an older one.
             head = self._asked
             assert head is not None, "it failed when it was asked"
             line = await witness.cosign(head)
@@ -122,6 +128,7 @@ class WitnessClient:
 
     def _publish(self, head: Head, lines: dict[str, bytes]) -> None:
         """Add cosignatures to the head that was asked for last. Cosignatures of an older head are too late and are dropped."""
+        # A late line must not be added to another head's note.
         if head is self._asked and lines:
             self._lines |= lines
             note = [self._lines[witness.key.name] for witness in self._witnesses if witness.key.name in self._lines]
@@ -143,6 +150,7 @@ class _Witness:
     async def cosign(self, head: Head) -> bytes:
         """Return the signature line, or empty bytes. Takes `_PATIENCE` seconds at most. A failure is logged when it changes."""
         try:
+            # The timeout includes the wait for the lock: a request for an older head may hang.
             async with asyncio.timeout(_PATIENCE), self._lock:
                 line = await self._ask(head)
         except Exception as error:  # no failure of a witness or of the database may stop the log
@@ -166,6 +174,7 @@ class _Witness:
 
     async def _ask(self, head: Head) -> bytes:
         """Return the line; empty when the witness has cosigned a later head of this log meanwhile."""
+        # The witness may have cosigned a later head already.
         old = min(self._size, head.size)
         for _ in range(_ATTEMPTS):
             request = AddCheckpoint(old, tuple(await self._reader.consistency(old, head)), head.note)
@@ -174,13 +183,16 @@ class _Witness:
                 line = cosignature(body, head.note, self.key)
                 self._size = head.size
                 return line
+            # C2SP tlog-witness: 422 means that the consistency proof does not verify.
             if status == httpx.codes.UNPROCESSABLE_ENTITY:
                 raise _other_history(old)
             if status != httpx.codes.CONFLICT:
                 raise Unavailable(RegistryWitnessCode.REFUSED, f"It answered with status {status}.")
+            # C2SP tlog-witness: 409 carries the size that the witness has. Ask again from there.
             size = _size(kind, body)
             if size is None or size == old:
                 raise _other_history(old)
+            # It has cosigned a later head. That is no fault if this log has such a head.
             if size > head.size:
                 self._check_exists(size)
                 self._size = size
@@ -191,6 +203,7 @@ class _Witness:
     def _check_exists(self, size: int) -> None:
         """Raise `Untrusted` unless the log has `size` leaves, in a later head than the one that was sent."""
         known = self._leader.head.size if self._leader.head is not None else 0
+        # Another process may lead now and have more leaves, so this is no alarm.
         if size > known and not self._leader.leads:
             raise Unavailable(
                 RegistryWitnessCode.REFUSED, f"It has cosigned {size} leaves, maybe for another process, which leads the log."
@@ -206,10 +219,12 @@ class _Witness:
     async def _post(self, content: bytes) -> tuple[int, str, bytes]:
         """Return the status, the media type and the body of the answer."""
         body = bytearray()
+        # Not compressed: the cap below counts the bytes as they arrive.
         headers = {"Accept-Encoding": "identity", "Content-Type": "text/plain; charset=utf-8"}
         async with self._http.stream("POST", self._url, content=content, headers=headers) as response:
             async for chunk in response.aiter_raw():
                 body += chunk
+                # While bytes arrive, so that a broken witness cannot fill the memory.
                 if len(body) > _MAX_ANSWER:
                     raise Unavailable(WitnessCode.ANSWER, f"It sent more than {_MAX_ANSWER} bytes.")
         return response.status_code, response.headers.get("Content-Type", "").partition(";")[0].strip(), bytes(body)
@@ -239,6 +254,7 @@ async def _cosignatures(witnesses: Sequence[_Witness], head: Head, enough: int) 
     asked = [asyncio.create_task(witness.cosign(head)) for witness in witnesses]
     lines = 0
     try:
+        # Not in their order: a silent witness in front must not delay a quorum of the others.
         for answer in asyncio.as_completed(asked):
             lines += bool(await answer)
             if lines >= enough:

@@ -48,6 +48,7 @@ async def control_socket(directory: Path, commands: Mapping[str, Command]) -> As
             result = await _run(commands, request["command"], request.get("arguments", []))
             writer.write(msgspec.json.encode(result) + b"\n")
             await writer.drain()
+        # A broken client must not end the socket. The command itself has run to its end.
         except (ConnectionError, msgspec.DecodeError, LookupError, ValueError) as error:
             _log.warning("control request failed", error=repr(error))
         finally:
@@ -56,6 +57,7 @@ async def control_socket(directory: Path, commands: Mapping[str, Command]) -> As
     server = await asyncio.start_unix_server(answer, sock=listening, limit=_MAX_LINE)
     async with server:
         yield
+    # After the socket is closed. A killed server leaves the file, which refuses connections and is replaced.
     (directory / _NAME).unlink(missing_ok=True)
 
 
@@ -65,6 +67,7 @@ async def ask(directory: Path, command: str, *arguments: object) -> Any:
     Raises `NotFound` (`NOT_RUNNING`) when no server runs, and the errors of the command.
     """
     try:
+        # Both errors mean that no server runs: no file, or the file of a killed one.
         with _short(directory) as path:
             reader, writer = await asyncio.open_unix_connection(str(path), limit=_MAX_LINE)
     except (FileNotFoundError, ConnectionRefusedError) as error:
@@ -77,14 +80,17 @@ async def ask(directory: Path, command: str, *arguments: object) -> Any:
     answer = msgspec.json.decode(reply)
     if "error" in answer:
         said = answer["error"]
+        # The socket is only reachable for this user, so its answers are as trusted as this process.
         raise getattr(errors, said["family"])(said["code"], said["message"], fix=said["fix"])
     return answer["result"]
 
 
 def _bind(directory: Path) -> socket.socket:
+    # Only this user may give commands. `chmod` as well, because the directory may exist with another mode.
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)
     with _short(directory) as path:
+        # The caller leads the log, so no other server runs and the file is a dead one.
         path.unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listening.bind(str(path))
@@ -96,6 +102,7 @@ async def _run(commands: Mapping[str, Command], name: str, arguments: Sequence[o
         return {"result": await commands[name](*arguments)}
     except TreatyError as error:
         refusal = error
+    # The client needs an answer in every case. The reason may hold internals, so it goes to the log only.
     except Exception as error:
         _log.error("control command failed", command=name, exc_info=error)
         refusal = Unavailable(ControlCode.FAILED, f"The registry could not {name}; the reason is in its log.")

@@ -63,6 +63,7 @@ class Decisions:
         self.clock = clock
         self.witnesses = witnesses
         self._replay = Replay(blobs.reader())
+        # The replay is kept between epochs and must not be advanced by two closes at once.
         self._one_at_a_time = asyncio.Lock()
 
     async def close_epoch(self) -> list[Decided]:
@@ -74,12 +75,15 @@ class Decisions:
         async with self._one_at_a_time:
             await self._check_due()
             await self._catch_up(self._sequencer.head.size)  # most leaves, while others can still write
+            # Exclusive from the last replayed leaf to the decisions: `input.size` must be the index of the first
+            # decision.
             async with self._sequencer.exclusive() as writer:
                 await self._catch_up(writer.head.size)
                 return await self._log(writer)
 
     async def stop(self) -> None:
         """Wait for a running close and prevent further ones."""
+        # Never released: a close after this would use a stopped sequencer.
         await self._one_at_a_time.acquire()
 
     async def _check_due(self) -> None:
@@ -91,6 +95,7 @@ class Decisions:
 
     async def _catch_up(self, size: int) -> None:
         async for leaves in log_tables.stream_leaves(self._pool, self._replay.size, size):
+            # In a thread: an epoch may have many thousand signatures.
             await asyncio.to_thread(self._take_in, leaves)
 
     def _take_in(self, leaves: Sequence[bytes]) -> None:
@@ -98,13 +103,17 @@ class Decisions:
             self._replay.append(leaf)
 
     async def _log(self, writer: ExclusiveWriter) -> list[Decided]:
+        # In a thread: a count takes seconds, and readers must be served meanwhile.
         due = await asyncio.to_thread(self._replay.decide)
         blobs = {item.decision.transcript.sha256: item.transcript for item in due}
         blobs |= {item.decision.roll.sha256: item.roll for item in due}  # all decisions name the same roll
         for digest, data in blobs.items():
+            # Before the statements that name them. After a crash here they expire like other uploads.
             await self._uploads.hold_own(digest, data)
+        # Before signing: without the quorum nothing is logged, and the epoch stays open.
         bodies = await self._witnessed([item.decision for item in due], writer.head)
         signed = [self._operator.state(body, issued=self.clock()) for body in bodies]
+        # One commit: a crash leaves the epoch either open or closed.
         positions = await writer.append(signed)
         return [
             Decided(verified.statement.id, position.index, body)

@@ -32,7 +32,9 @@ from ..log.fence import behind
 from ..storage.blobs import BlobStore
 from ..storage.postgres import Connection, Pool, migrations
 
+# State of this registry that no leaf contains.
 _NOT_DERIVED = ("pending_blobs", "spent_tokens")
+# Bounds the memory: so many blobs are read at a time.
 _BLOBS_AT_ONCE = 256
 
 
@@ -71,11 +73,15 @@ async def rebuild(writer: Connection, reader: Connection | Pool, blobs: BlobStor
         size, root = await log_tables.read_head(writer)
         async with _derived(writer, reader, blobs, size) as replay:
             tables = await _differences(writer)
+            # Leaves are the source of all tables. If they are damaged, nothing derived from them is better than the
+            # backup.
             if replay.root() != root or tables["leaves"] or tables["head"]:
                 raise _damaged(size)
             for table in (table for table, rows in tables.items() if rows):
                 # Not truncate, because readers continue to read. The table names are constants, so the SQL is safe.
                 await writer.execute(f"delete from public.{table}")  # noqa: S608
+                # Delete and insert are one transaction, so readers see the old rows until it commits, and a crash
+                # changes nothing.
                 await writer.execute(f"insert into public.{table} select * from pg_temp.{table}")  # noqa: S608
     return Rebuilt(size, root, tables)
 
@@ -85,6 +91,7 @@ async def audit(connection: Connection, reader: Connection | Pool, blobs: BlobSt
 
     `record`: the fence's record, read before this call, so that the database is never behind it.
     """
+    # Repeatable read: the live server goes on writing, and all tables must be compared at one moment.
     transaction = connection.transaction(isolation="repeatable_read")
     await transaction.start()
     try:
@@ -94,6 +101,7 @@ async def audit(connection: Connection, reader: Connection | Pool, blobs: BlobSt
         try:
             async with _derived(connection, reader, blobs, size) as replay:
                 epochs = _epochs(replay)
+                # Findings are collected, so that one audit shows all faults.
                 if replay.root() != root:
                     findings.append(str(_damaged(size)))
                 tables = await _differences(connection)
@@ -107,6 +115,7 @@ async def audit(connection: Connection, reader: Connection | Pool, blobs: BlobSt
         checked = await _check_blobs(connection, blobs, findings)
         return Audited(size, root, epochs, checked, findings)
     finally:
+        # It wrote only temporary tables, and changes nothing.
         await transaction.rollback()
 
 
@@ -116,21 +125,25 @@ async def _derived(connection: Connection, reader: Connection | Pool, blobs: Blo
 
     During the block every table has a temporary copy. Unqualified names then mean the real tables again.
     """
+    # The same migrations and projections then make and fill temporary tables instead of the real ones.
     await connection.execute("set local search_path = pg_temp")
     for _, sql in migrations():
         await connection.execute(sql)
     replay, edge = Replay(blobs.reader()), TreeEdge()
     async for leaves in log_tables.stream_leaves(reader, 0, size):
         first = replay.size
+        # In a thread, because beside a live server the event loop answers requests.
         statements = await asyncio.to_thread(_replay, replay, leaves)
         entries = [Entry(first + n, leaf, statements[n], blobs) for n, leaf in enumerate(leaves)]
         before = edge
         edge, tiles = before.appended(map(leaf_hash, leaves))
+        # Without facts: the replay has computed them itself, from the leaves alone.
         await log_tables.append(connection, before, edge, entries, {}, tiles)
         await projection.apply(connection, entries)
     await log_tables.write_facts(connection, replay.facts)
     await connection.execute("set local search_path to default")
     yield replay
+    # Dropped here: temporary tables live as long as the connection, also after the commit of a rebuild.
     for table in await _tables(connection):
         await connection.execute(f"drop table pg_temp.{table}")
 

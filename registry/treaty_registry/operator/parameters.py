@@ -31,6 +31,7 @@ from ..log.tables import read_fact, read_leaves
 from ..storage.postgres import Pool
 from .schedule import Timetable, read_timetable
 
+# Read completely before it is parsed, so a wrong path must not load a huge file.
 MAX_FILE = 64 * 1024
 
 
@@ -140,12 +141,14 @@ def _filled(given: Mapping[str, Any], suffix_list: bytes | None) -> dict[str, An
 def _in_order(parameters: Parameters) -> Parameters:
     if parameters.reputation is None:
         return parameters
+    # A statement has one spelling, in which anchors are sorted.
     terms = msgspec.structs.replace(parameters.reputation, anchors=tuple(sorted(parameters.reputation.anchors)))
     return msgspec.structs.replace(parameters, reputation=terms)
 
 
 def _read(path: Path, limit: int, what: str) -> bytes:
     with path.open("rb") as file:
+        # One byte more than allowed shows that the file is too large, without reading all of it.
         data = file.read(limit + 1)
     if len(data) > limit:
         raise TooLarge(RegistryParametersCode.FILE, f"{path} has more than the {limit} bytes of a {what}.")

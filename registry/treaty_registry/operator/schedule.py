@@ -72,6 +72,7 @@ class Schedule:
         while True:
             try:
                 pause = await self.close_if_due()
+            # The schedule must survive any failure: without it the epoch would never close.
             except Exception as error:
                 _log.error("epoch not closed", error=str(error), exc_info=None if isinstance(error, TreatyError) else error)
                 pause = _LOOK
@@ -83,6 +84,7 @@ class Schedule:
         if timetable is None:
             return _LOOK
         due = timetable.due
+        # An empty epoch costs a replay, so it is looked at again only at its next date.
         if self._found_empty is not None and self._found_empty[0] == timetable:
             due = self._found_empty[1]
         if now < due:
@@ -90,6 +92,7 @@ class Schedule:
         decided = await self._close()
         if decided:
             _log.info("epoch closed", epoch=timetable.epoch, decisions=len(decided))
+            # The next epoch may be due already when this one closed late.
             return 0
         self._found_empty = timetable, timetable.after(now)
         return min(self._found_empty[1] - now, _LOOK)

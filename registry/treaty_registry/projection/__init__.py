@@ -25,10 +25,12 @@ async def apply(connection: AnyConnection, entries: Sequence[Entry]) -> None:
     for entry in entries:
         if entry.statement is not None:
             kinds[type(entry.statement.body)].append(entry)
+    # The writers run in their order: a status of the same batch finds the protocol that it is about.
     for module in (authority, catalogue, election, vouches, speakers, rolls):
         for kind, write in module.WRITERS.items():
             if kind in kinds:
                 await write(connection, kinds[kind])
     statements = [entry for entry in entries if entry.statement is not None]
     await authority.write_clock(connection, statements)
+    # Last, because records are made from all other tables.
     await records.write(connection, statements)

@@ -51,6 +51,7 @@ async def _grants(connection: AnyConnection, entries: Sequence[Entry]) -> None:
     rows = []
     for entry in entries:
         body = cast(Grant, statement_of(entry).body)
+        # With its index, because the first grant counts.
         rows.append((body.namespace, body.to, statement_of(entry).author.text, entry.index))
     await insert(connection, "insert into grants select * from unnest($1::text[], $2::text[], $3::text[], $4::bigint[])", rows)
 
@@ -64,6 +65,7 @@ async def write_clock(connection: AnyConnection, entries: Sequence[Entry]) -> No
         (entry.index, statement_of(entry).issued, author.text)
         for entry in entries
         for author in statement_of(entry).authors
+        # They prove nothing in a bundle, so they are left out.
         if author.method == "key" and not isinstance(statement_of(entry).body, Report | Ballot | Vouch)
     ]
     await insert(

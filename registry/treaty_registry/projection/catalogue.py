@@ -68,6 +68,7 @@ async def _protocols(connection: AnyConnection, entries: Sequence[Entry]) -> Non
 async def _protocol_row(entry: Entry) -> tuple[object, ...]:
     body = cast(Publish, statement_of(entry).body)
     uri = parse_protocol_uri(body.uri)
+    # Both blobs exist when the statement is logged. A rebuild after a withdrawal reads None.
     card_bytes, document = await asyncio.gather(entry.blobs.get(body.card.sha256), entry.blobs.get(body.document.sha256))
     card = _card(card_bytes)
     return (
@@ -150,9 +151,11 @@ async def _withdrawals(connection: AnyConnection, entries: Sequence[Entry]) -> N
         rows.append((entry.index, bytes.fromhex(body.sha256), body.reason))
     await insert(connection, "insert into withdrawals select * from unnest($1::bigint[], $2::bytea[], $3::text[])", rows)
     digests = [row[1] for row in rows]
+    # The SHA-1 came from the withdrawn bytes, so it goes with them.
     await connection.execute("update protocols set agora = null where document = any($1)", digests)
     cleared = await connection.fetch("select uri, topic, index from protocols where card = any($1)", digests)
     indexes = [row["index"] for row in cleared]
+    # Before the terms change: the postings to remove are found by the old terms.
     await connection.execute(_UNPOST, indexes)
     await insert(
         connection,
@@ -161,6 +164,7 @@ async def _withdrawals(connection: AnyConnection, entries: Sequence[Entry]) -> N
         [(row["uri"], _terms(parse_protocol_uri(row["uri"]), row["topic"], _NO_CARD)) for row in cleared],
     )
     await connection.execute(_POST, indexes)
+    # Otherwise a withdrawn word would still be offered as a completion.
     await connection.execute("delete from words where uses = 0")
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 async def insert(connection: AnyConnection, sql: str, rows: Iterable[Sequence[object]]) -> None:
     """Run `sql`, which selects from `unnest($1, $2, …)`, with one array per column. Without rows nothing happens."""
+    # One array for each column: one round trip, and one plan for any number of rows.
     columns = [list(column) for column in zip(*rows, strict=True)]
     if columns:
         await connection.execute(sql, *columns)

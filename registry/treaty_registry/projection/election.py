@@ -52,6 +52,8 @@ async def _elections(connection: AnyConnection, body: Decision, decision: bytes)
     A decision names its candidates and the documents that stopped being candidates. A former consensus keeps its state until it
     is named again.
     """
+    # Documents that this decision no longer names are no candidates any more. Only former consensuses keep their
+    # state.
     await connection.execute("delete from elections where topic = $1 and state <> all($2)", body.topic, sorted(FORMER))
     states = [(body.topic, bytes.fromhex(document), state, body.epoch, decision) for document, state in body.states]
     await connection.execute(

@@ -46,6 +46,7 @@ async def _decisions(connection: AnyConnection, entries: Sequence[Entry]) -> Non
     newest = await connection.fetchval("select coalesce(max(epoch), -1) from rolls")
     for entry in entries:
         body = cast(Decision, statement_of(entry).body)
+        # All decisions of an epoch name the same roll, so it is read once.
         if body.epoch > newest:
             newest = body.epoch
             await _write(connection, entry, body)
@@ -54,8 +55,10 @@ async def _decisions(connection: AnyConnection, entries: Sequence[Entry]) -> Non
 async def _write(connection: AnyConnection, entry: Entry, body: Decision) -> None:
     digest, parameters = bytes.fromhex(body.roll.sha256), bytes.fromhex(body.parameters)
     await connection.execute("insert into rolls values ($1, $2, $3, $4)", body.epoch, entry.index, digest, parameters)
+    # The table has the newest roll only: weights and standings of earlier epochs are in their blobs.
     await connection.execute("delete from principals")
     data = await entry.blobs.get(body.roll.sha256)
+    # A damaged blob must not stop the log. The roll counts as empty, and an audit reports the blob.
     if data is not None and await asyncio.to_thread(hex_digest, data) != body.roll.sha256:
         data = None
     roll = _Roll([], []) if data is None else _decoder.decode(data)
@@ -85,6 +88,7 @@ async def _withdrawals(connection: AnyConnection, entries: Sequence[Entry]) -> N
     digests = [bytes.fromhex(cast(Withdrawal, statement_of(entry).body).sha256) for entry in entries]
     await connection.execute("delete from credits using rolls where credits.epoch = rolls.epoch and roll = any($1)", digests)
     newest = "(select roll from rolls order by epoch desc limit 1)"
+    # Only if the withdrawn roll is the one that the table shows.
     await connection.execute(f"delete from principals where {newest} = any($1)", digests)  # noqa: S608 (words of ours)
 
 

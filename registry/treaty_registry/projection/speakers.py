@@ -19,6 +19,7 @@ async def _reports(connection: AnyConnection, entries: Sequence[Entry]) -> None:
     spoken: dict[tuple[str, str, str], tuple[int, int, int]] = {}
     for entry in entries:
         body = cast(Report, statement_of(entry).body)
+        # A failure says that two agents did not speak the protocol.
         if body.outcome == "agreed":
             for did in statement_of(entry).authors:
                 key = body.topic, body.document, did.text

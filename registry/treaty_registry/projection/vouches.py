@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 async def _vouches(connection: AnyConnection, entries: Sequence[Entry]) -> None:
+    # Of several vouches for one subject in a batch, the last is in force.
     newest = {(statement_of(entry).author.text, cast(Vouch, statement_of(entry).body).to): entry for entry in entries}
     await insert(
         connection,

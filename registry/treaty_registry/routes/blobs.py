@@ -19,6 +19,7 @@ from ..serving.views import Views
 from .documentation import BINARY_BODY, READ, WRITE, answers, operation
 from .requests import HttpRequest, read_body, source
 
+# Half of the bytes that the headers of a request may have.
 MAX_STATEMENT_HEADER = 16 * 1024
 
 
@@ -54,6 +55,8 @@ async def upload(
             f"The statement in Treaty-Statement does not name the blob {digest}.",
             fix="Send the statement that names this blob.",
         )
+    # No more than the statement names, so a wrong body ends early. The statement itself may name any size, hence the
+    # cap.
     data = await read_body(request, min(size, MAX_WHEEL))
     new = await views.registry.put_blob(digest, leaf, data, source=source(request, views.registry.proxies))
     return Response(b"", status_code=201 if new else 204, headers={"Cache-Control": NO_STORE})

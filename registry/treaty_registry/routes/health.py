@@ -39,4 +39,5 @@ async def ready(views: NamedDependency[Views]) -> Response[Health]:
 
 
 def _health(status: str, witnesses: Mapping[str, str] = MappingProxyType({})) -> Response[Health]:
+    # Never cached: a supervisor must see the present state.
     return Response(Health(status, dict(witnesses)), media_type=JSON, headers={"Cache-Control": NO_STORE})

@@ -22,6 +22,7 @@ _HOST = rf"(?:{_LABEL}\.)*[a-z](?:[a-z0-9-]{{0,61}}[a-z0-9])?"  # many parsers r
 _PORT = "(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _SEGMENT = r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}|\.[A-Za-z0-9_-][A-Za-z0-9._-]{0,62}|\.\.[A-Za-z0-9._-]{1,62})"
 _BASE58 = "[1-9A-HJ-NP-Za-km-z]"
+# The ranges are the base58 spellings of an Ed25519 multikey (0xed01 and 32 bytes).
 _KEY = f"did:key:z6Mk(?:e[U-Za-km-z]|[f-km-v]{_BASE58}|w[1-9A-HJ-NP-Za-f]){_BASE58}{{42}}"
 _DID = f"(?:did:(?:wba|web):{_HOST}(?:%3A{_PORT})?(?::{_SEGMENT})*|{_KEY})"
 _NUMBER = "(?:0|[1-9][0-9]{0,14})"

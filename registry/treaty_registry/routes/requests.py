@@ -29,6 +29,7 @@ async def read_body(request: HttpRequest, limit: int) -> bytes:
     Raises `TooLarge` as soon as it is known to be larger, `Malformed` when it breaks off, and a 408 when it is late.
     """
     try:
+        # An announced length over the limit is refused before any byte is read.
         parse_decimal(request.headers.get("content-length", "0"), limit=limit)
     except Malformed as error:
         raise _too_large(limit) from error
@@ -42,6 +43,7 @@ async def read_body(request: HttpRequest, limit: int) -> bytes:
                     raise Malformed(HttpCode.BODY, "The body of the request broke off, or is not encoded as its head says.")
                 received += message.get("body", b"")
                 more = message.get("more_body", False)
+                # Again while bytes arrive: a chunked body announces no length.
                 if len(received) > limit:
                     raise _too_large(limit)
     except TimeoutError as error:

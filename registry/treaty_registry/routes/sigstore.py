@@ -53,6 +53,7 @@ class Services:
 
 
 @post(
+    # sigstore-python drops the path of the authority's URL, hence the second path.
     ["/sigstore/api/v2/signingCert", "/api/v2/signingCert"],
     status_code=200,
     summary="A signing certificate for a DID (Fulcio)",
@@ -67,6 +68,7 @@ async def signing_certificate(
         return problem_response(http_problem(415))
     body = await read_body(request, ca.MAX_REQUEST)
     sender = source(request, views.registry.proxies)
+    # Before parsing: each certificate becomes a permanent leaf, so requests are limited by network.
     views.registry.charge_service(sender)
     with asking_for(sender):
         return _reply(await services.certificates.issue(body, request.headers.get("authorization")), 200, JSON)

@@ -22,6 +22,7 @@ from .requests import HttpRequest, media_type, read_body, source
 from .responses import problem_response
 
 NDJSON = "application/x-ndjson"
+# As many as one commit takes (`sequencer.MAX_BATCH`).
 MAX_BATCH = 256
 MAX_BATCH_BYTES = 2 * 1024 * 1024
 
@@ -91,6 +92,7 @@ async def _submit_batch(request: HttpRequest, views: Views, body: bytes) -> Resp
         raise TooLarge(
             StatementsCode.TOO_MANY, f"A batch has at most {MAX_BATCH} statements.", fix="Send them in several batches."
         )
+    # An empty line would shift the results against the lines of the client.
     if not all(lines):
         raise Malformed(StatementsCode.EMPTY_LINE, "Every line of a batch is a statement.")
     outcomes = await views.registry.submit(lines, source=source(request, views.registry.proxies))

@@ -32,6 +32,7 @@ class BodyRoom:
     def take(self, sender: str | None, size: int) -> Iterator[None]:
         """Reserve `size` bytes for the IP address `sender` during the block. Raises `Unavailable` (`registry.busy`)."""
         network = site_network(sender) if sender else ""
+        # A quarter for one network: its slow bodies must not refuse everybody else's.
         if self._held + size > self._most or self._of[network] + size > self._most // 4:
             raise Unavailable(RegistryCode.BUSY, "Too many large requests are under way just now.", fix="Send again in a while.")
         self._held += size
@@ -41,5 +42,6 @@ class BodyRoom:
         finally:
             self._held -= size
             self._of[network] -= size
+            # Only networks with bodies under way are counted, so the table is bounded too.
             if not self._of[network]:
                 del self._of[network]

@@ -54,8 +54,10 @@ if TYPE_CHECKING:
 
     from ..storage.postgres import AnyConnection
 
+# Any agent can publish in a topic, and a reader accepts at most 1,024 leaves.
 MAX_TOPIC_PROTOCOLS = 64
 
+# `union`, not `union all`: several documents of a topic may share a base.
 _CHAIN = """
 with recursive chain as (
   select uri, base, namespace, publisher, index from protocols where uri = any($1) and index < $2
@@ -76,6 +78,7 @@ _DECISION = """
 select d.index, d.transcript, p.index as parameters from decisions d join parameters p on p.statement = d.parameters
 where d.topic = $1 and d.index < $2 order by d.index desc limit 1
 """
+# A new tenure waits 30 days by the log's clock, so the reader needs the statement that set it.
 _CLOCK = """
 select distinct c.index, i.did from unnest($1::bigint[]) as judged (index)
 cross join lateral (select index from clock where index < judged.index order by index desc limit 1) c
@@ -85,6 +88,7 @@ _DECIDED = """
 select l.leaf from decisions d join leaves l on l.index = d.index
 where d.topic = $1 and d.index < $2 order by d.index desc limit 1
 """
+# First the protocols of the decision, oldest first, so that new publishes cannot push them out.
 _TOPIC = """
 select uri from (
   (select uri, 0 as "group", index as place from protocols
@@ -165,8 +169,10 @@ async def assemble(registry: Registry, plan: Plan) -> Bundle:
     """Make the bundle, without a consistency proof."""
     indexes = sorted(plan.leaves)
     leaves = await registry.leaves(indexes, plan.head)
+    # All proofs are at one head, so one checkpoint covers them.
     proofs = await registry.inclusion(indexes, plan.head)
     contents = await asyncio.gather(*map(registry.blobs.get, plan.blobs))
+    # A blob that was withdrawn meanwhile is absent, as if it had been withdrawn before.
     blobs = {digest: b64encode(data) for digest, data in zip(plan.blobs, contents, strict=True) if data is not None}
     blobs[hex_digest(registry.trusted_root)] = b64encode(registry.trusted_root)
     return Bundle(
@@ -193,6 +199,7 @@ async def _add_publishes(connection: AnyConnection, plan: Plan, uris: list[str],
             plan.leaves.add(grant["index"])
             dids.add(grant["owner"])
     tenures = await _add_identities(connection, plan, dids)
+    # A publisher in a later tenure: its 30 days are judged by the clock before its leaf.
     heirs = [
         index
         for publisher, index in judged
@@ -230,10 +237,12 @@ async def _add_foundation(connection: AnyConnection, plan: Plan, topic: str) -> 
     if decision is not None:
         plan.leaves |= {decision["index"], decision["parameters"]}
         plan.blobs.append(decision["transcript"].hex())
+    # Withdrawn bytes are not served, also not inside a bundle.
     served = await connection.fetch(_SERVED, [bytes.fromhex(digest) for digest in plan.blobs])
     plan.blobs = sorted(row["sha256"].hex() for row in served)
 
 
 def _owns(publisher: str, namespace: str) -> bool:
     did = parse_did(publisher)
+    # A DID with a port has no namespace of its own: the host without the port may have another owner.
     return did.port is None and did.namespace == namespace

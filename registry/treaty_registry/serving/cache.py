@@ -62,13 +62,16 @@ class LruCache:
         """Store `view`, unless it alone would take half of the probation segment."""
         about = frozenset(subjects)
         cost = len(view.body) + _OVERHEAD + _PER_SUBJECT * len(about)
+        # One answer must not empty the probation segment.
         if cost > self._capacity // 8:
             return
+        # An older answer may be in either segment.
         self._forget(key)
         self._probation[key] = _Entry(view, about, cost)
         self._on_probation += cost
         for subject in about:
             self._keys[subject].add(key)
+        # Evicted here first, so answers that were asked for once do not evict those in use.
         while self._on_probation > self._capacity // 4:
             self._forget(next(iter(self._probation)))
 
@@ -117,6 +120,7 @@ class ResponseCache:
         `changed`: the subjects that changed since the previous head. None: any subject may have changed, so everything is
         dropped.
         """
+        # New caches are quicker than dropping each entry, and leave no subject behind.
         if changed is None:
             self._small, self._large = map(LruCache, self._capacities)
         else:

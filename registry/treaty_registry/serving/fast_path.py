@@ -52,6 +52,7 @@ class FastPath:
             return
         source = self._sender(scope)
         network = site_network(source) if source else ""
+        # Before any work for the request: with pipelining, each connection can bring one into every iteration.
         if not self._rounds.take(network):
             await self._rounds.wait(network)
         path, query = scope["path"], scope["query_string"]
@@ -67,6 +68,7 @@ class FastPath:
                 hosts.append(value)
             elif name == b"content-length":
                 length = value
+        # Before the cache, so that later code can rely on the form of path, query and host.
         refusal = self._filter.refusal(method, path, query, hosts, scope["http_version"], size)
         if refusal is not None:
             await send_problem(refusal, send)
@@ -80,6 +82,7 @@ class FastPath:
             await self._pass_body(scope, self._rounds.after(receive, network), send, source, length)
             return
         try:
+            # Before the look-up: a writer must read its own writes.
             if not self._views.is_current:
                 self._views.renew()
             view = self._memory.get(f"{path}?{query.decode('latin-1')}" if query else path)
@@ -87,6 +90,7 @@ class FastPath:
                 sender.set(source)
                 if not query:
                     view = await self._make(path, accept)
+        # The exception handler of the framework does not see errors outside it.
         except Exception as error:
             await send_problem(problem_of(error), send)
             return
@@ -100,6 +104,8 @@ class FastPath:
 
     async def _pass_body(self, scope: Scope, receive: Receive, send: Send, source: str | None, length: bytes) -> None:
         """Pass a request on after reserving memory for its body. `length`: the announced length, possibly empty."""
+        # An unknown length reserves the largest body. More than 19 digits are no length, and converting them costs
+        # time.
         size = min(int(length), MAX_BODY) if length.isdigit() and len(length) < 20 else MAX_BODY
         try:
             with self._bodies.take(source, size):
@@ -109,6 +115,7 @@ class FastPath:
 
     def _sender(self, scope: Scope) -> str | None:
         peer = scope["client"]
+        # Without trusted proxies the header is the client's own claim, and is ignored.
         if not self._proxies.networks:
             return peer[0] if peer else None
         forwarded = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
@@ -133,6 +140,7 @@ class FastPath:
             elif not answered:
                 await send(message)
 
+        # No route answers TRACE, so the framework always refuses it with the list.
         await self._app(_with_method(scope, HttpMethod.TRACE), receive, answer)
 
     async def _make(self, path: str, accept: bytes) -> Representation | None:

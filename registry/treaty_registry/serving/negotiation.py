@@ -15,6 +15,7 @@ Form = Literal["json", "md", "bundle"]
 _OFFERS: dict[str, Form] = {JSON: "json", "text/markdown": "md", BUNDLE: "bundle", "text/html": "json"}
 
 
+# Parsing costs more than the rest of a cached answer. Clients choose the header, so the memory is bounded.
 @lru_cache(maxsize=512)
 def preferred_form(accept: bytes, forms: tuple[Form, ...] = ("json", "md", "bundle")) -> Form | None:
     """Return the form among `forms` that the value of an `Accept` header prefers.

@@ -68,6 +68,8 @@ class Representation:
     async def answer(self, if_none_match: bytes | None, send: Send) -> None:
         """Answer one GET, given the value of its `If-None-Match`."""
         if if_none_match is not None and self._matches(if_none_match):
+            # RFC 9110 §15.4.5: a 304 repeats the headers about caching, and none about a content that it does not
+            # have.
             shared = [header for header in self.start["headers"] if header[0] not in _OF_CONTENT]
             await send({"type": "http.response.start", "status": 304, "headers": shared})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -76,6 +78,7 @@ class Representation:
             await send(self.content)
 
     def _matches(self, header: bytes) -> bool:
+        # The usual case: one tag, as it was sent.
         if header == self._etag:
             return True
         return any(tag.strip().removeprefix(b"W/") in (self._etag, b"*") for tag in header.split(b","))
@@ -84,6 +87,7 @@ class Representation:
 @lru_cache(maxsize=64)
 def _encoded(media_type: str, cache_control: str, extra: tuple[Header, ...]) -> tuple[list[RawHeader], list[RawHeader]]:
     """Return the headers about the content, and the headers that a 304 has too. Representations of one kind share them."""
+    # nosniff: a browser must not guess that a document or blob is a page.
     about = [(b"content-type", media_type.encode("ascii")), (b"x-content-type-options", b"nosniff")]
     always = [(b"cache-control", cache_control.encode("ascii"))]
     always.extend((name.lower().encode("ascii"), value.encode("ascii")) for name, value in extra)

@@ -14,6 +14,7 @@ import re
 from ..problems import Problem, http_problem
 
 MAX_PATH = 1_024
+# A protocol's URI has 512 characters, and at most 1,536 when all of them are percent-encoded.
 MAX_QUERY = 2_048
 MAX_HEADER_BYTES = 32 * 1024
 METHODS = "GET, HEAD, OPTIONS, POST, PUT"
@@ -35,14 +36,17 @@ class RequestFilter:
 
         `hosts`: the values of its `Host` headers. `version`: of HTTP. `size`: bytes of all headers together.
         """
+        # Caps first: the checks below read the whole text.
         if size > MAX_HEADER_BYTES:
             return http_problem(431)
         if len(path) > MAX_PATH or len(query) > MAX_QUERY:
             return http_problem(414)
+        # RFC 9112 §3.2 asks for a 400. Two hosts could be routed differently by a proxy and here.
         if (len(hosts) != 1 or hosts[0] not in self._known) and not self._is_directed(hosts, version):
             return http_problem(400, "A request names one host: `Host: NAME[:PORT]`.")
         if method == "CONNECT":
             return http_problem(405, "This is not a proxy.", headers=(("Allow", METHODS),))
+        # No resource has such a name, and a NUL would be an error of PostgreSQL.
         if not (path.startswith("/") and path.isascii() and path.isprintable()) and (method, path) != ("OPTIONS", "*"):
             return http_problem(400, "A path begins with '/' and is printable ASCII.")
         if query and _CONTROL.search(query):
@@ -54,6 +58,7 @@ class RequestFilter:
             return version != "1.1"
         if len(hosts) > 1 or not _HOST.fullmatch(hosts[0]):
             return False
+        # A full set stays as it is: later hosts only cost a match.
         if len(self._known) < _MAX_KNOWN:
             self._known.add(hosts[0])
         return True

@@ -39,10 +39,12 @@ class Rounds:
 
     def take(self, network: str) -> bool:
         """Start a request of `network` in this round, if its share allows. On False the caller must `wait`."""
+        # Two networks alternate only while both send, so one comparison shows that requests compete.
         if network != self._latest:
             self._latest, self._together_at = network, time.monotonic()
         begun = self._begun
         if not begun:
+            # Runs after everything that is ready now, which is the end of this iteration.
             asyncio.get_running_loop().call_soon(self._end_round, time.monotonic())
         elif begun[network] >= self._share:
             return False
@@ -60,6 +62,7 @@ class Rounds:
 
         async def receive_in_turn() -> ReceiveMessage:
             message = await receive()
+            # The message is here already; only its processing waits.
             if not self.take(network):
                 await self.wait(network)
             return message
@@ -68,7 +71,10 @@ class Rounds:
 
     def _end_round(self, begun_at: float) -> None:
         now = time.monotonic()
+        # A network that sends alone is not slowed down.
         if self._lines and now - self._together_at < _TOGETHER:
+            # Otherwise the loop would be busy all the time, and the server's threads would wait for the interpreter's
+            # lock.
             pause = max(_LEAST_PAUSE, _PAUSE * (now - begun_at))
             asyncio.get_running_loop().call_later(pause, self._begin_round)
         else:
@@ -76,6 +82,7 @@ class Rounds:
 
     def _begin_round(self) -> None:
         self._begun.clear()
+        # A copy, because empty lines are removed.
         for network, line in [*self._lines.items()]:
             while line and self._begun[network] < self._share:
                 turn = line.popleft()

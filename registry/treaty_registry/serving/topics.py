@@ -33,6 +33,7 @@ from ..registry import Head, Registry
 if TYPE_CHECKING:
     from asyncpg import Record as Row
 
+# Any agent can publish, so each list is bounded: topics by pages, candidates and vouches by their newest.
 MAX_TOPICS = 500
 MAX_NEWEST = 100
 MAX_VOUCHES = 1024
@@ -124,6 +125,7 @@ class Elections:
         """Return the sequence number and epoch of the next ballot of `did` in `topic`. Raises `Malformed`."""
         check_topic(topic)
         parse_did(did)
+        # From the facts that admission reads, so that the next ballot has the number that it expects.
         last = await read_fact(self._pool, f"ballot/{topic}/{did}")
         log, _ = await self._log()
         return VoterPosition(last.seq + 1 if isinstance(last, BallotFact) else 0, log.epoch)
@@ -176,6 +178,7 @@ class Elections:
             return None
         try:
             transcript = msgspec.Raw(await self._registry.blob(row["transcript"].hex()))
+        # The operator may withdraw a transcript. The decision is shown without it.
         except (NotFound, Gone):
             transcript = None
         return DecisionView(row["statement"].hex(), row["index"], row["epoch"], b64encode(row["leaf"]), transcript)

@@ -45,12 +45,16 @@ from .negotiation import Form
 from .representation import BUNDLE, IMMUTABLE, JSON, MARKDOWN, OCTETS, TEXT, Representation
 from .topics import Elections
 
+# Seconds. The proofs of a bundle change with every leaf, so only an older head lets many readers share one.
 PERIOD = 10.0
 PERIODIC = "periodic"
 """The subject of all answers at the periodic head."""
+# PostgreSQL's bigint.
 MAX_SIZE = 2**63 - 1
 _VARY = ("Vary", "Accept")
+# A browser must not render foreign bytes under the registry's origin.
 _ATTACHMENT = ("Content-Disposition", "attachment")
+# Four answers and two searches at a time leave two of the pool's eight connections to admission and look-ups.
 _WIDTH, _WAITING = 4, 256
 _SEARCHES, _SEARCHES_WAITING = 2, 64
 _UNKNOWN = "::"  # the address of requests that came without a network
@@ -115,9 +119,11 @@ class Views:
     def renew(self) -> None:
         """Drop the cached answers that the newest head or the end of a period makes outdated."""
         head, known, changes = self.registry.head, self.memory.head, self.registry.changes
+        # After a new take-over the old record of changes says nothing, so everything is dropped.
         changed = changes.between(known.size, head.size) if known and changes is self._changes else None
         self._changes = changes
         subjects = {HEAD, *(changed or ())}
+        # Only at the end of a period: the proofs change with every leaf, and would never be served twice.
         if changed is None or time.monotonic() >= self._until:
             self._begin_period(head)
             subjects.add(PERIODIC)
@@ -157,6 +163,7 @@ class Views:
         known = self.memory.get(f"{path}.{form}")
         if known is not None:
             return known
+        # The moment before the read: a change after it makes the answer unfit for the cache.
         now, uri = self._now(), self._uri(path)
         record = await self.catalogue.record(uri)
         if form == "json":  # without a task of its own, because `Catalogue.record` shares queries already
@@ -218,6 +225,7 @@ class Views:
         whole = await self._made(widest, view)
         if path == widest:
             return whole
+        # The beginning of the widest tile, so one cached tile serves all narrower ones.
         return Representation(truncated(tile, whole.body), OCTETS, cache_control=IMMUTABLE, tag=path)
 
     async def checkpoint(self) -> Representation:
@@ -244,6 +252,7 @@ class Views:
 
         async def view() -> _Made:
             newest = self.registry.head
+            # A writer that asks for a new leaf's receipt finds it at the newest head only.
             heads = self._periodic, newest.published, newest
             receipt = await _first_found(lambda head: self.registry.receipt(id_, head), *heads)
             return Representation(receipt, TEXT), (PERIODIC,)
@@ -258,6 +267,7 @@ class Views:
         target = f"{path}.bundle"
         whole = await self._made(target, lambda: self._whole(plan))
         assert isinstance(whole, BundleView), "nothing else is kept under this target"
+        # This node may lag behind the one that the reader asked before. It then sends no proof.
         if since is None or since > whole.head.size:
             return whole
 
@@ -270,6 +280,7 @@ class Views:
     async def _whole(self, plan: Callable[[Head], Awaitable[Plan]]) -> _Made:
         newest = self.registry.head
         planned = await _first_found(plan, self._periodic, newest.published, newest)
+        # A status or a new handler must not wait for the end of the period.
         if self._is_behind(planned, newest):
             planned = await _first_found(plan, newest.published, newest)
         subjects = {PERIODIC, *planned.subjects}
@@ -293,6 +304,7 @@ class Views:
             return known
         now = self._now()
         begun, task = self._making.get(target, (None, None))
+        # A task from an older head may miss a leaf that this caller has written.
         if task is None or begun is not now.head:
             task = asyncio.create_task(self._make(target, now, make, queue or self._queue))
             task.add_done_callback(_retrieve)
@@ -307,6 +319,7 @@ class Views:
             return view
         finally:
             _, task = self._making.get(target, (None, None))
+            # A newer task may have taken the place.
             if task is asyncio.current_task():
                 del self._making[target]
 
@@ -316,6 +329,7 @@ class Views:
     def _keep(self, begun: _Moment, target: str, view: Representation, subjects: Iterable[str]) -> None:
         """Cache an answer that was read from `begun` on, unless a subject that it depends on has changed since."""
         known, about = self.memory.head, frozenset(subjects)
+        # Another process may have led in between, with changes that are not recorded here.
         if begun.changes is not self._changes or known is None:
             return
         if begun.head is not known:

@@ -12,9 +12,6 @@ The request is JSON of at most 16 KiB with one proof that the caller holds the p
 Only ECDSA P-256 keys are certified. The reply is
 
     {"signedCertificateEmbeddedSct": {"chain": {"certificates": [PEM, PEM]}}}      the certificate, then the authority's root
-
-Checks are ordered by cost, and a token is spent last. So a refusal changes nothing, and only an authenticated caller can spend a
-token, which is its own.
 """
 
 from __future__ import annotations
@@ -93,19 +90,24 @@ class CertificateAuthority:
         request = _parse(body)
         token = sigstore_token.parse(_bearer(request, authorization))
         now = self._clock()
+        # Cheap checks first. The next ones verify a signature, then may fetch a DID document.
         self._check_claims(token, now)
+        # Otherwise an agent could have another's key certified in its own name.
         key = _proven_key(request, token)
+        # A token that was caught on its way cannot be used with another key.
         if token.bound_key is not None and canonical.hex_digest(public_key_der(key)) != token.bound_key:
             raise Unauthorized(SigstoreCode.TOKEN_BINDING, "The identity token is bound to a key that is not the one to certify.")
         sigstore_token.verify(token, await self._authentication_keys(token.did.text))
         # Stored by author and jti, so that no agent can spend the token of another.
         name = canonical.hex_digest(f"{token.did.text} {token.jti}".encode())
+        # Last, so that a refusal spends nothing. It is remembered until the token is invalid for every clock.
         if not await self._spend(name, datetime.fromtimestamp(token.expires, UTC) + CLOCK_SKEW):
             raise Unauthorized(
                 SigstoreCode.TOKEN_REUSED, "This identity token was used before.", fix="Sign a new token, with a new `jti`."
             )
         issuer = sigstore_token.issuer_url(self._origin)
         certificate = issue(self._keys, key, did=token.did.text, issuer=issuer, now=now)
+        # Logged before it is returned, so that no certificate exists which monitors cannot see.
         await self.append(CertificateLeaf(certificate.public_bytes(Encoding.DER)).encode())
         chain = [c.public_bytes(Encoding.PEM).decode("ascii") for c in (certificate, self._keys.ca_certificate)]
         return canonical.dumps({"signedCertificateEmbeddedSct": {"chain": {"certificates": chain}}})
@@ -117,6 +119,7 @@ class CertificateAuthority:
                 "The identity token is meant for another registry.",
                 fix=f'Its `aud` must be ["{sigstore_token.CLIENT_ID}", "{self._origin}"].',
             )
+        # Clocks of client and registry differ a little.
         skew = CLOCK_SKEW.total_seconds()
         if not token.issued - skew <= now.timestamp() <= token.expires + skew:
             raise Unauthorized(
@@ -139,6 +142,7 @@ def _bearer(request: _Request, authorization: str | None) -> str:
     in_header = authorization is not None
     if in_header and (scheme.lower() != "bearer" or not token):
         raise Unauthorized(SigstoreCode.TOKEN_MISSING, "The Authorization header is not `Bearer TOKEN`.")
+    # Exactly one token: with two, another reader could take the other one.
     if in_header == (request.credentials is not None):
         raise Unauthorized(
             SigstoreCode.TOKEN_MISSING,
@@ -164,6 +168,7 @@ def _proven_key(request: _Request, token: IdentityToken) -> ec.EllipticCurvePubl
 def _key_of_csr(text: str) -> ec.EllipticCurvePublicKey:
     csr = x509.load_pem_x509_csr(canonical.b64decode(text, limit=MAX_PEM))
     key = _p256(csr.public_key())
+    # The CSR's own signature proves possession (RFC 2986 §3). Only SHA-256, as for everything else here.
     if not isinstance(csr.signature_hash_algorithm, hashes.SHA256) or not csr.is_signature_valid:
         raise _unproven()
     return key

@@ -33,6 +33,7 @@ from treaty_consensus.errors import Unauthorized
 from ..codes import SigstoreCode
 from .keys import AuthorityKeys, public_der
 
+# As Fulcio's: a stolen signing key is useful for minutes.
 LIFETIME = timedelta(minutes=10)
 CLOCK_SKEW = timedelta(seconds=30)
 
@@ -59,6 +60,7 @@ def public_key_der(key: ec.EllipticCurvePublicKey) -> bytes:
 
 def issue(keys: AuthorityKeys, key: ec.EllipticCurvePublicKey, *, did: str, issuer: str, now: datetime) -> x509.Certificate:
     """Issue a signing certificate for `key` in the name of `did`, with `issuer` as its identity issuer, valid from now."""
+    # X.509 times have whole seconds. A little earlier, so that a verifier with a slow clock accepts it.
     start = now.replace(microsecond=0) - CLOCK_SKEW
     builder = (
         x509.CertificateBuilder()
@@ -82,6 +84,7 @@ def issue(keys: AuthorityKeys, key: ec.EllipticCurvePublicKey, *, did: str, issu
     certificate = builder.add_extension(x509.UnrecognizedExtension(_SCT_LIST, scts), critical=False).sign(
         keys.ca_key, hashes.SHA256()
     )
+    # RFC 6962 §3.2: verifiers take the last extension away, and must get the signed bytes.
     assert certificate.tbs_precertificate_bytes == unstamped
     return certificate
 
@@ -95,6 +98,7 @@ def check_issued(certificate: x509.Certificate, keys: AuthorityKeys, *, now: dat
     except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError, x509.ExtensionNotFound) as error:
         raise _foreign() from error
     key = certificate.public_key()
+    # The root also signs itself, so a certificate of this issuer is not yet a signing certificate.
     if ExtendedKeyUsageOID.CODE_SIGNING not in usage or not is_p256(key):
         raise _foreign()
     if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
@@ -118,6 +122,7 @@ def _foreign() -> Unauthorized:
 def _sct_list(keys: AuthorityKeys, unstamped: bytes, now: datetime) -> bytes:
     """Return a SignedCertificateTimestampList (RFC 6962 §3.3) of one v1 SCT over a precertificate's TBSCertificate (§3.2)."""
     milliseconds = int(now.timestamp() * 1000)
+    # RFC 6962 §3.2: the hash of the issuer's key, then a 24-bit length.
     entry = sha256(public_der(keys.ca_key)).digest() + len(unstamped).to_bytes(3) + unstamped
     # sct_version v1(0), signature_type certificate_timestamp(0), timestamp, entry_type precert_entry(1), entry, no extensions
     signed = struct.pack(">BBQH", 0, 0, milliseconds, 1) + entry + struct.pack(">H", 0)

@@ -37,6 +37,7 @@ from treaty_consensus.errors import Conflict, NotFound, Untrusted
 
 from ..codes import SigstoreCode
 
+# The genesis pins the trusted root, so a certificate cannot be renewed under a running log.
 LIFETIME = timedelta(days=3650)
 BACKDATED = timedelta(hours=1)
 """Certificates are valid from an earlier time on, so that a client whose clock is slow accepts a new registry."""
@@ -147,12 +148,14 @@ def _certificate(
         .serial_number(x509.random_serial_number())
         .not_valid_before(start)
         .not_valid_after(start + LIFETIME)
+        # path_length=0: the authority cannot make further authorities.
         .add_extension(x509.BasicConstraints(ca=is_ca, path_length=0 if is_ca else None), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
     )
     if not is_ca:
+        # RFC 3161 §2.3: exactly this usage, and critical.
         builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.TIME_STAMPING]), critical=True)
     return builder.sign(issuer_key, hashes.SHA256())
 
@@ -170,6 +173,8 @@ def _store(keys: AuthorityKeys, directory: Path) -> None:
     staging = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))  # mkdtemp makes it 0700
     try:
         for name, data in files.items():
+            # Files and their directory are synced before the rename: a visible directory is complete also after a
+            # power failure.
             _write_synced(staging / name, data)
         _sync_directory(staging)
         staging.rename(directory)  # atomic; fails on a directory that is not empty
@@ -178,6 +183,7 @@ def _store(keys: AuthorityKeys, directory: Path) -> None:
         if directory.exists():
             raise Conflict(SigstoreCode.KEYS_EXIST, f"{directory} exists; the keys of an authority are made once.") from error
         raise
+    # The rename itself is durable only after this.
     _sync_directory(directory.parent)
 
 
@@ -186,6 +192,7 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write_synced(path: Path, data: bytes) -> None:
+    # O_EXCL and the mode at creation: at no moment can others read a key.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
@@ -204,6 +211,7 @@ def _sync_directory(path: Path) -> None:
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
+            # The mode of the opened file, because the path could be replaced in between.
             if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
                 raise Untrusted(SigstoreCode.KEYS_MODE, f"Others can read {path}.", fix=f"Run: chmod 600 {path}")
             return file.read()

@@ -87,8 +87,10 @@ class EntryLog:
             certificate = x509.load_der_x509_certificate(rekord.certificate)
         except ValueError as error:
             raise Malformed(SigstoreCode.ENTRY, "The entry's certificate cannot be read.") from error
+        # Foreign certificates and bare keys are refused, so the log holds no signature that a DID did not make.
         key = check_issued(certificate, self._keys, now=self._clock())
         try:
+            # Prehashed: the client sends the digest and never the file.
             key.verify(rekord.signature, rekord.digest, ec.ECDSA(utils.Prehashed(hashes.SHA256())))
         except InvalidSignature as error:
             raise Unauthorized(SigstoreCode.ENTRY_SIGNATURE, "The entry's signature does not verify.") from error
@@ -107,6 +109,7 @@ class EntryLog:
             {
                 "canonicalizedBody": canonical.b64encode(leaf),
                 "inclusionProof": proof,
+                # Rekor v2 has no integrated time: the timestamp beside the entry proves the time.
                 "integratedTime": "0",
                 "kindVersion": {"kind": "hashedrekord", "version": "0.0.2"},
                 "logId": {"keyId": canonical.b64encode(self._log_id)},

@@ -33,6 +33,7 @@ from .ports import Clock
 
 POLICY = "2.25.22442492814302061127732997953213974706"
 MAX_QUERY = 1_024
+# Without SHA-1, whose collisions would give two files one timestamp.
 _DIGEST_SIZES = {"sha256": 32, "sha384": 48, "sha512": 64}
 _MAX_NONCE = 2**128 - 1
 
@@ -100,10 +101,13 @@ class TimestampAuthority:
             "version": "v1",
             "policy": POLICY,
             "message_imprint": request["message_imprint"],
+            # RFC 3161 §2.4.2 asks for a different number for each token. A random one needs no counter that a restart
+            # could lose.
             "serial_number": secrets.randbits(127),
             "gen_time": self._clock().replace(microsecond=0),
             "accuracy": {"seconds": 1},
         }
+        # RFC 3161 §2.4.2: a token repeats the nonce, so that a client recognises an old answer.
         if request["nonce"].native is not None:
             info["nonce"] = request["nonce"].native
         content = tsp.TSTInfo(info).dump()
@@ -113,6 +117,7 @@ class TimestampAuthority:
             "encap_content_info": {"content_type": "tst_info", "content": core.ParsableOctetString(content)},
             "signer_infos": [self._signer_info(content)],
         }
+        # RFC 3161 §2.4.1: only when the query asks for it.
         if request["cert_req"].native:
             signed["certificates"] = [self._certificate]
         return cms.ContentInfo({"content_type": "signed_data", "content": cms.SignedData(signed)})
@@ -134,6 +139,7 @@ class TimestampAuthority:
 
 
 def _parse(query: bytes) -> tsp.TimeStampReq:
+    # Before parsing, which is slow for large ASN.1.
     if len(query) > MAX_QUERY:
         raise _Rejected("bad_data_format", f"A query has at most {MAX_QUERY} bytes.")
     try:
@@ -142,6 +148,7 @@ def _parse(query: bytes) -> tsp.TimeStampReq:
         canonical = request.copy().dump(force=True) == query
     except Exception as error:  # on foreign bytes asn1crypto raises any exception, including AttributeError
         raise _Rejected("bad_data_format", "Not a TimeStampReq.") from error
+    # BER has several encodings of one query, and readers differ about some of them.
     if not canonical:
         raise _Rejected("bad_data_format", "Not in DER.")
     if values["version"] != "v1":

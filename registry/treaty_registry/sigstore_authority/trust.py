@@ -31,11 +31,13 @@ MAX_TRUSTED_ROOT = 16_384
 
 def log_id(origin: str, log_key: bytes) -> bytes:
     """Return the log's id in Rekor v2: the untruncated C2SP signed-note key id of its Ed25519 key, 32 bytes."""
+    # C2SP signed-note: name, newline, type 0x01, key. A note truncates it to four bytes, Rekor v2 does not.
     return sha256(f"{origin}\n".encode() + b"\x01" + log_key).digest()
 
 
 def trusted_root(keys: AuthorityKeys, *, origin: str, log_key: bytes) -> bytes:
     """Return the trusted root in its canonical form. `log_key`: the log's raw Ed25519 public key."""
+    # Without an end: verifiers also check signatures that were made years ago.
     valid = {"start": _start(keys)}
     log_der = Ed25519PublicKey.from_public_bytes(log_key).public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     ct_der = public_der(keys.ct_key)
@@ -63,6 +65,7 @@ def trust_config(root: bytes, *, origin: str, base_url: str) -> bytes:
     signing_config = {
         "mediaType": SIGNING_CONFIG_TYPE,
         "caUrls": service("", 1),
+        # A DID issues its own tokens, so there is no provider to ask.
         "oidcUrls": [],
         "rekorTlogUrls": service("", 2),
         "rekorTlogConfig": {"selector": "ANY"},

@@ -44,6 +44,7 @@ class BlobStore:
         """
         if url is None or url.startswith("file://"):
             folder = Path(url.removeprefix("file://")) if url else folder
+            # Uploads that no logged statement names are not public.
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             return cls(LocalStore(folder), folder)
         try:
@@ -63,6 +64,7 @@ class BlobStore:
                 self.room.check(len(data))
             await obstore.put_async(self._store, _key(sha256), data)
             if self._folder is not None:
+                # The local store does not sync. Without this a power failure could lose bytes that were acknowledged.
                 await asyncio.to_thread(_sync, self._folder / _key(sha256))
         except (BaseError, OSError) as error:
             raise _unavailable(error) from error
@@ -72,6 +74,7 @@ class BlobStore:
         try:
             result = await obstore.get_async(self._store, _key(sha256))
             return bytes(await result.bytes_async())
+        # For a missing key obstore raises Python's FileNotFoundError, which is an OSError too.
         except FileNotFoundError:
             return None
         except (BaseError, OSError) as error:
@@ -113,6 +116,7 @@ class BlobStore:
 
 def _sync(path: Path) -> None:
     """Make a file durable, with its name and the names of the two directories above it."""
+    # The directories may be new. A file whose name is not durable is lost with it.
     for part in (path, *path.parents[:3]):
         descriptor = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
         try:

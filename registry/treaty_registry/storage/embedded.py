@@ -9,12 +9,8 @@ Several processes may use one data directory (a running registry and `treaty-reg
     DATA/postgres.lock        shared: this process uses the server; exclusive: it was the last user, and stops the server
     DATA/postgres.starting    exclusive: this process starts the server
 
-So two processes never start the server at once, and none stops it while another uses it. A process that arrives during the stop
-waits. The kernel releases the locks of a killed process. The server then keeps running until the next process attaches to it and
-stops it at its own end.
-
-When the server ends while it is in use, its users start it again, with pauses that double while that fails. A server that runs
-but does not answer is left alone, because it may be suspended or recovering from a crash.
+So two processes never start the server at once, and none stops it while another uses it. When the server ends while it is in
+use, its users start it again, with pauses that double while that fails.
 """
 
 from __future__ import annotations
@@ -77,6 +73,8 @@ async def embedded_postgres(data: Path) -> AsyncIterator[str]:
     lock = os.open(data / "postgres.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     leaving = asyncio.Event()
     try:
+        # Shared: this process uses the server. It waits here while another process stops it. The kernel frees the
+        # lock of a killed process; the server then runs until its next user ends.
         await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_SH)
         await asyncio.to_thread(server.start, _FIRST_START)
         keeper = asyncio.create_task(_keep(server, leaving))
@@ -87,6 +85,7 @@ async def embedded_postgres(data: Path) -> AsyncIterator[str]:
             leaving.set()
             await keeper
     finally:
+        # Also after a failed start: the server may be starting still.
         await asyncio.to_thread(_leave, server, lock)
         os.close(lock)
 
@@ -95,6 +94,7 @@ async def _keep(server: _Server, leaving: asyncio.Event) -> None:
     """Start the server whenever it has ended, until `leaving` is set."""
     pause = _LOOK
     while not leaving.is_set():
+        # A pause that ends at once when the block does.
         with suppress(TimeoutError):
             async with asyncio.timeout(pause):
                 await leaving.wait()
@@ -111,6 +111,7 @@ async def _keep(server: _Server, leaving: asyncio.Event) -> None:
 
 def _leave(server: _Server, lock: int) -> None:
     try:
+        # Exclusive: only the last user gets it. A process that arrives now waits until the server has stopped.
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return  # others still use it
@@ -129,12 +130,14 @@ class _Server:
 
         Raises `Unavailable`; the server may then still be starting.
         """
+        # One process starts the server at a time. Its other users may notice its end at the same moment.
         with durable.exclusive(self.directory.with_name("postgres.starting")):
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if os.geteuid() == 0:
                 self._give_to_system_user()
             if not (self.directory / "PG_VERSION").exists():
                 collation = ("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--no-locale")
+                # No password: the directory of the socket is 0700, and the server listens on no port.
                 self._run("initdb", "-D", ".", "-U", "postgres", "-E", "UTF8", "--auth=trust", *collation)
             if self._comes_up(patience):
                 return
@@ -145,6 +148,7 @@ class _Server:
     def _comes_up(self, patience: float) -> bool:
         """Whether a server runs and takes connections, after waiting for one that starts, recovers or stops. Raises
         `Unavailable`."""
+        # A server that runs but takes no connections is left alone: it may be suspended, or recovering from a crash.
         end = time.monotonic() + patience
         while self.runs():
             if self.is_ready():
@@ -166,8 +170,10 @@ class _Server:
         """
         if not self.runs():
             return
+        # A suspended server confirms nothing, so it is not waited for.
         wait = ("-w", "-t", str(_LAST_WORDS)) if self.is_ready() else ("-W",)
         try:
+            # fast: it ends the sessions of clients instead of waiting for them, and writes all data before it exits.
             self._run("pg_ctl", "-D", ".", *wait, "-m", "fast", "stop")
         except Unavailable as error:
             if self.runs():
@@ -205,6 +211,8 @@ class _Server:
     def _give_to_system_user(self) -> None:
         user = _system_user()
         os.chown(self.directory, user.pw_uid, user.pw_gid)
+        # The system user must reach its directory and the programs. It gets no right to list or read the directories
+        # above.
         for directory in (*self.directory.parents, self.programs, *self.programs.parents):
             mode = stat.S_IMODE(directory.stat().st_mode)
             if not mode & stat.S_IXOTH:
@@ -226,6 +234,7 @@ class _Server:
         for process in Path("/proc").iterdir():
             if process.name.isdecimal() and self._is_ours(process.name):
                 with suppress(ProcessLookupError):
+                    # SIGKILL also ends a suspended process. No other server starts while such children exist.
                     os.kill(int(process.name), signal.SIGKILL)
 
     def _run(self, program: str, *arguments: str) -> None:
@@ -236,6 +245,7 @@ class _Server:
                 subprocess.run(  # noqa: S603 (our own words)
                     [self.programs / program, *arguments],
                     cwd=self.directory,
+                    # A fixed environment, so that no variable of the caller changes the server.
                     env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
                     user=user and user.pw_uid,
                     group=user and user.pw_gid,
@@ -244,6 +254,7 @@ class _Server:
                     stdout=output,
                     stderr=output,
                     check=True,
+                    # pg_ctl has its own limit. This one ends a program that hangs in the file system.
                     timeout=2 * _FIRST_START,
                 )
             except (OSError, subprocess.SubprocessError) as error:

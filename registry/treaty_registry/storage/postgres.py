@@ -8,7 +8,6 @@ holds the lock, so a lost connection loses both.
 
 PostgreSQL may stop answering at any moment, so every wait has a limit. A reader waits `_WAIT` seconds for a connection and keeps
 it for at most `_LENT`. A writer sets a `deadline`. After the limit the connection is closed, which fails its statement at once.
-Cancelling the statement instead would wait for the server's confirmation.
 """
 
 from __future__ import annotations
@@ -55,6 +54,7 @@ def is_outage(error: BaseException) -> bool:
     return isinstance(error, _OUTAGES) and not isinstance(error, ValueError)  # DataError: asyncpg raises it for a wrong argument
 
 
+# `treaty` in ASCII and a number, because all programs share the advisory locks of a database.
 LEADER = 0x7472656174790001
 _MIGRATING = 0x7472656174790002
 _POLL = 0.05  # seconds between two tries for the leader's lock
@@ -105,6 +105,7 @@ async def open_pool(url: str) -> AsyncIterator[Pool]:
     pool = Pool(
         url,
         min_size=0,  # otherwise it keeps trying to connect, and logs it, while PostgreSQL is down
+        # `serving.views` divides these connections among answers.
         max_size=8,
         max_queries=50_000,
         max_inactive_connection_lifetime=300,
@@ -112,6 +113,7 @@ async def open_pool(url: str) -> AsyncIterator[Pool]:
         record_class=asyncpg.Record,
         loop=None,
         timeout=_CONNECT,
+        # Prepared statements are kept as long as their connection.
         max_cached_statement_lifetime=0,
         server_settings=_SETTINGS,
     )
@@ -129,6 +131,8 @@ async def open_pool(url: str) -> AsyncIterator[Pool]:
 @contextmanager
 def deadline(connection: AnyConnection, seconds: float) -> Iterator[None]:
     """Close `connection` if the block lasts longer than `seconds`. Its statement, and all later ones, then fail at once."""
+    # Closed and not cancelled: cancelling waits for the server's confirmation, which a suspended server does not
+    # give.
     timer = asyncio.get_running_loop().call_later(seconds, connection.terminate)
     try:
         yield
@@ -156,8 +160,10 @@ async def lead(url: str, *, patience: float) -> Connection:
     connection = await _connect(url)
     try:
         with deadline(connection, patience + _CONNECT):
+            # Before the lock: a process on such a server must not lead at all.
             await _check_durability(connection)
             end = asyncio.get_running_loop().time() + patience
+            # Polled: a statement that waits inside the server could be given up only by closing its connection.
             while not await connection.fetchval("select pg_try_advisory_lock($1)", LEADER):
                 if asyncio.get_running_loop().time() >= end:
                     raise Unavailable(
@@ -166,6 +172,7 @@ async def lead(url: str, *, patience: float) -> Connection:
                         fix="Stop the other treaty-registry that uses this database.",
                     )
                 await asyncio.sleep(_POLL)
+    # Also when cancelled: an open connection would keep the lock.
     except BaseException:
         connection.terminate()
         raise
@@ -183,6 +190,7 @@ async def migrate(connection: Connection) -> list[str]:
 
     Raises `Untrusted` when an applied migration differs from the file of that name.
     """
+    # Several processes may start at once. PostgreSQL frees the lock with the connection of a killed process.
     await connection.execute("select pg_advisory_lock($1)", _MIGRATING)
     try:
         await connection.execute("create table if not exists migrations (name text primary key, sha256 text not null)")
@@ -197,6 +205,7 @@ async def migrate(connection: Connection) -> list[str]:
                     fix="Run the release of Treaty that made this database, or a later one.",
                 )
             if name not in applied:
+                # Together with its row: a crash leaves a migration that is applied and recorded, or neither.
                 async with connection.transaction():
                     await connection.execute(sql)
                     await connection.execute("insert into migrations (name, sha256) values ($1, $2)", name, digest)
@@ -217,6 +226,7 @@ async def _connect(url: str) -> Connection:
 
 
 async def _check_durability(connection: Connection) -> None:
+    # A receipt says that the leaf is durable. With one of these off, a power failure could take it back.
     for setting in ("fsync", "synchronous_commit", "full_page_writes"):
         if await connection.fetchval("select current_setting($1)", setting) == "off":
             raise Refused(

@@ -43,6 +43,7 @@ class FreeSpace:
                 _log.warning("there is room again", folder=str(self.folder), free=free)
             self._reported = False
             return
+        # Once, because every refused write comes here.
         if not self._reported:
             _log.critical("disk full", folder=str(self.folder), free=free, files=found.f_favail, kept=self.kept)
         self._reported = True

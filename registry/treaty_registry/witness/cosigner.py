@@ -36,6 +36,8 @@ class Cosigner:
         self._store = store
         self._clock = clock
         self._latest = {log.name: store.latest(log) for log in logs}
+        # One lock for each log: two checkpoints of one log must not both be compared with the same record. A slow
+        # disk for one log does not delay another.
         self._turns = {log.name: threading.Lock() for log in logs}
 
     def latest(self, origin: str) -> SignedCheckpoint | None:
@@ -50,24 +52,32 @@ class Cosigner:
         """
         request = AddCheckpoint.parse(body)
         origin = request.claimed.origin
+        # An unknown log has no record to protect, so any lock does.
         with self._turns.get(origin, threading.Lock()):
             latest = self._latest.get(origin)
             try:
                 signed = judge(request, self.logs, latest)
             except TreatyError:
+                # A refused request may prove a fork. The proof is kept, because a log that rewrites its history will
+                # not serve it later.
                 self._look_for_a_fork(request, latest)
                 raise
+            # The same head needs no new record, only a cosignature with the present time.
             if latest is None or signed.checkpoint != latest.checkpoint:
                 self._record(signed)
+            # After the record. A crash in between leaves a record that was not cosigned; the log gets the cosignature
+            # when it asks again.
             note = sign(signed.checkpoint.format(), [self._signer], time=int(self._clock()))
         return signature_lines(note, [self.key])
 
     def _record(self, signed: SignedCheckpoint) -> None:
         try:
             self._store.record(signed)
+        # Nothing is cosigned without a record: after a restart the witness would not know of it.
         except OSError as error:
             _log.error("checkpoint not recorded", origin=signed.checkpoint.origin, error=str(error))
             raise Unavailable(RegistryWitnessCode.STORAGE, "This witness cannot record checkpoints now.") from error
+        # After the file, so that the memory is never ahead of it.
         self._latest[signed.checkpoint.origin] = signed
 
     def _look_for_a_fork(self, request: AddCheckpoint, latest: SignedCheckpoint | None) -> None:
@@ -77,6 +87,7 @@ class Cosigner:
             return
         try:
             kept = str(self._store.keep(proof))
+        # A full disk must not lose the proof: it is in the log line below.
         except OSError as error:
             kept = f"nowhere: {error}"
         _log.critical("a log signed two histories", origin=request.claimed.origin, proof=proof.format().decode(), kept=kept)

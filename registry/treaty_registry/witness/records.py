@@ -43,9 +43,11 @@ class Store:
     def held(self) -> Iterator[None]:
         """Lock the directory. Raises `Unavailable` when another process holds the lock."""
         self._data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Never deleted: two processes could hold locks on a deleted and on a new file of this name.
         descriptor = os.open(self._data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
+                # Two witnesses with one key could cosign two histories.
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise Unavailable(
@@ -68,6 +70,7 @@ class Store:
                     RegistryWitnessCode.NO_KEY, f"There is no witness in {self._data}.", fix="Name it to make one: --name NAME"
                 )
             made = SignerKey(name, KeyType.COSIGNATURE, secrets.token_bytes(32))
+            # A key that no quorum can name is refused before it is stored.
             Quorum((made.verifier,), 1)
             durable.create(path, f"{made.format()}\n".encode(), mode=0o600)
         key = _read_key(path)
@@ -95,6 +98,7 @@ class Store:
 
     def record(self, signed: SignedCheckpoint) -> None:
         """Replace the record of a log. Durable on return; raises OSError."""
+        # A crash leaves the old record or the new one, and the new one is not cosigned yet.
         durable.write(self._record(signed.checkpoint.origin), signed.note, mode=0o600)
 
     def keep(self, proof: Equivocation) -> Path:
@@ -112,6 +116,7 @@ class Store:
 def _read_key(path: Path) -> SignerKey:
     with path.open("rb") as file:
         mode, data = stat.S_IMODE(os.fstat(file.fileno()).st_mode), file.read(_MAX_KEY_FILE)
+    # A stolen key could cosign another history in this witness's name.
     if mode & 0o077:
         raise Untrusted(RegistryWitnessCode.KEY_MODE, f"Others on this machine may read {path}.", fix=f"Run: chmod 600 {path}")
     try:

@@ -60,6 +60,7 @@ async def serve(
     """
     listening.check()
     store = Store(data)
+    # Before the records are read: another process could still write them.
     with store.held():
         cosigner = Cosigner(store, store.key(name), logs, time.time)
         await listening.serve(create_app(cosigner), partial(ready, cosigner))
@@ -72,5 +73,6 @@ def _on_exception(_request: HttpRequest, error: Exception) -> Response[bytes]:
         return Response(b"%d\n" % error.size, status_code=HTTPStatus.CONFLICT, headers=headers)
     problem = problem_of(error)
     if isinstance(error, Unauthorized):
+        # C2SP tlog-witness asks for a 403. A 401 would need a challenge, and no credential would help.
         problem = replace(problem, status=HTTPStatus.FORBIDDEN, headers=())
     return problem_response(problem)
