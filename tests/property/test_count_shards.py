@@ -18,7 +18,7 @@ from simulated_log import LogBuilder
 
 from treaty_consensus.canonical import parse_json
 from treaty_consensus.election.arithmetic import ONE
-from treaty_consensus.election.ballot import Ballots, Count, Implied, Votes, approvals, count, votes
+from treaty_consensus.election.ballot import Ballots, Count, Implied, Votes, approvals, approved, count, votes
 from treaty_consensus.election.principals import PrincipalDirectory
 from treaty_consensus.kinds import NONE
 
@@ -72,7 +72,7 @@ def test_shards_add_up_in_any_order(made: tuple[Votes, dict[str, str]], random: 
     for part in counted[1:]:
         found = plus(found, part)
     assert found == whole
-    assert sum((Counter(approvals(part)) for part in parts), Counter()) == +Counter(approvals(cast))
+    assert sum((Counter(approved(approvals(part))) for part in parts), Counter()) == +Counter(approved(approvals(cast)))
     assert np.sum([part.by_principal() for part in parts], axis=0).tolist() == cast.by_principal().tolist()
 
 

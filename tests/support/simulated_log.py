@@ -177,6 +177,12 @@ class LogBuilder:
         for first, second in zip(self.agents, (*self.agents[1:], self.agents[0]), strict=True):
             self.report(first, second, document, topic=topic)
 
+    def candidate(self, name: str, *, topic: str) -> str:
+        """Publish a document and let the five agents agree on it, so that its topic is decided; return its hash."""
+        document = self.publish(self.agents[0], name, topic=topic)
+        self.everybody_reports(document, topic=topic)
+        return document
+
     def everybody_votes(self, *tiers: str | tuple[str, ...], topic: str = TOPIC) -> None:
         """Let the five agents cast the same ballot."""
         for agent in self.agents:
