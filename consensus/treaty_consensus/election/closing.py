@@ -39,12 +39,15 @@ class DueDecision:
 class EpochOutcome:
     """Hold the results that close an epoch.
 
-    `outcomes`: topic → its outcome, for all topics that were counted.
+    `outcomes`: topic → its outcome, for the topics that were counted and those that are decided.
+    `counted`: the topics that carry their state on. A topic that only stands in (`agenda.stand_in`) does not, because its
+    elections must not depend on other topics.
     `decided`: the topics with a decision, in the order of the decisions.
     `credits`: all credits after the epoch.
     """
 
     outcomes: Mapping[str, Outcome]
+    counted: Sequence[str]
     decided: Sequence[str]
     roll: bytes
     credits: Credits
@@ -120,18 +123,20 @@ class Elections:
             return decide(question, self._evidence, epoch.reports.tally(topic), epoch.electorate)
 
         # Topics are counted independently, so their order changes no result.
-        outcomes = {topic: outcome(topic) for topic in self._topics(epoch, weights)}
-        decided = [topic for topic, result in outcomes.items() if result.is_due] or stand_in(outcomes, weights)
+        counted = self._topics(epoch, weights)
+        outcomes = {topic: outcome(topic) for topic in counted}
+        decided = [topic for topic, result in outcomes.items() if result.is_due] or stand_in(counted, weights)
         outcomes |= {topic: outcome(topic) for topic in decided if topic not in outcomes}
         elected = {topic: outcome.elected for topic, outcome in outcomes.items() if outcome.elected}
         credits, earned = self._credited(epoch, elected)
         standings = credits.standings(log.epoch, parameters.horizon_epochs)
-        return EpochOutcome(outcomes, decided, roll(log.epoch, parameters_id, epoch.electorate, standings, earned), credits)
+        made = roll(log.epoch, parameters_id, epoch.electorate, standings, earned)
+        return EpochOutcome(outcomes, counted, decided, made, credits)
 
     def finish(self, closing: EpochOutcome) -> None:
         """Begin the next epoch. Call it when the last decision of the epoch is logged."""
         self._credits = closing.credits
-        self._topic_states.update((topic, outcome.after) for topic, outcome in closing.outcomes.items())
+        self._topic_states.update((topic, closing.outcomes[topic].after) for topic in closing.counted)
 
     def _count(self, number: int, parameters: Parameters, anchors: Sequence[str] | None) -> _Epoch:
         electorate = electorate_of(self._evidence, number, parameters, anchors)
