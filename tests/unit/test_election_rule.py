@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -151,10 +152,13 @@ def test_clones_share_the_approval_of_their_voters() -> None:
 @given(st.lists(st.tuples(st.sets(st.sampled_from("abcdefgh")), st.integers(0, 1000)), max_size=12), st.integers(1, 5))
 def test_the_order_is_that_of_a_plain_recount_in_every_round(ballots: list[tuple[set[str], int]], places: int) -> None:
     supports = {name: Support(number, 3, 2, 9) for number, name in enumerate("abcdefgh")}
+    alike = Counter[frozenset[str]]()
+    for liked, weight in ballots:
+        alike[frozenset(liked)] += weight
     chosen: list[str] = []
     while len(chosen) < 2 * places and len(chosen) < len(supports):
         score = {
-            name: sum(weight // (len(liked.intersection(chosen)) + 1) for liked, weight in ballots if name in liked)
+            name: sum(weight // (len(liked.intersection(chosen)) + 1) for liked, weight in alike.items() if name in liked)
             for name in supports
             if name not in chosen
         }

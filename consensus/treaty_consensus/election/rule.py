@@ -145,7 +145,11 @@ def in_order(
     Source: sequential proportional approval voting (Thiele 1895).
     """
     rest = sorted(eligible, key=lambda document: strength(supports[document], document))
-    relevant = [Approval(approval.documents & eligible, approval.weight) for approval in approvals]
+    merged: defaultdict[frozenset[str], int] = defaultdict(int)
+    for approval in approvals:
+        merged[approval.documents & eligible] += approval.weight
+    # Merged by the eligible documents: a share is rounded once for all ballots that are alike here.
+    relevant = [Approval(documents, weight) for documents, weight in merged.items()]
     voters: defaultdict[str, list[int]] = defaultdict(list)
     score: defaultdict[str, int] = defaultdict(int)
     for number, approval in enumerate(relevant):
