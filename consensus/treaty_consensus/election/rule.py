@@ -147,7 +147,7 @@ def in_order(
     rest = sorted(eligible, key=lambda document: strength(supports[document], document))
     merged: defaultdict[frozenset[str], int] = defaultdict(int)
     for approval in approvals:
-        merged[approval.documents & eligible] += approval.weight
+        merged[approval.documents.intersection(eligible)] += approval.weight
     # Merged by the eligible documents: a share is rounded once for all ballots that are alike here.
     relevant = [Approval(documents, weight) for documents, weight in merged.items()]
     voters: defaultdict[str, list[int]] = defaultdict(list)
