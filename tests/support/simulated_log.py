@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from signers import NOW, ORIGIN, Signer, domain_signer, identity_body, key_signer, signed
@@ -155,6 +155,11 @@ class LogBuilder:
     def newest_transcript(self) -> dict[str, object]:
         """Return the transcript of the newest logged decision."""
         value: dict[str, object] = parse_json(self.transcripts[max(self.transcripts)], limit=2**20)
+        return value
+
+    def newest_roll(self) -> dict[str, Any]:
+        """Return the roll of the newest epoch that was closed."""
+        value: dict[str, Any] = parse_json(self.rolls[max(self.rolls)], limit=2**20)
         return value
 
     def checkpoint(self) -> str:

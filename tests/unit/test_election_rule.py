@@ -486,7 +486,7 @@ def test_beating_takes_a_ratio_and_at_least_one_vote() -> None:
 
 def test_the_development_parameters_are_what_the_specification_says() -> None:
     p = PARAMETERS
-    assert (p.rule, p.electorate, p.horizon_epochs) == ("schulze-margins-v1", "development", 13)
+    assert (p.rule, p.electorate, p.horizon_epochs) == ("schulze-margins-v2", "development", 13)
     assert (p.candidate_pairs, p.candidate_clusters, p.candidate_share, p.max_candidates) == (3, 2, 20, 32)
     assert (p.quorum_share, p.cluster_share, p.provisional_share) == (4, 3, 2)
     assert (p.over_none, p.over_incumbent) == ((2, 1), (3, 2))
