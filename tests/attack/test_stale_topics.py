@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Literal
 
 import msgspec
 import pytest
@@ -64,7 +65,7 @@ def test_a_minority_that_moved_alone_elects_nothing() -> None:
 
 
 @pytest.mark.parametrize("state", ["deprecated", "revoked"])
-def test_what_its_publisher_withdrew_is_left_by_all_who_speak_another(state: str) -> None:
+def test_what_its_publisher_withdrew_is_left_by_all_who_speak_another(state: Literal["deprecated", "revoked"]) -> None:
     log = LogBuilder()
     pairs = network(log)
     first, second = (log.publish(log.agents[0], name) for name in ("first", "second"))
