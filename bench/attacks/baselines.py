@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treaty_consensus.election.arithmetic import ONE
-from treaty_consensus.election.ballot import Votes, approvals, count
-from treaty_consensus.election.rule import DocumentState, Poll, Support, advance, field_of, incumbent_of
+from treaty_consensus.election.ballot import Votes, approvals, approved, count
+from treaty_consensus.election.rule import DocumentState, Poll, Support, advance, eligible_of, field_of, in_order, incumbent_of
 
 from .campaigns import HONEST, HOSTILE, Goal, lots
 from .graphs import Numbers, World
@@ -65,12 +65,14 @@ def by_weight(weights: Weights, world: World) -> list[int]:
 
 
 def _decided(votes: Votes, goal: Goal) -> bool:
-    approved, total = approvals(votes), votes.total
+    approving, total = approvals(votes), votes.total
+    approved_by = approved(approving)
     states = {HONEST: DocumentState("consensus")} if goal in ("promote", "unseat") else {}
     order = (HONEST, HOSTILE) if states else (HOSTILE, HONEST)
-    supports = {document: Support(index, 3, 3, total, approved.get(document, 0)) for index, document in enumerate(order)}
+    supports = {document: Support(index, 3, 3, total, approved_by.get(document, 0)) for index, document in enumerate(order)}
     clusters = {name: name for name in votes.principals}
-    counted = count(votes, field_of(supports, states, total, PARAMETERS), clusters)
+    ranked = in_order(eligible_of(supports, states, total, PARAMETERS), supports, approving, PARAMETERS.max_candidates)
+    counted = count(votes, field_of(ranked, supports, incumbent_of(states), PARAMETERS), clusters)
     for _ in range(EPOCHS):
         states = advance(Poll(PARAMETERS, counted, states))
     consensus = incumbent_of(states)

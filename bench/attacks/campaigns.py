@@ -21,8 +21,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from treaty_consensus.election.arithmetic import Amounts, conviction, decay, parts, table
-from treaty_consensus.election.ballot import Tiers, Votes, approvals, count
-from treaty_consensus.election.rule import DocumentState, Poll, Support, advance, field_of, incumbent_of
+from treaty_consensus.election.ballot import Tiers, Votes, approvals, approved, count
+from treaty_consensus.election.rule import DocumentState, Poll, Support, advance, eligible_of, field_of, in_order, incumbent_of
 
 from .adversaries import RENEWAL
 from .graphs import Numbers
@@ -128,15 +128,18 @@ class _Tally:
 
     def poll(self, epoch: int, before: dict[str, DocumentState]) -> Poll:
         votes = self._votes(epoch)
-        approved = approvals(votes)
+        approving = approvals(votes)
+        approved_by = approved(approving)
         published = [HOSTILE, *self._clones]
         if epoch >= self._attack.arrival:
             published.insert(0 if self._attack.arrival < 0 else len(published), HONEST)
         supports = {
-            document: Support(index, 3, 3, self._reported[document != HONEST], approved.get(document, 0))
+            document: Support(index, 3, 3, self._reported[document != HONEST], approved_by.get(document, 0))
             for index, document in enumerate(published)
         }
-        contenders = field_of(supports, before, votes.total, PARAMETERS)
+        eligible = eligible_of(supports, before, votes.total, PARAMETERS)
+        order = in_order(eligible, supports, approving, PARAMETERS.max_candidates)
+        contenders = field_of(order, supports, incumbent_of(before), PARAMETERS)
         return Poll(PARAMETERS, count(votes, contenders, self._clusters), before)
 
     def _votes(self, epoch: int) -> Votes:

@@ -35,7 +35,7 @@ MAX_ALIASES = 8
 MAX_CANDIDATES = 32  # the count is quadratic in it
 NONE = "none"  # in a ballot: the choice that no candidate becomes the consensus
 # The election rule of `election.rule`. A decision made by another rule cannot be recomputed here.
-RULE: Final = "schulze-margins-v1"
+RULE: Final = "schulze-margins-v2"
 
 # Fields are short, so that a statement fits its 48,000 bytes. `Note` holds a checkpoint with its cosignatures.
 Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
@@ -299,7 +299,7 @@ class Parameters(Body, frozen=True):
     hand.
     """
 
-    rule: Literal["schulze-margins-v1"]
+    rule: Literal["schulze-margins-v2"]
     electorate: Electorate
     horizon_epochs: Factor
     candidate_pairs: Factor
@@ -353,7 +353,7 @@ class Decision(Body, frozen=True):
 
     topic: Text
     epoch: Count
-    rule: Literal["schulze-margins-v1"]
+    rule: Literal["schulze-margins-v2"]
     electorate: Electorate
     parameters: Digest
     input: Input

@@ -290,7 +290,7 @@ def test_a_statement_logged_twice(log: LogBuilder) -> None:
 @pytest.mark.threat(22)
 def test_a_topic_hidden_from_its_epoch(log: LogBuilder) -> None:
     """Two topics are due. The operator decides one and says that was all, or decides them in another order."""
-    log.vote(log.agents[0], NONE, topic="zoo")
+    log.candidate("zoo-keeping", topic="zoo")
     first, second = (due.decision for due in log.replay.decide())
     alone = msgspec.structs.replace(first, remaining=0)
     _, refusal = rejects([*log.leaves, signed(alone, log.operator).leaf])

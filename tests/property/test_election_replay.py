@@ -67,6 +67,7 @@ class Notes:
     favourites: dict[int, set[int]] = field(default_factory=dict)
     suspect: dict[int, int] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
+    states: dict[str, State] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.choices = [*(self.log.publish(self.log.agents[n], f"protocol-{n}") for n in range(DOCUMENTS)), NONE]
@@ -110,6 +111,7 @@ class Notes:
             ]
         } == expected
         self.decisions.append(decision)
+        self.states |= dict(decision.states)
 
     # --- counted by hand
 
@@ -132,11 +134,15 @@ class Notes:
         found = [self.counting(past, "agreed") for past in range(epoch - HORIZON + 1, epoch + 1)]
         return [{pair for counted in found for pair in counted if counted[pair] == document} for document in range(DOCUMENTS)]
 
-    def loyally(self, agreed: list[set[Pair]]) -> dict[int, set[int]]:
-        """For each agent with reports the documents with most counterparties; of these those that were it before, if any."""
+    def loyally(self) -> dict[int, set[int]]:
+        """For each agent with reports the documents with most counterparties, by the newest report with each; of these those that
+        were it before, if any."""
+        epoch, newest = self.log.epoch, dict[Pair, int]()
+        for past in range(epoch - HORIZON + 1, epoch + 1):
+            newest |= self.counting(past, "agreed")
         favourites = {}
-        for agent in {agent for pairs in agreed for pair in pairs for agent in pair}:
-            met = [sum(agent in pair for pair in pairs) for pairs in agreed]
+        for agent in {agent for pair in newest for agent in pair}:
+            met = [sum(agent in pair and newest[pair] == document for pair in newest) for document in range(DOCUMENTS)]
             foremost = {document for document in range(DOCUMENTS) if met[document] == max(met)}
             favourites[agent] = foremost & self.favourites.get(agent, set()) or foremost
         return favourites
@@ -146,8 +152,10 @@ class Notes:
         agreed = self.agreed()
         barred = self.barred(self.log.epoch)
         explicit = {agent: tiers for agent, tiers in self.ballots.items() if tiers and agent not in barred}
-        self.favourites = self.loyally(agreed)
-        implied = {agent: (tuple(liked),) for agent, liked in self.favourites.items() if agent not in explicit}
+        favourites = self.loyally()
+        implied = {agent: (tuple(liked),) for agent, liked in favourites.items() if agent not in explicit}
+        if any(len(pairs) >= 3 for pairs in agreed) or set(self.states.values()) - {"published"}:
+            self.favourites = favourites  # a topic that only stands in keeps nothing
         ranks = [ranks_of(tiers, DOCUMENTS) for tiers in (explicit | implied).values()]
 
         def preferring(a: int, b: int) -> int:

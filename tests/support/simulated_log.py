@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from signers import NOW, ORIGIN, Signer, domain_signer, identity_body, key_signer, signed
@@ -157,6 +157,11 @@ class LogBuilder:
         value: dict[str, object] = parse_json(self.transcripts[max(self.transcripts)], limit=2**20)
         return value
 
+    def newest_roll(self) -> dict[str, Any]:
+        """Return the roll of the newest epoch that was closed."""
+        value: dict[str, Any] = parse_json(self.rolls[max(self.rolls)], limit=2**20)
+        return value
+
     def checkpoint(self) -> str:
         """Return a signed checkpoint of the log as it is now."""
         return sign(self.head().format(), [self._log_key]).decode()
@@ -176,6 +181,12 @@ class LogBuilder:
         """Let the five agents agree on a document in a ring: five distinct pairs."""
         for first, second in zip(self.agents, (*self.agents[1:], self.agents[0]), strict=True):
             self.report(first, second, document, topic=topic)
+
+    def candidate(self, name: str, *, topic: str) -> str:
+        """Publish a document and let the five agents agree on it, so that its topic is decided; return its hash."""
+        document = self.publish(self.agents[0], name, topic=topic)
+        self.everybody_reports(document, topic=topic)
+        return document
 
     def everybody_votes(self, *tiers: str | tuple[str, ...], topic: str = TOPIC) -> None:
         """Let the five agents cast the same ballot."""

@@ -99,7 +99,7 @@ async def test_only_the_operator_speaks_for_the_log(registry: Registry, kind: st
         "parameters": (await statement_at(registry, 1)).body,
         "identity": kinds.Identity(ALICE.did, data, (kinds.Key(ALICE.key_id, KEY.did.removeprefix("did:key:")),), 1),
         "decision": kinds.Decision(
-            "a/b", 0, "schulze-margins-v1", "development", digest, kinds.Input(2, digest), 0, data, data, ()
+            "a/b", 0, "schulze-margins-v2", "development", digest, kinds.Input(2, digest), 0, data, data, ()
         ),
         "withdrawal": kinds.Withdrawal(digest, "malicious"),
     }
@@ -120,7 +120,7 @@ async def test_what_only_the_operator_says_is_not_read_for_a_stranger(
     stored.write_bytes(b"?" * made.body.document.size)  # whoever reads it says that it is damaged
     named = made.body.document
     decision = kinds.Decision(
-        "a/b", 0, "schulze-margins-v1", "development", "ab" * 32, kinds.Input(2, "ab" * 32), 0, named, named, ()
+        "a/b", 0, "schulze-margins-v2", "development", "ab" * 32, kinds.Input(2, "ab" * 32), 0, named, named, ()
     )
     strangers = (
         [

@@ -224,9 +224,8 @@ def test_each_decision_names_the_one_before(elected: tuple[LogBuilder, str]) -> 
 
 
 def test_all_topics_of_an_epoch_are_decided_at_once_in_order(log: LogBuilder) -> None:
-    document = log.publish(log.agents[0], "product-info")
-    for topic in ("zoo", "alpha", "middle/part"):
-        log.vote(log.agents[0], document, topic=topic)
+    for number, topic in enumerate(("zoo", "alpha", "middle/part")):
+        log.candidate(f"protocol-{number}", topic=topic)
     until = log.head()
     decisions = log.close()
     assert [(d.topic, d.remaining) for d in decisions] == [("alpha", 2), ("middle/part", 1), ("zoo", 0)]
@@ -237,7 +236,7 @@ def test_all_topics_of_an_epoch_are_decided_at_once_in_order(log: LogBuilder) ->
 
 def test_while_an_epoch_is_being_closed_nothing_else_is_taken(log: LogBuilder) -> None:
     for topic in ("alpha", "beta"):
-        log.vote(log.agents[0], NONE, topic=topic)
+        log.candidate(topic, topic=topic)
     first, second = log.replay.decide()
     log.add(first.decision, log.operator)
     assert log.replay.decide() == [second], "what is still missing, after a restart too"
@@ -267,9 +266,10 @@ def test_new_parameters_hold_from_the_next_epoch(log: LogBuilder) -> None:
     log.everybody_reports(document)
     made = log.add(msgspec.structs.replace(development_parameters(), candidate_pairs=9), log.operator)
     for topic in ("one", "two"):
-        log.vote(log.agents[0], NONE, topic=topic)
+        log.candidate(topic, topic=topic)
     before, *others = log.close()
     assert before.states == ((document, "candidate"),) and {d.parameters for d in others} == {before.parameters}
+    assert len(others) == 2
     after, *_ = log.close()
     assert after.states == ((document, "published"),) and after.parameters == made.id != before.parameters
     replayed(log).check_checkpoint(log.head())

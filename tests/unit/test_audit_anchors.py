@@ -39,7 +39,7 @@ def _two_camps() -> LogBuilder:
                     if epoch == 0 and step == 3:
                         log.vote(agent, document)
         if epoch == 1:
-            log.vote(log.agents[0], documents[0], topic=ELSEWHERE)
+            log.everybody_votes(log.candidate("elsewhere", topic=ELSEWHERE), topic=ELSEWHERE)
         log.close()
     return log
 
@@ -152,7 +152,9 @@ async def test_an_audit_tells_where_the_decisions_part(log: LogBuilder, tmp_path
     assert report.known == OTHERS
     assert [(decision.body.topic, decision.body.epoch) for decision in report.decisions if decision.differs] == [
         (TOPIC, 0),
+        (ELSEWHERE, 1),
         (TOPIC, 1),
+        (ELSEWHERE, 2),
         (TOPIC, 2),
     ]
 

@@ -26,7 +26,7 @@ ALICE, OPERATOR = domain_signer("alice.example"), key_signer("operator")
 URI = f"https://{ORIGIN}/protocols/alice.example/echo/1.0"
 BLOB = kinds.Blob("0" * 64, 1)
 DECISION = kinds.Decision(
-    "demo/echo", 0, "schulze-margins-v1", "development", "0" * 64, kinds.Input(1, "0" * 64), 0, BLOB, BLOB, ()
+    "demo/echo", 0, "schulze-margins-v2", "development", "0" * 64, kinds.Input(1, "0" * 64), 0, BLOB, BLOB, ()
 )
 
 

@@ -13,6 +13,7 @@ from treaty_consensus.election.ballot import (
     Tiers,
     Votes,
     approvals,
+    approved,
     count,
     implied_ballots,
     ranks,
@@ -87,7 +88,7 @@ def test_without_candidates_ballots_still_have_a_total() -> None:
 def test_without_ballots_everything_is_nothing() -> None:
     counted = count(cast(), ("a",), {})
     assert (counted.total, counted.pairwise, counted.above, counted.below) == (0, [[0, 0], [0, 0]], [{}], [{}])
-    assert approvals(cast()) == {}
+    assert approvals(cast()) == [] and approved([]) == {}
 
 
 def test_weights_of_a_whole_world_are_counted_to_the_unit() -> None:
@@ -99,7 +100,8 @@ def test_weights_of_a_whole_world_are_counted_to_the_unit() -> None:
 
 def test_a_vote_approves_of_what_it_ranks_over_none() -> None:
     votes = cast(("p", 10, (("a",), ("b", "c"))), ("q", 4, (("b",), (NONE,), ("a",))), ("r", 1, (("a", NONE),)))
-    assert approvals(votes) == {"a": 10, "b": 14, "c": 10}
+    assert set(approvals(votes)) == {(frozenset("abc"), 10), (frozenset("b"), 4)}
+    assert approved(approvals(votes)) == {"a": 10, "b": 14, "c": 10}
 
 
 ALPHA, BRAVO, CHARLIE = (f"did:wba:{name}.example" for name in ("alpha", "bravo", "charlie"))
@@ -109,17 +111,30 @@ A, B, C = Pair(ALPHA, BRAVO), Pair(ALPHA, CHARLIE), Pair(BRAVO, CHARLIE)
 
 
 def test_an_implied_ballot_names_what_most_counterparties_agreed_on() -> None:
-    implied = implied_ballots({"x": {A: 4, B: 2}, "y": {A: 5}, "z": {C: 1}}, None, {}, 5)
+    implied = implied_ballots({"x": {A: 4, B: 2}, "y": {C: 5}}, None, {}, 5)
     assert implied == {
         ALPHA: Implied(("x",), 5, 4),
-        BRAVO: Implied(("x", "y", "z"), 5, 5),
-        CHARLIE: Implied(("x", "z"), 5, 2),
+        BRAVO: Implied(("x", "y"), 5, 5),
+        CHARLIE: Implied(("x", "y"), 5, 5),
     }
+
+
+def test_the_newest_report_of_each_pair_counts_alone() -> None:
+    reports = {"x": {A: 4, B: 2}, "y": {A: 5}, "z": {B: 3, C: 1}}
+    implied = implied_ballots(reports, None, {}, 5)
+    assert implied[BRAVO] == Implied(("y", "z"), 5, 5), "it moved from x to y with alpha"
+    assert implied[CHARLIE] == Implied(("z",), 5, 3)
+
+
+def test_a_withdrawn_document_is_named_by_those_alone_who_speak_no_other() -> None:
+    reports = {"x": {A: 4, B: 4}, "y": {C: 1}}
+    implied = implied_ballots(reports, None, {}, 5, {"x"})
+    assert implied == {ALPHA: Implied(("x",), 5, 4), BRAVO: Implied(("y",), 5, 1), CHARLIE: Implied(("y",), 5, 1)}
 
 
 def test_only_counterparties_that_are_known_imply_anything() -> None:
     reports = {"x": {A: 4}, "y": {B: 5, A: 1}}
-    assert implied_ballots(reports, {ALPHA: {BRAVO}}, {}, 5) == {ALPHA: Implied(("x", "y"), 5, 4)}
+    assert implied_ballots(reports, {ALPHA: {BRAVO}}, {}, 5) == {ALPHA: Implied(("x",), 5, 4)}
 
 
 def test_an_implied_ballot_ripens_while_it_stays_the_same() -> None:
@@ -134,8 +149,8 @@ def test_an_implied_ballot_is_loyal_until_another_document_has_more_counterparti
     assert as_many[ALPHA] == Implied(("x",), 0, 0)
     more = implied_ballots({"x": {A: 0}, "y": {A: 2, B: 1}}, None, as_many, 2)
     assert more[ALPHA] == Implied(("y",), 2, 2)
-    again = implied_ballots({"x": {A: 3, B: 1}, "y": {A: 2, B: 1}}, None, more, 3)
-    assert again[ALPHA] == Implied(("y",), 2, 2)
+    again = implied_ballots({"x": {A: 3}, "y": {A: 2, B: 1}}, None, more, 3)
+    assert again[ALPHA] == Implied(("y",), 2, 1)
 
 
 def live(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import msgspec
 import pytest
 from elections import count_of
+from hypothesis import given
+from hypothesis import strategies as st
 from signers import key_signer, signed
 
-from treaty_consensus.election.ballot import Tiers
+from treaty_consensus.election.ballot import Approval, Tiers
 from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.election.rule import (
     DocumentState,
@@ -20,8 +23,11 @@ from treaty_consensus.election.rule import (
     advance,
     beats,
     candidacy_shortfalls,
+    eligible_of,
     field_of,
+    in_order,
     incumbent_of,
+    strength,
 )
 from treaty_consensus.errors import Malformed
 from treaty_consensus.kinds import NONE, Parameters, State
@@ -114,12 +120,51 @@ def test_the_field_keeps_the_strongest_in_the_order_of_publication() -> None:
         "light": Support(5, 99, 9, 80),
         "lacking": Support(1, 2, 9, 900),
     }
-    assert field_of(supports, {}, 0, small) == ("early", "pairs")
-    assert field_of(supports, {}, 0, PARAMETERS) == ("light", "early", "pairs", "late")
-    assert field_of(supports, {"lacking": DocumentState("consensus")}, 0, small) == ("lacking", "pairs"), "the incumbent stays"
-    assert field_of(supports, {"lacking": DocumentState("dormant")}, 0, small) == ("early", "pairs")
+
+    def field(supports: dict[str, Support], parameters: Parameters, state: State = "published") -> tuple[str, ...]:
+        states = {"lacking": DocumentState(state)}
+        approvals = [Approval(frozenset((name,)), support.approval) for name, support in supports.items()]
+        eligible = eligible_of(supports, states, 0, parameters)
+        order = in_order(eligible, supports, approvals, parameters.max_candidates)
+        return field_of(order, supports, incumbent_of(states), parameters)
+
+    assert field(supports, small) == ("early", "pairs")
+    assert field(supports, PARAMETERS) == ("light", "early", "pairs", "late")
+    assert field(supports, small, "consensus") == ("lacking", "pairs"), "the incumbent stays"
+    assert field(supports, small, "dormant") == ("early", "pairs")
     liked = supports | {"light": replace(supports["light"], approval=1)}
-    assert field_of(liked, {}, 0, small) == ("light", "pairs"), "votes go before reports"
+    assert field(liked, small) == ("light", "pairs"), "votes go before reports"
+
+
+def test_clones_share_the_approval_of_their_voters() -> None:
+    """Sequential proportional approval: a ballot counts a half, a third, … as more of its documents have places."""
+    names = [f"clone-{number}" for number in range(6)]
+    supports = {name: Support(number, 3, 2, 9, 60) for number, name in enumerate([*names, "other", "late"])}
+    supports |= {"other": replace(supports["other"], approval=25), "late": replace(supports["late"], approval=21)}
+    approvals = [Approval(frozenset(names), 60), Approval(frozenset(("other",)), 25), Approval(frozenset(("late",)), 21)]
+    # 60, 30, 25, 21, 20, 15, 12
+    order = in_order(supports.keys(), supports, approvals, 4)
+    assert order[:6] == ["clone-0", "clone-1", "other", "late", "clone-2", "clone-3"] and set(order) == supports.keys()
+    by_votes = sorted(supports, key=lambda name: strength(supports[name], name))
+    assert in_order(supports.keys(), supports, approvals, 8) == by_votes, "there are places for all"
+
+
+@given(st.lists(st.tuples(st.sets(st.sampled_from("abcdefgh")), st.integers(0, 1000)), max_size=12), st.integers(1, 5))
+def test_the_order_is_that_of_a_plain_recount_in_every_round(ballots: list[tuple[set[str], int]], places: int) -> None:
+    supports = {name: Support(number, 3, 2, 9) for number, name in enumerate("abcdefgh")}
+    alike = Counter[frozenset[str]]()
+    for liked, weight in ballots:
+        alike[frozenset(liked)] += weight
+    chosen: list[str] = []
+    while len(chosen) < 2 * places and len(chosen) < len(supports):
+        score = {
+            name: sum(weight // (len(liked.intersection(chosen)) + 1) for liked, weight in alike.items() if name in liked)
+            for name in supports
+            if name not in chosen
+        }
+        chosen.append(max(score, key=lambda name: score[name]))
+    approvals = [Approval(frozenset(liked), weight) for liked, weight in ballots]
+    assert in_order(supports.keys(), supports, approvals, places)[: len(chosen)] == chosen
 
 
 @pytest.mark.parametrize("state", ["candidate", "provisional"])
@@ -441,7 +486,7 @@ def test_beating_takes_a_ratio_and_at_least_one_vote() -> None:
 
 def test_the_development_parameters_are_what_the_specification_says() -> None:
     p = PARAMETERS
-    assert (p.rule, p.electorate, p.horizon_epochs) == ("schulze-margins-v1", "development", 13)
+    assert (p.rule, p.electorate, p.horizon_epochs) == ("schulze-margins-v2", "development", 13)
     assert (p.candidate_pairs, p.candidate_clusters, p.candidate_share, p.max_candidates) == (3, 2, 20, 32)
     assert (p.quorum_share, p.cluster_share, p.provisional_share) == (4, 3, 2)
     assert (p.over_none, p.over_incumbent) == ((2, 1), (3, 2))

@@ -1,17 +1,21 @@
-"""Select the topics that an epoch decides.
+"""Select the topics that an epoch counts, and those that it decides.
 
-A topic is open in two cases: an eligible principal (`Electorate.eligible`) has a report that counts there, or a ballot that
-is neither withdrawn nor faded; or the previous decision left a document state or an implied ballot there. Anyone can invent
-topic names. Without the condition on eligibility, one unknown domain could make every epoch decide a million topics.
+*Counted* are the topics that can have a candidate: a document state is left there from an earlier epoch, or a published
+document was reported by enough pairs. Ballots alone open no topic. Anyone can invent topic names, so a name must cost as much
+as a candidate before it costs all readers a count. At most `MAX_TOPICS` topics are counted, those with the most weight; the
+others stay as they are until a later epoch.
 
-At most `MAX_TOPICS` topics are decided, so that every epoch can be closed. Other topics stay as they are until a later epoch.
+*Decided* are the counted topics with a candidate or a former consensus in which something changed (`Outcome.is_due`). When
+nothing changed anywhere, one topic is decided, so that epochs go on and ballots fade: the counted one with the most weight,
+or else the one in which the eligible principals have most.
+
 Specification: `docs/specification/election.md`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -25,15 +29,37 @@ from .report import CountedReports
 MAX_TOPICS: Final = 4096
 
 
-def agenda(open_topics: Iterable[str], weights: dict[str, int]) -> list[str]:
-    """Return the topics to decide, sorted by name.
+def counted_topics(open_topics: Iterable[str], weights: Mapping[str, int]) -> list[str]:
+    """Return the topics to count, sorted by name.
 
-    `open_topics`: topics with a state left from earlier epochs.
+    `open_topics`: those that can have a candidate.
     `weights`: from `eligible_weights`.
     """
-    # The heaviest topics come first. The name breaks ties, so every replay selects the same topics.
-    ranked = sorted({*open_topics, *weights}, key=lambda topic: (-weights.get(topic, 0), topic))
-    return sorted(ranked[:MAX_TOPICS])
+    return sorted(sorted(set(open_topics), key=_heaviest_first(weights))[:MAX_TOPICS])
+
+
+def stand_in(counted: Iterable[str], weights: Mapping[str, int]) -> list[str]:
+    """Return the topic to decide when nothing changed in any topic; none where none is counted and none has a participant.
+
+    `counted`: from `counted_topics`.
+    `weights`: from `eligible_weights`.
+    """
+    return sorted(set(counted) or weights, key=_heaviest_first(weights))[:1]
+
+
+def can_have_candidates(evidence: Evidence, counted: CountedReports, parameters: Parameters) -> set[str]:
+    """Return the topics in which a published document has the pairs of a candidate.
+
+    `counted`: the reports that count.
+    """
+    return {
+        topic
+        for topic, tally in counted.tallies.items()
+        if any(
+            len(pairs) >= parameters.candidate_pairs and document in evidence.published.get(topic, ())
+            for document, pairs in tally.pairs.items()
+        )
+    }
 
 
 def eligible_weights(
@@ -41,7 +67,8 @@ def eligible_weights(
 ) -> dict[str, int]:
     """Return topic → the sum of the weights of the eligible principals that take part in it, at the end of `epoch`.
 
-    Topics without an eligible participant are left out.
+    They take part by a report that counts, or by a ballot that is neither withdrawn nor faded. Topics without an eligible
+    participant are left out.
 
     `counted`: the reports that count.
     """
@@ -59,3 +86,8 @@ def eligible_weights(
         owners = np.unique(ballots.owners(places, epoch, horizon))
         participants[topic].update(names[place] for place in owners.tolist() if place >= 0)
     return {topic: sum(electorate.weights[name] for name in names) for topic, names in participants.items() if names}
+
+
+def _heaviest_first(weights: Mapping[str, int]) -> Callable[[str], tuple[int, str]]:
+    # The name breaks ties, so every replay selects the same topics.
+    return lambda topic: (-weights.get(topic, 0), topic)

@@ -5,11 +5,12 @@ last. NONE, unless it is ranked, sits just below the ranked choices and above th
 the rest, and `[["none"]]` reads NONE > all candidates. Hashes that are not candidates are skipped and change nothing for the
 others. A ballot without tiers is withdrawn.
 
-A principal without a ballot is counted by its reports. Its *implied* ballot names the document that it agreed on with the
-most counterparties, in reports that count. When several documents have as many, the ballot names those that it named before,
-or all of them, tied, if it named none of them before. In an open electorate only counterparties that the principal vouches
-for are counted: an open agent agrees with any stranger, so strangers could otherwise vote for all principals without a
-ballot.
+A principal without a ballot is counted by its reports. Of each counterparty the newest report that counts is read: two agents
+that moved to another document no longer speak for the first. The *implied* ballot names the document with the most
+counterparties. Documents that all their publishers withdrew (`Evidence.withdrawn`) are named only when no other is left. When
+several documents have as many, the ballot names those that it named before, or all of them, tied, if it named none of them
+before. In an open electorate only counterparties that the principal vouches for are counted: an open agent agrees with any
+stranger, so strangers could otherwise vote for all principals without a ballot.
 
 In an open electorate a ballot of a principal that weighs w in the topic, and has k ballots, weighs
 
@@ -27,9 +28,10 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -60,9 +62,9 @@ class Ballots:
     _since: array[int] = field(default_factory=lambda: array("q"))
 
     def cast(self, did: str, tiers: Tiers, epoch: int) -> None:
-        """Add an admitted ballot, logged in `epoch`."""
+        """Add an admitted ballot, logged in `epoch`. The order within a tier has no meaning."""
         # Equal rankings share a number, because many ballots have few distinct rankings.
-        number, voter = self._number(tiers), self.directory.number(did)
+        number, voter = self._number(tuple(tuple(sorted(tier)) for tier in tiers)), self.directory.number(did)
         row = self._rows.get(voter)
         if row is None:
             self._rows[voter] = len(self._rows)
@@ -91,6 +93,12 @@ class Ballots:
         live = is_cast[self.column("ranking")] & (_fading(epoch - self.column("cast"), horizon) > 0)
         return np.where(live, places[self.directory.owners(self.column("voter"))], -1)
 
+    def has_news(self, principals: Iterable[str], epoch: int) -> bool:
+        """Tell whether one of the principals cast, reaffirmed or withdrew a ballot in `epoch`."""
+        voters = self.column("voter")[self.column("cast") == epoch]
+        places = self.directory.places(sorted(principals))
+        return bool((places[self.directory.owners(voters)] >= 0).any())
+
     def column(self, name: str) -> NDArray[np.int64]:
         """Return a column: `voter` (the number of the DID), `ranking` (a place in `rankings`), `cast` or `since` (epochs)."""
         return np.array(getattr(self, f"_{name}"), dtype=np.int64)
@@ -114,6 +122,13 @@ class Implied(NamedTuple):
     favourites: tuple[str, ...]
     since: int
     reported: int
+
+
+class Approval(NamedTuple):
+    """Hold the documents that equal ballots rank over NONE, and the weight of these ballots."""
+
+    documents: frozenset[str]
+    weight: int
 
 
 @dataclass(frozen=True)
@@ -167,21 +182,29 @@ def implied_ballots(
     known: Mapping[str, AbstractSet[str]] | None,
     before: Mapping[str, Implied],
     epoch: int,
+    withdrawn: AbstractSet[str] = frozenset(),
 ) -> dict[str, Implied]:
     """Return the implied ballot of every principal with reports.
 
     `pairs`: document → the pairs that agreed on it → the epoch of their newest report.
     `known`: principal → the counterparties that count for it; None where all count.
     `before`: the implied ballots at the end of the previous epoch.
+    `withdrawn`: the documents that all their publishers deprecated or took back.
     """
-    met: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    newest: dict[Pair, tuple[int, str]] = {}
     for document, epochs in pairs.items():
         for pair, when in epochs.items():
-            for principal, other in (pair, pair[::-1]):
-                if known is None or other in known.get(principal, ()):
-                    met[principal][document].append(when)
+            # A pair has one report that counts in each epoch, so the epochs of its documents differ.
+            newest[pair] = max(newest.get(pair, (when, document)), (when, document))
+    met: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for pair, (when, document) in newest.items():
+        for principal, other in (pair, pair[::-1]):
+            if known is None or other in known.get(principal, ()):
+                met[principal][document].append(when)
     ballots = {}
-    for principal, documents in met.items():
+    for principal, named in met.items():
+        # Who still speaks a withdrawn document, and nothing else, keeps it: a publisher alone ends no consensus.
+        documents = {document: epochs for document, epochs in named.items() if document not in withdrawn} or named
         most = max(map(len, documents.values()))
         leading = tuple(sorted(document for document, epochs in documents.items() if len(epochs) == most))
         earlier = before.get(principal)
@@ -193,16 +216,24 @@ def implied_ballots(
     return ballots
 
 
-def approvals(votes: Votes) -> dict[str, int]:
-    """Return document → the weight of the votes that rank it over NONE."""
-    weights: defaultdict[str, int] = defaultdict(int)
+def approvals(votes: Votes) -> list[Approval]:
+    """Return the distinct rankings of the votes that rank documents over NONE, as approvals."""
+    found = []
     used, alike = np.unique(votes.ranking, return_inverse=True)
     for number, weight in zip(used.tolist(), _sums(votes.weight, alike, len(used)).tolist(), strict=True):
-        for tier in votes.rankings[number]:
-            if NONE in tier:
-                break
-            for document in tier:
-                weights[document] += weight
+        above = takewhile(lambda tier: NONE not in tier, votes.rankings[number])
+        documents = frozenset(document for tier in above for document in tier)
+        if documents and weight:
+            found.append(Approval(documents, weight))
+    return found
+
+
+def approved(approvals: Iterable[Approval]) -> dict[str, int]:
+    """Return document → the weight of the votes that rank it over NONE."""
+    weights: defaultdict[str, int] = defaultdict(int)
+    for approval in approvals:
+        for document in approval.documents:
+            weights[document] += approval.weight
     return dict(weights)
 
 

@@ -16,7 +16,7 @@ from ..errors import Refused
 from ..facts import LogFact
 from ..kinds import Blob, Decision, Input, Parameters
 from ..statement import Statement
-from .agenda import agenda, eligible_weights
+from .agenda import can_have_candidates, counted_topics, eligible_weights, stand_in
 from .credit import Credits, EarnedCredit
 from .decision import Outcome, Question, TopicState, decide
 from .electorate import Electorate, electorate_of
@@ -37,19 +37,26 @@ class DueDecision:
 
 @dataclass(frozen=True)
 class EpochOutcome:
-    """Hold the results that close an epoch: the outcome of each topic, sorted by topic; the roll; and all credits after the
-    epoch.
+    """Hold the results that close an epoch.
+
+    `outcomes`: topic → its outcome, for the topics that were counted and those that are decided.
+    `counted`: the topics that carry their state on. A topic that only stands in (`agenda.stand_in`) does not, because its
+    elections must not depend on other topics.
+    `decided`: the topics with a decision, in the order of the decisions.
+    `credits`: all credits after the epoch.
     """
 
     outcomes: Mapping[str, Outcome]
+    counted: Sequence[str]
+    decided: Sequence[str]
     roll: bytes
     credits: Credits
 
     @cached_property
     def due(self) -> tuple[DueDecision, ...]:
         """Return the decisions to log, in order."""
-        last = len(self.outcomes) - 1
-        return tuple(self.due_in(topic, remaining=last - place) for place, topic in enumerate(self.outcomes))
+        last = len(self.decided) - 1
+        return tuple(self.due_in(topic, remaining=last - place) for place, topic in enumerate(self.decided))
 
     def due_in(self, topic: str, *, remaining: int) -> DueDecision:
         """Return the decision of one topic. `remaining`: how many decisions follow it."""
@@ -105,43 +112,46 @@ class Elections:
         """
         if log.parameters is None:
             raise Refused(DecisionCode.PARAMETERS, "This log has no parameters yet: there is no rule to decide by.")
-        parameters = self._parameters[log.parameters]
+        parameters_id, parameters = log.parameters, self._parameters[log.parameters]
         self._read_domains(parameters)
         epoch = self._count(log.epoch, parameters, self._anchors)
-        # Each topic is decided independently, so their order changes no result; it only fixes the order of the statements.
-        outcomes = {}
-        for topic in self._topics(epoch):
+        weights = eligible_weights(self._evidence, epoch.reports, epoch.electorate, epoch.number, epoch.parameters)
+
+        def outcome(topic: str) -> Outcome:
             before = self._topic_states.get(topic, TopicState())
-            question = Question(topic, log.epoch, log.parameters, parameters, until, previous(topic), before)
-            outcomes[topic] = decide(question, self._evidence, epoch.reports.tally(topic), epoch.electorate)
+            question = Question(topic, epoch.number, parameters_id, parameters, until, previous(topic), before)
+            return decide(question, self._evidence, epoch.reports.tally(topic), epoch.electorate)
+
+        # Topics are counted independently, so their order changes no result.
+        counted = self._topics(epoch, weights)
+        outcomes = {topic: outcome(topic) for topic in counted}
+        decided = [topic for topic, result in outcomes.items() if result.is_due] or stand_in(counted, weights)
+        outcomes |= {topic: outcome(topic) for topic in decided if topic not in outcomes}
         # After all topics: an election also pays reports of this epoch, and the roll needs every credit.
         elected = {topic: outcome.elected for topic, outcome in outcomes.items() if outcome.elected}
         credits, earned = self._credited(epoch, elected)
         standings = credits.standings(log.epoch, parameters.horizon_epochs)
-        return EpochOutcome(outcomes, roll(log.epoch, log.parameters, epoch.electorate, standings, earned), credits)
+        made = roll(log.epoch, parameters_id, epoch.electorate, standings, earned)
+        return EpochOutcome(outcomes, counted, decided, made, credits)
 
     def finish(self, closing: EpochOutcome) -> None:
         """Begin the next epoch. Call it when the last decision of the epoch is logged."""
         self._credits = closing.credits
-        self._topic_states.update((topic, outcome.after) for topic, outcome in closing.outcomes.items())
+        self._topic_states.update((topic, closing.outcomes[topic].after) for topic in closing.counted)
 
     def _count(self, number: int, parameters: Parameters, anchors: Sequence[str] | None) -> _Epoch:
         electorate = electorate_of(self._evidence, number, parameters, anchors)
         reports = self._evidence.reports.count(number, parameters.horizon_epochs, electorate.directory, electorate.weights)
         return _Epoch(number, parameters, electorate, reports)
 
-    def _topics(self, epoch: _Epoch) -> Sequence[str]:
-        """Return the topics to decide. With replaced anchors: all topics that the log may have decided."""
+    def _topics(self, epoch: _Epoch, weights: Mapping[str, int]) -> Sequence[str]:
+        """Return the topics to count. With replaced anchors: all topics that the log may have decided."""
         if self._anchors is None:
-            # A topic that returned to the empty state has nothing left to decide.
-            left = [topic for topic, state in self._topic_states.items() if state != TopicState()]
-            return agenda(left, self._eligible_weights(epoch))
+            left = {topic for topic, state in self._topic_states.items() if state.states}
+            return counted_topics(left | can_have_candidates(self._evidence, epoch.reports, epoch.parameters), weights)
         # The logged decisions were made with the logged anchors, so those define which topics were decided.
         own = self._count(epoch.number, epoch.parameters, None)
-        return sorted(self._topic_states.keys() | self._eligible_weights(own).keys())
-
-    def _eligible_weights(self, epoch: _Epoch) -> dict[str, int]:
-        return eligible_weights(self._evidence, epoch.reports, epoch.electorate, epoch.number, epoch.parameters)
+        return sorted(self._topic_states.keys() | own.reports.tallies.keys())
 
     def _credited(self, epoch: _Epoch, elected: Mapping[str, str]) -> tuple[Credits, list[EarnedCredit]]:
         clusters, terms, horizon = epoch.electorate.clusters, epoch.parameters.credit, epoch.parameters.horizon_epochs

@@ -13,8 +13,8 @@ by one, corroborate nothing.
                                                      e … e + `epochs` − 1, elected or not
     elected    ⌊⌊B / 2^k⌋ · M / (M + j)⌋             to the same principals, when the document becomes the topic's consensus
 
-    standing(p), at the end of epoch n  =  Σ ⌊amount · D(n − the epoch it was earned in)⌋  over the credits of p; the roll lists
-                                           0 while p weighs nothing
+    standing(p), at the end of epoch n  =  ⌊t · Σ ⌊amount · D(n − the epoch it was earned in)⌋ / ONE⌋ over the credits of p,
+                                           t = `Electorate.trust_share` (`roll`)
 
 M = `pairs`. j is the number of earlier credits of p with this *corroborator*: one principal of the first independent report
 in the log, the one with which p shares more credits. k is the number of clusters that had reported the document there in

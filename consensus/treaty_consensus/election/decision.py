@@ -28,7 +28,7 @@ this decision.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -37,11 +37,23 @@ import numpy as np
 
 from .. import canonical
 from ..kinds import Blob, Decision, Input, Parameters, State
-from .ballot import Ballots, Implied, Votes, approvals, count, implied_ballots, votes
+from .ballot import Ballots, Implied, Votes, approvals, approved, count, implied_ballots, votes
 from .electorate import Electorate, digest_of
 from .evidence import Evidence
 from .report import Pair, Tally
-from .rule import DocumentState, Poll, Shortfall, Support, advance, candidacy_shortfalls, field_of, incumbent_of, strength
+from .rule import (
+    DocumentState,
+    Poll,
+    Shortfall,
+    Support,
+    advance,
+    candidacy_shortfalls,
+    eligible_of,
+    field_of,
+    in_order,
+    incumbent_of,
+    strength,
+)
 from .states import FORMER
 
 Json: TypeAlias = dict[str, object]
@@ -78,12 +90,18 @@ class Question:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Hold the answer: the transcript, the document states for the statement, and the topic's state for the next epoch."""
+    """Hold the answer.
+
+    `states`: the document states for the statement.
+    `after`: the topic's state for the next epoch.
+    `has_news`: whether a report or a ballot of this epoch counts in the topic, or a ballot was withdrawn.
+    """
 
     question: Question
     transcript: bytes
     states: tuple[tuple[str, State], ...]
     after: TopicState
+    has_news: bool
 
     @property
     def consensus(self) -> str | None:
@@ -95,6 +113,15 @@ class Outcome:
         """Return the document that became the consensus by this decision, or None."""
         before = incumbent_of(self.question.before.states)
         return self.consensus if self.consensus != before else None
+
+    @property
+    def is_due(self) -> bool:
+        """Tell whether the epoch logs a decision: there is a candidate or a former consensus, and something changed.
+
+        Without this rule every topic that ever had a candidate would cost a leaf and a transcript in every epoch.
+        """
+        before, after = _visible(self.question.before.states), _visible(self.after.states)
+        return before != after or (bool(after) and self.has_news)
 
     def statement(self, roll: Blob, *, remaining: int) -> Decision:
         """Return the body of the decision statement.
@@ -127,13 +154,16 @@ def decide(question: Question, evidence: Evidence, tally: Tally, electorate: Ele
     before, directory, horizon = question.before.states, electorate.directory, parameters.horizon_epochs
     weights = electorate.in_topic(tally)
     # Computed for all principals with reports, also for voters: a ballot that fades later is replaced by the implied one.
-    implied = implied_ballots(tally.pairs, electorate.vouches, question.before.implied, epoch)
+    withdrawn = evidence.withdrawn(topic)
+    implied = implied_ballots(tally.pairs, electorate.vouches, question.before.implied, epoch, withdrawn)
     # A topic with reports but without ballots is decided by implied ballots alone.
     ballots = evidence.ballots.get(topic) or Ballots(directory)
     cast = votes(ballots, implied, weights, epoch, horizon if parameters.reputation else None)
     # The field depends on approval, so the votes come before it and the pairwise count after it.
-    supports = _supports(evidence.published.get(topic, {}), tally, approvals(cast), weights, electorate)
-    contenders = field_of(supports, before, cast.total, parameters)
+    approving = approvals(cast)
+    supports = _supports(evidence.published.get(topic, {}), tally, approved(approving), weights, electorate)
+    eligible = in_order(eligible_of(supports, before, cast.total, parameters), supports, approving, parameters.max_candidates)
+    contenders = field_of(eligible, supports, incumbent_of(before), parameters)
     warned = frozenset(d for d in contenders if _is_warned_of(tally.failed.get(d, frozenset()), electorate, parameters))
     poll = Poll(parameters, count(cast, contenders, electorate.clusters), before, warned)
     after = advance(poll)
@@ -144,7 +174,7 @@ def decide(question: Question, evidence: Evidence, tally: Tally, electorate: Ele
             "voices": _voters(cast, weights, electorate),
             # Shortfalls are listed against the states after the decision: a reader wants to know what comes next.
             "candidates": _candidates(Poll(parameters, poll.count, after), supports),
-            "nominees": _nominees(poll, supports, after),
+            "nominees": _nominees(poll, eligible, supports, after),
             "former": sorted((d, current.state) for d, current in after.items() if d not in contenders),
             **_result(before, after),
         }
@@ -152,7 +182,13 @@ def decide(question: Question, evidence: Evidence, tally: Tally, electorate: Ele
     # A document that left the field has a last entry, so that followers of the statement alone see its new state.
     left = sorted(d for d, _, _ in _transitions(before, after) if d not in contenders)
     states = tuple((document, _state(after, document)) for document in (*contenders, *left))
-    return Outcome(question, transcript, states, TopicState(after, implied))
+    has_news = tally.has_news(epoch) or ballots.has_news(weights, epoch)
+    return Outcome(question, transcript, states, TopicState(after, implied), has_news)
+
+
+def _visible(states: Mapping[str, DocumentState]) -> dict[str, tuple[State, bool]]:
+    """Return what a statement shows of each document: its state, and whether it is suspect."""
+    return {document: (current.state, bool(current.suspect)) for document, current in states.items()}
 
 
 def _supports(
@@ -270,17 +306,18 @@ def _candidates(poll: Poll, supports: Mapping[str, Support]) -> list[Json]:
     return entries
 
 
-def _nominees(poll: Poll, supports: Mapping[str, Support], after: Mapping[str, DocumentState]) -> list[Json]:
+def _nominees(
+    poll: Poll, eligible: Sequence[str], supports: Mapping[str, Support], after: Mapping[str, DocumentState]
+) -> list[Json]:
+    """List the documents that are nearest to a place in the field: the eligible ones in their order, then the others."""
+    place = {document: number for number, document in enumerate(eligible, start=1 + bool(poll.incumbent))}
     others = [d for d in supports if d not in poll.candidates and _state(after, d) not in FORMER]
-    # The same order as in the field, so that a nominee sees its distance to candidacy.
-    others.sort(key=lambda document: strength(supports[document], document))
+    others.sort(key=lambda document: (document not in place, place.get(document, 0), strength(supports[document], document)))
     entries = []
-    place = len(poll.candidates)
     for document in others[: poll.parameters.max_candidates]:
         missing = candidacy_shortfalls(supports[document], poll.count.total, poll.parameters)
         if not missing:  # it is eligible, but the field is full
-            place += 1
-            missing = [Shortfall("field", place, poll.parameters.max_candidates)]
+            missing = [Shortfall("field", place[document], poll.parameters.max_candidates)]
         entries.append(_support(document, supports[document]) | {"missing": _missing(missing)})
     return entries
 

@@ -69,6 +69,12 @@ class Electorate:
         """
         return self.weights.keys() if self.terms is None else self.weights.keys() & self.eligible_counterparties
 
+    def trust_share(self, principal: str) -> int:
+        """Return the trust of a principal as a part of the cap, 0 … ONE; ONE in a development electorate."""
+        if self.terms is None:
+            return ONE
+        return min(self.trust.get(principal, 0), self.cap) * ONE // self.cap if self.cap else 0
+
     def in_topic(self, tally: Tally) -> Mapping[str, int]:
         """Return principal → weight in a topic with these reports. Principals without weight there are left out."""
         if self.terms is None:

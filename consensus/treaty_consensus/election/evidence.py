@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from ..facts import report_key
-from ..kinds import Ballot, Grant, Identity, Publish, Report, Vouch
+from ..kinds import Ballot, Grant, Identity, Publish, Report, Status, Vouch
 from ..statement import Statement
 from .ballot import Ballots
 from .principals import PrincipalDirectory
@@ -25,11 +25,15 @@ class Evidence:
     `identities`: DID → the id of its newest identity statement.
     `appeared`: DID → the epoch of its first identity statement.
     `published`: topic → document → the leaf that published it first.
+    `uris`: topic → document → the protocol URIs that publish it there.
+    `inactive`: the protocol URIs whose newest status is not `active`.
     """
 
     identities: dict[str, str] = field(default_factory=dict)
     appeared: dict[str, int] = field(default_factory=dict)
     published: defaultdict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
+    uris: defaultdict[str, dict[str, set[str]]] = field(default_factory=lambda: defaultdict(dict))
+    inactive: set[str] = field(default_factory=set)
     ballots: dict[str, Ballots] = field(default_factory=dict)
     reports: Reports = field(default_factory=Reports)
     vouches: Vouches = field(default_factory=Vouches)
@@ -47,6 +51,9 @@ class Evidence:
             case Publish() as body:
                 # The first publication orders documents; a later one of the same bytes is another URI for them.
                 self.published[body.topic].setdefault(body.document.sha256, index)
+                self.uris[body.topic].setdefault(body.document.sha256, set()).add(body.uri)
+            case Status(uri=uri, state=state, wheel=None):
+                (self.inactive.discard if state == "active" else self.inactive.add)(uri)
             case Report() as body:
                 self.reports.add(report_key(statement.authors, body.nid), body, statement.authors, index, epoch)
             case Vouch() as body:
@@ -55,3 +62,7 @@ class Evidence:
                 if body.topic not in self.ballots:
                     self.ballots[body.topic] = Ballots(self.directory)
                 self.ballots[body.topic].cast(statement.author.text, body.tiers, epoch)
+
+    def withdrawn(self, topic: str) -> set[str]:
+        """Return the documents of a topic that are deprecated, yanked or revoked under every URI that publishes them there."""
+        return {document for document, uris in self.uris.get(topic, {}).items() if uris <= self.inactive}

@@ -9,7 +9,8 @@ A second report under the same key can only be admitted with another document. T
 leaves. Both reports are void, with any content, and both principals are barred for `horizon` epochs, from the epoch of the
 second report.
 
-Two principals are *acquainted* in each epoch with an agreed report of theirs, in any topic and with any weight.
+Two principals are *acquainted* in each epoch with an agreed report of theirs that is not void, in any topic and with any
+weight.
 
 Specification: `docs/specification/election.md`, section 1.
 """
@@ -53,6 +54,10 @@ class Tally:
     def principals(self, document: str) -> set[str]:
         """Return the principals that reported a document."""
         return {principal for pair in self.pairs.get(document, ()) for principal in pair}
+
+    def has_news(self, epoch: int) -> bool:
+        """Tell whether a report of the current `epoch` counts."""
+        return bool(self.failed) or any(epoch in epochs.values() for epochs in self.pairs.values())
 
 
 class AgreedReport(NamedTuple):
@@ -100,6 +105,7 @@ class Reports:
     _void: set[str] = field(default_factory=set)
     _barred_since: dict[str, int] = field(default_factory=dict)
     _together: defaultdict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+    _stale: set[tuple[str, str]] = field(default_factory=set)
 
     def add(self, key: str, report: Report, authors: tuple[Did, ...], index: int, epoch: int) -> None:
         """Add an admitted report: leaf `index`, logged in `epoch`, under `key`."""
@@ -108,6 +114,8 @@ class Reports:
         if key in self._seen:
             self._void.add(key)
             self._barred_since.update({first: epoch, second: epoch})
+            # Its bits may include the report that is void now. They are rebuilt once an epoch, not for every equivocation.
+            self._stale.add((first, second))
             return
         self._seen.add(key)
         agreed = report.outcome == "agreed"
@@ -124,6 +132,7 @@ class Reports:
 
     def acquainted(self, directory: PrincipalDirectory) -> dict[Pair, int]:
         """Return pair → the number of epochs in which the two principals agreed."""
+        self._forget_void()
         epochs: defaultdict[Pair, int] = defaultdict(int)
         for (first, second), bits in self._together.items():
             one, other = directory.principal_of(first), directory.principal_of(second)
@@ -151,6 +160,18 @@ class Reports:
             if pairs or failed:
                 tallies[topic] = Tally(dict(pairs), dict(failed))
         return CountedReports(tallies, sorted(agreed))
+
+    def _forget_void(self) -> None:
+        """Rebuild the epochs of the DIDs that equivocated, without the void reports."""
+        if not self._stale:
+            return
+        self._together.update(dict.fromkeys(self._stale, 0))
+        for epochs in self._entries.values():
+            for epoch, entries in epochs.items():
+                for entry in entries:
+                    if entry.agreed and entry.key not in self._void and (entry.first, entry.second) in self._stale:
+                        self._together[entry.first, entry.second] |= 1 << epoch
+        self._stale.clear()
 
     def _counting(
         self, entries: Iterable[_Entry], directory: PrincipalDirectory, weights: Mapping[str, int], *, agreed: bool

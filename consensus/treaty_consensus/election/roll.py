@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from .. import canonical
+from .arithmetic import part
 from .credit import EarnedCredit
 from .electorate import Electorate
 
@@ -44,7 +45,7 @@ def roll(
 ) -> bytes:
     """Return the bytes of the roll.
 
-    `standings`: principal → its standing at the end of the epoch.
+    `standings`: principal → the sum of its faded credits at the end of the epoch.
     `credits`: those earned in the epoch.
     """
     principals = [
@@ -54,7 +55,8 @@ def roll(
             str(electorate.trust.get(principal, 0)),
             str(weight),
             electorate.ages.get(principal, 0),
-            str(standings.get(principal, 0)),
+            # Amounts do not depend on trust. Without this factor a principal with dust would have the quotas of a full voice.
+            str(part(standings.get(principal, 0), electorate.trust_share(principal))),
         ]
         # If the list has to be cut, the lightest principals are omitted. The name makes the cut the same everywhere.
         for principal, weight in sorted(electorate.weights.items(), key=lambda item: (-item[1], item[0]))

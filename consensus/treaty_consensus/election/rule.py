@@ -9,8 +9,8 @@ pairwise count, N stands for NONE. The names in `code` are fields of `Parameters
     x beats y by a : b   means   x > 0 and b·x ≥ a·y
 
     candidate     published in the topic; reported by ≥ candidate_pairs pairs, ≥ candidate_clusters clusters, and principals of
-                  weight R with candidate_share · R ≥ W; the incumbent and, of these, those with the most votes over N make the
-                  *field* of max_candidates
+                  weight R with candidate_share · R ≥ W; the incumbent and the first of these make the *field* of
+                  max_candidates (`in_order`)
     provisional   first of the field in Schulze's order; provisional_share · Q(c) ≥ q; V[c][N] > V[N][c]
     consensus     provisional for sustain_epochs; Q(c) ≥ q; V[c][N] beats V[N][c] by over_none; no margin against it, and no
                   margin of 0 against a document published earlier; V[c][i] beats V[i][c] by over_incumbent for sustain_epochs,
@@ -33,13 +33,14 @@ candidate needs. Suspect is a warning to agents that choose a protocol. It chang
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..kinds import NONE, Parameters, State
-from .ballot import Count
+from .ballot import Approval, Count
 from .schulze import Ranking, beaten_by, margins, rank
 from .states import DocumentEvent, follow
 
@@ -107,32 +108,81 @@ def candidacy_shortfalls(support: Support, total: int, parameters: Parameters) -
 
 
 def strength(support: Support, document: str) -> tuple[int, int, int, int, str]:
-    """Return the sort key that puts the best supported document first."""
+    """Return the sort key that puts the document with the most votes over NONE first."""
     # Votes come first because reports of clones are cheap. Weight, reports and age of publication follow. The hash makes
     # the order total. An unpublished document sorts behind every index of a log (at most 2^63 - 1).
     index = support.index if support.index is not None else 2**63
     return -support.approval, -support.weight, -support.pairs, index, document
 
 
-def field_of(
+def eligible_of(
     supports: Mapping[str, Support], states: Mapping[str, DocumentState], total: int, parameters: Parameters
-) -> tuple[str, ...]:
-    """Return the documents to vote on, in the order of their publication.
+) -> set[str]:
+    """Return the documents that meet the conditions of candidacy, without the incumbent.
 
     `supports`: document → its evidence.
     `states`: the states at the beginning of the epoch.
     `total`: W.
     """
     incumbent = incumbent_of(states)
-    eligible = [
+    return {
         document
         for document, support in supports.items()
         if document != incumbent and not candidacy_shortfalls(support, total, parameters)
-    ]
-    eligible.sort(key=lambda document: strength(supports[document], document))
+    }
+
+
+def in_order(
+    eligible: AbstractSet[str], supports: Mapping[str, Support], approvals: Iterable[Approval], places: int
+) -> list[str]:
+    """Return the eligible documents in the order in which they take places in the field.
+
+    Each place goes to the document with the most approval, where a ballot that approves k documents with a place counts
+    1 / (k + 1) of its weight, rounded down; ties by `strength`. So the clones of a document share the approval of their
+    voters, and do not fill the field. Twice as many documents as there are `places` are ordered so, to show those that just
+    missed one; the rest follow by `strength`. Where there are places for all, so do all.
+
+    Source: sequential proportional approval voting (Thiele 1895).
+    """
+    rest = sorted(eligible, key=lambda document: strength(supports[document], document))
+    merged: defaultdict[frozenset[str], int] = defaultdict(int)
+    for approval in approvals:
+        merged[approval.documents.intersection(eligible)] += approval.weight
+    # Merged by the eligible documents: a share is rounded once for all ballots that are alike here.
+    relevant = [Approval(documents, weight) for documents, weight in merged.items()]
+    voters: defaultdict[str, list[int]] = defaultdict(list)
+    score: defaultdict[str, int] = defaultdict(int)
+    for number, approval in enumerate(relevant):
+        for document in approval.documents:
+            voters[document].append(number)
+            score[document] += approval.weight
+    placed = [0] * len(relevant)
+    chosen: list[str] = []
+    # A bound on the work: a place costs a pass over all documents.
+    while len(eligible) > places and rest and len(chosen) < 2 * places:
+        # `max` takes the first of equals, and `rest` is sorted by strength.
+        best = max(rest, key=lambda document: score[document])
+        rest.remove(best)
+        chosen.append(best)
+        for number in voters[best]:
+            documents, weight = relevant[number]
+            placed[number] += 1
+            less = weight // placed[number] - weight // (placed[number] + 1)
+            for document in documents:
+                score[document] -= less
+    return chosen + rest
+
+
+def field_of(
+    order: Sequence[str], supports: Mapping[str, Support], incumbent: str | None, parameters: Parameters
+) -> tuple[str, ...]:
+    """Return the documents to vote on, in the order of their publication.
+
+    `order`: the eligible documents, from `in_order`.
+    """
     # The incumbent always stays in the field: only its own conditions end it.
-    chosen = ([incumbent] if incumbent else []) + eligible
-    return tuple(sorted(chosen[: parameters.max_candidates], key=lambda document: supports[document].index or 0))
+    chosen = [*([incumbent] if incumbent else []), *order][: parameters.max_candidates]
+    return tuple(sorted(chosen, key=lambda document: supports[document].index or 0))
 
 
 def incumbent_of(states: Mapping[str, DocumentState]) -> str | None:

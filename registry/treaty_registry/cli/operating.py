@@ -47,7 +47,10 @@ def decide(*, options: Options = Options()) -> None:
             escape(states),
             str(item.index),
         )
-    nothing = "No topic has a report or a ballot; the epoch stays open."
+    nothing = (
+        "Nothing to decide: no topic has a candidate, or a report or ballot of a DID that counts. The epoch stays open. "
+        "A did:key counts for nothing; a DID with a domain counts."
+    )
     options.show({"decisions": msgspec.to_builtins(decided)}, table if decided else nothing)
 
 
