@@ -115,7 +115,7 @@ class Transcript(msgspec.Struct, frozen=True):
 def read_transcript(data: bytes) -> Transcript:
     """Parse a transcript. Raises `Malformed` (`decision.transcript`, …) or `TooLarge`."""
     try:
-        found = msgspec.convert(canonical.loads(data, limit=MAX_TRANSCRIPT, what="decision transcript"), Transcript)
+        found = msgspec.convert(canonical.loads(data, limit=MAX_TRANSCRIPT, name="decision transcript"), Transcript)
     except msgspec.ValidationError as error:
         raise Malformed(ClientDecisionCode.TRANSCRIPT, f"This is not the transcript of a decision: {error}.") from error
     choices = len(found.candidates) + 1

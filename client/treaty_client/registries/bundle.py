@@ -97,7 +97,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def parse_bundle(data: bytes) -> Bundle:
     """Parse a bundle strictly, without verifying it. Raises `TooLarge` or `Malformed` (`bundle.form`, `canonical.*`)."""
-    value = canonical.parse_json(data, limit=MAX_BUNDLE, what="bundle")
+    value = canonical.parse_json(data, limit=MAX_BUNDLE, name="bundle")
     try:
         file = msgspec.convert(value, _File)
     except msgspec.ValidationError as error:

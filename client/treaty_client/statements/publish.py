@@ -147,7 +147,7 @@ class Publisher:
 
     async def _attest(self, binding: Binding, filename: str, trusted_root: bytes) -> bytes:
         config = await self._client.trust_config()
-        value = canonical.parse_json(config, limit=len(config), what="trust configuration")
+        value = canonical.parse_json(config, limit=len(config), name="trust configuration")
         if not isinstance(value, dict) or canonical.dumps(value.get("trustedRoot")) != trusted_root:
             raise Untrusted(
                 ClientPublishCode.TRUST_CONFIG, f"{self._origin} offers a signing authority that its log's genesis does not name."

@@ -77,7 +77,7 @@ class Contradiction:
     @classmethod
     def parse(cls, data: bytes) -> Contradiction:
         """Parse a file, without verifying it. Raises `TooLarge` or `Malformed` (`contradiction.form`)."""
-        value = canonical.loads(data, limit=MAX_CONTRADICTION, what="contradiction")
+        value = canonical.loads(data, limit=MAX_CONTRADICTION, name="contradiction")
         try:
             file = msgspec.convert(value, _File)
             key = VerifierKey.parse(file.key)
