@@ -1,23 +1,10 @@
 """Remember the leaves that registries have proved to this agent: HOME/seen.db, an SQLite database, 0600.
 
-docs/specification/home.md, "seen.db", specifies its tables and bounds:
+docs/specification/home.md, "seen.db", specifies its tables and bounds. For example, the status of a version has the subject
+`protocol/URI` and the place `status/URI/DID/`; the newest status of a place replaces the older one.
 
-    leaves        origin, idx, leaf, proof, place, checkpoint      one row a leaf; `proof`: hashes of 32 bytes, joined
-    checkpoints   id, note                                         the signed checkpoints that the proofs lead to
-    subjects      origin, subject, idx, learned                    the names under which a leaf is compared, and the last use
-
-A newer statement with the same `place` replaces an older one. All others stay, within these bounds for each origin:
-
-- Statuses that yank or revoke are never forgotten. There may be MAX_TAKEN_BACK of them; an answer with one more is refused
-  (`memory.full`).
-- Of other leaves there may be MAX_LEAVES and MAX_BYTES. Beyond that the least recently used subjects are forgotten, down to three
-  quarters. For a forgotten subject the agent knows as much as at its first contact, plus the statuses above.
-- Parameters, the subjects that the caller names (protocols and publishers of treaty.lock, publishers of the policy) and the
-  topics of those protocols are not forgotten. Of each the first leaf, the newest decision and the newest leaves stay, at most
-  MAX_KEPT. So a registry cannot make an agent forget the protocols that it runs by adding leaves.
-
-A subject is used when an answer is compared with it. `learned` is in Unix nanoseconds and increases. It is renewed with other
-writes, or when it is an hour old, so a repeated answer rarely causes a write.
+A subject is used when an answer is compared with it. Its time `learned` is renewed with other writes, or when it is an hour old,
+so a repeated answer rarely causes a write.
 
 Safe among threads, and among processes on one machine. One process writes at a time. Readers have their own connection and do not
 wait. A transaction is on the disk when `learn` returns; a crash before that leaves the database unchanged. SQLite keeps
