@@ -242,7 +242,7 @@ class Replay:
             data = self._checked_blob(logged.sha256)
         except TreatyError:
             return  # the caller then reports the difference of the statements
-        said = self._checked(AuditCode.DECISION, lambda: canonical.loads(data, limit=limit, what=f"decision's {part}"))
+        said = self._checked(AuditCode.DECISION, lambda: canonical.loads(data, limit=limit, name=f"decision's {part}"))
         self._diverged(part, canonical.loads(recomputed, limit=limit), said)
 
     def _take_decision(self, body: Decision) -> None:

@@ -47,33 +47,33 @@ def dumps(value: object) -> bytes:
     return _encode(value)
 
 
-def loads(data: bytes, *, limit: int, what: str = "JSON") -> Any:
+def loads(data: bytes, *, limit: int, name: str = "JSON") -> Any:
     """Parse canonical JSON of at most `limit` bytes.
 
-    `what`: the name of the value in error messages.
+    `name`: the name of the value in error messages.
 
     Raises `TooLarge`, or `Malformed` when `data` is not its own JCS form.
     """
-    value = parse_json(data, limit=limit, what=what, values=limit)
+    value = parse_json(data, limit=limit, name=name, values=limit)
     # Readers of other encodings could disagree, and one value would have several digests.
     if _encode(value) != data:
-        raise Malformed(CanonicalCode.FORM, f"This {what} is not in canonical form (RFC 8785).")
+        raise Malformed(CanonicalCode.FORM, f"This {name} is not in canonical form (RFC 8785).")
     return value
 
 
-def parse_json(data: bytes, *, limit: int, what: str = "JSON", values: int = MAX_VALUES) -> Any:
+def parse_json(data: bytes, *, limit: int, name: str = "JSON", values: int = MAX_VALUES) -> Any:
     """Parse strict JSON, canonical or not: UTF-8, no duplicate names, no floats, at most 32 levels.
 
     `limit`, `values`: the largest number of bytes and of values.
-    `what`: the name of the value in error messages.
+    `name`: the name of the value in error messages.
 
     Raises `TooLarge` (`canonical.too-large`) or `Malformed` (`canonical.*`).
     """
     if len(data) > limit:
-        raise TooLarge(CanonicalCode.TOO_LARGE, f"This {what} has {len(data)} bytes; at most {limit} are read.")
+        raise TooLarge(CanonicalCode.TOO_LARGE, f"This {name} has {len(data)} bytes; at most {limit} are read.")
     # Each value has at least one byte, so short data need no count.
     if len(data) > values and count_values(data) > values:
-        raise TooLarge(CanonicalCode.TOO_LARGE, f"This {what} has more than {values} values.")
+        raise TooLarge(CanonicalCode.TOO_LARGE, f"This {name} has more than {values} values.")
     try:
         text = data.decode("utf-8")
         value = json.loads(
@@ -85,7 +85,7 @@ def parse_json(data: bytes, *, limit: int, what: str = "JSON", values: int = MAX
         )
     # Very deep nesting exhausts the parser before the check of the depth below.
     except (ValueError, RecursionError) as error:
-        raise Malformed(CanonicalCode.JSON, f"This {what} is not valid JSON: {error}.") from error
+        raise Malformed(CanonicalCode.JSON, f"This {name} is not valid JSON: {error}.") from error
     _check(value, MAX_DEPTH)
     return value
 

@@ -78,7 +78,7 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 def parse_card(data: bytes) -> Card:
     """Parse a card blob strictly. Raises `TooLarge` or `Malformed` (`card.*`, `canonical.*`)."""
-    value = canonical.loads(data, limit=MAX_CARD, what="card")
+    value = canonical.loads(data, limit=MAX_CARD, name="card")
     try:
         card = msgspec.convert(value, Card)
     except msgspec.ValidationError as error:

@@ -110,7 +110,7 @@ def parse_sigstore_leaf(data: bytes) -> CertificateLeaf | RekordLeaf:
 
     Raises `Malformed` or `TooLarge` (`canonical.*`, `sigstore-leaf.form`).
     """
-    value = canonical.loads(data, limit=MAX_LEAF, what="Sigstore leaf")
+    value = canonical.loads(data, limit=MAX_LEAF, name="Sigstore leaf")
     try:
         if isinstance(value, dict) and "certificate" in value:
             certificate = msgspec.convert(value, _Certificate)

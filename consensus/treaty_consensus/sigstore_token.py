@@ -125,7 +125,7 @@ def parse(text: str) -> IdentityToken:
         raise Malformed(TokenCode.FORM, "An identity token is a JWT of three segments.")
     header_json, claims_json, signature = (_decode(segment) for segment in segments)
     try:
-        header = msgspec.convert(canonical.parse_json(header_json, limit=MAX_TOKEN, what="token header"), _Header)
+        header = msgspec.convert(canonical.parse_json(header_json, limit=MAX_TOKEN, name="token header"), _Header)
     except msgspec.ValidationError as error:
         raise Malformed(
             TokenCode.HEADER,
@@ -133,7 +133,7 @@ def parse(text: str) -> IdentityToken:
             fix='It is {"alg": "EdDSA", "kid": DID-URL, "typ": "JWT"}; the key comes from the DID, never from the token.',
         ) from error
     try:
-        claims = msgspec.convert(canonical.parse_json(claims_json, limit=MAX_TOKEN, what="token claims"), _Claims)
+        claims = msgspec.convert(canonical.parse_json(claims_json, limit=MAX_TOKEN, name="token claims"), _Claims)
     except msgspec.ValidationError as error:
         raise Malformed(TokenCode.CLAIMS, f"The claims of an identity token are not valid: {error}.") from error
     did = parse_key_id(header.kid)[0]

@@ -167,7 +167,7 @@ def parse_draft(payload: bytes) -> Statement:
 def parse(leaf: bytes) -> Statement:
     """Parse a leaf strictly, without verifying signatures. Raises `Malformed` or `TooLarge` (`statement.*`, `canonical.*`)."""
     # Strict parsing before anything else: equal statements have equal bytes, so the log can find duplicates by digest.
-    value = canonical.loads(leaf, limit=MAX_LEAF, what="statement")
+    value = canonical.loads(leaf, limit=MAX_LEAF, name="statement")
     try:
         envelope = msgspec.convert(value, _Envelope)
     except msgspec.ValidationError as error:
@@ -219,7 +219,7 @@ def _statement(payload: bytes, signatures: tuple[bytes, ...]) -> Statement:
 
 
 def _read_payload(payload: bytes) -> tuple[_Payload, Body]:
-    value = canonical.loads(payload, limit=MAX_PAYLOAD, what="statement payload")
+    value = canonical.loads(payload, limit=MAX_PAYLOAD, name="statement payload")
     try:
         head = msgspec.convert(value, _Payload)
         kind = KINDS.get(head.type)

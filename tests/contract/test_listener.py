@@ -163,8 +163,8 @@ async def test_a_closed_websocket_is_gone_though_its_peer_reads_nothing(monkeypa
         original(self, transport)
 
     monkeypatch.setattr(listener._WebSocket, "connection_made", connection_made)
-    async with listener.listen(flood, "127.0.0.1", 0, max_connections=8) as port, dialled(port) as (reader, writer):
-        reader._transport.pause_reading()  # type: ignore[attr-defined]
+    async with listener.listen(flood, "127.0.0.1", 0, max_connections=8) as port, dialled(port) as (_, writer):
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(UPGRADE)
         await closed.wait()
         await asyncio.sleep(0.5)

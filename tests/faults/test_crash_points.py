@@ -76,7 +76,7 @@ async def test_a_crash_at_each_step_of_a_write(
         else:
             monkeypatch.setattr(place, name, replacement)
         writing = asyncio.create_task(registry.submit([leaf]))
-        worker = registry.sequencer._tasks[0]
+        (worker,) = [task for task in asyncio.all_tasks() if task.get_name() == "sequencer"]
         await asyncio.wait([worker])
         assert isinstance(worker.exception(), Crash)
         writing.cancel()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, product
 from math import log
 from random import Random
 
@@ -170,8 +171,20 @@ def test_a_quiet_time_forgets_everything_but_who_shared(history: list[_Epoch]) -
     for epoch in range(len(history), end + 1):
         credits, earned = credits.close(epoch, dict(zip(NAMES, NAMES, strict=True)), [], TERMS, HORIZON, {})
         assert earned == []
-    assert (credits._facts, credits._earned) == ({}, {})
-    assert sum(credits._shared.values()) == sum(map(len, played.earned))
+    assert credits.standings(end, HORIZON) == {}
+    assert not any(credits.credits(name) for name in NAMES)
+    # No claim is left: a report of the same fact by one pair alone earns nothing.
+    pair, other = Pair.of("a", "b"), Pair.of("c", "d")
+    known = [AgreedReport(1000 + place, pair, *fact) for place, fact in enumerate(product(["one", "two"], ["x", "y"]))]
+    clusters = dict(zip(NAMES, NAMES, strict=True))
+    credits, earned = credits.close(end + 1, clusters, known, TERMS, HORIZON, {})
+    assert earned == []
+    # The number of credits that two principals shared is kept.
+    before = Counter((c.principal, c.corroborator) for epoch in played.earned for c in epoch)
+    _, earned = credits.close(end + 2, clusters, [AgreedReport(2000, other, "one", "x")], TERMS, HORIZON, {})
+    assert {c.principal for c in earned} == {"a", "b"}
+    for credit in earned:
+        assert credit.shared == before[credit.principal, credit.corroborator]
 
 
 small_sets = st.sets(st.integers(0, 6), min_size=1, max_size=2).map(lambda found: frozenset(map(str, found)))

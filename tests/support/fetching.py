@@ -76,5 +76,5 @@ async def refused_at(
         assert kept_in(home) == before
         if (step <= 4 and failure.value.code != "resolve.claim") or failure.value.code.startswith("memory."):
             assert known_in(home) == known
-        assert not agent._verified
+        assert not agent.holds(name) and not agent.holds(uri_of())
     return failure.value

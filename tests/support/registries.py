@@ -19,7 +19,7 @@ from treaty_consensus.errors import NotFound, TreatyError
 from treaty_consensus.protocol import Card
 from treaty_consensus.statement import Statement
 from treaty_registry.admission.fair_queue import FairQueue
-from treaty_registry.keys import Operator
+from treaty_registry.keys import Operator, load_operator
 from treaty_registry.log.entry import Logged
 from treaty_registry.registry import Registry
 from treaty_registry.settings import Settings, Share
@@ -107,9 +107,9 @@ def blob(data: bytes) -> kinds.Blob:
     return kinds.Blob(hashlib.sha256(data).hexdigest(), len(data))
 
 
-def operator_of(registry: Registry) -> Operator:
-    """The keys of the log's operator, for statements that only the operator makes."""
-    return registry._operator
+def operator_in(data: Path) -> Operator:
+    """The keys of the log's operator, read from its data directory, for statements that only the operator makes."""
+    return load_operator(settings_for(data, None).keys)
 
 
 async def publish(registry: Registry, agent: Signer, made: Publication) -> Logged | TreatyError:

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +74,14 @@ def descendants() -> set[int]:
     found = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
-    tracker: Any = resource_tracker
-    return found - {os.getpid(), tracker._resource_tracker._pid}
+    return {pid for pid in found - {os.getpid()} if not _is_resource_tracker(pid)}
+
+
+def _is_resource_tracker(pid: int) -> bool:
+    try:
+        return b"multiprocessing.resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it ended meanwhile
+        return False
 
 
 def left(pids: set[int]) -> set[int]:

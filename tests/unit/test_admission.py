@@ -21,7 +21,7 @@ from registries import (
     grant,
     log,
     open_registry,
-    operator_of,
+    operator_in,
     publication,
     publish,
     refuse,
@@ -92,10 +92,10 @@ async def test_the_signature_of_somebody_else(registry: Registry) -> None:
 
 
 @pytest.mark.parametrize("kind", ["genesis", "parameters", "identity", "decision", "withdrawal"])
-async def test_only_the_operator_speaks_for_the_log(registry: Registry, kind: str) -> None:
+async def test_only_the_operator_speaks_for_the_log(registry: Registry, tmp_path: Path, kind: str) -> None:
     digest, data = "ab" * 32, kinds.Blob("cd" * 32, 4)
     bodies: dict[str, kinds.Body] = {
-        "genesis": operator_of(registry).genesis(),
+        "genesis": operator_in(tmp_path / "registry").genesis(),
         "parameters": (await statement_at(registry, 1)).body,
         "identity": kinds.Identity(ALICE.did, data, (kinds.Key(ALICE.key_id, KEY.did.removeprefix("did:key:")),), 1),
         "decision": kinds.Decision(
@@ -248,10 +248,10 @@ async def test_a_seen_checkpoint_that_our_key_did_not_sign(registry: Registry, w
 
 
 @pytest.mark.parametrize(("size", "root"), [(2, b"\1" * 32), (1, b"\1" * 32), (1_000, b"\1" * 32)])
-async def test_a_seen_checkpoint_that_proves_a_fork(registry: Registry, web: Web, size: int, root: bytes) -> None:
+async def test_a_seen_checkpoint_that_proves_a_fork(registry: Registry, tmp_path: Path, web: Web, size: int, root: bytes) -> None:
     web.serve(ALICE)
     await log(registry, ballot(registry), ALICE)
-    log_key = operator_of(registry).log_key
+    log_key = operator_in(tmp_path / "registry").log_key
     forked = sign(Checkpoint("registry.example", size, root).format(), [log_key]).decode()
     refusal = await refuse(registry, ALICE.statement(kinds.Ballot("topic/x", 0, (), forked)))
     assert refusal.code == "log.forked"
@@ -316,11 +316,13 @@ async def test_an_upload_may_come_again(registry: Registry, web: Web) -> None:
     assert await registry.pool.fetchval("select count(*) from pending_blobs") == 0
 
 
-async def test_withdrawn_bytes_stay_away(registry: Registry, web: Web) -> None:
+async def test_withdrawn_bytes_stay_away(registry: Registry, tmp_path: Path, web: Web) -> None:
     web.serve(ALICE)
     made = publication(ALICE)
     await publish(registry, ALICE, made)
-    withdrawal = operator_of(registry).state(kinds.Withdrawal(made.body.document.sha256, "malicious"), issued=registry.clock())
+    withdrawal = operator_in(tmp_path / "registry").state(
+        kinds.Withdrawal(made.body.document.sha256, "malicious"), issued=registry.clock()
+    )
     await registry.submit([withdrawal.statement.leaf])
     with pytest.raises(Gone):
         await registry.blob(made.body.document.sha256)

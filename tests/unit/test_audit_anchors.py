@@ -13,7 +13,7 @@ from signers import domain_signer, signed
 from simulated_log import ANCHORS, SUFFIX_LIST, SUFFIXES, TOPIC, LogBuilder, document_hash, open_log, suffix_blob
 from simulated_registry import NAME, SimulatedRegistry, with_echo
 
-from treaty_client.audit.auditor import AuditReport, Wishes, audit
+from treaty_client.audit.auditor import AuditOptions, AuditReport, audit
 from treaty_client.cli.audit import audit as audit_command
 from treaty_client.cli.context import Options
 from treaty_consensus.audit import Replay
@@ -119,18 +119,18 @@ def served(log: LogBuilder) -> SimulatedRegistry:
     return registry
 
 
-async def audited(registry: SimulatedRegistry, folder: Path, wishes: Wishes) -> AuditReport:
-    return await audit(NAME, folder, folder / "evidence", registry.network(), progress=lambda *_: None, wishes=wishes)
+async def audited(registry: SimulatedRegistry, folder: Path, requested: AuditOptions) -> AuditReport:
+    return await audit(NAME, folder, folder / "evidence", registry.network(), progress=lambda *_: None, options=requested)
 
 
 async def test_an_audit_fetches_the_suffix_list_once(log: LogBuilder, tmp_path: Path) -> None:
     registry = served(log)
-    report = await audited(registry, tmp_path, Wishes())
+    report = await audited(registry, tmp_path, AuditOptions())
     assert report.is_open and not any(decision.differs for decision in report.decisions)
     fetched = [request for request in registry.requests if "blobs" in request]
     assert fetched == [f"GET /blobs/sha256/{SUFFIX_LIST.sha256}"]
     registry.requests.clear()
-    assert (await audited(registry, tmp_path, Wishes())).decisions == report.decisions
+    assert (await audited(registry, tmp_path, AuditOptions())).decisions == report.decisions
     assert registry.requests == ["GET /checkpoint"]
 
 
@@ -138,17 +138,19 @@ async def test_an_audit_without_the_suffix_list_ends(log: LogBuilder, tmp_path: 
     registry = served(log)
     registry.tamper = lambda path, body: b"another list" if "blobs" in path else body
     with pytest.raises(Untrusted) as refusal:
-        await audited(registry, tmp_path, Wishes())
+        await audited(registry, tmp_path, AuditOptions())
     assert refusal.value.code == "audit.blob"
     registry = served(log)
     registry.blobs.clear()
     with pytest.raises(NotFound):
-        await audited(registry, tmp_path, Wishes())
-    assert (await audited(served(log), tmp_path, Wishes())).checkpoint.checkpoint == log.head(), "what was not it was not kept"
+        await audited(registry, tmp_path, AuditOptions())
+    assert (await audited(served(log), tmp_path, AuditOptions())).checkpoint.checkpoint == log.head(), (
+        "what was not it was not kept"
+    )
 
 
 async def test_an_audit_tells_where_the_decisions_part(log: LogBuilder, tmp_path: Path) -> None:
-    report = await audited(served(log), tmp_path, Wishes(anchors=(*OTHERS, "unheard-of.example")))
+    report = await audited(served(log), tmp_path, AuditOptions(anchors=(*OTHERS, "unheard-of.example")))
     assert report.known == OTHERS
     assert [(decision.body.topic, decision.body.epoch) for decision in report.decisions if decision.differs] == [
         (TOPIC, 0),
@@ -159,13 +161,13 @@ async def test_an_audit_tells_where_the_decisions_part(log: LogBuilder, tmp_path
     ]
 
 
-def shown(capsys: pytest.CaptureFixture[str], log: LogBuilder, home: Path, **wishes: Any) -> tuple[dict[str, Any], str]:
+def shown(capsys: pytest.CaptureFixture[str], log: LogBuilder, home: Path, **arguments: Any) -> tuple[dict[str, Any], str]:
     """What `treaty audit` prints, as JSON and for people."""
     printed = []
     for as_json in (True, False):
         options = Options(home=home, json=as_json)
         vars(options)["network"] = served(log).network()
-        audit_command(str(NAME), options=options, **wishes)
+        audit_command(str(NAME), options=options, **arguments)
         printed.append(capsys.readouterr().out)
     return json.loads(printed[0]), printed[1]
 

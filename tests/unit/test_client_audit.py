@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -13,6 +16,7 @@ from simulated_registry import ALICE, BASE_URL, BOB, NAME, OPERATOR, TOPIC, Simu
 
 from treaty_client.audit import auditor as auditing
 from treaty_client.audit import parallel_verification as ahead
+from treaty_client.audit import replay_store
 from treaty_client.audit.auditor import AuditReport, audit
 from treaty_client.audit.mirror import Mirror
 from treaty_client.audit.replay_store import RECENT, ReplayStore
@@ -134,7 +138,7 @@ async def test_what_was_signed_by_a_key_that_no_longer_speaks_is_refused_though_
 
 
 def die(*_: object) -> None:
-    os._exit(1)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 async def test_a_process_that_is_killed_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,9 +149,20 @@ async def test_a_process_that_is_killed_is_told_of(tmp_path: Path, monkeypatch: 
     assert error.value.code == "audit.process"
 
 
-async def test_a_disk_that_fails_is_told_of(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable) as error, ReplayStore(tmp_path) as scratch:
-        scratch.facts._database.execute("pragma max_page_count = 1")
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Let no file of this process grow beyond 128 KiB: a write beyond it fails, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 17, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+async def test_a_disk_that_fails_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_store, "_PAGES_KIB", 64)  # the file is written before memory holds all of it
+    with full_disk(), pytest.raises(Unavailable) as error, ReplayStore(tmp_path) as scratch:
         for number in range(2 * RECENT):
             scratch.digests.add(f"{number:064x}")
     assert error.value.code == "audit.disk"

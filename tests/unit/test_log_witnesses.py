@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from litestar import Litestar
-from registries import Web, grant, log, publication, publish
+from registries import Web, grant, log, operator_in, publication, publish
 from signers import ORIGIN, domain_signer, key_signer
 from structlog.testing import capture_logs
 from witnesses import NOW, witness_key
@@ -26,8 +26,8 @@ from treaty_client.registries.bundle import parse_bundle
 from treaty_client.registries.trust import RegistryName, TrustedRegistries
 from treaty_consensus.errors import Unavailable
 from treaty_consensus.kinds import Witnesses
-from treaty_consensus.log.checkpoint import open_checkpoint
-from treaty_consensus.log.note import SignerKey, VerifierKey
+from treaty_consensus.log.checkpoint import Checkpoint, open_checkpoint
+from treaty_consensus.log.note import SignerKey, VerifierKey, sign
 from treaty_consensus.log.witness import Quorum
 from treaty_registry.app import create_app as create_registry_app
 from treaty_registry.log import witnesses as log_witnesses
@@ -159,12 +159,20 @@ async def test_a_client_that_forgot_what_was_cosigned_learns_it(watched: Watched
     await forgetful.close()
 
 
+def show_another_history(watched: Watched, data: Path, name: str, size: int) -> None:
+    """Restart a witness of a log whose key signed another history, of `size` leaves."""
+    other = Checkpoint(ORIGIN, size, b"\5" * 32)
+    note = sign(other.format(), [operator_in(data / "registry").log_key])
+    store = Store(data / name)
+    store.record(open_checkpoint(note, watched.registry.log_key))
+    (key,) = (key for key in KEYS if key.name == name)
+    watched.hosts[name] = create_app(a_cosigner(data / name, key, watched.registry.log_key))
+
+
 async def test_a_witness_of_another_history_is_left_out_and_cried_about(watched: Watched, tmp_path: Path) -> None:
     head = watched.registry.head
     for name, size in (("w1.example", head.size), ("w3.example", head.size - 1)):
-        other = replace(head.signed.checkpoint, root=b"\5" * 32, size=size)
-        cosigner = watched.cosigners[name]
-        cosigner._latest[ORIGIN] = replace(head.signed, checkpoint=other)
+        show_another_history(watched, tmp_path, name, size)
     with capture_logs() as logged, pytest.raises(Unavailable):
         await watched.client.cosign(head, parameters(2))
     cried = [(entry["log_level"], entry["witness"]) for entry in logged if entry["event"] == "not witnessed"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from open_electorates import anchor, draft, write
-from registries import TOPIC, Web, ballot, contents, log, operator_of
+from registries import TOPIC, Web, ballot, contents, log, operator_in
 from signers import NOW, ORIGIN, Signer
 from virtual_time import run
 
@@ -211,9 +211,9 @@ async def test_from_development_to_an_open_electorate(registry: Registry, web: W
         await registry.decide()
 
 
-async def test_whoever_submits_parameters_uploads_their_list_first(registry: Registry) -> None:
+async def test_whoever_submits_parameters_uploads_their_list_first(registry: Registry, tmp_path: Path) -> None:
     body = draft().parameters
-    made = operator_of(registry).state(body, issued=registry.clock()).statement
+    made = operator_in(tmp_path / "registry").state(body, issued=registry.clock()).statement
     before = await contents(registry)
     (refused,) = await registry.submit([made.leaf])
     assert isinstance(refused, TreatyError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -67,8 +68,9 @@ async def test_the_entry_proves_itself_to_the_stock_client(authority: Authority)
         config = trust.trust_config(authority.trusted_root, origin=ORIGIN, base_url="http://localhost")
         keyring = ClientTrustConfig.from_json(config.decode()).trusted_root.rekor_keyring(KeyringPurpose.VERIFY)
         verify_checkpoint(keyring, entry)
-        assert entry._inner.canonicalized_body == authority.log.leaves[-1]
-        assert entry._inner.log_index == len(authority.log.leaves) - 1
+        logged = json.loads(reply)
+        assert base64.b64decode(logged["canonicalizedBody"]) == authority.log.leaves[-1]
+        assert int(logged["logIndex"]) == len(authority.log.leaves) - 1
 
 
 async def test_the_checkpoint_may_carry_more_signatures(authority: Authority) -> None:

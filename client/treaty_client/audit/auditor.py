@@ -95,7 +95,7 @@ class AuditReport:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class AuditOptions:
     """Options of an audit.
 
     `anchors`: the anchors from which trust starts instead; decisions are then recomputed with them and not compared. `topic`: the
@@ -107,7 +107,13 @@ class Wishes:
 
 
 async def audit(
-    registry: RegistryName, folder: Path, evidence: Path, network: Network, *, progress: Progress, wishes: Wishes = Wishes()
+    registry: RegistryName,
+    folder: Path,
+    evidence: Path,
+    network: Network,
+    *,
+    progress: Progress,
+    options: AuditOptions = AuditOptions(),
 ) -> AuditReport:
     """Audit a log into `folder`, which later audits continue. A proof of two histories is written into `evidence`.
 
@@ -120,11 +126,11 @@ async def audit(
         signed = await mirror.update(client, lambda done, total: progress("mirror", done, total))
         blobs = _Blobs(Store(folder), client, asyncio.get_running_loop())
         with ReplayStore(folder) as scratch:
-            replay = Replay(blobs.get, facts=scratch.facts, digests=scratch.digests, anchors=wishes.anchors)
-            run = _Audit(registry.key, mirror, replay, evidence, wishes.topic)
+            replay = Replay(blobs.get, facts=scratch.facts, digests=scratch.digests, anchors=options.anchors)
+            run = _Audit(registry.key, mirror, replay, evidence, options.topic)
             async for done in _replayed(run, signed.checkpoint.size):
                 progress("replay", done, signed.checkpoint.size)
-            known = _known(replay.facts, wishes.anchors or ())
+            known = _known(replay.facts, options.anchors or ())
     # After the replay: the root over all replayed leaves must be the signed one, or leaves were changed between mirror and
     # replay.
     replay.check_checkpoint(signed.checkpoint)

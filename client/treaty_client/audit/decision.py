@@ -116,7 +116,7 @@ def read_transcript(data: bytes) -> Transcript:
     """Parse a transcript. Raises `Malformed` (`decision.transcript`, …) or `TooLarge`."""
     try:
         # The cap comes first: the operator chooses the size of a transcript.
-        found = msgspec.convert(canonical.loads(data, limit=MAX_TRANSCRIPT, what="decision transcript"), Transcript)
+        found = msgspec.convert(canonical.loads(data, limit=MAX_TRANSCRIPT, name="decision transcript"), Transcript)
     except msgspec.ValidationError as error:
         raise Malformed(ClientDecisionCode.TRANSCRIPT, f"This is not the transcript of a decision: {error}.") from error
     choices = len(found.candidates) + 1

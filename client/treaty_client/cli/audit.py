@@ -17,7 +17,7 @@ from treaty_consensus.canonical import loads
 from treaty_consensus.errors import NotFound
 from treaty_consensus.kinds import MAX_TRANSCRIPT, Decision
 
-from ..audit.auditor import AuditedDecision, AuditReport, Wishes, read_anchors
+from ..audit.auditor import AuditedDecision, AuditOptions, AuditReport, read_anchors
 from ..audit.auditor import audit as audit_log
 from ..audit.decision import read_transcript
 from ..codes import ClientTopicCode
@@ -47,13 +47,13 @@ def audit(
     name = parse_registry_name(registry) if registry else options.trusted().name
     # A port's colon is replaced in file names, because some file systems do not allow it.
     folder = options.home / "audit" / name.origin.replace(":", "_")
-    wishes = Wishes(read_anchors(anchors) if anchors else None, topic)
+    requested = AuditOptions(read_anchors(anchors) if anchors else None, topic)
     evidence = TrustedRegistries(options.home).evidence
     with _Bars(options) as bars:
-        report = run(audit_log(name, folder, evidence, options.network, progress=bars.show, wishes=wishes))
+        report = run(audit_log(name, folder, evidence, options.network, progress=bars.show, options=requested))
     if topic is not None and report.newest is None:
         raise NotFound(ClientTopicCode.UNDECIDED, f"Nothing was decided in {topic}.")
-    options.output.result(_value(report, wishes), *_lines(report, wishes))
+    options.output.result(_value(report, requested), *_lines(report, requested))
 
 
 class _Bars:
@@ -71,11 +71,11 @@ class _Bars:
     def __exit__(self, *reason: object) -> None:
         self._progress.stop()
 
-    def show(self, what: str, done: int, total: int) -> None:
+    def show(self, stage: str, done: int, total: int) -> None:
         """Show the progress of a stage."""
-        if what not in self._tasks:  # work of an earlier audit does not count for the rate
-            self._tasks[what] = self._progress.add_task(what, total=total, completed=done)
-        self._progress.update(self._tasks[what], completed=done, total=total)
+        if stage not in self._tasks:  # work of an earlier audit does not count for the rate
+            self._tasks[stage] = self._progress.add_task(stage, total=total, completed=done)
+        self._progress.update(self._tasks[stage], completed=done, total=total)
 
 
 class _Rate(ProgressColumn):
@@ -85,7 +85,7 @@ class _Rate(ProgressColumn):
         return Text(f"{speed:,.0f}/s" if speed else "")
 
 
-def _value(report: AuditReport, wishes: Wishes) -> dict[str, object]:
+def _value(report: AuditReport, requested: AuditOptions) -> dict[str, object]:
     head = report.checkpoint.checkpoint
     value: dict[str, Any] = {
         "origin": report.origin,
@@ -94,16 +94,16 @@ def _value(report: AuditReport, wishes: Wishes) -> dict[str, object]:
         "time": report.checkpoint.time,
         "leaves": dict(report.leaves),
         "witnesses": report.witnesses,
-        "decisions": [_decision(decision, wishes) for decision in report.decisions],
+        "decisions": [_decision(decision, requested) for decision in report.decisions],
     }
-    if wishes.anchors is not None:
-        value |= {"anchors": list(wishes.anchors), "known": list(report.known), "parts": _first_parting(report)}
+    if requested.anchors is not None:
+        value |= {"anchors": list(requested.anchors), "known": list(report.known), "parts": _first_parting(report)}
     if report.newest is not None:
         value["transcript"] = loads(report.newest.transcript, limit=MAX_TRANSCRIPT)
     return value
 
 
-def _decision(decision: AuditedDecision, wishes: Wishes) -> dict[str, object]:
+def _decision(decision: AuditedDecision, requested: AuditOptions) -> dict[str, object]:
     value: dict[str, object] = {
         "index": decision.index,
         "statement": decision.statement,
@@ -112,22 +112,22 @@ def _decision(decision: AuditedDecision, wishes: Wishes) -> dict[str, object]:
         "consensus": decision.body.consensus,
         "states": dict(decision.body.states),
     }
-    if wishes.anchors is not None:
+    if requested.anchors is not None:
         value["instead"] = {"consensus": decision.recomputed.consensus, "states": dict(decision.recomputed.states)}
     return value
 
 
-def _lines(report: AuditReport, wishes: Wishes) -> Iterator[RenderableType]:
+def _lines(report: AuditReport, requested: AuditOptions) -> Iterator[RenderableType]:
     head, time = report.checkpoint.checkpoint, report.checkpoint.time
     when = (
         dt.datetime.fromtimestamp(time, dt.UTC).isoformat(sep=" ", timespec="seconds") if time is not None else "never cosigned"
     )
     yield f"[green]✓[/] [bold]{escape(report.origin)}[/] holds: {head.size} leaves, root {short(head.root.hex())} ({when})"
     yield "  " + ", ".join(f"{count} {kind}" for kind, count in sorted(report.leaves.items()))
-    compared = "recomputed to the same bytes" if wishes.anchors is None else "recomputed with your anchors, and not compared"
+    compared = "recomputed to the same bytes" if requested.anchors is None else "recomputed with your anchors, and not compared"
     yield f"  {len(report.decisions)} decisions {compared}; {report.witnesses} reports and ballots carry checkpoints that agree"
-    if wishes.anchors is not None:
-        yield from _instead(report, wishes.anchors)
+    if requested.anchors is not None:
+        yield from _instead(report, requested.anchors)
     elif report.decisions:
         table = Table("leaf", "topic", "epoch", "consensus", box=None)
         for decision in report.decisions:

@@ -117,7 +117,7 @@ class Identity:
         # Refused, not repaired: others may have read the key already, and its owner has to decide.
         if mode & 0o077:
             raise Refused(ClientIdentityCode.MODE, f"Other users of this machine may read {path}.", fix=f"Run: chmod 600 {path}")
-        value = canonical.loads(data.removesuffix(b"\n"), limit=MAX_FILE, what="identity file")
+        value = canonical.loads(data.removesuffix(b"\n"), limit=MAX_FILE, name="identity file")
         try:
             parts = msgspec.convert(value, _File)
         except msgspec.ValidationError as error:

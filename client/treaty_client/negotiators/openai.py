@@ -304,7 +304,7 @@ def _parse(answer: _Choice, validator: jsonschema_rs.Draft202012Validator) -> An
         raise Malformed(ModelCode.ANSWER, "It was cut off before its end, so it has to be shorter.")
     text = _unfenced((answer.message.content or "").strip())
     try:
-        value = parse_json(text.encode("utf-8"), limit=MAX_RESPONSE, what="answer")
+        value = parse_json(text.encode("utf-8"), limit=MAX_RESPONSE, name="answer")
         validator.validate(value)
     except UnicodeEncodeError as error:
         raise Malformed(ModelCode.ANSWER, "It holds a lone surrogate.") from error

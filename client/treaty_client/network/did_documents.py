@@ -59,7 +59,7 @@ def read_did_document(did: Did, data: bytes) -> DidDocument:
     (`did.deactivated`) if its owner deactivated the DID; `Unauthorized` (`did.binding`) if the key that the DID is bound to did
     not sign it.
     """
-    document = canonical.parse_json(data, limit=MAX_DID_DOCUMENT, what="DID document")
+    document = canonical.parse_json(data, limit=MAX_DID_DOCUMENT, name="DID document")
     if not isinstance(document, dict):
         raise Malformed(DidCode.DOCUMENT, f"The document of {did.text} is not a JSON object.")
     if document.get("id") == did.text and document.get("deactivated", False) is not False:
@@ -119,7 +119,7 @@ class DidResolver:
     async def document(self, did: str, listing: str = "") -> Mapping[str, Any]:
         """Return the parsed document of a did:wba or did:web. Raises the errors of `resolve`, and `Malformed` for a bad DID."""
         found = await self.resolve(parse_did(did), listing=listing)
-        value: dict[str, Any] = canonical.parse_json(found.data, limit=MAX_DID_DOCUMENT, what="DID document")
+        value: dict[str, Any] = canonical.parse_json(found.data, limit=MAX_DID_DOCUMENT, name="DID document")
         return value
 
     def _remember(self, did: Did, asked: float, outcome: DidDocument | TreatyError) -> None:

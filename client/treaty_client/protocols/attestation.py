@@ -220,7 +220,7 @@ def verify_attestation(bundle: bytes, binding: Binding, *, publisher: str, trust
 def _open(bundle: bytes) -> Bundle:
     try:
         # Strict JSON first: Sigstore's parser accepts duplicate members.
-        value = canonical.parse_json(bundle, limit=MAX_BUNDLE, what="Sigstore bundle")
+        value = canonical.parse_json(bundle, limit=MAX_BUNDLE, name="Sigstore bundle")
     except TreatyError as error:
         raise Untrusted(AttestationCode.BUNDLE, str(error)) from error
     match value:
@@ -264,7 +264,7 @@ def _authenticate(bundle: Bundle, trust: Sequence[Trust]) -> tuple[SigningIdenti
 def _parse_statement(payload: bytes) -> _Statement:
     try:
         # Parsed after the signature holds: until then these bytes are anybody's.
-        return msgspec.convert(canonical.parse_json(payload, limit=MAX_STATEMENT, what="in-toto statement"), _Statement)
+        return msgspec.convert(canonical.parse_json(payload, limit=MAX_STATEMENT, name="in-toto statement"), _Statement)
     except (TreatyError, msgspec.ValidationError) as error:
         raise Untrusted(AttestationCode.STATEMENT, f"The attestation is not a statement about a handler: {error}.") from error
 

@@ -143,7 +143,7 @@ class Lockfile:
         except FileNotFoundError:
             return {}
         try:
-            file = msgspec.convert(canonical.parse_json(data, limit=MAX_LOCK, what="treaty.lock"), _File)
+            file = msgspec.convert(canonical.parse_json(data, limit=MAX_LOCK, name="treaty.lock"), _File)
         except msgspec.ValidationError as error:
             raise Malformed(LockCode.FILE, f"{self._path} is not a lock: {error}.") from error
         if file.lock != 1:

@@ -226,7 +226,7 @@ class RegistryClient:
 
     async def _object(self, path: str) -> dict[str, object]:
         data = await self._send("GET", path, limit=MAX_JSON)
-        value = canonical.parse_json(data, limit=MAX_JSON, what="registry's answer")
+        value = canonical.parse_json(data, limit=MAX_JSON, name="registry's answer")
         if not isinstance(value, dict):
             raise _bad_answer("it is not a JSON object")
         return value
@@ -273,7 +273,7 @@ def _since(since: int | None) -> dict[str, str] | None:
 def parse_reply(data: bytes, kind: type[_R]) -> _R:
     """Parse a registry's JSON answer. Raises `Malformed`."""
     try:
-        return msgspec.convert(canonical.parse_json(data, limit=MAX_JSON, what="registry's answer"), kind)
+        return msgspec.convert(canonical.parse_json(data, limit=MAX_JSON, name="registry's answer"), kind)
     except msgspec.ValidationError as error:
         raise _bad_answer(str(error)) from error
 

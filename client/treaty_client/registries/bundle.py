@@ -99,7 +99,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def parse_bundle(data: bytes) -> Bundle:
     """Parse a bundle strictly, without verifying it. Raises `TooLarge` or `Malformed` (`bundle.form`, `canonical.*`)."""
     # Strict JSON: with duplicate members two readers could see two bundles in the same bytes.
-    value = canonical.parse_json(data, limit=MAX_BUNDLE, what="bundle")
+    value = canonical.parse_json(data, limit=MAX_BUNDLE, name="bundle")
     try:
         file = msgspec.convert(value, _File)
     except msgspec.ValidationError as error:

@@ -1,15 +1,14 @@
 """Remember the leaves that registries have proved to this agent: HOME/seen.db, an SQLite database, 0600.
 
-docs/specification/home.md, "seen.db", specifies its tables, its bounds, and the leaves that are never forgotten:
+docs/specification/home.md, "seen.db", specifies its tables and bounds. For example, the status of a version has the subject
+`protocol/URI` and the place `status/URI/DID/`; the newest status of a place replaces the older one.
 
-    leaves        origin, idx, leaf, proof, place, checkpoint      one row a leaf; `proof`: hashes of 32 bytes, joined
-    checkpoints   id, note                                         the signed checkpoints that the proofs lead to
-    subjects      origin, subject, idx, learned                    the names under which a leaf is compared, and the last use
+A subject is used when an answer is compared with it. Its time `learned` is renewed with other writes, or when it is an hour old,
+so a repeated answer rarely causes a write.
 
-For a forgotten subject the agent knows as much as at its first contact, and the statuses that take it back. Safe among threads,
-and among processes on one machine: one writes at a time, and readers do not wait. A transaction is on the disk when `learn`
-returns; a crash before that leaves the database unchanged. SQLite keeps seen.db-wal and seen.db-shm beside the file in use, and
-repairs the database from them after a crash.
+Safe among threads, and among processes on one machine. One process writes at a time. Readers have their own connection and do not
+wait. A transaction is on the disk when `learn` returns; a crash before that leaves the database unchanged. SQLite keeps
+seen.db-wal and seen.db-shm beside the file in use, and repairs the database from them after a crash.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ class TrustedRegistries:
         except FileNotFoundError:
             return {}
         try:
-            return msgspec.convert(canonical.parse_json(data, limit=MAX_FILE, what="registries.json"), _File).registries
+            return msgspec.convert(canonical.parse_json(data, limit=MAX_FILE, name="registries.json"), _File).registries
         except msgspec.ValidationError as error:
             raise Malformed(ClientRegistryCode.FILE, f"{self._path} is not a list of registries: {error}.") from error
 

@@ -113,7 +113,7 @@ class AgreementCache:
     def _read(self) -> dict[tuple[str, str], AgreementRecord]:
         if self._known is None:
             try:
-                value = canonical.parse_json(self._path.read_bytes(), limit=MAX_FILE, what="agreements.json")
+                value = canonical.parse_json(self._path.read_bytes(), limit=MAX_FILE, name="agreements.json")
                 entries = msgspec.convert(value, _Agreements).agreements
             except (OSError, TreatyError, msgspec.ValidationError):
                 entries = ()
@@ -348,7 +348,7 @@ def is_negotiated(protocol: SpokenProtocol) -> bool:
 
 
 def _parse_record(data: bytes) -> _Record:
-    return msgspec.convert(canonical.loads(data, limit=_MAX_RECORD, what="record.json"), _Record)
+    return msgspec.convert(canonical.loads(data, limit=_MAX_RECORD, name="record.json"), _Record)
 
 
 def _inside(name: str) -> PurePosixPath:

@@ -120,7 +120,7 @@ class Approvals:
     def _read(self) -> tuple[str, ...]:
         if self._digests is None:
             try:
-                value = canonical.parse_json(self._path.read_bytes(), limit=MAX_FILE, what="approved.json")
+                value = canonical.parse_json(self._path.read_bytes(), limit=MAX_FILE, name="approved.json")
                 self._digests = msgspec.convert(value, _File).approved[:MAX_APPROVED]
             # A lost approval only costs a second question.
             except (OSError, TreatyError, msgspec.ValidationError):

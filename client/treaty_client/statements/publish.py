@@ -152,7 +152,7 @@ class Publisher:
 
     async def _attest(self, binding: Binding, filename: str, trusted_root: bytes) -> bytes:
         config = await self._client.trust_config()
-        value = canonical.parse_json(config, limit=len(config), what="trust configuration")
+        value = canonical.parse_json(config, limit=len(config), name="trust configuration")
         # The addresses of the services are not pinned, but the root is. A certificate of another authority would be worth nothing
         # to readers.
         if not isinstance(value, dict) or canonical.dumps(value.get("trustedRoot")) != trusted_root:

@@ -113,7 +113,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _read(path: Path, kind: type[_S], limit: int) -> _S | None:
     try:
-        return msgspec.convert(canonical.loads(path.read_bytes(), limit=limit, what=path.name), kind)
+        return msgspec.convert(canonical.loads(path.read_bytes(), limit=limit, name=path.name), kind)
     except FileNotFoundError:
         return None
     except (TreatyError, msgspec.ValidationError) as error:

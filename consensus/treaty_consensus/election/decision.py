@@ -1,29 +1,10 @@
 """Decide one topic: write the transcript of the epoch's outcome and the statement that names it.
 
-The transcript is JCS. Weights are decimal strings in units of 1 / `arithmetic.ONE`; epochs, leaves and numbers of pairs are
-integers; digests are hexadecimal; absent values are left out. `docs/specification/election.md`, section 7, explains it.
+The transcript is JCS; `docs/specification/election.md`, section 7, specifies its members. For example, one entry of `missing`:
 
-    {"rule", "electorate", "topic", "epoch", "parameters": statement id, "input": {"size", "root"}, "previous": statement id,
-     "anchors": SHA-256 of the JCS of their sorted list, "suffixes": digest of the suffix list,       in an open electorate
-     "identities", "weights":   SHA-256 of the JCS of the sorted lists [[DID, identity statement id], …] and, of the topic,
-                                [[principal, weight], …]
-     "ballots": {"explicit": n, "implied": n}, "total": W, "cap": κ, "quorum": q,
-     "voices": [{"principal", "cluster", "weight", "ballots", "implied", "age", "held", "counts"}, …]   the heaviest voters
-     "candidates": [{"hash", "index", "pairs", "clusters", "weight", "approval", "support": Q, "opposition": Q', "state",
-                     "provisional", "ahead", "failing", "repealing", "suspect", "missing"}, …]   in the order of publication
-     "pairwise": [[V, …], …],              rows and columns: the candidates, then NONE
-     "order": [hash or "none", …], "ties": [{"rank", "tied": [hash or "none", …], "chosen"}, …],
-     "nominees": [{"hash", "pairs", "clusters", "weight", "approval", "missing"}, …],   the strongest that are not candidates
-     "former": [[hash, state], …],         a consensus of an earlier epoch, and not a candidate now
-     "transitions": [{"hash", "from", "to"}, …], "consensus": hash}
+    {"condition": "quorum", "has": "4294967296", "needs": "8589934592"}
 
-An entry of `voices` is a voter: a principal with ballots that count. `weight` is its weight in the topic. `counts` is the
-weight of its ballots together, after fading and ripening. `age` and `held` are those of its freshest ballot (`ballot`). There
-are at most `MAX_VOTERS` entries, those with the largest `counts`.
-
-`missing` lists the conditions that a document misses to be the consensus (for the consensus: to be kept). Its entries are
-`{"condition", "has", "needs", "against"}` with decimal strings: the conditions of `rule`, compared with the consensus after
-this decision.
+There are at most `MAX_VOTERS` voters in `voices`, those with the largest `counts`.
 """
 
 from __future__ import annotations

@@ -1,27 +1,12 @@
 """Parse the manifest of a handler package: its protocol, its roles, and the operations that business logic implements.
 
-`manifest.json` is in the package's top-level folder: UTF-8 JSON of at most 128 KiB without duplicate names. With it, a host
-checks every effect of a handler, and every call to it, without running its code.
+With the manifest, a host checks every effect of a handler, and every call to it, without running its code. The format is in
+`docs/specification/handler-packages.md`, "The manifest". An example of one operation:
 
-    {"interface": 1,
-     "protocol": {"uri": "https://registry.example/protocols/example.com/product-info/1.0", "sha256": "…64 hex digits"},
-     "operations": {
-       "getProductInfo": {
-         "arguments": {"type": "object", …},             a JSON Schema (2020-12); arguments are always an object
-         "result": {"type": "object", …},                a JSON Schema for the value of a success
-         "errors": {"404": "There is no such product."}, failures beside 500, 502, 503 and 504
-         "idempotent": true,                             a second call has no further effect
-         "timeout": 15}},                                seconds, 1 to 86,400
-     "roles": {
-       "requester": {"peer": "provider", "calls": ["getProductInfo"], "invokes": []},
-       "provider": {"peer": "requester", "calls": [], "invokes": ["getProductInfo"]}}}
+    "getProductInfo": {"arguments": {"type": "object"}, "result": {"type": "object"},
+                       "errors": {"404": "There is no such product."}, "idempotent": true, "timeout": 15}
 
-`calls`: operations that the local application calls on a session in this role (event `Call`, effect `Return`). `invokes`:
-operations that a session in this role calls on its local application (effect `Invoke`, event `Result`). All names above are
-required, others are refused.
-
-Schemas are foreign and the host compiles them: `schema` refuses those that cost too much. Specification:
-`docs/specification/handler-packages.md`, "The manifest".
+Schemas are foreign and the host compiles them: `schema` refuses those that cost too much.
 """
 
 from __future__ import annotations

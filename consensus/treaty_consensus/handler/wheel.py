@@ -1,24 +1,12 @@
-"""Check that a wheel is a handler package. A result of `read_wheel` has passed every rule below.
+"""Check that a wheel is a handler package. A result of `read_wheel` has passed every rule.
 
-A handler package is a wheel (Python packaging specifications, "Binary distribution format"), restricted so that all readers
-see the same content and unpacking runs no code:
-
-1. Its file name is `treaty_handler_NAME-VERSION-py3-none-any.whl`, each part in normal form, without a build tag.
-2. The archive is plain (`archive`), with caps on bytes, files and unpacked bytes, and so are its paths (`paths`).
-3. All files are in two folders: `treaty_handler_NAME/`, the one importable package, and
-   `treaty_handler_NAME-VERSION.dist-info/`.
-4. Files are UTF-8 text without NUL. No `.pth`, no `.data/`, no scripts, no native code, no bytecode.
-5. Sources end in `.py`, each is the only module of its name (`modules`), and their text has one interpretation (`text`).
-6. `RECORD` lists every other file with its SHA-256 and size, and nothing else. Signature files are not supported.
-7. `WHEEL` says 1.x, purelib and the one tag; `METADATA` agrees on name and version and requires no other distribution.
-8. `entry_points.txt` has the one group `treaty.handlers` with one entry, `MODULE:ATTRIBUTE`, and the module is in the
-   package.
-9. `manifest.json` in the package is valid (`manifest`). `dist_info` reads the files of 6 to 8.
+The rules are in `docs/specification/handler-packages.md`, "The wheel": a wheel (Python packaging specifications, "Binary
+distribution format"), restricted so that all readers see the same content and unpacking runs no code. For example,
+`treaty_handler_product_info-1.0-py3-none-any.whl` contains `treaty_handler_product_info/` and its `.dist-info/`, and nothing
+else. `archive`, `paths`, `modules`, `text`, `dist_info` and `manifest` each check their part.
 
 Every rule reads each byte a bounded number of times and caps its input before parsing. So a wheel costs at most 8 MiB of text
 to inflate, hash and decode, and a manifest and a README to parse.
-
-Specification: `docs/specification/handler-packages.md`, "The wheel".
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Equivocation:
     @classmethod
     def parse(cls, data: bytes) -> Equivocation:
         """Read a file, without verifying it. Raises `TooLarge` or `Malformed` (`equivocation.form`)."""
-        value = canonical.loads(data, limit=MAX_EQUIVOCATION, what="proof of an equivocation")
+        value = canonical.loads(data, limit=MAX_EQUIVOCATION, name="proof of an equivocation")
         try:
             file = msgspec.convert(value, _File)
         except msgspec.ValidationError as error:

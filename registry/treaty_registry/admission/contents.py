@@ -31,7 +31,7 @@ def check_contents(body: Publish | Handler, contents: Mapping[str, bytes]) -> No
             if said != (body.uri, body.document, body.entry_point):
                 raise Refused(RegistryHandlerCode.MISMATCH, "The wheel is for another protocol, or has another entry point.")
             # Only size and form. Readers verify the bundle's signature, in step 8.
-            canonical.parse_json(contents[body.bundle.sha256], limit=MAX_BUNDLE, what="Sigstore bundle")
+            canonical.parse_json(contents[body.bundle.sha256], limit=MAX_BUNDLE, name="Sigstore bundle")
 
 
 def check_digests(contents: Mapping[str, bytes]) -> None:

@@ -54,6 +54,23 @@ class Options:
         return Settings(data=self.data, database=self.database or None, blobs=self.blobs or None)
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class TlsOptions:
+    """Options of every command that listens.
+
+    Parameters
+    ----------
+    tls_cert
+        A PEM file with the certificate chain, to serve https.
+    tls_key
+        A PEM file with its private key.
+    """
+
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+
+
 def run(work: Coroutine[Any, Any, _T]) -> _T:
     """Run a command's coroutine to its end."""
     return uvloop.run(work)

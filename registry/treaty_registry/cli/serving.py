@@ -26,7 +26,7 @@ from ..storage.postgres import migrate as migrate_database
 from ..witness.cosigner import Cosigner
 from ..witness.server import serve as serve_witness
 from .console import LogLines, show
-from .options import Options, run
+from .options import Options, TlsOptions, run
 
 
 def serve(
@@ -35,8 +35,7 @@ def serve(
     port: int = 8080,
     origin: str | None = None,
     base_url: str | None = None,
-    tls_cert: Path | None = None,
-    tls_key: Path | None = None,
+    tls: TlsOptions = TlsOptions(),
     resolve: tuple[str, ...] = (),
     ca: Path | None = None,
     quota: float = 1,
@@ -57,10 +56,6 @@ def serve(
         The permanent name of a new log: a host, with a port where it is not the default. Default: localhost:PORT.
     base_url
         The URL at which clients reach this registry, if not https://ORIGIN (for a localhost origin: the listening address).
-    tls_cert
-        A PEM file with the certificate chain, to serve https.
-    tls_key
-        A PEM file with its private key.
     resolve
         HOST=IP:PORT: fetch the DID documents of this host there. May be repeated.
     ca
@@ -82,8 +77,8 @@ def serve(
         port=port,
         origin=origin or _origin_of_new(options.settings, port),
         base_url=base_url,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
+        tls_cert=tls.tls_cert,
+        tls_key=tls.tls_key,
         resolve=network.resolve,
         ca=ca,
         quotas=Quotas().times(quota),
@@ -136,8 +131,7 @@ def witness(
     host: str = "127.0.0.1",
     port: int = 8081,
     name: str | None = None,
-    tls_cert: Path | None = None,
-    tls_key: Path | None = None,
+    tls: TlsOptions = TlsOptions(),
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Witness logs: cosign a checkpoint only if it extends the one cosigned before (C2SP tlog-witness).
@@ -154,21 +148,17 @@ def witness(
         The port to listen on.
     name
         The permanent name of a new witness, such as witness.example/w1. Default: localhost:PORT/witness.
-    tls_cert
-        A PEM file with the certificate chain, to serve https.
-    tls_key
-        A PEM file with its private key.
     json
         Print one JSON value instead of text.
     """
     log_to_stderr()
     named = name if name or (data / "witness.key").exists() else f"localhost:{port}/witness"
-    listening = Listening(host, port, tls_cert, tls_key)
+    listening = Listening(host, port, tls.tls_cert, tls.tls_key)
 
     def announce(cosigner: Cosigner) -> None:
         key, logs = str(cosigner.key), {origin: cosigner.latest(origin) for origin in cosigner.logs}
         sizes = {origin: latest.checkpoint.size if latest else 0 for origin, latest in logs.items()}
-        url = f"{'https' if tls_cert else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+        url = f"{'https' if tls.tls_cert else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
         show(
             {"key": key, "url": url, "logs": sizes},
             f"[green]✓[/] The witness [bold]{escape(cosigner.key.name)}[/] listens at {escape(url)}.",

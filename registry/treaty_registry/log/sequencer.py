@@ -154,7 +154,10 @@ class Sequencer:
     async def start(self, *, patience: float) -> None:
         """Take over the log and start the tasks. Raises as `Leader.take_over`."""
         await self._leader.take_over(patience=patience)
-        self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._renew())]
+        self._tasks = [
+            asyncio.create_task(self._work(), name="sequencer"),
+            asyncio.create_task(self._renew(), name="log renewal"),
+        ]
 
     async def stop(self) -> None:
         """Finish the queued proposals, accept no more, and stop leading."""

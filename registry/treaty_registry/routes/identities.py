@@ -53,7 +53,7 @@ async def testimony(did: FromPath[str], request: HttpRequest, views: NamedDepend
     """Return the operator's half of a DID's next identity. It is worthless without the second signature."""
     if media_type(request) != JSON:
         return problem_response(http_problem(415, f"This route reads {JSON}."))
-    value = canonical.parse_json(await read_body(request, _MAX_ASKED), limit=_MAX_ASKED, what="request")
+    value = canonical.parse_json(await read_body(request, _MAX_ASKED), limit=_MAX_ASKED, name="request")
     try:
         asked = msgspec.convert(value, Asked)
     except msgspec.ValidationError as error:

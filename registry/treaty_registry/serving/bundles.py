@@ -1,32 +1,12 @@
 """Build bundles: one document with everything needed to check a protocol, or a topic's candidates, offline.
 
-A bundle is `application/vnd.treaty.bundle.v1+json`. Binary values are padded standard base64, digests are hexadecimal:
+docs/specification/bundles.md, "The bundle", specifies the format and the leaves. For example, the bundle of a protocol at
+some head:
 
-    {"uri": URI,                                  or "topic": TOPIC
-     "checkpoint": NOTE,                          the signed note of one head; everything below is at that head
-     "consistency": [HASH, …],                    only for `since=SIZE`: from that size to the checkpoint's
-     "leaves": [{"index": N, "leaf": BYTES, "proof": [HASH, …]}, …],     ascending; `proof` is the inclusion proof
-     "blobs": {SHA256: BYTES, …}}                 never wheels; a withdrawn blob is absent
-
-`admit` accepts the leaves in their order. They are the genesis, the parameters, and every leaf that the others depend on:
-
-- the protocol's `publish` and its newest status; the publishes of its base documents; its handlers (`Record.handlers`) and the
-  newest status of each. For a topic: the publishes and statuses of the protocols that its newest decision names, the oldest
-  first, and of its newest ones, at most 64 together;
-- every identity of each DID that signed one of them, and the grant by which a publisher uses a namespace of another owner;
-- for a publisher whose domain changed hands, the operator's statement that set the log's clock before the publish or the
-  handler, and the identities of the DID in that statement.
-
-The topic's newest `decision` shows its outcome. It depends on the whole log and not on a few leaves. So a reader trusts the
-operator for the decision, and for the time that a decision sets.
+    {"uri": URI, "checkpoint": NOTE, "leaves": [{"index": 0, "leaf": BYTES, "proof": [HASH, …]}, …], "blobs": {SHA256: BYTES, …}}
 
 A client compares later bundles with earlier ones (`treaty_client.protocols.verification.completeness`). The bundle itself must
-show why an item is missing from a list.
-
-The blobs of a protocol are its document, its card and the Sigstore bundles of its handlers. Every bundle contains the trusted
-root that the genesis pins, and the transcript of the decision.
-
-A reader that has seen a larger log than this node's gets no consistency proof.
+show why an item is missing from a list. A reader that has seen a larger log than this node's gets no consistency proof.
 """
 
 from __future__ import annotations

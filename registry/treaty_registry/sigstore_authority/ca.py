@@ -130,7 +130,7 @@ class CertificateAuthority:
 
 
 def _parse(body: bytes) -> _Request:
-    value = canonical.parse_json(body, limit=MAX_REQUEST, what="certificate request")
+    value = canonical.parse_json(body, limit=MAX_REQUEST, name="certificate request")
     try:
         return msgspec.convert(value, _Request)
     except msgspec.ValidationError as error:

@@ -119,7 +119,7 @@ class EntryLog:
 
 
 def _parse(body: bytes) -> RekordLeaf:
-    value = canonical.parse_json(body, limit=MAX_REQUEST, what="log entry")
+    value = canonical.parse_json(body, limit=MAX_REQUEST, name="log entry")
     try:
         request = msgspec.convert(value, _Request).hashed_rekord
     except msgspec.ValidationError as error:

@@ -55,7 +55,7 @@ def trusted_root(keys: AuthorityKeys, *, origin: str, log_key: bytes) -> bytes:
 def trust_config(root: bytes, *, origin: str, base_url: str) -> bytes:
     """Return the client trust configuration of a registry reached at `base_url`, such as `https://HOST`, with its
     trusted root."""
-    trusted = canonical.loads(root, limit=MAX_TRUSTED_ROOT, what="trusted root")
+    trusted = canonical.loads(root, limit=MAX_TRUSTED_ROOT, name="trusted root")
     services = base_url.rstrip("/") + "/sigstore"
     valid = trusted["tlogs"][0]["publicKey"]["validFor"]
 

@@ -77,7 +77,7 @@ class Handshake:
 
         Raises `Malformed`, `TooLarge`, `Unauthorized` (`secure.finished`, `secure.tampered`).
         """
-        value = canonical.parse_json(text.encode("utf-8", "surrogatepass"), limit=MAX_FINISHED, what="finished message")
+        value = canonical.parse_json(text.encode("utf-8", "surrogatepass"), limit=MAX_FINISHED, name="finished message")
         try:
             message = msgspec.convert(value, _Finished)
         except msgspec.ValidationError as error:

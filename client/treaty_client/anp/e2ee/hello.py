@@ -116,7 +116,7 @@ def sign(plain: str, added: dict[str, Any], signer: HelloSigner, now: float) -> 
 
     Raises `Malformed` (`secure.hello`) for a Hello without a random or of another identity, and `TooLarge`.
     """
-    value: dict[str, Any] = canonical.parse_json(plain.encode(), limit=MAX_HELLO, what="Hello")
+    value: dict[str, Any] = canonical.parse_json(plain.encode(), limit=MAX_HELLO, name="Hello")
     if value.get("sourceDid") != signer.did or value.get("verificationMethod") not in (None, {"id": signer.key_id}):
         raise Malformed(SecureCode.HELLO, f"This Hello must name {signer.did} as its sender and {signer.key_id} as its key.")
     method = keys.method_of(signer)
@@ -138,7 +138,7 @@ def read(text: str, expected: HelloType, now: float) -> tuple[Opening, PublicKey
     Raises `TooLarge`, `Malformed` (`secure.hello`, `secure.key`, `canonical.*`), `Refused` (`secure.stale`), `Unauthorized`
     (`secure.proof`).
     """
-    value = canonical.parse_json(text.encode("utf-8", "surrogatepass"), limit=MAX_HELLO, what="Hello")
+    value = canonical.parse_json(text.encode("utf-8", "surrogatepass"), limit=MAX_HELLO, name="Hello")
     fields = _fields(value)
     if (fields.version, fields.type) != (HELLO_VERSION, expected):
         raise Malformed(SecureCode.HELLO, f"The message is not a {expected} of version {HELLO_VERSION}.")

@@ -138,7 +138,7 @@ class Opener:
         Raises `TooLarge`, `Malformed` (`secure.record`, `canonical.*`), `Unauthorized` (`secure.order`, `secure.replayed`,
         `secure.tampered`), `Unavailable` (`secure.expired`).
         """
-        value = canonical.parse_json(text.encode("utf-8", "surrogatepass"), limit=MAX_RECORD, what="record", values=MAX_VALUES)
+        value = canonical.parse_json(text.encode("utf-8", "surrogatepass"), limit=MAX_RECORD, name="record", values=MAX_VALUES)
         try:
             record = msgspec.convert(value, _Record)
         except msgspec.ValidationError as error:

@@ -145,7 +145,7 @@ class Hello:
 def parse(text: str, expected: HelloType) -> Hello:
     """Parse a Hello of the `expected` type. Raises `TooLarge`, `Malformed` (`hello.*`, `canonical.*`, `did.*`) or `Refused`
     (`hello.version`)."""
-    value = canonical.parse_json(text.encode("utf-8", "surrogatepass"), limit=MAX_HELLO, what="Hello")
+    value = canonical.parse_json(text.encode("utf-8", "surrogatepass"), limit=MAX_HELLO, name="Hello")
     try:
         hello = msgspec.convert(value, _Hello)
     except msgspec.ValidationError as error:

@@ -198,7 +198,7 @@ def encode(message: MetaMessage) -> bytes:
 def parse(payload: bytes) -> MetaMessage:
     """Parse the payload of a PT=00 frame. Raises `TooLarge` (`meta.too-large`, `document.too-large`, `canonical.too-large`),
     `Malformed` (`meta.message`, `document.*`, `canonical.*`) or `Refused` (`meta.unknown-action`)."""
-    value = canonical.parse_json(payload, limit=MAX_MESSAGE, what="meta message", values=MAX_VALUES)
+    value = canonical.parse_json(payload, limit=MAX_MESSAGE, name="meta message", values=MAX_VALUES)
     try:
         action = msgspec.convert(value, _Action).action
         parser = _PARSERS.get(action)

@@ -78,7 +78,7 @@ class Contradiction:
     def parse(cls, data: bytes) -> Contradiction:
         """Parse a file, without verifying it. Raises `TooLarge` or `Malformed` (`contradiction.form`)."""
         # Canonical bytes only, so that no two readers see different leaves in one file.
-        value = canonical.loads(data, limit=MAX_CONTRADICTION, what="contradiction")
+        value = canonical.loads(data, limit=MAX_CONTRADICTION, name="contradiction")
         try:
             file = msgspec.convert(value, _File)
             key = VerifierKey.parse(file.key)
