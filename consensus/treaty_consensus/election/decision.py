@@ -4,6 +4,7 @@ The transcript is JCS; `docs/specification/election.md`, section 7, specifies it
 
     {"condition": "quorum", "has": "4294967296", "needs": "8589934592"}
 
+`missing` is compared with the consensus after this decision.
 There are at most `MAX_VOTERS` voters in `voices`, those with the largest `counts`.
 """
 

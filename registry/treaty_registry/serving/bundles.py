@@ -5,6 +5,9 @@ some head:
 
     {"uri": URI, "checkpoint": NOTE, "leaves": [{"index": 0, "leaf": BYTES, "proof": [HASH, …]}, …], "blobs": {SHA256: BYTES, …}}
 
+A decision depends on the whole log and not on a few leaves. So a reader trusts the operator for it, and for the
+time that it sets.
+
 A client compares later bundles with earlier ones (`treaty_client.protocols.verification.completeness`). The bundle itself must
 show why an item is missing from a list. A reader that has seen a larger log than this node's gets no consistency proof.
 """
