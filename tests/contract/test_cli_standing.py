@@ -64,7 +64,12 @@ async def test_every_credit_is_explained(treaty: Treaty, agents: tuple[Signer, .
     value = json.loads(await treaty("standing", bravo.did, "--json"))
     assert (value["principal"], value["epoch"], value["standing"]) == (bravo.did, 0, str(ONE // 8))
     assert [(credit["with"], credit["now"]) for credit in value["credits"]] == [(charlie.did, str(ONE // 8))]
-    assert "No credits." in await treaty("standing", "did:wba:nobody.example")
+    nobody = await treaty("standing", "did:wba:nobody.example")
+    assert "No credits." in nobody
+    assert "did:wba:nobody.example weighs nothing at the end of epoch 0: it had no logged identity then" in " ".join(
+        nobody.split()
+    )
+    assert int(value["weight"]) == ONE and "weighs nothing" not in shown
 
 
 async def test_all_pages_of_credits_are_shown(

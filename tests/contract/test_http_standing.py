@@ -68,6 +68,8 @@ async def test_every_credit_is_explained(api: httpx.AsyncClient, registry: Regis
         "principal": None,
         "epoch": None,
         "roll": None,
+        "electorate": None,
+        "weight": "0",
         "standing": "0",
         "credits": [],
         "next": None,

@@ -22,6 +22,7 @@ from ..statements.vote import vote as cast_vote
 from .context import Options, run
 from .explanation import explain as explain_transcript
 from .output import short
+from .standing import own_weightless
 
 
 def vote(topic: str, /, *tiers: str, withdraw: bool = False, options: Options = Options()) -> None:
@@ -39,7 +40,7 @@ def vote(topic: str, /, *tiers: str, withdraw: bool = False, options: Options = 
     if withdraw == bool(tiers):
         raise Refused(VoteCode.TIERS, "A vote needs your choices, best first, or --withdraw.", fix="treaty vote TOPIC URI none")
 
-    async def work() -> Vote:
+    async def work() -> tuple[Vote, list[str]]:
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
             origin = options.trusted().name.origin
             # The topic with its proofs: the registry's list could give a URI another document's hash, and the vote would count
@@ -47,9 +48,11 @@ def vote(topic: str, /, *tiers: str, withdraw: bool = False, options: Options = 
             view = await _view(fetcher, topic, origin)
             client, head = fetcher.client(origin), fetcher.head(origin)
             now = int(time.time())
-            return await cast_vote(client, head, options.identity(), topic, parse_tiers(tiers, view), origin=origin, now=now)
+            identity = options.identity()
+            cast = await cast_vote(client, head, identity, topic, parse_tiers(tiers, view), origin=origin, now=now)
+            return cast, await own_weightless(client, identity.did)
 
-    done = run(work())
+    done, notes = run(work())
     value = {
         "topic": topic,
         "statement": done.statement.id,
@@ -57,11 +60,11 @@ def vote(topic: str, /, *tiers: str, withdraw: bool = False, options: Options = 
         "tiers": [list(tier) for tier in done.ballot.tiers],
         "epoch": done.epoch,
         "index": done.receipt.index,
+        "weightless": bool(notes),
     }
     order = " > ".join(" = ".join(map(short, tier)) for tier in done.ballot.tiers) or "withdrawn"
-    options.output.result(
-        value, f"[green]✓[/] Voted in [bold]{escape(topic)}[/]: {escape(order)}", f"leaf {done.receipt.index}, epoch {done.epoch}"
-    )
+    voted = f"[green]✓[/] Voted in [bold]{escape(topic)}[/]: {escape(order)}"
+    options.output.result(value, voted, f"leaf {done.receipt.index}, epoch {done.epoch}", *notes)
 
 
 def topic(topic: str, /, *, explain: bool = False, options: Options = Options()) -> None:
@@ -113,7 +116,10 @@ def _suspects(view: TopicView) -> set[str]:
 
 def _reasons(view: TopicView) -> Iterable[RenderableType]:
     if view.epoch is None:
-        return ("Nothing is decided yet: the first epoch with a report or a ballot is still open.",)
+        return (
+            "Nothing is decided here yet. A topic is decided when a published document was reported by enough pairs of agents "
+            "(3, unless the parameters differ) and the epoch closes.",
+        )
     if view.transcript is None:
         return ("The registry no longer has the transcript of the decision. Recompute it with: treaty audit",)
     names: dict[str, str] = {}

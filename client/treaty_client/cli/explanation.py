@@ -116,7 +116,8 @@ def _reasons(entry: Candidate | Nominee, transcript: Transcript, names: Names) -
     wanted = "stay the consensus" if kept else "be the consensus" if isinstance(entry, Candidate) else "be a candidate"
     yield f"[yellow]•[/] To {wanted}, {name}"
     for missing in entry.missing:
-        yield f"    {_sentence(missing, transcript, names)}"
+        lost = _lost_by(entry.hash, missing, transcript) if missing.condition == "schulze-place" else ""
+        yield f"    {_sentence(missing, transcript, names)}{lost}"
 
 
 def _sentence(missing: Missing, transcript: Transcript, names: Names) -> str:
@@ -127,6 +128,16 @@ def _sentence(missing: Missing, transcript: Transcript, names: Names) -> str:
     numbers = (missing.has, missing.needs)
     has, needs = numbers if missing.condition in _COUNTED else (_share(number, transcript.total) for number in numbers)
     return sentence.format(has=has, needs=needs, against=_name(missing.against or "", names))
+
+
+def _lost_by(document: str, missing: Missing, transcript: Transcript) -> str:
+    """Return the votes between a candidate and the first of the order."""
+    choices = [*(candidate.hash for candidate in transcript.candidates), NONE]
+    if document not in choices or missing.against not in choices:
+        return ""
+    own, first = choices.index(document), choices.index(missing.against)
+    over, under = (_share(transcript.pairwise[a][b], transcript.total) for a, b in ((own, first), (first, own)))
+    return f": {under} of all votes prefer that, {over} this"
 
 
 def _name(choice: str, names: Names) -> str:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from treaty_consensus.canonical import parse_decimal
 from treaty_consensus.codes import ProtocolCode
-from treaty_consensus.errors import NotFound
+from treaty_consensus.errors import NotFound, TreatyError
 from treaty_consensus.printable import escaped
 from treaty_consensus.protocol import is_topic
 
@@ -53,8 +53,40 @@ def standing(did: str | None = None, /, *, options: Options = Options()) -> None
     principal = f", speaking for {_text(found.principal)}" if found.principal not in (None, asked) else ""
     when = "no epoch is decided yet" if found.epoch is None else f"at the end of epoch {found.epoch}"
     head = f"[bold]{_shown(found.standing)}[/] full credits  {_text(asked)}{principal}  [dim]{when}[/]"
-    resting = ["The agent has no weight at present, so its standing is 0."] if found.credits and found.standing == "0" else []
-    options.output.result(msgspec.to_builtins(found), head, *resting, *([table] if found.credits else ["No credits."]))
+    note = weightless(found)
+    notes = [note] if note else []
+    options.output.result(msgspec.to_builtins(found), head, *notes, *([table] if found.credits else ["No credits."]))
+
+
+def weightless(found: Standing) -> str | None:
+    """Return why the statements of an agent weigh nothing at present, and what would change it; None where they weigh something.
+
+    By its registry's account, so no decision may rest on it.
+    """
+    if parse_decimal(found.weight, limit=_MAX_AMOUNT):
+        return None
+    if found.epoch is None:
+        return "No epoch is decided yet: the weights of agents follow from the first decision."
+    name = _text(found.principal or found.did)
+    if found.electorate == "open":
+        return (
+            f"[yellow]•[/] {name} weighs nothing: no trust reaches it. A member with trust has to vouch for it "
+            f"(treaty vouch {_text(found.did)}), and a vouch counts after both agreed in reports of several epochs. Only the root "
+            "DID of a registrable domain, or a DID with its grant, can have weight. See docs/guides/electorate.md."
+        )
+    return (
+        f"[yellow]•[/] {name} weighs nothing at the end of epoch {found.epoch}: it had no logged identity then, or it "
+        "contradicted itself in two reports. A DID with a domain weighs from the epoch of its first statement on; a did:key never does."
+    )
+
+
+async def own_weightless(client: RegistryClient, did: str) -> list[str]:
+    """Return `weightless` of an agent that just made a statement, as lines to show; none where the registry does not answer."""
+    try:
+        note = weightless(await client.standing(did))
+    except TreatyError:
+        return []  # the statement is logged; this is advice only
+    return [note] if note else []
 
 
 def speakers(name: str, /, *, cursor: str = "", options: Options = Options()) -> None:

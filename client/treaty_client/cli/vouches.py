@@ -12,6 +12,7 @@ from ..registries.replies import Vouches
 from ..statements.vote import Vouched
 from ..statements.vote import vouch as vouch_for
 from .context import Options, run
+from .standing import own_weightless
 
 
 def vouch(did: str, /, *, withdraw: bool = False, options: Options = Options()) -> None:
@@ -27,14 +28,16 @@ def vouch(did: str, /, *, withdraw: bool = False, options: Options = Options()) 
         Withdraw the vouch.
     """
 
-    async def work() -> Vouched:
+    async def work() -> tuple[Vouched, list[str]]:
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
             origin = options.trusted().name.origin
             client, head = fetcher.client(origin), fetcher.head(origin)
             now = int(time.time())
-            return await vouch_for(client, head, options.identity(), did, withdrawn=withdraw, origin=origin, now=now)
+            identity = options.identity()
+            made = await vouch_for(client, head, identity, did, withdrawn=withdraw, origin=origin, now=now)
+            return made, await own_weightless(client, identity.did)
 
-    done = run(work())
+    done, notes = run(work())
     value = {
         "to": did,
         "withdrawn": withdraw,
@@ -42,9 +45,11 @@ def vouch(did: str, /, *, withdraw: bool = False, options: Options = Options()) 
         "seq": done.vouch.seq,
         "epoch": done.epoch,
         "index": done.receipt.index,
+        "weightless": bool(notes),
     }
     said = "You no longer vouch for" if withdraw else "You vouch for"
-    options.output.result(value, f"[green]✓[/] {said} [bold]{escape(did)}[/]", f"leaf {done.receipt.index}, epoch {done.epoch}")
+    head = f"[green]✓[/] {said} [bold]{escape(did)}[/]"
+    options.output.result(value, head, f"leaf {done.receipt.index}, epoch {done.epoch}", *notes)
 
 
 def vouches(did: str | None = None, /, *, options: Options = Options()) -> None:

@@ -114,11 +114,14 @@ class Credit(Reply, frozen=True, rename={"corroborator": "with"}):
 
 
 class Standing(Reply, frozen=True):
-    """The decimal standing, at the end of `epoch`, of the principal for which a DID speaks, and a page of the credits in it."""
+    """The decimal standing and weight, at the end of `epoch`, of the principal for which a DID speaks, and a page of the credits
+    in its standing."""
 
     did: str
     standing: str
     credits: tuple[Credit, ...]
+    weight: str = "0"
+    electorate: str | None = None
     principal: str | None = None
     epoch: int | None = None
     next: str | None = None

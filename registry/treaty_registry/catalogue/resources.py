@@ -273,15 +273,18 @@ class CreditView(msgspec.Struct, frozen=True, rename={"corroborator": "with"}):
 
 
 class StandingView(msgspec.Struct, frozen=True):
-    """The standing of a DID's principal at the end of `epoch`, as in its roll (the digest of a blob).
+    """The standing and the weight of a DID's principal at the end of `epoch`, as in its roll (the digest of a blob).
 
-    `credits`: the credits that it is the sum of, newest first. The standing is 0 while the principal has no weight.
+    `weight`: what its ballots weigh before age and counterparties in a topic count; "0" for a DID without a principal.
+    `credits`: the credits that the standing comes from, newest first. It is 0 while the principal has no weight.
     """
 
     did: str
     principal: str | None
     epoch: int | None
     roll: Digest | None
+    electorate: Electorate | None
+    weight: str
     standing: str
     credits: list[CreditView]
     next: str | None

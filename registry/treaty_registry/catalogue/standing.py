@@ -93,17 +93,20 @@ class StandingQueries:
         at = (None, None) if cursor is None else _parse_pair(cursor)
         roll = await self._pool.fetchrow("select * from rolls order by epoch desc limit 1")
         found = await self._pool.fetchrow(_PRINCIPAL, did)
-        if roll is None or found is None:
-            return StandingView(did, None, roll["epoch"] if roll else None, roll["roll"].hex() if roll else None, "0", [], None)
-        epoch = roll["epoch"]
-        horizon = (await self._load_parameters([roll["parameters"]]))[roll["parameters"]].horizon_epochs
+        if roll is None:
+            return StandingView(did, None, None, None, None, "0", "0", [], None)
+        epoch, parameters = roll["epoch"], (await self._load_parameters([roll["parameters"]]))[roll["parameters"]]
+        named = epoch, roll["roll"].hex(), parameters.electorate
+        if found is None:
+            return StandingView(did, None, *named, "0", "0", [], None)
+        horizon = parameters.horizon_epochs
         # A credit has faded after eight horizons and counts no more (`treaty_consensus.election.credit`).
         rows = await self._pool.fetch(_CREDITS, found["principal"], epoch - 8 * horizon, *at, MAX_CREDITS + 1)
         terms = await self._load_parameters([row["parameters"] for row in rows])
         shown = [_credit(row, terms[row["parameters"]], decay(epoch - row["epoch"], horizon)) for row in rows[:MAX_CREDITS]]
         following = f"{shown[-1].epoch}-{rows[MAX_CREDITS - 1]['place']}" if len(rows) > MAX_CREDITS else None
-        standing = str(found["standing"] or 0)
-        return StandingView(did, found["principal"], epoch, roll["roll"].hex(), standing, shown, following)
+        amounts = str(found["weight"] or 0), str(found["standing"] or 0)
+        return StandingView(did, found["principal"], *named, *amounts, shown, following)
 
     async def _load_parameters(self, ids: list[bytes]) -> Mapping[bytes, Parameters]:
         """Return the parameters in these statements, cached because they never change."""
