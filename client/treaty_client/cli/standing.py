@@ -70,13 +70,14 @@ def weightless(found: Standing) -> str | None:
     name = _text(found.principal or found.did)
     if found.electorate == "open":
         return (
-            f"[yellow]•[/] {name} weighs nothing: no trust reaches it. A member with trust has to vouch for it "
-            f"(treaty vouch {_text(found.did)}), and a vouch counts after both agreed in reports of several epochs. Only the root "
-            "DID of a registrable domain, or a DID with its grant, can have weight. See docs/guides/electorate.md."
+            f"[yellow]•[/] {name} weighs nothing: no trust reaches it. A member with trust has to vouch for it (treaty vouch "
+            f"{_text(found.did)}), and a vouch counts after both agreed in reports of several epochs. Only the root DID of a "
+            "registrable domain, or a DID with its grant, can have weight. See docs/guides/electorate.md."
         )
     return (
         f"[yellow]•[/] {name} weighs nothing at the end of epoch {found.epoch}: it had no logged identity then, or it "
-        "contradicted itself in two reports. A DID with a domain weighs from the epoch of its first statement on; a did:key never does."
+        "contradicted itself in two reports. A DID with a domain weighs from the epoch of its first statement on; a did:key "
+        "never does."
     )
 
 
