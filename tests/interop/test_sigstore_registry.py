@@ -49,7 +49,7 @@ def run(script: str, folder: Path, **variables: str) -> subprocess.CompletedProc
 def test_the_stock_command_signs_and_verifies_with_a_did(registry: str, tmp_path: Path) -> None:
     make, download, sign, verify = re.findall(r"^```sh\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)[0].splitlines()
     (tmp_path / "FILE").write_bytes(b"a handler")
-    origin = registry.replace("http://127.0.0.1", "localhost")
+    origin = f"{registry.rpartition(':')[2]}.localhost"
     names = {"REGISTRY": registry, "ORIGIN": origin, "TREATY_HOME": str(tmp_path / "home"), "DID": ""}
     made = run(f"treaty trust add {registry} --yes\n{make}\n{download}\n{sign}", tmp_path, **names)
     assert made.returncode == 0, made.stdout + made.stderr
