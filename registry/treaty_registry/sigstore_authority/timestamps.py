@@ -10,8 +10,8 @@ P-256 key:
     signed           content-type, message-digest, signing-certificate-v2 (RFC 5816: which certificate signs)
     certificates     the authority's own, when the query asks for it
 
-The policy is the OID of Sigstore's timestamp authority, which every installation of that software issues. Here it means: one operator's clock, read when the
-query is answered, for signatures that the same operator logs.
+The policy is the OID of Sigstore's timestamp authority, which every installation of that software issues. Here it means: one
+operator's clock, read when the query is answered, for signatures that the same operator logs.
 """
 
 from __future__ import annotations
