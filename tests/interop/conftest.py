@@ -1,4 +1,4 @@
-"""The official Python SDK of ANP, in an environment of its own: nothing of it is installed beside Treaty."""
+"""Code of others: the official Python SDK of ANP in an environment of its own, and programs in Go."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import go_programs
 import pytest
 
 HERE = Path(__file__).parent
@@ -119,3 +120,15 @@ def sdk(sdk_script: Callable[[str], Any]) -> Iterator[Sdk]:
     """The SDK's did:wba authentication."""
     with sdk_script("authentication.py") as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def go_log(request: pytest.FixtureRequest) -> Path:
+    """Programs of `go/log`: `log` (sumdb, formats, Tessera, witness; see its main.go) and `posix` (Tessera's mirror)."""
+    return go_programs.build("log", request.config.cache.mkdir("go"))
+
+
+@pytest.fixture(scope="session")
+def sigstore_go(request: pytest.FixtureRequest) -> Path:
+    """Programs of `go/sigstore`: the two that sigstore-go itself has for examples, unchanged."""
+    return go_programs.build("sigstore", request.config.cache.mkdir("go"))

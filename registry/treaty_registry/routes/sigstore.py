@@ -132,7 +132,7 @@ async def trusted_root(views: NamedDependency[Views]) -> Representation:
     responses=answers(str, "A signed note.", *READ, media_type=TEXT),
 )
 async def rekor_checkpoint(views: NamedDependency[Views]) -> Representation:
-    """Return `/checkpoint`, for monitors of Rekor v2. They read it below an address of the trusted root or signing configuration."""
+    """Return `/checkpoint`, for monitors of Rekor v2. They read it below the address of the log."""
     return await views.checkpoint()
 
 
