@@ -9,15 +9,19 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import go_programs
+import httpx
 import pytest
+from ports import free_port
 
 HERE = Path(__file__).parent
+BIN = Path(sys.executable).parent
 LOCK = HERE / "anp.lock"
 
 
@@ -132,3 +136,25 @@ def go_log(request: pytest.FixtureRequest) -> Path:
 def sigstore_go(request: pytest.FixtureRequest) -> Path:
     """Programs of `go/sigstore`: the two that sigstore-go itself has for examples, unchanged."""
     return go_programs.build("sigstore", request.config.cache.mkdir("go"))
+
+
+@pytest.fixture(scope="module")
+def real_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """`treaty-registry serve` on a free port, with the default name for its log: its URL."""
+    port, data = free_port(), tmp_path_factory.mktemp("real") / "registry"
+    command = [str(BIN / "treaty-registry"), "serve", "--data", str(data), "--port", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 120
+        while True:
+            assert process.poll() is None and time.monotonic() < deadline
+            try:
+                if httpx.get(f"{url}/health/ready").status_code == 200:
+                    break
+            except httpx.TransportError:
+                time.sleep(0.1)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
