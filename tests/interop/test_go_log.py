@@ -60,7 +60,8 @@ async def test_sumdb_proves_every_record_and_every_tree(served: Served, go_log: 
 
 async def test_tessera_recomputes_the_log_and_its_mirror(served: Served, go_log: Path, tmp_path: Path) -> None:
     size = {"size": served.registry.head.size}
-    assert await result(go_log / "log", "fsck", served.url, served.key) == size
+    for base in ("", "/api/v2", "/sigstore/api/v2"):  # the last two as monitors of Rekor v2 read it
+        assert await result(go_log / "log", "fsck", f"{served.url}{base}", served.key) == size
     mirror = tmp_path / "mirror"
     status, _, errors = await run(go_log / "posix", "--storage_dir", mirror, "--source_url", f"{served.url}/")
     assert status == 0, errors

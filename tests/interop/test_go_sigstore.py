@@ -1,9 +1,13 @@
-"""sigstore-go, as its own example programs use it, verifies what a registry's identities signed, and signs with a registry."""
+"""Sigstore's Go clients verify what a registry's identities signed, and sign with a registry: sigstore-go and cosign.
+
+sigstore-go is run by its own example programs. cosign is not built here, because that takes six minutes of a processor.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,10 +20,11 @@ import httpx
 import pytest
 from go_programs import needs_go
 
-pytestmark = needs_go("sigstore-go against the trusted root, the bundles and the Sigstore services of a registry")
+_needs_sigstore_go = needs_go("sigstore-go against the trusted root, the bundles and the Sigstore services of a registry")
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
+COSIGN = shutil.which("cosign")
 PROTOCOL = ROOT / "protocols" / "product-info" / "1.0"
 
 
@@ -109,6 +114,7 @@ def changed(file: Path) -> Iterator[None]:
         file.write_bytes(content)
 
 
+@_needs_sigstore_go
 def test_a_published_handler_verifies(publisher: Publisher, sigstore_go: Path, tmp_path: Path) -> None:
     uri = publisher.treaty("publish", PROTOCOL)["uri"]
     publisher.treaty("fetch", uri, "--output", tmp_path, "--publisher", publisher.did)
@@ -119,6 +125,7 @@ def test_a_published_handler_verifies(publisher: Publisher, sigstore_go: Path, t
     refuses_another(verification, wheel)
 
 
+@_needs_sigstore_go
 def test_a_signature_of_the_stock_command_verifies(publisher: Publisher, sigstore_go: Path, tmp_path: Path) -> None:
     artifact = tmp_path / "FILE"
     artifact.write_bytes(b"a file")
@@ -129,6 +136,7 @@ def test_a_signature_of_the_stock_command_verifies(publisher: Publisher, sigstor
     refuses_another(verification, artifact)
 
 
+@_needs_sigstore_go
 def test_sigstore_go_signs_and_both_verify(publisher: Publisher, sigstore_go: Path, tmp_path: Path) -> None:
     artifact, bundle, folder = tmp_path / "FILE", tmp_path / "FILE.sigstore.json", publisher.folder
     artifact.write_bytes(b"a file")
@@ -140,3 +148,39 @@ def test_sigstore_go_signs_and_both_verify(publisher: Publisher, sigstore_go: Pa
     refuses_another(verification, artifact)
     identity = ("--cert-identity", publisher.did, "--cert-oidc-issuer", publisher.issuer)
     publisher.run(BIN / "sigstore", "--trust-config", folder / "trust-config.json", "verify", "identity", *identity, artifact)
+
+
+@pytest.mark.skipif(
+    COSIGN is None,
+    reason="there is no cosign command, so it was not run against a registry's Sigstore services and bundles. "
+    "To build it: go install github.com/sigstore/cosign/v3/cmd/cosign@v3.1.3",
+)
+def test_cosign_signs_and_verifies(publisher: Publisher, tmp_path: Path) -> None:
+    assert COSIGN is not None
+    artifact, folder, cosign = tmp_path / "FILE", publisher.folder, Path(COSIGN)
+    artifact.write_bytes(b"a file")
+    # cosign recognizes tokens of RS256 alone in the argument, and takes any other for the name of a file with a token.
+    (folder / "token").write_text(publisher.token())
+    root, bundle = ("--trusted-root", folder / "root.json"), ("--bundle", tmp_path / "FILE.sigstore.json")
+    signing = ("--signing-config", folder / "signing.json", "--identity-token", folder / "token")
+    publisher.run(cosign, "sign-blob", "--yes", *root, *signing, *bundle, artifact)
+
+    def verifies(command: str, *arguments: object, did: str = publisher.did, issuer: str = publisher.issuer) -> bool:
+        identity = ("--certificate-identity", did, "--certificate-oidc-issuer", issuer, "--use-signed-timestamps")
+        done = publisher.run(cosign, command, *root, *identity, *arguments, check=False)
+        assert (done.returncode == 0) == ("Verified OK" in done.stderr), done.stderr
+        return done.returncode == 0
+
+    assert verifies("verify-blob", *bundle, artifact)
+    assert not verifies("verify-blob", *bundle, artifact, did="did:wba:other.example")
+    assert not verifies("verify-blob", *bundle, artifact, issuer="https://other.example")
+    with changed(artifact):
+        assert not verifies("verify-blob", *bundle, artifact)
+
+    uri = publisher.treaty("publish", PROTOCOL)["uri"]
+    publisher.treaty("fetch", uri, "--output", tmp_path / "out", "--publisher", publisher.did)
+    (wheel,) = (tmp_path / "out").glob("*.whl")
+    handler = ("--bundle", f"{wheel}.sigstore.json", "--type", "urn:treaty:attestation:handler:v1")
+    assert verifies("verify-blob-attestation", *handler, wheel)
+    with changed(wheel):
+        assert not verifies("verify-blob-attestation", *handler, wheel)
