@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import hashlib
 import json
 import os
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from build_cache import kept
 
 MODULES = Path(__file__).parents[1] / "interop" / "go"
 
@@ -33,19 +33,14 @@ def build(module: str, cache: Path) -> Path:
     digest = hashlib.sha256(subprocess.run(["go", "version"], check=True, capture_output=True).stdout)
     for file in sorted(source.iterdir()):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
-    folder = cache / f"{module}-{digest.hexdigest()[:16]}"
-    # A lock, because the processes of one test run would all build it. A killed build leaves no complete folder.
-    with (cache / f"{module}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            made = cache / f"{module}.building"
-            shutil.rmtree(made, ignore_errors=True)
-            own = [".", "tool"] if any(source.glob("*.go")) else ["tool"]
-            command = ["go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-o", f"{made}{os.sep}", *own]
-            built = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
-            assert built.returncode == 0, built.stderr
-            made.rename(folder)
-    return folder
+    own = [".", "tool"] if any(source.glob("*.go")) else ["tool"]
+
+    def compile_programs(folder: Path) -> None:
+        command = ["go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-o", f"{folder}{os.sep}", *own]
+        built = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
+        assert built.returncode == 0, built.stderr
+
+    return kept(cache / module / digest.hexdigest()[:16], compile_programs)
 
 
 async def run(program: Path, *arguments: object, stdin: bytes = b"") -> tuple[int, str, str]:

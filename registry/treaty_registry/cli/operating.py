@@ -47,7 +47,7 @@ def decide(*, options: Options = Options()) -> None:
             escape(states),
             str(item.index),
         )
-    nothing = "No topic has a report or a ballot; the epoch stays open."
+    nothing = "No topic has a report or a ballot that counts; the epoch stays open. A did:key does not count."
     options.show({"decisions": msgspec.to_builtins(decided)}, table if decided else nothing)
 
 

@@ -1,4 +1,4 @@
-"""Sigstore's Go clients verify what a registry's identities signed, and sign with a registry: sigstore-go and cosign.
+"""Sigstore's other clients verify what a registry's identities signed: sigstore-go, cosign, which also sign, and sigstore-js.
 
 sigstore-go is run by its own example programs. cosign is not built here, because that takes six minutes of a processor.
 """
@@ -184,3 +184,28 @@ def test_cosign_signs_and_verifies(publisher: Publisher, tmp_path: Path) -> None
     assert verifies("verify-blob-attestation", *handler, wheel)
     with changed(wheel):
         assert not verifies("verify-blob-attestation", *handler, wheel)
+
+
+@pytest.mark.skipif(
+    shutil.which("npm") is None, reason="there is no npm command, so this was not run: sigstore-js, which verifies"
+)
+def test_sigstore_js_verifies(publisher: Publisher, sigstore_js: Path, tmp_path: Path) -> None:
+    artifact, config, root = tmp_path / "FILE", publisher.folder / "trust-config.json", publisher.folder / "root.json"
+    artifact.write_bytes(b"a file")
+    publisher.run(BIN / "sigstore", "--trust-config", config, "sign", "--identity-token", publisher.token(), artifact)
+    uri = publisher.treaty("publish", PROTOCOL)["uri"]
+    publisher.treaty("fetch", uri, "--output", tmp_path, "--publisher", publisher.did)
+    (wheel,) = tmp_path.glob("*.whl")
+
+    def words(signed: Path, did: str = publisher.did, issuer: str = publisher.issuer) -> str:
+        arguments = (sigstore_js, root, f"{signed}.sigstore.json", signed, did, issuer)
+        done = publisher.run(Path("node"), *arguments, check=False)
+        assert (done.returncode == 0) == (done.stderr == ""), done.stderr
+        return done.stderr.partition(":")[0]
+
+    for signed in (artifact, wheel):
+        assert words(signed) == ""
+        assert words(signed, did="did:wba:other.example") == "UNTRUSTED_SIGNER_ERROR"
+        assert words(signed, issuer="https://other.example") == "UNTRUSTED_SIGNER_ERROR"
+    with changed(artifact):
+        assert words(artifact) == "SIGNATURE_ERROR"
