@@ -29,8 +29,8 @@ $(VENV)/development: requirements-dev.lock pyproject.toml
 demo: $(VENV)/runtime ## The main job end to end, narrated: publish, handshake, report, vote, consensus, attacks
 	$(BIN)/python demo
 
-run: $(VENV)/runtime ## A registry on 127.0.0.1:8080 that stays up, with the first-party catalogue published
-	$(BIN)/python demo/run.py
+run: $(VENV)/runtime ## A registry on 127.0.0.1:8080 with the first-party catalogue; WITNESS=URL#KEY has its log witnessed
+	$(BIN)/python demo/run.py $(if $(WITNESS),--witness '$(WITNESS)')
 
 # Two processes for each processor: the longest tests mostly wait for processes that they started. A module's tests stay together, so
 # that what it starts is started once.

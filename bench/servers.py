@@ -57,7 +57,7 @@ class Registry:
     @property
     def origin(self) -> str:
         """The log's."""
-        return f"localhost:{self.port}"
+        return f"{self.port}.localhost"
 
     @property
     def url(self) -> str:
@@ -104,7 +104,7 @@ async def registry(
     """
     port, data, log = free_port(), folder / "registry", folder / "registry.log"
     if prepare is not None:
-        await prepare(data, f"localhost:{port}")
+        await prepare(data, f"{port}.localhost")
     command = [str(_BIN / "treaty-registry"), "serve", "--data", str(data), "--port", str(port), "--quota", "100000", "--json"]
     with running(command, log, processors) as process:
         await ready(process, log, lambda: bool(_announcement(log)))

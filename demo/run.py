@@ -1,6 +1,6 @@
 """`make run`: a registry on loopback that stays up, with the first-party catalogue published in it.
 
-    python demo/run.py [--port 8080] [--data .treaty-registry]
+    python demo/run.py [--port 8080] [--data .treaty-registry] [--witness URL#KEY]
 
 The catalogue is published by a did:key that is kept in DATA; what is published already is left as it is, so that the next run
 goes on with the same log. Ctrl-C or SIGTERM stops it, and the registry with it.
@@ -26,9 +26,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, default=8080)
     parser.add_argument("--data", type=Path, default=Path(".treaty-registry"))
+    parser.add_argument("--witness", action="append", default=[], metavar="URL#KEY")
     arguments = parser.parse_args()
     url = f"http://127.0.0.1:{arguments.port}"
     command = [str(BIN / "treaty-registry"), "serve", "--data", str(arguments.data), "--port", str(arguments.port)]
+    command += [part for witness in arguments.witness for part in ("--witness", witness)]
     # SIGTERM goes to this process alone, and by default it would end at once and leave the registry running. SIGINT stays as it
     # was inherited: a shell that starts this in the background has it ignored.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -48,6 +48,11 @@ _ROUTES = [
     sigstore.log_entry,
     sigstore.client_trust_config,
     sigstore.trusted_root,
+    sigstore.rekor_checkpoint,
+    sigstore.rekor_tile,
+    sigstore.trust_bundle,
+    sigstore.configuration,
+    sigstore.timestamp_chain,
     health.live,
     health.ready,
 ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import structlog
+
 from treaty_consensus.errors import NotFound
 
 from .codes import KeysCode
@@ -12,6 +14,8 @@ from .keys import Operator, create_operator, load_operator
 from .log.fence import create_fence
 from .settings import Settings
 from .storage.embedded import embedded_postgres
+
+_log = structlog.get_logger(__name__)
 
 
 @asynccontextmanager
@@ -37,6 +41,14 @@ def open_operator(settings: Settings) -> Operator:
                 KeysCode.MISSING,
                 f"There is no log in {settings.data}.",
                 fix="Name its origin to make one: --origin registry.example",
+            )
+        if ":" in settings.origin:
+            # sigstore-go and cosign verify checkpoints with a key of the name `url.Hostname()`, which has no port.
+            _log.warning(
+                "the log's name has a port",
+                origin=settings.origin,
+                effect="Sigstore's Go clients (sigstore-go, cosign) cannot verify this log. Its name cannot change later.",
+                fix="Begin with an empty directory and an --origin without a port; give the port in --base-url.",
             )
         # The fence first. A crash after it leaves a record of the empty tree, which the next start replaces. Keys
         # without a record would be refused at every start.

@@ -145,7 +145,7 @@ class Settings:
             raise Malformed(
                 SettingsCode.ORIGIN,
                 f"{self.origin!r} cannot be a log's origin.",
-                fix="An origin is a lower-case host, with a port where it is not the default: registry.example, localhost:8080.",
+                fix="An origin is a lower-case host, such as registry.example. The port belongs to the address (--base-url).",
             )
         if (self.tls_cert is None) != (self.tls_key is None):
             raise Malformed(SettingsCode.TLS, "TLS needs both a certificate and its key.", fix="Give --tls-cert and --tls-key.")

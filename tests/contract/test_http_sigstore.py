@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import json
 import secrets
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from http_api import problem, serving, unchanged
 from ports import free_port
 from registries import Web, settings_for
@@ -90,6 +93,35 @@ async def test_timestamps_are_granted_or_rejected_in_their_own_form(api: httpx.A
     assert imprint in granted.content and imprint not in rejected.content
     problem(await api.post(path, content=asked, headers=JSON), 415, "http.media-type")
     problem(await api.post(path, content=asked + bytes(1_024), headers=query), 413, "http.body-too-large")
+
+
+async def test_what_other_clients_read_is_there_in_their_formats(api: httpx.AsyncClient, registry: Registry) -> None:
+    root = json.loads((await api.get("/sigstore/trusted-root.json")).content)
+    authority = root["certificateAuthorities"][0]["certChain"]["certificates"]
+    for base in ("", "/sigstore"):
+        bundle = await api.get(f"{base}/api/v2/trustBundle")
+        assert [_der(pem) for chain in bundle.json()["chains"] for pem in chain["certificates"]] == authority
+        assert (await api.get(f"{base}/api/v2/configuration")).json() == {"issuers": []}
+    chain = await api.get("/sigstore/api/v1/timestamp/certchain")
+    assert chain.headers["content-type"] == "application/pem-certificate-chain"
+    parts = [f"{part}-----END CERTIFICATE-----" for part in chain.text.split("-----END CERTIFICATE-----")[:-1]]
+    assert list(map(_der, parts)) == root["timestampAuthorities"][0]["certChain"]["certificates"]
+
+
+@pytest.mark.parametrize("base", ["", "/sigstore"])
+async def test_monitors_of_rekor_read_the_log(api: httpx.AsyncClient, registry: Registry, base: str) -> None:
+    width = registry.head.size
+    for path in ("/checkpoint", f"/tile/0/000.p/{width}", f"/tile/entries/000.p/{width}"):
+        answer, own = await api.get(f"{base}/api/v2{path}"), await api.get(path)
+        assert (answer.status_code, answer.content) == (200, own.content), path
+        assert answer.headers["content-type"] == own.headers["content-type"]
+    problem(await api.get(f"{base}/api/v2/tile/0/000.p/{width + 1}"), 404, "log.tile-missing")
+    problem(await api.get(f"{base}/api/v2/tile/0/00"), 400, "log.tile-path")
+
+
+def _der(pem: str) -> dict[str, str]:
+    der = x509.load_pem_x509_certificate(pem.encode()).public_bytes(Encoding.DER)
+    return {"rawBytes": base64.b64encode(der).decode()}
 
 
 def _token(agent: Signer, digest: str) -> str:

@@ -1,22 +1,28 @@
-"""The official Python SDK of ANP, in an environment of its own: nothing of it is installed beside Treaty."""
+"""Code of others: the official Python SDK of ANP in an environment of its own, and programs in Go."""
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import queue
+import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import go_programs
+import httpx
 import pytest
+from build_cache import kept
+from ports import free_port
 
 HERE = Path(__file__).parent
+BIN = Path(sys.executable).parent
 LOCK = HERE / "anp.lock"
 
 
@@ -77,17 +83,15 @@ def environment(request: pytest.FixtureRequest) -> Environment:
     def make(name: str, requirements: str, python: str) -> Path:
         version = subprocess.run([python, "-VV"], check=True, capture_output=True).stdout
         digest = hashlib.sha256(requirements.encode() + version).hexdigest()[:16]
-        folder = request.config.cache.mkdir(name) / digest
-        made = folder / "bin" / "python"
-        with (folder.parent / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (folder / "complete").exists():
-                subprocess.run([python, "-m", "venv", "--clear", "--without-pip", str(folder)], check=True)
-                (folder / "requirements").write_text(requirements)
-                install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--require-hashes"]
-                where = ["--python", str(made), "-r", str(folder / "requirements")]
-                subprocess.run([*install, *where], check=True)
-                (folder / "complete").touch()
+        made = request.config.cache.mkdir(name) / digest / "bin" / "python"
+
+        def install(folder: Path) -> None:
+            subprocess.run([python, "-m", "venv", "--without-pip", str(folder)], check=True)
+            (folder / "requirements").write_text(requirements)
+            command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--require-hashes"]
+            subprocess.run([*command, "--python", str(made), "-r", str(folder / "requirements")], check=True)
+
+        kept(made.parents[1], install)
         return made
 
     return make
@@ -119,3 +123,53 @@ def sdk(sdk_script: Callable[[str], Any]) -> Iterator[Sdk]:
     """The SDK's did:wba authentication."""
     with sdk_script("authentication.py") as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def go_log(request: pytest.FixtureRequest) -> Path:
+    """Programs of `go/log`: `log` (sumdb, formats, Tessera, witness; see its main.go) and `posix` (Tessera's mirror)."""
+    return go_programs.build("log", request.config.cache.mkdir("go"))
+
+
+@pytest.fixture(scope="session")
+def sigstore_go(request: pytest.FixtureRequest) -> Path:
+    """Programs of `go/sigstore`: the two that sigstore-go itself has for examples, unchanged."""
+    return go_programs.build("sigstore", request.config.cache.mkdir("go"))
+
+
+@pytest.fixture(scope="session")
+def sigstore_js(request: pytest.FixtureRequest) -> Path:
+    """`js/verify.js` beside the packages that it needs, which `npm` installs as the lock file pins them."""
+    source = HERE / "js"
+    files = sorted(source.iterdir())
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+
+    def install(folder: Path) -> None:
+        shutil.copytree(source, folder, dirs_exist_ok=True)
+        command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+
+    return kept(request.config.cache.mkdir("js") / digest, install) / "verify.js"
+
+
+@pytest.fixture(scope="module")
+def real_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """`treaty-registry serve` on a free port, with the default name for its log: its URL."""
+    port, folder = free_port(), tmp_path_factory.mktemp("real")
+    command = [str(BIN / "treaty-registry"), "serve", "--data", str(folder / "registry"), "--port", str(port)]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 120
+        while True:
+            assert process.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()
+            try:
+                if httpx.get(f"{url}/health/ready").status_code == 200:
+                    break
+            except httpx.TransportError:
+                time.sleep(0.1)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(timeout=60)

@@ -60,7 +60,7 @@ def run(command: str, folder: Path, **variables: str) -> str:
 async def test_a_log_is_witnessed_and_an_agent_asks_for_it(data: Path) -> None:
     witness_port, registry_port = str(free_port()), str(free_port())
     watch, serve, check = (block.replace("8081", witness_port).replace("8080", registry_port) for block in blocks("sh"))
-    made = await asyncio.to_thread(run, f"treaty-registry init --data registry --origin localhost:{registry_port} --json", data)
+    made = await asyncio.to_thread(run, "treaty-registry init --data registry --origin registry.localhost --json", data)
     log_key = json.loads(made)["key"]
     async with server(watch, data, LOG_KEY=log_key) as witness:
         assert witness["key"].startswith("w1.example+")

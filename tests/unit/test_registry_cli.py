@@ -82,7 +82,7 @@ def vote(served: Served, seq: int) -> httpx.Response:
 def test_from_an_empty_directory_to_a_decision(data: Path, port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = ("--data", str(data), "--json")
     with did_host(tmp_path, VOTER) as found, serving(data, port, *found) as served:
-        assert served.about["origin"] == f"localhost:{port}"
+        assert served.about["origin"] == f"{port}.localhost"
         assert served.about["name"] == f"http://127.0.0.1:{port}#{served.about['key']}"
         assert vote(served, 0).status_code == 201
         status, out, _ = run(capsys, "decide", *here)

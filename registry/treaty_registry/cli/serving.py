@@ -53,7 +53,7 @@ def serve(
     port
         The port to listen on.
     origin
-        The permanent name of a new log: a host, with a port where it is not the default. Default: localhost:PORT.
+        The permanent name of a new log: a host. Default: PORT.localhost, so that two logs of one machine differ.
     base_url
         The URL at which clients reach this registry, if not https://ORIGIN (for a localhost origin: the listening address).
     resolve
@@ -95,7 +95,7 @@ def init(*, origin: str, parameters: Path | None = None, options: Options = Opti
     Parameters
     ----------
     origin
-        The log's permanent name: a host, with a port where it is not the default.
+        The log's permanent name: a host.
     parameters
         A TOML file with the constants of its election. Default: a development electorate.
     """
@@ -189,7 +189,8 @@ def log_to_stderr() -> None:
 
 def _origin_of_new(settings: Settings, port: int) -> str | None:
     # An existing log has its origin in its keys, so no default may contradict it.
-    return None if settings.keys.exists() else f"localhost:{port}"
+    # Without a colon: Go's Sigstore clients take the host alone for the name of the log's key (`data_directory`).
+    return None if settings.keys.exists() else f"{port}.localhost"
 
 
 def _description(registry: Registry) -> dict[str, object]:

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 from litestar import Response, get, post
 from litestar.di import NamedDependency
+from litestar.params import FromPath
 
 from treaty_client.network.turns import asking_for
 
 from ..problems import http_problem
 from ..registry import Registry
-from ..serving.representation import JSON, NO_STORE, Representation
+from ..serving.representation import JSON, NO_STORE, OCTETS, TEXT, Representation
 from ..serving.views import Views
 from ..sigstore_authority import ca, rekor, timestamps
 from ..sigstore_authority.trust import trust_config
@@ -24,6 +25,9 @@ from .responses import problem_response
 
 TIMESTAMP_QUERY = "application/timestamp-query"
 TIMESTAMP_REPLY = "application/timestamp-reply"
+PEM_CHAIN = "application/pem-certificate-chain"
+# The issuers are DIDs, each of its own tokens. Fulcio's patterns have no wildcard that matches them.
+NO_ISSUERS = b'{"issuers":[]}'
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,58 @@ async def client_trust_config(views: NamedDependency[Views]) -> Representation:
 async def trusted_root(views: NamedDependency[Views]) -> Representation:
     """Return the exact bytes whose SHA-256 the genesis pins."""
     return views.constant("/sigstore/trusted-root.json", views.registry.trusted_root)
+
+
+@get(
+    ["/sigstore/api/v2/checkpoint", "/api/v2/checkpoint"],
+    summary="The newest checkpoint (Rekor v2)",
+    responses=answers(str, "A signed note.", *READ, media_type=TEXT),
+)
+async def rekor_checkpoint(views: NamedDependency[Views]) -> Representation:
+    """Return `/checkpoint`, for monitors of Rekor v2. They read it below the address of the log."""
+    return await views.checkpoint()
+
+
+@get(
+    ["/sigstore/api/v2/tile/{path:path}", "/api/v2/tile/{path:path}"],
+    summary="A tile (Rekor v2)",
+    responses=answers(bytes, "Hashes, or entries.", 404, *READ, media_type=OCTETS),
+)
+async def rekor_tile(path: FromPath[str], views: NamedDependency[Views]) -> Representation:
+    """Return the tile at `/tile/…`, for monitors of Rekor v2."""
+    return await views.tile(f"/tile{path}")
+
+
+@get(
+    ["/sigstore/api/v2/trustBundle", "/api/v2/trustBundle"],
+    summary="The root of the certificate authority (Fulcio)",
+    responses=answers(dict[str, object], "A TrustBundle.", *READ),
+)
+async def trust_bundle(
+    request: HttpRequest, views: NamedDependency[Views], services: NamedDependency[Services]
+) -> Representation:
+    """Return the certificate chains above signing certificates. It is part of the trusted root."""
+    return views.constant(request.url.path, services.certificates.trust_bundle())
+
+
+@get(
+    ["/sigstore/api/v2/configuration", "/api/v2/configuration"],
+    summary="The OIDC issuers (Fulcio)",
+    responses=answers(dict[str, object], "A Configuration without issuers.", *READ),
+)
+async def configuration(request: HttpRequest, views: NamedDependency[Views]) -> Representation:
+    """Return that no OIDC issuer is known, because a DID issues its own tokens."""
+    return views.constant(request.url.path, NO_ISSUERS)
+
+
+@get(
+    "/sigstore/api/v1/timestamp/certchain",
+    summary="The chain of the timestamp authority",
+    responses=answers(str, "PEM certificates.", *READ, media_type=PEM_CHAIN),
+)
+async def timestamp_chain(views: NamedDependency[Views], services: NamedDependency[Services]) -> Representation:
+    """Return the certificate of the timestamp authority and its root. Both are part of the trusted root."""
+    return views.constant("/sigstore/api/v1/timestamp/certchain", services.timestamps.certificate_chain(), PEM_CHAIN)
 
 
 def _reply(body: bytes, status: int, content_type: str) -> Response[bytes]:

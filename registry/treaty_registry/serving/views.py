@@ -137,9 +137,9 @@ class Views:
 
         return await self._made(target, view)
 
-    def constant(self, target: str, body: bytes) -> Representation:
-        """Return JSON that does not change while this process runs."""
-        view = Representation(body, JSON)
+    def constant(self, target: str, body: bytes, media_type: str = JSON) -> Representation:
+        """Return bytes that do not change while this process runs."""
+        view = Representation(body, media_type)
         self.memory.keep(target, view)
         return view
 

@@ -10,8 +10,8 @@ P-256 key:
     signed           content-type, message-digest, signing-certificate-v2 (RFC 5816: which certificate signs)
     certificates     the authority's own, when the query asks for it
 
-The policy is an OID under 2.25 (ITU-T X.667: a UUID needs no registry). It means: one operator's clock, read when the query is
-answered, for signatures that the same operator logs.
+The policy is the OID of Sigstore's timestamp authority, which every installation of that software issues. Here it means: one
+operator's clock, read when the query is answered, for signatures that the same operator logs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from treaty_consensus.canonical import sha256
 from .keys import AuthorityKeys
 from .ports import Clock
 
-POLICY = "2.25.22442492814302061127732997953213974706"
+POLICY = "1.3.6.1.4.1.57264.2"
+"""Go's encoding/asn1 refuses an arc of 2³¹ and more, and with it the whole timestamp. So this is no UUID under 2.25 (X.667)."""
 MAX_QUERY = 1_024
 # Without SHA-1, whose collisions would give two files one timestamp.
 _DIGEST_SIZES = {"sha256": 32, "sha384": 48, "sha512": 64}
@@ -75,6 +76,7 @@ class TimestampAuthority:
 
     def __init__(self, keys: AuthorityKeys, *, clock: Clock) -> None:
         self._key = keys.tsa_key
+        self._chain = keys.tsa_chain
         self._clock = clock
         der = keys.tsa_chain[0].public_bytes(Encoding.DER)
         self._certificate = asn1_x509.Certificate.load(der)
@@ -85,6 +87,10 @@ class TimestampAuthority:
             _parsed(cms.CMSAttribute({"type": "content_type", "values": ["tst_info"]})),
             _parsed(cms.CMSAttribute({"type": "signing_certificate_v2", "values": [signed_by]})),
         ]
+
+    def certificate_chain(self) -> bytes:
+        """Return the authority's certificate and the root above it, as PEM."""
+        return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in self._chain)
 
     def respond(self, query: bytes) -> TimestampReply:
         """Answer one query. Never raises on foreign input; about a millisecond of CPU."""

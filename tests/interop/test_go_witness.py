@@ -1,0 +1,151 @@
+"""Witnesses across implementations: transparency-dev's client asks ours, and our registry asks transparency-dev's witness."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import go_programs
+import httpx
+import pytest
+from go_programs import needs_go, result
+from http_api import serving
+from ports import free_port
+from registries import Web, ballot, grant, log, operator_in, settings_for
+from signers import NOW, ORIGIN, domain_signer, key_signer
+from witness_process import witness_process
+from witnesses import OTHER_LOG
+
+from treaty_consensus.audit import Replay
+from treaty_consensus.kinds import Decision
+from treaty_consensus.log.checkpoint import Checkpoint, open_checkpoint
+from treaty_consensus.log.note import SignerKey, VerifierKey, sign
+from treaty_consensus.log.witness import Quorum
+from treaty_consensus.statement import Statement
+from treaty_registry.data_directory import open_operator
+from treaty_registry.registry import Registry
+from treaty_registry.settings import Settings, WitnessName
+
+pytestmark = needs_go("transparency-dev/witness as a client of our witness, and as a witness of our log")
+
+WRITER = key_signer("writer")
+
+
+def other_history(size: int, key: SignerKey) -> bytes:
+    """A checkpoint with a root that the log never had."""
+    return sign(Checkpoint(key.name, size, hashlib.sha256(b"another history").digest()).format(), [key])
+
+
+async def test_a_foreign_log_is_witnessed_by_ours(registry: Registry, go_log: Path, tmp_path: Path) -> None:
+    program, key = go_log / "log", operator_in(tmp_path / "registry").log_key
+    async with (
+        serving(registry, free_port()) as tiles,
+        witness_process(tmp_path / "witness", registry.log_key, name="w1.example") as witness,
+    ):
+        url = witness.about["url"]
+
+        async def update(old: int, note: bytes, *tiles: str) -> Any:
+            return await result(program, "update", url, old, *tiles, stdin=note)
+
+        async def refused(old: int, note: bytes) -> str:
+            answer = await update(old, note)
+            assert answer["size"] == 0  # only a stale size is answered with the right one
+            return str(answer["error"])
+
+        async def cosigned(old: int) -> int:
+            """Have the newest head cosigned; its size."""
+            head = registry.head
+            answer = await update(old, head.note, tiles)
+            Quorum((witness.key,), 1).check(head.note + answer["signatures"].encode(), head.signed.checkpoint)
+            return head.size
+
+        size = await cosigned(0)
+        for number in range(5):
+            await log(registry, grant(WRITER, number), WRITER)
+        newer = await cosigned(size)
+        assert await cosigned(newer) == newer
+        stale = await update(size, registry.head.note)
+        assert stale == {"error": "old size != current", "size": newer}
+        assert await refused(newer, other_history(newer, key)) == "roots do not match"
+        assert await refused(newer, other_history(newer + 1, key)) == "consistency proof invalid"
+        assert await refused(newer + 1, registry.head.note) == "old size > current"
+        assert await refused(0, other_history(1, OTHER_LOG)) == "unknown log"
+        thief = SignerKey(key.name, key.type, bytes(32))
+        assert await refused(newer, other_history(newer, thief)) == "no valid signatures"
+
+
+@asynccontextmanager
+async def foreign_witness(go_log: Path, log_key: VerifierKey) -> AsyncIterator[WitnessName]:
+    """transparency-dev's witness of one log."""
+    async with go_programs.serving(go_log / "log", "witness", "foreign.example/w1", log_key) as about:
+        yield WitnessName.parse(f"{about['url']}#{about['key']}")
+
+
+@asynccontextmanager
+async def opened(settings: Settings, web: Web) -> AsyncIterator[Registry]:
+    async with Registry.open(settings, clock=lambda: datetime.fromtimestamp(NOW, UTC), resolve=web.resolve) as registry:
+        yield registry
+
+
+async def test_a_foreign_witness_cosigns_the_log_and_its_decisions(database: str, web: Web, go_log: Path, tmp_path: Path) -> None:
+    settings, voter = settings_for(tmp_path / "registry", database), domain_signer("voter.example")
+    web.serve(voter)
+    operator = open_operator(settings)
+    async with foreign_witness(go_log, operator.log_key.verifier) as witness:
+        parameters = tmp_path / "parameters.toml"
+        parameters.write_text(f'electorate = "development"\n[witnesses]\nquorum = 1\nkeys = ["{witness.key}"]\n')
+        quorum = Quorum((witness.key,), 1)
+        async with (
+            opened(replace(settings, parameters=parameters, witnesses=(witness,)), web) as registry,
+            serving(registry, free_port()) as url,
+        ):
+            await log(registry, ballot(registry, 0, "ab" * 32), voter)
+            (decided,) = await registry.decide()
+            assert decided.decision.input.witnessed is not None
+            checkpoint = Checkpoint(ORIGIN, decided.decision.input.size, bytes.fromhex(decided.decision.input.root))
+            quorum.check(decided.decision.input.witnessed.encode(), checkpoint)
+            leaves = await registry.leaves(range(registry.head.size))
+            replay = Replay()
+            taken = [replay.append(leaves[index]) for index in sorted(leaves)]
+            bodies = [made.body for made in taken if isinstance(made, Statement)]
+            assert [body for body in bodies if isinstance(body, Decision)] == [decided.decision]
+            async with httpx.AsyncClient(base_url=url, trust_env=False) as api, asyncio.timeout(60):
+                while True:
+                    note = (await api.get("/checkpoint")).content
+                    shown = open_checkpoint(note, registry.log_key, registry.clock_key).checkpoint
+                    if shown.size == registry.head.size and witness.key.name.encode() in note:
+                        break
+                    await asyncio.sleep(0.05)
+                quorum.check(note, shown)
+                assert (await api.get("/health/ready")).json() == {"status": "ready"}
+
+
+@pytest.mark.parametrize("more, code", [(0, "witness.history"), (5000, "witness.ahead")])
+async def test_a_foreign_witness_that_knows_another_history_is_named(
+    database: str, web: Web, go_log: Path, tmp_path: Path, more: int, code: str
+) -> None:
+    settings = settings_for(tmp_path / "registry", database)
+    async with opened(settings, web) as registry:
+        size, key = registry.head.size, operator_in(tmp_path / "registry").log_key
+    async with foreign_witness(go_log, key.verifier) as witness:
+        forged = other_history(size + more, key)
+        assert (await result(go_log / "log", "update", witness.url, 0, stdin=forged))["signatures"]
+        async with (
+            opened(replace(settings, witnesses=(witness,)), web) as registry,
+            serving(registry, free_port()) as url,
+            httpx.AsyncClient(base_url=url, trust_env=False) as api,
+        ):
+            async with asyncio.timeout(60):
+                while True:
+                    known = (await api.get("/health/ready")).json()
+                    if known != {"status": "ready"}:
+                        break
+                    await asyncio.sleep(0.05)
+            assert known["witnesses"] == {"foreign.example/w1": code}
+            assert witness.key.name.encode() not in (await api.get("/checkpoint")).content
