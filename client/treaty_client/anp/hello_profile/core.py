@@ -4,6 +4,7 @@ or to end."""
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypedDict
@@ -30,46 +31,17 @@ class Limits:
 
     `rounds`, `test_rounds`: protocolNegotiation and testCasesNegotiation messages of both sides together, without a repeated
     acceptance (at most 10 by the specification). `fix_rounds`: errors that either side may report. `questions`: of either side.
-    `strict_sequence`: sequence numbers go up by exactly one; otherwise each is above its sender's last one. `early_frames`: sent
-    by an initiator because of an offered hash. `waiting_frames`, `waiting_bytes`: application messages that are kept, in each
-    direction, until the session runs.
+    `early_frames`: sent by an initiator because of an offered hash. `waiting_frames`, `waiting_bytes`: application messages that
+    are kept, in each direction, until the session runs.
     """
 
     rounds: int = 10
     test_rounds: int = 10
     fix_rounds: int = 3
     questions: int = 16
-    strict_sequence: bool = True
     early_frames: int = 16
     waiting_frames: int = 64
     waiting_bytes: int = frame.MAX_PAYLOAD
-
-
-class MessageQueue:
-    """Application messages that wait until the session runs. Bounded, as the peer decides how many there are."""
-
-    def __init__(self, *, frames: int, size: int) -> None:
-        self._max_frames, self._max_size = frames, size
-        self._messages: list[bytes] = []
-        self.size = 0
-
-    def __len__(self) -> int:
-        return len(self._messages)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether one more is too many. The message that fills the queue may go beyond its bytes."""
-        return len(self._messages) >= self._max_frames or self.size >= self._max_size
-
-    def enqueue(self, message: bytes) -> None:
-        """Keep one more; check `is_full` first."""
-        self._messages.append(message)
-        self.size += len(message)
-
-    def take(self) -> list[bytes]:
-        """Remove and return all messages, in their order."""
-        messages, self._messages, self.size = self._messages, [], 0
-        return messages
 
 
 class Deadlines:
@@ -134,7 +106,7 @@ class ResponderOptions(TypedDict, total=False):
 
 
 @dataclass(eq=False)
-class Core:
+class Core(ABC):
     """One session. Its state changes by `fire` and `end` alone, as the table in `states` says."""
 
     own: Hello
@@ -203,9 +175,9 @@ class Core:
         self.deadlines.clear()
         return [Ended(error)]
 
+    @abstractmethod
     def _guards(self) -> Mapping[Guard, Callable[[], bool]]:
         """The conditions of the table."""
-        raise NotImplementedError
 
 
 def say(message: MetaMessage) -> SendBinary:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from treaty_consensus.errors import Refused, TreatyError
+from treaty_consensus.printable import printable
 
 from ...codes import NegotiationCode, SessionCode
 from .actions import Action, Agreement, ConsiderError, ErrorRejected, Load, SendBinary
@@ -161,17 +162,16 @@ class Repairs:
         self._generation.wait_for_regenerated(now)
         return []
 
-    def notice(self, error: TreatyError) -> list[SendBinary]:
+    def notice(self, reason: str) -> list[SendBinary]:
         """The last message to a peer that broke a rule, if it lists the capability."""
         if not self._core.both_list(FIX_ERROR_NEGOTIATION):
             return []
-        return [say(FixErrorNegotiation("negotiating", f"{error.code}: {error.message}"[:2000]))]
+        return [say(FixErrorNegotiation("negotiating", reason[:2000]))]
 
     def _accused(self, description: str, now: float, repairable: bool) -> list[Action]:
         if not repairable:
-            error = Refused(
-                NegotiationCode.NONCONFORMING, f"The other side refused a message of this side: {description[:500]!a}"
-            )
+            said = printable(description, 500)
+            error = Refused(NegotiationCode.NONCONFORMING, f"The other side refused a message of this side: {said}")
             return self._core.end(Event.FAILED, error)
         if self._peer_open:
             raise unexpected("a second error report before the first one was answered")

@@ -1,5 +1,5 @@
-"""Meta messages: the payload of PT=00 frames, one JSON object (RFC 8259) of at most 1 MiB and 1,024
-values, told apart by `action`.
+"""Meta messages: the payload of PT=00 frames, one JSON object (RFC 8259) of at most 1 MiB and 1,024 values, told apart by
+`action`.
 
     {"action": "protocolNegotiation", "sequenceId": 0, "candidateProtocols": TEXT, "modificationSummary": TEXT,
      "status": "negotiating"}                                 or "accepted", "rejected"
@@ -20,7 +20,7 @@ Three messages share the statuses negotiating, accepted and rejected; `timeout` 
     errorDescription
     message               1 byte to 64 KiB
     sequenceId            0 to 2^31-1
-    messageId             16 characters of ! to ~
+    messageId             1 to 128 characters; this side draws 16
 
 All texts are counted in UTF-8 bytes, after JSON's escapes; the largest document fits a frame in every spelling but the wasteful
 ones. A text that is negotiated about must be there, and an error and a rejection of one have a description. Elsewhere a text
@@ -32,6 +32,7 @@ capabilities which ones are understood.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
@@ -51,12 +52,14 @@ MAX_VALUES = 1_024
 """Values of a message, those included whose names are ignored."""
 MAX_SUMMARY = 16 * 1024
 MAX_QUESTION = 64 * 1024
+MAX_ID = 128
 MAX_SEQUENCE = 2**31 - 1
 
 NegotiationStatus: TypeAlias = Literal["negotiating", "accepted", "rejected"]
 
 _Status: TypeAlias = Literal["negotiating", "accepted", "rejected", "timeout"]
-_MessageId: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{16}\Z")]
+# The source asks for 16 random characters. Others are read, too: a UUID tells questions apart as well.
+_MessageId: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID)]
 _KeyId: TypeAlias = Annotated[str, msgspec.Meta(max_length=512)]
 _Reason: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9.-]{1,64}\Z")]
 
@@ -97,7 +100,7 @@ class FixErrorNegotiation:
 
 @dataclass(frozen=True)
 class NaturalLanguageNegotiation:
-    """A question or its answer, in natural language. `message_id`: 16 characters, the question's in the answer too."""
+    """A question or its answer, in natural language. `message_id`: 1 to 128 characters, the question's in the answer too."""
 
     type: Literal["REQUEST", "RESPONSE"]
     message_id: str
@@ -198,19 +201,24 @@ def encode(message: MetaMessage) -> bytes:
 def parse(payload: bytes) -> MetaMessage:
     """Parse the payload of a PT=00 frame. Raises `TooLarge` (`meta.too-large`, `document.too-large`, `canonical.too-large`),
     `Malformed` (`meta.message`, `document.*`, `canonical.*`) or `Refused` (`meta.unknown-action`)."""
-    value = canonical.parse_json(payload, limit=MAX_MESSAGE, what="meta message", values=MAX_VALUES)
+    value = canonical.parse_json(payload, limit=MAX_MESSAGE, what="meta message", values=MAX_VALUES, floats=True)
     try:
         action = msgspec.convert(value, _Action).action
         parser = _PARSERS.get(action)
         if parser is not None:
             return parser(value)
     except msgspec.ValidationError as error:
-        raise Malformed(MetaCode.MESSAGE, f"Not a meta message: {error}.") from error
+        raise Malformed(MetaCode.MESSAGE, f"Not a meta message: {fault_of(error)}.") from error
     raise Refused(
         MetaCode.UNKNOWN_ACTION,
         f"The meta message {ascii(action)[:40]} is not among the capabilities of this agent's Hello.",
         fix="Send only what both sides list under supportedCapabilities.",
     )
+
+
+def fault_of(error: msgspec.ValidationError) -> str:
+    """Return the fault as a clause for the peer: the member and the type that is expected, without the pattern of a text."""
+    return re.sub(r" matching regex '.*'(?=$| - at )", " of another form", str(error))
 
 
 def _fields(message: MetaMessage) -> tuple[str, dict[str, object]]:
