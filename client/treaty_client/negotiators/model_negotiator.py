@@ -25,6 +25,7 @@ from .language_model import Allowance, Budget, LanguageModel, Prompt
 from .negotiator import FaultAdmitted, Implementation, NegotiationContext, Proposal, Rejection, Verdict
 from .package import Written, build, project_files
 from .questions import Task
+from .test_cases import read_test_cases
 
 _NOT_ITS_FAULT = frozenset({SandboxCode.UNAVAILABLE, SandboxCode.CLOSED})
 
@@ -164,14 +165,8 @@ class ModelNegotiator:
         return self._said(await self._ask(questions.draft(self._situation)))
 
     async def consider(self, document: str, summary: str, *, last: bool) -> Verdict:
-        try:
-            resolved = await resolve(document, self._situation.documents)
-        except TreatyError as error:
-            if not error.code.startswith(("document.", NegotiationCode.BASE)):
-                raise
-            return Rejection(
-                printable(error.message, questions.MAX_REASON)
-            )  # the fault is in the peer's own text, so the peer may read it
+        # The session refused a text whose base is not pinned or cannot be had.
+        resolved = await resolve(document, self._situation.documents)
         self._on_the_table = document
         prompt = questions.consider(
             self._situation, resolved, summary, own=self._own, history=self._history[-MAX_HISTORY:], last=last
@@ -205,7 +200,11 @@ class ModelNegotiator:
         # In the last round only a rejection remains, so the model is not asked.
         if objection and last:
             return Rejection(objection)
-        prompt = questions.consider_tests(task, test_cases, summary, own=self._own_cases, objection=objection, last=last)
+        # Text that is no case in our form is no objection: tests are optional, and the session passes it over.
+        unread = "" if read_test_cases(test_cases).whole else questions.UNREAD
+        prompt = questions.consider_tests(
+            task, test_cases, summary, own=self._own_cases, objection=objection, unread=unread, last=last
+        )
         verdict = await self._ask(prompt)
         if isinstance(verdict, Proposal):
             self._own_cases = verdict.text

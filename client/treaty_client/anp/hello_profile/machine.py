@@ -7,14 +7,12 @@
     lost(reason)             the connection ended
 
 Each returns the actions to perform, in their order. `now` is in seconds of any monotonic clock. The states and all transitions
-are the table in `states`. A peer's message never raises: it ends the machine, after a last fixErrorNegotiation where both sides
-list that. After the end every call returns no actions. A decision that is no longer due does nothing. A command that may never
-be given, or a text over its cap, raises `TreatyError` and changes nothing.
+are the table in `states`. A peer's message never raises: it ends the machine, after a last message that says why
+(`Machine._notice`). After the end every call returns no actions. A decision that is no longer due does nothing. A command that may
+never be given, or a text over its cap, raises `TreatyError` and changes nothing.
 
-Order on the wire. Each side sends codeGeneration before its first PT=01 frame of a session whose hash was not confirmed; PT=01
-frames that arrive before the session runs here are kept and delivered when it does. An initiator that offers a hash may send
-early data right behind its Hello. A responder that does not confirm the hash drops PT=01 frames up to the initiator's
-codeGeneration, and the initiator starts over.
+Each side sends codeGeneration before its first PT=01 frame of a session whose hash was not confirmed; `application` has the rest
+of the order on the wire.
 """
 
 from __future__ import annotations
