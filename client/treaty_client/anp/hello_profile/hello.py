@@ -70,7 +70,7 @@ _Version: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A(0|[1-9][0-9]{0,3}
 
 _URI = re.compile(r"[!-~]{1,512}")
 _CAPABILITY = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_HASH = re.compile(r"(?:sha256:)?([0-9A-Fa-f]{64})")
+_HASH = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 
 
 class _Meta(msgspec.Struct, frozen=True, rename="camel"):
@@ -260,10 +260,11 @@ def _matching(values: Iterable[object], form: re.Pattern[str]) -> tuple[str, ...
 
 
 def _usable_hash(*values: object) -> str | None:
-    """Return the SHA-256 among the values, in lower case; None without one, or if two differ. Never raises: without a hash the
-    two sides negotiate."""
+    """Return the SHA-256 among the values; None without one, or if two differ. Never raises: without a hash the two sides
+    negotiate."""
+    # Upper case is left out, too: the peer may compare our lower-case answer by its bytes, and would not see the confirmation.
     matches = (_HASH.fullmatch(value) for value in values if isinstance(value, str))
-    found = {match[1].lower() for match in matches if match}
+    found = {match[1] for match in matches if match}
     return found.pop() if len(found) == 1 else None
 
 

@@ -7,12 +7,9 @@
     lost(reason)             the connection ended
 
 Each returns the actions to perform, in their order. `now` is in seconds of any monotonic clock. The states and all transitions
-are the table in `states`. A peer's message never raises: it ends the machine, after a last message that says why
-(`Machine._notice`). After the end every call returns no actions. A decision that is no longer due does nothing. A command that may
-never be given, or a text over its cap, raises `TreatyError` and changes nothing.
-
-Each side sends codeGeneration before its first PT=01 frame of a session whose hash was not confirmed; `application` has the rest
-of the order on the wire.
+are the table in `states`. A peer's message never raises: it ends the machine, after a last message that says why. After the end
+every call returns no actions. A decision that is no longer due does nothing. A command that may never be given, or a text over
+its cap, raises `TreatyError` and changes nothing. `application` has the order of application messages on the wire.
 """
 
 from __future__ import annotations
