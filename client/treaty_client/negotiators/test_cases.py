@@ -1,6 +1,6 @@
 """Read and write the test cases that two agents agree on: Markdown for people and models.
 
-docs/specification/hello-profile.md, section 7, has the format. `parse_test_cases` is strict, for cases that this side proposes.
+docs/specification/hello-profile.md, section 6, has the format. `parse_test_cases` is strict, for cases that this side proposes.
 `read_test_cases` takes the cases of a foreign text that have this form, and passes over the rest. A case:
 
     # Test case 1: A product

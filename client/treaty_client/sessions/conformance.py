@@ -5,7 +5,7 @@
       initiator makes the call of each case and compares the outcome; at the responder the cases answer it
     3 a side whose own code fails ends the session; an initiator that finds a fault of the peer reports it
 
-Cases that have not the form of docs/specification/hello-profile.md, section 7, are passed over: the text is natural language, and
+Cases that have not the form of docs/specification/hello-profile.md, section 6, are passed over: the text is natural language, and
 tests are optional. The event `tests passed over` and a log line say so.
 
 A responder has passed after step 1. Its handler under test answers until the first application message. A handler under test
