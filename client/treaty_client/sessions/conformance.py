@@ -79,17 +79,22 @@ class ConformanceRun:
         self._port = port
         self._tested: TestedHandler | None = None
         self._round = 0
+        self._begun = False
         self._waiting: list[bytes] = []
 
     async def begin(self, test_cases: str) -> None:
         """Run the cases in a task, and report the outcome to the machine."""
         await self.end()
+        self._begun = True
         self._port.spawn(self._run(test_cases, self._round))
 
     async def received(self, payload: bytes) -> None:
         """Handle a verification message. Raises `TreatyError`."""
         if self._tested is not None:
             await self._tested.received(payload)
+            return
+        # After the run no handler under test is left, and the peer's may still speak.
+        if not self._begun:
             return
         # The cap bounds the memory that a peer can use before the handler is ready.
         if len(self._waiting) >= MAX_WAITING:
@@ -100,6 +105,7 @@ class ConformanceRun:
         """Close the handler under test. Ignore an outcome that arrives later."""
         # The round number marks results of earlier tasks as stale.
         self._round += 1
+        self._begun = False
         self._waiting.clear()
         if self._tested is not None:
             tested, self._tested = self._tested, None

@@ -47,20 +47,20 @@ class MessageQueue:
 
 
 class ApplicationMessages:
-    """The application messages of one session. `spoken`: called when the peer sends one that counts."""
+    """The application messages of one session. `spoken`: called when the peer sends one that counts. `inbox`: for reading."""
 
     def __init__(self, core: Core, generation: Generation, *, spoken: Callable[[], None]) -> None:
         limits = core.limits
         self._core, self._generation, self._spoken = core, generation, spoken
         # Two queues, so that a peer that sends much cannot take the room of this side's own messages.
-        self._inbox = MessageQueue(frames=limits.waiting_frames, size=limits.waiting_bytes)
+        self.inbox = MessageQueue(frames=limits.waiting_frames, size=limits.waiting_bytes)
         self._outbox = MessageQueue(frames=limits.waiting_frames, size=limits.waiting_bytes)
         self._early = 0
 
     @property
     def is_full(self) -> bool:
         """Whether no further message of the peer can be kept."""
-        return self._inbox.is_full
+        return self.inbox.is_full
 
     def send(self, payload: bytes, early: bool, now: float) -> list[Action]:
         """Send a message, or keep it until the session runs. See `commands.Send`."""
@@ -95,14 +95,14 @@ class ApplicationMessages:
             return [Deliver(payload)]
         if core.agreement is None or core.is_natural:
             raise Refused(FrameCode.UNEXPECTED, "An application message came, and no protocol is agreed on.")
-        if self._inbox.is_full:
+        if self.inbox.is_full:
             raise TooLarge(SessionCode.INBOX_FULL, "Too many application messages came before the session was running.")
-        self._inbox.enqueue(payload)
+        self.inbox.enqueue(payload)
         return []
 
     def flush(self) -> list[Action]:
         """Send and deliver the messages that were kept, as the session runs."""
-        return [*map(SendBinary, self._outbox.take()), *map(Deliver, self._inbox.take())]
+        return [*map(SendBinary, self._outbox.take()), *map(Deliver, self.inbox.take())]
 
     def drop_unsent(self) -> None:
         """Drop this side's messages: they were for a protocol that was not confirmed."""
@@ -110,5 +110,5 @@ class ApplicationMessages:
 
     def drop(self) -> None:
         """Drop all messages that were kept."""
-        self._inbox.take()
+        self.inbox.take()
         self._outbox.take()

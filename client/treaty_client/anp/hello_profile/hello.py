@@ -130,17 +130,15 @@ class Hello:
         value: dict[str, Any] = {
             "version": HELLO_VERSION,
             "type": self.type,
-            "messageId": self.message_id,
-            "sessionId": self.session_id,
+            "messageId": self.message_id or None,
+            "sessionId": self.session_id or None,
             "sourceDid": self.source_did,
             "destinationDid": self.destination_did,
             "metaProtocol": meta,
+            "random": self.random,
+            "verificationMethod": {"id": self.key_id} if self.key_id is not None else None,
         }
-        if self.random is not None:
-            value["random"] = self.random
-        if self.key_id is not None:
-            value["verificationMethod"] = {"id": self.key_id}
-        text = canonical.dumps(value).decode()
+        text = canonical.dumps({name: item for name, item in value.items() if item is not None}).decode()
         parse(text, self.type)
         return text
 

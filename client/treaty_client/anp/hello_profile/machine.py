@@ -83,7 +83,7 @@ class Machine(Core):
         self._generation = Generation(self, both_ready=self._tests.begin)
         self._repairs = Repairs(self, self._generation)
         self._questions = Questions(self)
-        self._messages = ApplicationMessages(self, self._generation, spoken=self._tests.never)
+        self.application = ApplicationMessages(self, self._generation, spoken=self._tests.never)
         self.deadlines.begin(Wait.HELLO, now, timeouts.hello)
 
     @classmethod
@@ -130,7 +130,7 @@ class Machine(Core):
     def accepts_input(self) -> bool:
         """False while the driver should not read on: the inbox is full, and only this side's work is lacking."""
         waits_for_peer = self._exchange.waits_for_peer or self._tests.waits_for_peer or self._repairs.waits_for_peer
-        return not self._messages.is_full or waits_for_peer or not self._generation.peer
+        return not self.application.is_full or waits_for_peer or not self._generation.peer
 
     # The verbs
 
@@ -181,7 +181,7 @@ class Machine(Core):
             case c.Answer(message_id, text):
                 return self._questions.answer(message_id, text, now)
             case c.Send(payload, early):
-                return self._messages.send(payload, early, now)
+                return self.application.send(payload, early, now)
             case c.SendMeta(message):
                 running = self.state is HelloState.RUNNING and not self.is_natural
                 return self._said(say(message), now) if running else []
@@ -262,7 +262,7 @@ class Machine(Core):
         agreement = hello.validate_answer(self.own, peer, self.known_uri)
         self.peer = peer
         if agreement is None or not agreement.confirmed:
-            self._messages.drop_unsent()
+            self.application.drop_unsent()
         return self._begin(agreement, now)
 
     def _begin(self, agreement: Agreement | None, now: float) -> list[Action]:
@@ -306,7 +306,7 @@ class Machine(Core):
     def _run(self, event: Event, now: float) -> list[Action]:
         """Run, and send and deliver the messages that were kept."""
         self.fire(event, now)
-        return [a.Running(), *self._messages.flush()]
+        return [a.Running(), *self.application.flush()]
 
     # Frames
 
@@ -319,7 +319,7 @@ class Machine(Core):
             case ProtocolType.META:
                 return self._receive_meta(payload, now)
             case ProtocolType.APPLICATION:
-                return self._messages.receive(payload)
+                return self.application.receive(payload)
             case ProtocolType.NATURAL_LANGUAGE:
                 return self._receive_text(payload, now)
             case ProtocolType.VERIFICATION:
@@ -385,7 +385,7 @@ class Machine(Core):
 
     def end(self, event: Event, error: TreatyError | None) -> list[Action]:
         """See `Core.end`; the messages that were kept are dropped."""
-        self._messages.drop()
+        self.application.drop()
         return super().end(event, error)
 
     def _guards(self) -> Mapping[Guard, Callable[[], bool]]:
