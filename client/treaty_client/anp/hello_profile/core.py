@@ -35,11 +35,16 @@ class Limits:
     are kept, in each direction, until the session runs.
     """
 
+    # The source suggests at most ten.
     rounds: int = 10
     test_rounds: int = 10
+    # A peer that is never content must not have this side write code without end.
     fix_rounds: int = 3
+    # Each question may cost the other side a request to its model.
     questions: int = 16
+    # The other side may drop them all: early data are repeated when the hash is not confirmed.
     early_frames: int = 16
+    # The peer decides how much it sends before this side is ready. So both caps bound memory.
     waiting_frames: int = 64
     waiting_bytes: int = frame.MAX_PAYLOAD
 
@@ -57,6 +62,7 @@ class Deadlines:
 
     def begin(self, phase: Wait, now: float, seconds: float) -> None:
         """Begin a phase, or begin it again; the phase before is over."""
+        # Phases exclude each other. Forgetting one would end a session that has long gone on.
         for other in PHASES:
             self._until.pop((other, ""), None)
         self._until[phase, ""] = (now + seconds, seconds)
@@ -153,6 +159,7 @@ class Core(ABC):
         """Follow a transition to a state that is not final. Raises `UndefinedTransition`."""
         transition = self._table.follow(self.state, event)
         self.state = transition.target
+        # A transition without a wait keeps the earlier deadline, so a peer cannot extend it by going in circles.
         if transition.wait is not None:
             self.deadlines.begin(transition.wait, now, self.seconds(transition.wait))
 
@@ -172,6 +179,7 @@ class Core(ABC):
     def end(self, event: Event, error: TreatyError | None) -> list[Action]:
         """Follow a transition to a final state. Raises `UndefinedTransition`."""
         self.state, self.error = self._table.follow(self.state, event).target, error
+        # No deadline outlives the session: its error would replace the one that ended it.
         self.deadlines.clear()
         return [Ended(error)]
 

@@ -50,6 +50,7 @@ class Generation:
         """Get the code of an agreement, after the event that made it."""
         self._core.agreement = agreement
         self.peer = agreement.confirmed
+        # After a confirmed hash the other side runs already and expects no codeGeneration.
         self._announces = not agreement.confirmed
         self._core.fire(event, now)
         return [Load(agreement)]
@@ -59,6 +60,7 @@ class Generation:
         agreement = self._core.agreement
         if self.own or agreement is None or self._core.is_natural or self._core.is_final:
             return []
+        # None: the destination did not say the hash of its selection. Otherwise both must speak the same document.
         if agreement.protocol_hash not in (None, protocol_hash):
             what = agreement.uri or "The agreed text"
             return self.failed(Refused(SessionCode.HASH_MISMATCH, f"{what} has another hash than what was agreed on."))
@@ -88,6 +90,7 @@ class Generation:
     def regenerate(self, error: str, now: float) -> list[Action]:
         """Get this side's code ready anew, as it is at fault."""
         assert self._core.agreement is not None
+        # A repair is announced also after a confirmed hash, as the other side now waits for it.
         self.own, self._announces = False, True
         self._core.fire(Event.FAULT_ACCEPTED, now)
         return [Load(self._core.agreement, error)]
@@ -122,10 +125,12 @@ class Repairs:
         if self._own_open:
             return []
         sent = say(FixErrorNegotiation("negotiating", description))
+        # Encoded above, before anything is counted: a report that cannot be sent changes nothing.
         if self._reported >= self._core.limits.fix_rounds:
             return self._reach_limit()
         self._reported += 1
         self._own_open = True
+        # Beside the phase, as both sides may report at the same time.
         self._core.wait_for(Wait.FIX, now)
         self._keep_time(now)
         return [sent]
@@ -169,6 +174,7 @@ class Repairs:
         return [say(FixErrorNegotiation("negotiating", reason[:2000]))]
 
     def _accused(self, description: str, now: float, repairable: bool) -> list[Action]:
+        # Also the last notice of a peer to which this side broke a rule: it is shown to the owner, and no model is asked.
         if not repairable:
             said = printable(description, 500)
             error = Refused(NegotiationCode.NONCONFORMING, f"The other side refused a message of this side: {said}")
@@ -178,6 +184,7 @@ class Repairs:
         if self._received >= self._core.limits.fix_rounds:
             return self._reach_limit()
         self._received += 1
+        # Kept for the repair: the negotiator gets it together with the order to write anew.
         self._peer_open, self._description = True, description
         self._core.wait_for(Wait.VERDICT, now)
         return [ConsiderError(description)]

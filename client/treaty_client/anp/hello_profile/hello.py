@@ -139,6 +139,7 @@ class Hello:
             "verificationMethod": {"id": self.key_id} if self.key_id is not None else None,
         }
         text = canonical.dumps({name: item for name, item in value.items() if item is not None}).decode()
+        # This side sends nothing that it would refuse itself.
         parse(text, self.type)
         return text
 
@@ -213,9 +214,11 @@ def choose(own: Hello, hello: Hello, provides: Mapping[str, Provided]) -> tuple[
         meta_version=common_version(hello.meta_version),
     )
     offered = hello.used_protocol_hash
+    # Only if it was verified recently: else the peer would speak before this side knows of a revocation.
     confirmed = next((uri for uri, known in provides.items() if known.confirmable and known.protocol_hash == offered), None)
     if confirmed is not None:
         return replace(answer, used_protocol_hash=offered), Agreement(confirmed, offered, True)
+    # The source's order decides: it named its candidates best first.
     selected = next((uri for uri in hello.candidate_protocols if uri in provides), None)
     if selected is None:
         return answer, None
@@ -235,6 +238,7 @@ def validate_answer(own: Hello, hello: Hello, known_uri: str) -> Agreement | Non
     if hello.meta_version not in META_VERSIONS:
         raise Refused(HelloCode.VERSION, f"The other side chose version {hello.meta_version}, which was not offered.")
     offered, selected, shown = own.used_protocol_hash, hello.selected_protocol, hello.used_protocol_hash
+    # Otherwise a peer could choose which protocol this side fetches and runs.
     if selected is not None and selected not in own.candidate_protocols:
         raise Refused(HelloCode.SELECTED, "The other side selected a protocol that was not among the candidates.")
     if shown is not None and shown == offered:

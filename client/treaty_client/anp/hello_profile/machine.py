@@ -259,6 +259,7 @@ class Machine(Core):
             self.peer = peer
             return [a.SendText(self.own.format()), *self._begin(agreement, now)]
         peer = hello.parse(text, "destinationHello")
+        # Checked before it is believed: until then no field of this Hello has an effect.
         agreement = hello.validate_answer(self.own, peer, self.known_uri)
         self.peer = peer
         if agreement is None or not agreement.confirmed:
@@ -272,6 +273,7 @@ class Machine(Core):
                 self._tests.never()
             event = Event.HASH_CONFIRMED if agreement.confirmed else Event.PROTOCOL_SELECTED
             return self._generation.begin(event, agreement, now)
+        # Before any proposal: the first message of the flow profile is the initiator's next one.
         if self.both_list(hello.FLOW_PROFILE):
             self.end(Event.FLOW_PROFILE, None)
             return [a.SwitchProfile()]

@@ -47,12 +47,16 @@ from treaty_consensus.statement import MAX_PAYLOAD
 from ...codes import MetaCode
 from .. import frame
 
+# The largest document fits in ASCII with `\u` escapes, as the official SDK writes it.
 MAX_MESSAGE = frame.MAX_PAYLOAD
+# A message of ours has about ten. The rest is room for members of other profiles; parsing costs time for each.
 MAX_VALUES = 1_024
 """Values of a message, those included whose names are ignored."""
+# A summary and a reason are read by people and models, not by programs.
 MAX_SUMMARY = 16 * 1024
 MAX_QUESTION = 64 * 1024
 MAX_ID = 128
+# So that a peer with 32-bit integers can read the answer's number.
 MAX_SEQUENCE = 2**31 - 1
 
 NegotiationStatus: TypeAlias = Literal["negotiating", "accepted", "rejected"]
@@ -192,6 +196,7 @@ class _Refused(msgspec.Struct, frozen=True, tag_field="status", tag="refused"):
 def encode(message: MetaMessage) -> bytes:
     """Encode the payload of a PT=00 frame. Raises `TooLarge` or `Malformed` for a message that `parse` would refuse."""
     action, fields = _fields(message)
+    # Left out and not null: some readers tell these apart.
     present = {name: value for name, value in fields.items() if value is not None}
     payload = canonical.dumps({"action": action, **present})
     parse(payload)
@@ -310,6 +315,7 @@ def _negotiated(status: _Status, text: str | None, summary: str | None) -> tuple
 
 
 def _status(status: _Status) -> NegotiationStatus:
+    # The English text of the source has a fourth status; the official SDK raises on it, so it is never sent.
     return "rejected" if status == "timeout" else status
 
 
@@ -326,6 +332,7 @@ def _signed(key_id: str, signature: bytes) -> dict[str, str]:
 
 def _signature(text: str) -> bytes:
     signature = canonical.b64decode(text, limit=64)
+    # Checked here, so that later code need not expect other lengths of foreign bytes.
     if len(signature) != 64:
         raise Malformed(MetaCode.MESSAGE, "An Ed25519 signature has 64 bytes.")
     return signature

@@ -89,6 +89,7 @@ class ProposalExchange(ABC):
         if self.said and not summary:
             raise Malformed(NegotiationCode.SUMMARY, "A proposal after the first one says in its summary what it changes.")
         sent = self._say("negotiating", text, summary or None)
+        # Noted only once the message could be encoded: a refused text was never proposed.
         self._own_text = text
         self._pass_turn(False, now)
         return [sent]
@@ -122,12 +123,14 @@ class ProposalExchange(ABC):
         self._peer_text = text
         if self.said >= self._rounds:
             return self._reach_limit()
+        # After the check of the limit: a proposal that could never be accepted is not considered.
         self._pass_turn(True, now)
         return [self._consider(text, summary or "", self._is_last)]
 
     def _accepted(self, text: str | None, now: float) -> list[Action]:
         if self._own_text is None:
             raise Refused(NegotiationCode.TURN, "The other side accepted a text that was not proposed.")
+        # To the byte: the hash of the agreed text must be the same on both sides.
         if text not in (None, self._own_text):
             raise _other_text()
         self.said += 1
@@ -386,6 +389,7 @@ class Questions:
             raise Refused(QuestionCode.REPEATED, "A question has a messageId of its own.")
         if len(questions) >= self._core.limits.questions:
             raise Refused(QuestionCode.LIMIT, f"A side may ask {self._core.limits.questions} questions in a session.")
+        # Kept for the whole session: an id that came again could be answered by an old answer.
         questions[message_id] = True
 
 
