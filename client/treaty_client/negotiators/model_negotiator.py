@@ -27,6 +27,7 @@ from .package import Written, build, project_files
 from .questions import Task
 from .test_cases import read_test_cases
 
+# The model cannot repair a sandbox that is missing or closing.
 _NOT_ITS_FAULT = frozenset({SandboxCode.UNAVAILABLE, SandboxCode.CLOSED})
 
 
@@ -100,6 +101,7 @@ def _given_up(rounds: int, failure: str) -> Refused:
     )
 
 
+# Both sides have ten messages together; a cap keeps a changed limit from growing every prompt.
 MAX_HISTORY = 20
 MAX_NOTED = 300
 """Characters of a summary in the history."""
@@ -135,6 +137,7 @@ class ModelNegotiators:
         """Return a negotiator with its own budget. An initiator's own capabilities are left out: they do not concern its
         requirement."""
         budget = Budget(self._allowance)
+        # Its offers are for others; a model would propose them although they were not asked for.
         if situation.role == "initiator":
             situation = replace(situation, capabilities=())
 
@@ -220,6 +223,7 @@ class ModelNegotiator:
             if error.code != NegotiationCode.HANDLER:
                 raise
             return error.message
+        # Only after the tests passed: a failed repair leaves the code as it was.
         self._task, self._handler = task, handler
         return handler.implementation
 

@@ -27,9 +27,11 @@ from .test_cases import TestCase, check_cases, check_operations, described, form
 
 MAX_PROPOSAL = 48 * 1024
 """Bytes of a proposal as JSON: the rest of its message needs room, too."""
+# Characters. All of them reach the peer, whose caps are larger in every alphabet.
 MAX_PROPOSED_SUMMARY = 2_000
 MAX_REASON = 500
 MAX_ANSWER = 2_000
+# The end of a long traceback adds cost and no information for the model.
 MAX_FAILURE = 6_000
 UNREAD = "Part of the text is not in the form below. It is not run if you accept; a counter in that form is."
 """The note about test cases that this side cannot run."""
@@ -73,6 +75,7 @@ def consider(
                 return Acceptance()
             case "reject":
                 return Rejection(_line(value["reason"]))
+        # A counter-proposal that changes nothing would use up the rounds of both sides.
         _check_counter(value["document"], document.text, last)
         return Proposal(_proposed(value["document"], situation), _summary(value["summary"]))
 
@@ -245,9 +248,11 @@ def _proposed(text: str, situation: NegotiationContext) -> str:
     candidate = parse_candidate(text)
     if not candidate.title:
         raise Malformed(NegotiationCode.ANSWER, "`document` does not begin with `# ` and a title.")
+    # A model must not refer to a text that it cannot have read.
     if candidate.base is not None:
         raise Malformed(NegotiationCode.ANSWER, "`document` has a base; write it out in full.")
     topic = situation.requirement.topic if situation.requirement else ""
+    # The topic is the owner's choice; a model must not publish under another one.
     if topic and candidate.topic != topic:
         raise Malformed(NegotiationCode.ANSWER, f"`document` does not have the line `- Topic: {topic}` below its title.")
     return text

@@ -45,6 +45,7 @@ from .negotiator import Capability
 MAX_TEXT = MAX_DOCUMENT
 # Fewer are no "several cases", as the source asks for. Each further case costs a call on both sides.
 MIN_CASES, MAX_CASES = 2, 32
+# One line each, as they are quoted in errors.
 MAX_TITLE = 120
 MAX_EXPECTED = 1_000
 
@@ -300,6 +301,7 @@ def _formatted(number: int, case: TestCase) -> str:
 
 def _block(notation: Notation, content: Value) -> str:
     text = json.dumps(content, ensure_ascii=False, indent=2) if notation == "json" else str(content)
+    # A fence that is longer than any in the content, so that the content cannot close it.
     longest = max((len(run) for run in re.findall(r"^`+$", text, re.MULTILINE)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{notation}\n{text}\n{fence}"
@@ -315,6 +317,7 @@ def check_operations(capabilities: Sequence[Capability], operations: Iterable[st
     check nothing."""
     known = {capability.name for capability in capabilities}
     missing = [name for name in operations if name not in known]
+    # Without capabilities there is nothing to compare with: the initiator calls, and serves none.
     if known and missing:
         raise Refused(
             NegotiationCode.CAPABILITY,

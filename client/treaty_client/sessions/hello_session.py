@@ -170,6 +170,7 @@ class HelloSession(ABC):
     def error(self) -> TreatyError:
         """The error that ended the session. A failure of this side's negotiator is preferred to the text that the peer
         received."""
+        # A session that ended normally has no error, but a call after its end needs one.
         ended = self.machine.error or Unavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")
         return self.negotiation.failure if self.negotiation.failure and self.machine.error else ended
 
