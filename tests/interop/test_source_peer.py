@@ -40,7 +40,7 @@ ALL = (
 SOURCE, DESTINATION = "16-candidates-source-hello.json", "17-candidates-destination-hello.json"
 IN_FULL = printed("02-candidate-in-full.md")
 SUMMARY = printed("04-modification-summary.md")
-UNKNOWN = {"confidence": 0.9, "tokens": 1e300, "large": 10**40, "nested": {"b": [1.5, None], "a": True}}
+UNKNOWN: dict[str, Any] = {"confidence": 0.9, "tokens": 1e300, "large": 10**40, "nested": {"b": [1.5, None], "a": True}}
 """Members that no one asked for, with numbers of every form."""
 
 
