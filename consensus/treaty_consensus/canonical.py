@@ -61,11 +61,14 @@ def loads(data: bytes, *, limit: int, name: str = "JSON") -> Any:
     return value
 
 
-def parse_json(data: bytes, *, limit: int, name: str = "JSON", values: int = MAX_VALUES) -> Any:
-    """Parse strict JSON, canonical or not: UTF-8, no duplicate names, no floats, at most 32 levels.
+def parse_json(data: bytes, *, limit: int, name: str = "JSON", values: int = MAX_VALUES, floats: bool = False) -> Any:
+    """Parse strict JSON, canonical or not: UTF-8, no duplicate names, no lone surrogates, at most 32 levels.
 
     `limit`, `values`: the largest number of bytes and of values.
     `name`: the name of the value in error messages.
+    `floats`: read every number of RFC 8259, for messages that are neither signed nor hashed. `1.0` and `1e0` are then the integer
+    1; a number that is no integer within ±(2^53-1) is a float, infinite beyond the range of doubles. Else only plain integers
+    are read.
 
     Raises `TooLarge` (`canonical.too-large`) or `Malformed` (`canonical.*`).
     """
@@ -79,14 +82,14 @@ def parse_json(data: bytes, *, limit: int, name: str = "JSON", values: int = MAX
         value = json.loads(
             text,
             object_pairs_hook=_unique,
-            parse_float=_no_float,
+            parse_float=_number if floats else _no_float,
             parse_constant=_no_float,
-            parse_int=_integer,
+            parse_int=_number if floats else _integer,
         )
     # Very deep nesting exhausts the parser before the check of the depth below.
     except (ValueError, RecursionError) as error:
         raise Malformed(CanonicalCode.JSON, f"This {name} is not valid JSON: {error}.") from error
-    _check(value, MAX_DEPTH)
+    _check(value, MAX_DEPTH, floats=floats)
     return value
 
 
@@ -179,7 +182,13 @@ def _integer(text: str) -> int:
     return int(text)
 
 
-def _check(value: object, depth: int) -> None:
+def _number(text: str) -> int | float:
+    # By way of `float`, whose time is linear in the text; that of `int` is quadratic.
+    value = float(text)
+    return int(value) if -MAX_INTEGER <= value <= MAX_INTEGER and value.is_integer() else value
+
+
+def _check(value: object, depth: int, *, floats: bool = False) -> None:
     if depth < 0:
         raise Malformed(CanonicalCode.DEPTH, f"JSON is nested deeper than {MAX_DEPTH} levels.")
     match value:
@@ -188,14 +197,16 @@ def _check(value: object, depth: int) -> None:
                 _check_text(value)
         case list() | tuple():
             for item in value:
-                _check(item, depth - 1)
+                _check(item, depth - 1, floats=floats)
         case dict():
             for name, item in value.items():
                 if not isinstance(name, str):
                     raise Malformed(CanonicalCode.VALUE, "Names in an object must be strings.")
                 _check(name, depth)
-                _check(item, depth - 1)
+                _check(item, depth - 1, floats=floats)
         case None | bool():
+            return
+        case float() if floats:
             return
         case int():
             if not -MAX_INTEGER <= value <= MAX_INTEGER:

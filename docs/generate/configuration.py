@@ -27,7 +27,6 @@ _MEANINGS = {
     "limits.test_rounds": "testCasesNegotiation messages of both sides together, at most 10",
     "limits.fix_rounds": "errors that each side may report",
     "limits.questions": "questions that each side may ask",
-    "limits.strict_sequence": "sequence numbers grow by exactly one",
     "limits.early_frames": "frames of early data",
     "limits.waiting_frames": "frames kept in each direction until the session runs",
     "limits.waiting_bytes": "their bytes",

@@ -66,7 +66,6 @@ def hello_limits() -> str:
         ("`Limits.test_rounds`", "testCasesNegotiation messages of both sides together", limits.test_rounds),
         ("`Limits.fix_rounds`", "errors that each side may report", limits.fix_rounds),
         ("`Limits.questions`", "questions that each side may ask", limits.questions),
-        ("`Limits.strict_sequence`", "sequence numbers grow by exactly one", "yes" if limits.strict_sequence else "no"),
         ("`Limits.early_frames`", "frames of early data", limits.early_frames),
         ("`Limits.waiting_frames`", "frames kept in each direction until the session runs", limits.waiting_frames),
         ("`Limits.waiting_bytes`", "their bytes", size(limits.waiting_bytes)),

@@ -64,7 +64,8 @@ CAPS = {
     ],
     "hello-profile.md": [
         *(frame.MAX_PAYLOAD, hello.MAX_HELLO, hello.MAX_CANDIDATES, protocol.MAX_DOCUMENT),
-        *(messages.MAX_MESSAGE, messages.MAX_SUMMARY, messages.MAX_QUESTION, messages.MAX_SEQUENCE),
+        *(messages.MAX_MESSAGE, messages.MAX_VALUES, messages.MAX_SUMMARY, messages.MAX_QUESTION, messages.MAX_ID),
+        *(messages.MAX_SEQUENCE, test_cases.MAX_TEXT, test_cases.MAX_CASES, test_cases.MAX_TITLE, test_cases.MAX_EXPECTED),
     ],
     "statements.md": [statement.MAX_LEAF, statement.MAX_PAYLOAD, kinds.MAX_WHEEL, kinds.MAX_BUNDLE, archive.MAX_ARCHIVE],
     "protocols.md": [protocol.MAX_DOCUMENT, protocol.MAX_CARD, protocol.MAX_URI, did.MAX_DID, egress.MAX_BODY],
@@ -98,7 +99,6 @@ CAPS = {
     "language-model.md": [
         *(openai.MAX_REQUEST, openai.MAX_RESPONSE, int(openai.MAX_WAIT)),
         *(package.MAX_FILES, package.MAX_SOURCE, questions.MAX_PROPOSAL, questions.MAX_ANSWER),
-        *(test_cases.MAX_TEXT, test_cases.MAX_CASES, test_cases.MAX_TITLE, test_cases.MAX_EXPECTED),
     ],
     "transports.md": [
         *(transport_http.MAX_BODY, transport_http.MAX_MESSAGES, transport_http.HOLD, http_server.EXPIRY, http_server.LINGER),

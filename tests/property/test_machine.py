@@ -183,8 +183,8 @@ def test_every_step_leaves_a_final_state_or_a_deadline_ahead(make: Any, steps: l
         running = running or any(isinstance(action, Running) for action in actions)
         assert running or not any(isinstance(action, Deliver) for action in actions), "nothing is delivered before both are ready"
         assert not actions or not isinstance(actions[-1], Ended) or machine.is_final
-        assert len(machine.inbox) <= Limits().waiting_frames
-        assert machine.inbox.size <= Limits().waiting_bytes + frame.MAX_PAYLOAD
+        assert len(machine.application.inbox) <= Limits().waiting_frames
+        assert machine.application.inbox.size <= Limits().waiting_bytes + frame.MAX_PAYLOAD
         assert machine.is_final or machine.deadline <= now + 600.0
     assert ended == machine.is_final
     machine.tick(machine.deadline)

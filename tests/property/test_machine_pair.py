@@ -297,7 +297,11 @@ class Honest(Pair):
         )
         assert source.is_final == destination.is_final
         if source.state is HelloState.RUNNING:
-            assert source.agreement == destination.agreement
+            ours, theirs = source.agreement, destination.agreement
+            assert ours and theirs
+            assert (ours.protocol_hash, ours.confirmed) == (theirs.protocol_hash, theirs.confirmed)
+            # One without a negotiator knows the agreed text as that of a protocol that it provides.
+            assert ours == theirs or (theirs.uri, ours.document) == (URI, DOCUMENT)
             assert self.ran[SOURCE]
             assert self.ran[DESTINATION]
         super().teardown()

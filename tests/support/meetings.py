@@ -79,11 +79,13 @@ def product_info(uri: str) -> Published:
 
 @dataclass
 class SimulatedProtocols:
-    """A registry's protocols as one agent gets them. `store`: what it fetched; `seconds_old`: how old the proofs in it are."""
+    """A registry's protocols as one agent gets them. `store`: what it fetched; `seconds_old`: how old the proofs in it are.
+    `documents`: the URIs whose text alone was asked for."""
 
     published: dict[str, Published] = field(default_factory=lambda: {uri: product_info(uri) for uri in (URI_2, URI_1)})
     store: dict[str, Published] = field(default_factory=dict)
     fetched: list[str] = field(default_factory=list)
+    documents: list[str] = field(default_factory=list)
     consensus: frozenset[str] = frozenset()
     asked: int = 0
     seconds_old: int = 0
@@ -102,6 +104,7 @@ class SimulatedProtocols:
         return self.published[uri]
 
     async def document(self, uri: str) -> bytes:
+        self.documents.append(uri)
         if uri not in self.published:
             raise NotFound("protocol.unknown", f"{uri} is not published in this log.")
         return self.published[uri].document

@@ -53,7 +53,9 @@ def source_hello(
     )
 
 
-def destination_hello(*, capabilities: tuple[str, ...] = (), used: str | None = None, selected: str | None = None) -> Hello:
+def destination_hello(
+    *, capabilities: tuple[str, ...] = (), used: str | None = None, selected: str | None = None, digest: str | None = None
+) -> Hello:
     """What the shop answers; before it was asked, session and buyer are placeholders."""
     return Hello(
         type="destinationHello",
@@ -65,6 +67,7 @@ def destination_hello(*, capabilities: tuple[str, ...] = (), used: str | None = 
         capabilities=capabilities,
         used_protocol_hash=used,
         selected_protocol=selected,
+        selected_protocol_hash=digest,
     )
 
 
@@ -130,6 +133,16 @@ def said(actions: list[Action]) -> list[MetaMessage]:
     """The meta messages among actions."""
     frames = [frame.decode(action.data) for action in actions if isinstance(action, SendBinary)]
     return [messages.parse(payload) for type, payload in frames if type is ProtocolType.META]
+
+
+def rejection_in(actions: list[Action]) -> str:
+    """The reason in a rejection that ends the session, with nothing else before it."""
+    sent, ended = actions
+    assert isinstance(ended, Ended)
+    (message,) = said([sent])
+    assert isinstance(message, ProtocolNegotiation)
+    assert (message.status, message.candidate_protocols) == ("rejected", None)
+    return message.modification_summary or ""
 
 
 GENERATED, FAILED = meta(CodeGeneration("generated")), meta(CodeGeneration("error"))

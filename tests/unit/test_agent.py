@@ -122,7 +122,7 @@ def test_a_topic_without_protocols_and_an_empty_offer_are_refused_before_anythin
 def test_a_peer_that_is_not_the_one_asked_for_is_refused(tmp_path: Path) -> None:
     seller, customer = shop(tmp_path), buyer(tmp_path)
     error = run(fails(seller, customer, topic=TOPIC, peer="did:wba:somebody.example"))
-    assert error.code == "session.peer-lost"
+    assert error.code == "hello.refused"
     assert "hello.destination" in error.message
     assert seller.runtime.opened == customer.runtime.opened == []
 
@@ -237,7 +237,7 @@ def test_another_agent_at_the_remembered_address_is_not_spoken_to(tmp_path: Path
         customer = buyer(tmp_path)
         await buy(shop(tmp_path), customer, at="here")
         impostor = shop(tmp_path, name="impostor")
-        assert (await fails(impostor, customer, at="here")).code == "session.peer-lost"
+        assert (await fails(impostor, customer, at="here")).code == "hello.refused"
         assert impostor.runtime.opened == []
         assert (await buy(impostor, customer, at="here"))[0] == LAPTOP  # forgotten, so a stranger again
 
@@ -538,7 +538,9 @@ def test_a_silent_source_is_sent_away(tmp_path: Path) -> None:
         ("", "canonical.json"),
         ("{}", "hello.field"),
         (b"\x40data", "hello.missing"),
-        (b"", "hello.missing"),
+        (b"", "frame.empty"),
+        (b"{}", "hello.field"),
+        (b"{\xff", "canonical.json"),
     ],
 )
 def test_what_is_no_hello_is_answered_by_its_code(tmp_path: Path, said: str | bytes, reason: str) -> None:
@@ -546,6 +548,11 @@ def test_what_is_no_hello_is_answered_by_its_code(tmp_path: Path, said: str | by
         seller = shop(tmp_path)
         async with meeting(seller) as wire:
             await wire.send(said)
+            answer = await wire.receive()
+            assert isinstance(answer, bytes)
+            rejection = json.loads(answer[1:])
+            assert (answer[0], rejection["action"], rejection["status"]) == (0, "protocolNegotiation", "rejected")
+            assert rejection["modificationSummary"].startswith(f"{reason}: ")
             with pytest.raises(TreatyError) as lost:
                 await wire.receive()
             assert getattr(lost.value, "reason", "") == reason

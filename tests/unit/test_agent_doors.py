@@ -18,6 +18,7 @@ import httpx
 import pytest
 import trustme
 from meetings import LAPTOP, MAX_AGE, TOPIC, URI_1, URI_2, Party, Tap, buyer, identity, meeting, party, shop
+from meta_peers import source_hello
 from scripted_negotiators import TEST_CASES, WANTED, Script, ScriptedNegotiators
 
 from treaty_client.anp.flow_profile.capabilities import FlowRequest
@@ -25,10 +26,11 @@ from treaty_client.anp.flow_profile.machine import FlowLimits
 from treaty_client.anp.flow_profile.payloads import ContextInfo
 from treaty_client.anp.flow_profile.registry import ProtocolOffer
 from treaty_client.network import egress
+from treaty_client.network.authentication.request_signing import RequestSigner
 from treaty_client.network.hosts import Address, Network
 from treaty_client.network.transport import memory
 from treaty_client.network.transport.connection import Connection
-from treaty_client.network.transport.http import MEDIA_TYPE, SESSIONS
+from treaty_client.network.transport.http import MEDIA_TYPE, SESSIONS, encode_messages
 from treaty_client.policy import Encryption, Policy
 from treaty_client.sessions.flow_context import FlowSettings
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
@@ -172,6 +174,18 @@ async def test_a_hello_that_claims_another_did_than_the_transport_proved_is_refu
         assert seller.runtime.opened == []
     await near.close()
     await task
+
+
+async def test_over_http_a_hello_of_another_did_than_the_signer_is_refused_in_the_first_answer(tmp_path: Path) -> None:
+    seller = shop(tmp_path)
+    said = source_hello((URI_1,), to="").format()
+    async with seller.agent.listen("127.0.0.1", 0) as port, httpx.AsyncClient() as client:
+        url = f"http://127.0.0.1:{port}{SESSIONS}?key={'k' * 43}"
+        body = encode_messages([said])
+        signed = RequestSigner(identity("mallory.example")).headers("POST", url, body)
+        reply = await client.post(url, content=body, headers={"Content-Type": MEDIA_TYPE, **signed})
+        assert (reply.status_code, reply.json()["reason"]) == (410, "session.peer-did")
+    assert seller.runtime.opened == []
 
 
 # The flow profile

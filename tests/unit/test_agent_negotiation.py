@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import meetings
 import pytest
 from meetings import LAPTOP, TOPIC, URI_1, Party, Tap, meeting, party
+from meta_peers import proposal, source_hello
 from scripted_negotiators import (
     CHANGED,
     DOCUMENT,
@@ -204,6 +205,58 @@ async def test_000_21_a_base_is_resolved_through_the_registry_by_the_agent_itsel
         assert prompts.asked == []
         assert error.code == "negotiation.rejected"
         assert URI_1 in error.message
+
+
+UNPINNED = f"# Products with stock\n\n- Base: {URI_1}\n\n## Changes\n\n- 100001: out of stock\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (UNPINNED, "does not say which bytes are meant"),
+        ((meetings.PROTOCOLS.parents[1] / "tests/vectors/hello/03-candidate-with-base.md").read_text(), "which bytes are meant"),
+        (UNPINNED.replace("\n\n##", f"\n- Base-SHA-256: {HASH[::-1]}\n\n##"), "its digest differs"),
+        (UNPINNED.replace(URI_1, "https://else.example/p").replace("\n\n##", f"\n- Base-SHA-256: {HASH}\n\n##"), "cannot fetch"),
+    ],
+)
+@pytest.mark.parametrize("approved", [False, True])
+def test_000_21_a_base_that_is_not_pinned_or_not_to_be_had_is_refused_whoever_negotiates(
+    tmp_path: Path, text: str, said: str, approved: bool
+) -> None:
+    async def main() -> None:
+        there = Script()
+        shop = seller(tmp_path, there)
+        if approved:
+            shop.agent.context.approvals.add(text)
+        async with meeting(shop) as wire:
+            await wire.send(source_hello((), to="").format())
+            await wire.receive()
+            await wire.send(proposal(0, text))
+            answer = await wire.receive()
+            assert isinstance(answer, bytes)
+            message = json.loads(answer[1:])
+            assert (message["status"], said in message["modificationSummary"]) == ("rejected", True)
+        assert there.names() == []
+        assert not (shop.home / "negotiated").exists()
+
+    run(main())
+
+
+def test_000_21_a_negotiators_own_proposal_with_an_unpinned_base_is_not_sent(tmp_path: Path) -> None:
+    there = Script()
+    error = run(fails(seller(tmp_path, there), customer(tmp_path, Script(drafts=[Proposal(UNPINNED)]))))
+    assert error.code == "document.base-unpinned"
+    assert there.names() == []
+
+
+def test_000_21_a_base_is_fetched_once_for_the_session_and_its_negotiator(tmp_path: Path) -> None:
+    async def main() -> None:
+        shop = party("shop", tmp_path, negotiators=ModelNegotiators(Prompts()))
+        text = UNPINNED.replace("\n\n##", f"\n- Base-SHA-256: {meetings.product_info(URI_1).hash}\n\n##")
+        await fails(shop, customer(tmp_path, Script(drafts=[Proposal(text)])))
+        assert shop.protocols.documents == [URI_1]
+
+    run(main())
 
 
 # No agreement

@@ -49,6 +49,30 @@ def test_loads_refuses_before_parsing_what_is_too_large() -> None:
     assert refusal.value.code == "canonical.too-large"
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0.5", 0.5),
+        ("1.0", 1),
+        ("-3E+2", -300),
+        ("1e400", float("inf")),
+        ("9007199254740991", canonical.MAX_INTEGER),
+        ("9007199254740992", 2.0**53),
+        ("-" + "9" * 100_000, float("-inf")),
+    ],
+)
+def test_numbers_of_every_form_are_read_where_they_are_asked_for(text: str, value: float) -> None:
+    found = canonical.parse_json(text.encode(), limit=1_000_000, floats=True)
+    assert (found, type(found)) == (value, type(value))
+    assert canonical.parse_json(f'{{"a":[{text}]}}'.encode(), limit=1_000_000, floats=True) == {"a": [value]}
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "01", ".5", "+1", "0x1", "1e"])
+def test_what_is_no_number_of_json_is_refused(text: str) -> None:
+    with pytest.raises(Malformed):
+        canonical.parse_json(text.encode(), limit=100, floats=True)
+
+
 def test_integers_up_to_the_limit_round_trip() -> None:
     for value in (0, -1, canonical.MAX_INTEGER, -canonical.MAX_INTEGER):
         assert canonical.loads(canonical.dumps(value), limit=100) == value

@@ -619,6 +619,24 @@ async def test_a_refusal_is_told_with_its_code_and_not_tried_again() -> None:
 
 
 @simulated
+async def test_a_session_that_is_refused_without_a_word_is_refused_at_once_with_its_reason() -> None:
+    case = Case()
+    opening = asyncio.create_task(case.post(f"{SESSIONS}?key={KEY}", "hello"))
+    await asyncio.sleep(0.1)
+    await case.accepted[0].close("session.peer-did")
+    reply = await opening
+    assert (reply.status_code, reply.json()["reason"]) == (410, "session.peer-did")
+    async with through(case, []) as (near, _):
+        sending = asyncio.create_task(near.send("hello"))
+        await asyncio.sleep(0.1)
+        await case.accepted[1].close("session.peer-did")
+        for failing in (sending, near.receive()):
+            with pytest.raises(ConnectionLost) as lost:
+                await failing
+            assert lost.value.reason == "session.peer-did"
+
+
+@simulated
 async def test_every_attempt_is_signed_anew_over_what_is_sent() -> None:
     signed: list[tuple[str, str, bytes]] = []
 

@@ -59,13 +59,26 @@ def test_000_52_version_and_capabilities_are_exchanged_and_survive_a_round_trip(
 
 
 @pytest.mark.parametrize("value", [SOURCE, DESTINATION])
-@pytest.mark.parametrize("field", ["version", "type", "messageId", "sessionId", "sourceDid", "destinationDid", "metaProtocol"])
-def test_000_52_each_mandatory_field_is_mandatory(value: dict[str, Any], field: str) -> None:
+@pytest.mark.parametrize("field", ["version", "type", "metaProtocol"])
+def test_000_52_each_mandatory_field_is_mandatory_and_named(value: dict[str, Any], field: str) -> None:
     without = {name: item for name, item in value.items() if name != field}
-    with pytest.raises(TreatyError) as refusal:
+    with pytest.raises(TreatyError, match=f"`{field}`") as refusal:
         parse(json.dumps(without), value["type"])
     assert refusal.value.code == "hello.field"
     assert refused(value, **{field: None}) == "hello.field"
+
+
+@pytest.mark.parametrize("value", [SOURCE, DESTINATION])
+@pytest.mark.parametrize("field", ["messageId", "sessionId", "sourceDid", "destinationDid", "random"])
+def test_000_52_the_fields_that_the_source_leaves_out_may_be_left_out(value: dict[str, Any], field: str) -> None:
+    without = parse(json.dumps({name: item for name, item in value.items() if name != field}), value["type"])
+    assert without == read(value, **{field: None}) != read(value)
+
+
+def test_a_field_of_another_form_is_named_without_a_pattern() -> None:
+    with pytest.raises(TreatyError) as refusal:
+        read(SOURCE, messageId="two words")
+    assert refusal.value.message == "Not a Hello: Expected `str` of another form - at `$.messageId`."
 
 
 @pytest.mark.parametrize("field", ["version", "supportedCapabilities"])
@@ -84,6 +97,7 @@ def test_000_54_the_five_named_capabilities_are_optional_and_unknown_ones_are_re
     ]
     assert meta(supportedCapabilities=[]).capabilities == ()
     assert meta(supportedCapabilities=[*named, "something.new"]).capabilities == (*named, "something.new")
+    assert meta(supportedCapabilities=[7, "two words", *named, None]).capabilities == tuple(named)
 
 
 def test_000_55_the_version_is_1_0() -> None:
@@ -115,16 +129,32 @@ def test_a_version_has_one_spelling(version: object) -> None:
 
 def test_000_58_the_hash_is_64_hexadecimal_digits_of_sha256() -> None:
     assert meta(usedProtocolHash=HASH).used_protocol_hash == HASH
-    for wrong in (HASH[:-1], HASH + "0", HASH.upper(), "g" * 64, "", "sha1:" + HASH, "sha256:sha256:" + HASH):
-        assert meta_refused(usedProtocolHash=wrong) == "canonical.digest"
-    assert meta_refused(usedProtocolHash=7) == "hello.field"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [HASH[:-1], HASH + "0", HASH.upper(), "g" * 64, "", "1234567890abcdef...", "sha1:" + HASH, "sha256:sha256:" + HASH, 7],
+)
+@pytest.mark.parametrize(
+    ("value", "name", "field"),
+    [
+        (SOURCE, "usedProtocolHash", "used_protocol_hash"),
+        (SOURCE, "protocolHash", "used_protocol_hash"),
+        (DESTINATION, "usedProtocolHash", "used_protocol_hash"),
+        (DESTINATION, "selectedProtocolHash", "selected_protocol_hash"),
+    ],
+)
+def test_000_61_a_hash_that_cannot_be_used_is_left_out(value: dict[str, Any], name: str, field: str, wrong: object) -> None:
+    kept = {**value, "metaProtocol": {**value["metaProtocol"], "usedProtocolHash": None}}
+    assert getattr(meta(kept, **{name: wrong}), field) is None
 
 
 def test_000_59_the_source_may_offer_the_hash_under_either_name() -> None:
     assert meta(protocolHash=HASH).used_protocol_hash == HASH
     assert meta(protocolHash=f"sha256:{HASH}", usedProtocolHash=HASH).used_protocol_hash == HASH
     assert meta(protocolHash=None, usedProtocolHash=None).used_protocol_hash is None
-    assert meta_refused(protocolHash="0" * 64, usedProtocolHash=HASH) == "hello.hash"
+    assert meta(protocolHash="1234567890abcdef...", usedProtocolHash=HASH).used_protocol_hash == HASH
+    assert meta(protocolHash="0" * 64, usedProtocolHash=HASH).used_protocol_hash is None  # neither is meant for sure
 
 
 def test_000_59_only_the_present_name_is_emitted() -> None:
@@ -141,8 +171,11 @@ def test_000_63_candidates_are_an_array_of_uris_in_order() -> None:
     others = ["https://other.example/a", "urn:x:y"]
     assert meta(candidateProtocols=[*others, URI]).candidate_protocols == (*others, URI)
     assert meta(candidateProtocols=None).candidate_protocols == ()
-    for wrong in ("https://one.example/", [7], [""], ["a b"], [None], ["x" * 513], [URI] * 17):
-        assert meta_refused(candidateProtocols=wrong) == "hello.field"
+    for wrong in (7, "", "a b", None, "x" * 513, ["a"]):
+        assert meta(candidateProtocols=[wrong, URI]).candidate_protocols == (URI,)
+    many = [f"https://one.example/{number}" for number in range(100)]
+    assert meta(candidateProtocols=many).candidate_protocols == tuple(many[:16])
+    assert meta_refused(candidateProtocols="https://one.example/") == "hello.field"
 
 
 def test_each_side_reads_only_its_own_fields() -> None:
@@ -150,9 +183,10 @@ def test_each_side_reads_only_its_own_fields() -> None:
     assert meta(SOURCE, selectedProtocol=URI).selected_protocol is None
 
 
-def test_a_source_may_not_know_whom_it_calls_but_a_destination_does() -> None:
+def test_a_side_may_not_know_whom_it_speaks_with() -> None:
     assert read(SOURCE, destinationDid="").destination_did == ""
-    assert refused(DESTINATION, destinationDid="") == "did.syntax"
+    assert read(DESTINATION, destinationDid="").destination_did == ""
+    assert refused(DESTINATION, destinationDid="shop") == "did.syntax"
 
 
 def test_the_other_type_is_refused() -> None:
@@ -162,9 +196,14 @@ def test_the_other_type_is_refused() -> None:
 
 
 @pytest.mark.parametrize("field", ["messageId", "sessionId", "random"])
-@pytest.mark.parametrize("value", ["short", "x" * 129, "sixteen chars ok", "ünïcödé-sixteen-", 16])
-def test_ids_and_randoms_are_plain_and_long_enough(field: str, value: object) -> None:
+@pytest.mark.parametrize("value", ["", "x" * 129, "sixteen chars ok", "ünïcödé-sixteen-", 16])
+def test_ids_and_randoms_are_plain_and_not_long(field: str, value: object) -> None:
     assert refused(SOURCE, **{field: value}) == "hello.field"
+
+
+def test_a_random_is_long_enough() -> None:
+    assert refused(SOURCE, random="short") == "hello.field"
+    assert read(SOURCE, messageId="1", sessionId="0b7a1d6e-0e0c-4f0e-9c35-6f1b3a4f5d21").message_id == "1"
 
 
 def test_fields_of_other_profiles_are_ignored() -> None:
@@ -174,8 +213,9 @@ def test_fields_of_other_profiles_are_ignored() -> None:
 
 def test_only_a_key_of_the_sender_itself_is_taken_for_reports() -> None:
     assert read(SOURCE, verificationMethod={"id": "did:wba:buyer.example#key-1"}).key_id == "did:wba:buyer.example#key-1"
-    for other in ("did:wba:other.example#key-1", "keys-1", "did:all:1abc#keys-1"):
+    for other in ("did:wba:other.example#key-1", "keys-1", "did:all:1abc#keys-1", 7, None):
         assert read(SOURCE, verificationMethod={"id": other, "publicKeyHex": "04"}).key_id is None
+    assert read(SOURCE, verificationMethod=["did:wba:buyer.example#key-1"]).key_id is None
 
 
 @pytest.mark.parametrize(
@@ -185,13 +225,30 @@ def test_only_a_key_of_the_sender_itself_is_taken_for_reports() -> None:
         ("[]", "hello.field"),
         ("null", "hello.field"),
         ('{"version": "1.0", "version": "1.0"}', "canonical.json"),
-        ('{"version": 1.5}', "canonical.json"),
+        ('{"version": NaN}', "canonical.json"),
         ("[" * 5000, "canonical.json"),
+        ('{"a": ' + "[" * 40 + "]" * 40 + "}", "canonical.depth"),
         ('"' + "x" * hello.MAX_HELLO + '"', "canonical.too-large"),
         ('{"version": "\udc80"}', "canonical.json"),
+        ('{"version": "\\ud800"}', "canonical.string"),
     ],
 )
-def test_000_08_a_hello_is_strict_json_and_capped(text: str, code: str) -> None:
+def test_000_08_what_is_no_json_has_two_readings_or_is_too_large_is_refused(text: str, code: str) -> None:
     with pytest.raises(TreatyError) as refusal:
         parse(text, "sourceHello")
     assert refusal.value.code == code
+
+
+NUMBERS = ["0.5", "-0.0", "1e400", "-1E+2", "1e-400", "9" * 400, "123456789012345678", "0.1e1"]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_000_08_numbers_of_every_form_are_read(number: str) -> None:
+    text = json.dumps(SOURCE)[:-1] + f', "temperature": {number}, "list": [{number}]}}'
+    assert parse(text, "sourceHello") == read(SOURCE)
+
+
+def test_000_08_members_come_in_any_order_with_any_blanks_and_escapes() -> None:
+    turned = json.dumps(dict(reversed(SOURCE.items())), indent="\t")
+    assert parse(f"\r\n {turned} \n", "sourceHello") == read(SOURCE)
+    assert parse(turned.replace("did:wba:", "did\\u003awba\\u003A").encode(), "sourceHello") == read(SOURCE)

@@ -81,7 +81,10 @@ def test_000_32_it_reads_what_the_official_sdk_writes() -> None:
             b'{"action":"naturalLanguageNegotiation","type":"request","messageId":"0123456789abcdef","message":"?"}',
             "meta.message",
         ),
-        (b'{"action":"naturalLanguageNegotiation","type":"REQUEST","messageId":"0123","message":"?"}', "meta.message"),
+        (b'{"action":"naturalLanguageNegotiation","type":"REQUEST","messageId":"","message":"?"}', "meta.message"),
+        (b'{"action":"codeGeneration","status":"generated","status":"generated"}', "canonical.json"),
+        (b'{"action":"codeGeneration","status":"generated","x":Infinity}', "canonical.json"),
+        (b'{"action":"codeGeneration","status":"generated","x":"\\udc00"}', "canonical.string"),
         (b'{"action":"naturalLanguageNegotiation","type":"REQUEST","messageId":"0123456789abcdef","message":""}', "meta.message"),
         (b'{"action":"protocolnegotiation"}', "meta.unknown-action"),
         (b'{"action":"\\ud83d\\ude00"}', "meta.unknown-action"),
@@ -136,6 +139,20 @@ def test_000_28_timeout_is_read_as_rejected_and_never_sent(action: str) -> None:
     value = {"action": action, "sequenceId": 1, "status": "timeout", "errorDescription": "Too late."}
     parsed = parse(json.dumps(value).encode())
     assert b'"status":"rejected"' in messages.encode(parsed)
+
+
+@pytest.mark.parametrize("number", ["3", "3.0", "0.3e1", "30E-1"])
+def test_000_08_one_number_has_several_spellings(number: str) -> None:
+    payload = f'{{"sequenceId": {number}, "confidence": 0.9, "x": [1e999, {{"y": -1.5E-7}}], "status": "accepted",'
+    assert parse(f'{payload} "action": "protocolNegotiation"}}'.encode()) == ProtocolNegotiation(3, "accepted")
+
+
+@pytest.mark.parametrize("number", ["0.5", "1e999", "-1.0", "4294967296.0"])
+def test_000_18_a_sequence_number_is_a_natural_number(number: str) -> None:
+    payload = f'{{"sequenceId": {number}, "status": "accepted", "action": "protocolNegotiation"}}'
+    with pytest.raises(TreatyError) as refusal:
+        parse(payload.encode())
+    assert refusal.value.code == "meta.message"
 
 
 def test_000_08_the_sdks_ascii_spelling_is_read() -> None:

@@ -13,6 +13,7 @@ from meta_peers import (
     HASH,
     NAMED,
     OTHER_HASH,
+    URI,
     Wire,
     application,
     buyer,
@@ -21,6 +22,7 @@ from meta_peers import (
     negotiating_buyer,
     negotiating_shop,
     proposal,
+    rejection_in,
     said,
     shop,
     source_hello,
@@ -32,10 +34,10 @@ from treaty_client.anp.frame import ProtocolType
 from treaty_client.anp.hello_profile import actions, messages
 from treaty_client.anp.hello_profile.actions import Action, Agreement, Consider, Draft, Ended, Load, SendBinary
 from treaty_client.anp.hello_profile.commands import Accept, CodeFailed, CodeReady, Propose, Reject, Send
-from treaty_client.anp.hello_profile.machine import HelloState, Limits, Machine
+from treaty_client.anp.hello_profile.machine import HelloState, Limits, Machine, Provided
 from treaty_client.anp.hello_profile.messages import CodeGeneration, FixErrorNegotiation, ProtocolNegotiation
 from treaty_consensus import canonical, protocol
-from treaty_consensus.errors import Malformed, TooLarge, TreatyError
+from treaty_consensus.errors import Malformed, TooLarge, TreatyError, Unavailable
 
 AGREEMENT = Agreement("", HASH, False, DOCUMENT)
 
@@ -129,7 +131,7 @@ def test_000_22_and_23_every_proposal_has_the_whole_text() -> None:
         b'{"action":"protocolNegotiation","sequenceId":0,"status":"negotiating","candidateProtocols":""}',
     ):
         machine = negotiating_shop(())
-        assert machine.receive(frame.encode(ProtocolType.META, payload), 0.0) == [Ended(machine.error)]
+        assert rejection_in(machine.receive(frame.encode(ProtocolType.META, payload), 0.0)).startswith("meta.message: ")
         assert error_of(machine) == "meta.message"
     machine = negotiating_buyer()
     with pytest.raises(Malformed):
@@ -141,12 +143,17 @@ def test_000_22_and_23_every_proposal_has_the_whole_text() -> None:
 def test_000_24_and_27_a_later_proposal_says_what_it_changes() -> None:
     machine = negotiating_shop(())
     machine.receive(proposal(0), 0.0)
-    with pytest.raises(Malformed) as refusal:
+    with pytest.raises(Malformed) as missing:
         machine.apply(Propose("# Other\n", ""), 0.0)
-    assert refusal.value.code == "negotiation.summary"
+    assert missing.value.code == "negotiation.summary"
     assert numbers(machine.apply(Propose("# Other\n", "- all"), 0.0)) == [1]
-    assert machine.receive(proposal(2, "# Third\n"), 0.0) == [Ended(machine.error)]
-    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "negotiation.summary")
+
+
+def test_000_27_a_later_proposal_of_the_peer_is_considered_without_a_summary() -> None:
+    machine = negotiating_shop()
+    machine.receive(proposal(0), 0.0)
+    machine.apply(Propose("# Other\n", "- all"), 0.0)
+    assert machine.receive(proposal(2, "# Third\n"), 0.0) == [Consider("# Third\n", "", 3, False)]
 
 
 def test_000_26_the_first_proposal_needs_no_summary() -> None:
@@ -180,12 +187,14 @@ def test_000_14_a_source_that_counts_from_0_or_1_is_answered_with_the_next(numbe
 @pytest.mark.parametrize("number", [2, 3, 10, 2**31 - 1])
 def test_000_18_a_first_number_beyond_that_is_refused(number: int) -> None:
     machine = negotiating_shop(())
-    assert machine.receive(proposal(number), 0.0) == [Ended(machine.error)]
+    assert rejection_in(machine.receive(proposal(number), 0.0)) == (
+        f"negotiation.sequence: The sequence number {number} came where 0 was due."
+    )
     assert (machine.state, error_of(machine)) == (HelloState.ERROR, "negotiation.sequence")
 
 
-@pytest.mark.parametrize(("number", "taken"), [(0, False), (1, True), (2, True), (3, False)])
-def test_000_18_a_destination_that_counts_from_1_first_says_2(number: int, taken: bool) -> None:
+@pytest.mark.parametrize(("number", "taken"), [(0, True), (1, True), (2, True), (3, False), (10, False)])
+def test_000_18_the_first_number_of_a_destination_is_its_own_or_the_one_due(number: int, taken: bool) -> None:
     machine = negotiating_buyer(())
     machine.apply(Propose(DOCUMENT, ""), 0.0)
     machine.receive(proposal(number, "# 2\n", "- more"), 0.0)
@@ -196,23 +205,34 @@ def test_000_18_a_destination_that_counts_from_1_first_says_2(number: int, taken
         assert error_of(machine) == "negotiation.sequence"
 
 
-@pytest.mark.parametrize("number", [0, 1, 3, 4])
+@pytest.mark.parametrize("number", [0, 3, 4, 100])
 def test_000_18_the_peers_number_must_increase_by_one(number: int) -> None:
     machine = negotiating_shop(())
     machine.receive(proposal(0), 0.0)
     machine.apply(Propose("# 2\n", "- more"), 0.0)
-    assert machine.receive(proposal(number, "# 3\n", "- more"), 0.0) == [Ended(machine.error)]
+    assert "came where 2 was due" in rejection_in(machine.receive(proposal(number, "# 3\n", "- more"), 0.0))
     assert (machine.state, error_of(machine)) == (HelloState.ERROR, "negotiation.sequence")
 
 
-def test_000_18_without_strictness_it_must_merely_increase() -> None:
-    for number, taken in ((7, True), (1, True), (0, False)):
-        machine = negotiating_shop((), limits=Limits(strict_sequence=False))
-        machine.receive(proposal(0), 0.0)
-        machine.apply(Propose("# 2\n", "- more"), 0.0)
-        machine.receive(proposal(number, "# 3\n", "- more"), 0.0)
-        assert (machine.state is HelloState.NEGOTIATING) == taken
-        assert taken or error_of(machine) == "negotiation.sequence"
+@pytest.mark.parametrize("numbers", [(0, 2, 4, 6), (1, 3, 5, 7), (0, 1, 2, 3), (1, 2, 3, 4)])
+def test_000_18_a_source_may_count_all_messages_or_its_own_or_the_rounds_from_0_or_1(numbers: tuple[int, ...]) -> None:
+    machine, seen = negotiating_shop(), -1
+    for turn, number in enumerate(numbers):
+        machine.receive(proposal(number, f"# {turn}\n", "- more"), 0.0)
+        (own,) = (message for message in said(machine.apply(Propose(f"# Own {turn}\n", "- more"), 0.0)))
+        assert isinstance(own, ProtocolNegotiation)
+        assert own.sequence_id == max(number, seen) + 1
+        seen = own.sequence_id
+    assert machine.state is HelloState.NEGOTIATING
+
+
+@pytest.mark.parametrize("numbers", [(1, 3, 5, 7), (2, 4, 6, 8), (0, 1, 2, 3), (1, 2, 3, 4)])
+def test_000_18_a_destination_may_count_all_messages_or_its_own_or_the_rounds_from_0_or_1(numbers: tuple[int, ...]) -> None:
+    machine = negotiating_buyer()
+    for turn, number in enumerate(numbers):
+        machine.apply(Propose(f"# Own {turn}\n", "- more"), 0.0)
+        machine.receive(proposal(number, f"# {turn}\n", "- more"), 0.0)
+    assert machine.state is HelloState.NEGOTIATING
 
 
 def test_000_18_an_acceptance_has_its_number_too() -> None:
@@ -262,7 +282,7 @@ def test_000_29_an_acceptance_repeats_the_text_to_the_byte_or_leaves_it_out() ->
     for changed in (DOCUMENT + " ", DOCUMENT.strip(), "# Another\n"):
         machine = negotiating_buyer(())
         machine.apply(Propose(DOCUMENT, ""), 0.0)
-        assert machine.receive(verdict(1, "accepted", changed), 0.0) == [Ended(machine.error)]
+        assert rejection_in(machine.receive(verdict(1, "accepted", changed), 0.0)).startswith("negotiation.text: ")
         assert (machine.state, error_of(machine), machine.agreement) == (HelloState.ERROR, "negotiation.text", None)
 
 
@@ -276,7 +296,7 @@ def test_000_29_an_acceptance_of_nothing_is_no_agreement() -> None:
 def test_000_29_a_side_that_speaks_out_of_turn_is_refused(message: bytes) -> None:
     machine = negotiating_shop(())
     machine.receive(proposal(0), 0.0)
-    assert machine.receive(message, 0.0) == [Ended(machine.error)]
+    assert rejection_in(machine.receive(message, 0.0)).startswith("negotiation.turn: ")
     assert (machine.state, error_of(machine), machine.agreement) == (HelloState.ERROR, "negotiation.turn", None)
 
 
@@ -390,7 +410,7 @@ def test_000_17_a_tenth_proposal_is_a_rejection_on_this_side() -> None:
 def test_000_17_a_tenth_proposal_of_the_peer_ends_it() -> None:
     source, destination = negotiating_buyer(), negotiating_shop()
     exchange(source, destination, proposals=9)
-    source.receive(proposal(9, "# 10\n", "- more"), 0.0)
+    assert "limit of messages" in rejection_in(source.receive(proposal(9, "# 10\n", "- more"), 0.0))
     assert (source.state, error_of(source)) == (HelloState.REJECTED, "negotiation.limit")
 
 
@@ -427,12 +447,18 @@ def test_a_repeated_acceptance_of_another_text_is_refused() -> None:
 
 
 def test_nothing_but_an_acceptance_is_repeated() -> None:
-    for message in (proposal(2, "# 2\n", "- more"), verdict(1, "rejected")):
-        machine = negotiating_shop(())
-        machine.receive(proposal(1), 0.0)
-        machine.apply(Accept(), 0.0)
-        machine.receive(message, 0.0)
-        assert error_of(machine) == "meta.unexpected"
+    machine = negotiating_shop(())
+    machine.receive(proposal(1), 0.0)
+    machine.apply(Accept(), 0.0)
+    machine.receive(proposal(2, "# 2\n", "- more"), 0.0)
+    assert error_of(machine) == "meta.unexpected"
+
+
+def test_000_28_a_rejection_after_the_agreement_ends_the_session_with_its_reason() -> None:
+    machine = agreed_shop()
+    assert machine.receive(verdict(1, "rejected", None, "We changed our mind."), 0.0) == [Ended(machine.error)]
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "negotiation.rejected")
+    assert "We changed our mind." in str(machine.error)
 
 
 def test_the_sdks_three_conversations() -> None:
@@ -569,20 +595,54 @@ def test_a_connection_that_is_lost_while_negotiating_is_an_error() -> None:
 # Notices
 
 
-def test_000_39_a_peer_that_breaks_a_rule_is_told_once_before_the_end() -> None:
-    machine = negotiating_shop()
+@pytest.mark.parametrize("capabilities", [NAMED, ()])
+def test_000_39_a_peer_that_breaks_a_rule_while_negotiating_is_told_by_a_rejection(capabilities: tuple[str, ...]) -> None:
+    machine = negotiating_shop(capabilities)
+    assert rejection_in(machine.receive(proposal(7), 0.0)).startswith("negotiation.sequence: ")
+    assert machine.receive(proposal(7), 0.0) == []
+
+
+def test_000_39_a_peer_that_breaks_a_rule_later_is_told_once_before_the_end() -> None:
+    machine = agreed_shop()
     notice, ended = machine.receive(proposal(7), 0.0)
     assert ended == Ended(machine.error)
     (message,) = said([notice])
     assert isinstance(message, FixErrorNegotiation)
     assert message.status == "negotiating"
-    assert message.error_description.startswith("negotiation.sequence: ")
+    assert message.error_description.startswith("meta.unexpected: ")
     assert machine.receive(proposal(7), 0.0) == []
 
 
-def test_000_39_only_a_peer_that_lists_the_capability_is_told() -> None:
+def test_000_39_an_error_notice_needs_the_capability() -> None:
     machine = negotiating_shop(tuple(name for name in NAMED if name != "fixErrorNegotiation"))
+    machine.receive(proposal(0), 0.0)
+    machine.apply(Accept(), 0.0)
     assert machine.receive(proposal(7), 0.0) == [Ended(machine.error)]
+
+
+def test_a_failure_of_this_side_is_told_by_its_code_alone() -> None:
+    machine = negotiating_shop()
+    machine.receive(proposal(0), 0.0)
+    assert rejection_in(machine.fail(Unavailable("model.unavailable", "10.0.0.7 does not answer."))) == "model.unavailable"
+
+
+def test_a_peer_whose_time_is_up_is_told() -> None:
+    for machine in (negotiating_buyer(), negotiating_shop()):
+        assert rejection_in(machine.tick(60.0)).startswith("session.reply-timeout: ")
+        assert machine.state is HelloState.TIMEOUT
+
+
+# Without a model
+
+
+def test_000_54_without_a_model_the_text_of_a_provided_protocol_is_accepted() -> None:
+    machine = shop({URI: Provided(HASH, False)})
+    machine.receive(source_hello(()).format(), 0.0)
+    agreed = Agreement(URI, HASH, False)
+    assert machine.receive(proposal(0, DOCUMENT), 0.0) == [SendBinary(verdict(1, "accepted", DOCUMENT)), Load(agreed)]
+    assert machine.apply(CodeReady(HASH), 0.0) == [SendBinary(GENERATED)]
+    machine.receive(GENERATED, 0.0)
+    assert machine.state is HelloState.RUNNING
 
 
 @pytest.mark.parametrize("make", [negotiating_buyer, negotiating_shop, agreed_shop])

@@ -191,11 +191,10 @@ async def test_verdicts_that_are_not_allowed(server: ScriptedModel, negotiators:
     assert await source(negotiators, plan).consider(plan.document, "", last=True) == Rejection("No reason was given.")
 
 
-async def test_what_is_no_document_is_rejected_without_a_model(server: ScriptedModel, negotiators: ModelNegotiators) -> None:
+async def test_what_is_no_document_is_refused_without_a_model(server: ScriptedModel, negotiators: ModelNegotiators) -> None:
     text = "# Tickets\n\nThis is based on another protocol (URI: https://registry.example/p)."
-    verdict = await source(negotiators, script(server)).consider(text, "", last=False)
-    assert isinstance(verdict, Rejection)
-    assert "does not say which bytes are meant" in verdict.reason
+    with pytest.raises(Refused, match="does not say which bytes are meant"):
+        await source(negotiators, script(server)).consider(text, "", last=False)
     assert server.seen == []
 
 
@@ -249,31 +248,40 @@ async def test_a_base_that_cannot_be_had(server: ScriptedModel, negotiators: Mod
         return base + b"\n" if kind == "other bytes" else base
 
     side, text = destination(negotiators, plan, None if kind == "no fetcher" else fetch), based_on(plan, hex_digest(base))
-    verdict = await side.consider(text, "", last=False)
-    assert isinstance(verdict, Rejection)
-    assert "https://registry.example/protocols/rail.example/tickets/1.0" in verdict.reason
-    with pytest.raises(Refused) as refusal:
-        await side.implement(text)
-    assert refusal.value.code == "negotiation.base"
+    for refused in (side.consider(text, "", last=False), side.implement(text)):
+        with pytest.raises(Refused, match=r"https://registry\.example/protocols/rail\.example/tickets/1\.0") as refusal:
+            await refused
+        assert refusal.value.code == "negotiation.base"
     assert server.seen == []
+
+
+async def test_cases_in_free_text_may_be_accepted_or_countered(server: ScriptedModel, negotiators: ModelNegotiators) -> None:
+    plan = script(server)
+    side, implementation = await written(negotiators, plan)
+    free = "# Test 1\nSend SEARCH and see."
+    counter = changed(decision="counter", test_cases=plan.answers["tests"]["test_cases"], summary="In the form.")
+    server.misbehave("consider_tests", counter)
+    verdict = await side.consider_tests(free, "", last=False)
+    assert verdict == Proposal(plan.answers["tests"]["test_cases"], "In the form.")
+    assert "It is not run if you accept" in server.prompts[1][1]["content"].partition("BEGIN unread")[2]
+    assert await side.consider_tests(free, "", last=True) == Acceptance()
+    assert await side.test(free) == implementation
 
 
 async def test_cases_that_cannot_be_accepted(server: ScriptedModel, negotiators: ModelNegotiators) -> None:
     plan = script(server)
     side, _ = await written(negotiators, plan)
-    free = "# Test 1\nSend SEARCH and see."
-    counter = changed(decision="counter", test_cases=plan.answers["tests"]["test_cases"], summary="In the form.")
-    server.misbehave("consider_tests", changed(), counter)
-    verdict = await side.consider_tests(free, "", last=False)
-    assert verdict == Proposal(plan.answers["tests"]["test_cases"], "In the form.")
-    assert server.seen == ["handler", "consider_tests", "consider_tests"]
-    assert "They cannot be accepted: In the test cases, line 1" in server.prompts[2][3]["content"]
-    assert isinstance(await side.consider_tests(free, "", last=True), Rejection)
-    assert len(server.seen) == 3
     impossible = (
         plan.answers["tests"]["test_cases"].replace('"total": 5580', '"total": "much"').replace('"total":5580', '"total":"much"')
     )
+    counter = changed(decision="counter", test_cases=plan.answers["tests"]["test_cases"], summary="A number.")
+    server.misbehave("consider_tests", changed(), counter)
+    verdict = await side.consider_tests(impossible, "", last=False)
+    assert verdict == Proposal(plan.answers["tests"]["test_cases"], "A number.")
+    assert server.seen == ["handler", "consider_tests", "consider_tests"]
+    assert "They cannot be accepted: The result of test case 2" in server.prompts[2][3]["content"]
     assert isinstance(await side.consider_tests(impossible, "", last=True), Rejection)
+    assert len(server.seen) == 3
 
 
 async def test_test_cases_of_its_own(server: ScriptedModel, negotiators: ModelNegotiators) -> None:

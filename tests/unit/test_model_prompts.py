@@ -35,7 +35,7 @@ PROMPTS: list[Prompt[Any]] = [
     questions.draft(ASKED),
     questions.consider(ASKED, DOCUMENT, "More.", own="Mine.", history=["1. peer: x"], last=True),
     questions.tests(ASKED, DOCUMENT, WRITTEN),
-    questions.consider_tests(TASK, "Theirs.", "More.", own="Mine.", objection="No.", last=True),
+    questions.consider_tests(TASK, "Theirs.", "More.", own="Mine.", objection="No.", unread="", last=True),
     questions.handler(TASK),
     questions.repair(TASK, WRITTEN, "It failed."),
     questions.judge(TASK, WRITTEN, "It is wrong."),
@@ -54,7 +54,7 @@ def hostile() -> list[Prompt[Any]]:
     return [
         questions.consider(ASKED, document, HOSTILE, own=HOSTILE, history=[HOSTILE], last=True),
         questions.tests(ASKED, document, written),
-        questions.consider_tests(task, HOSTILE, HOSTILE, own=HOSTILE, objection=HOSTILE, last=True),
+        questions.consider_tests(task, HOSTILE, HOSTILE, own=HOSTILE, objection=HOSTILE, unread=HOSTILE, last=True),
         questions.handler(task),
         questions.repair(task, written, HOSTILE),
         questions.judge(task, written, HOSTILE),

@@ -7,7 +7,14 @@ from collections.abc import Callable
 import pytest
 from scripted_model import FOLDER
 
-from treaty_client.negotiators.test_cases import MAX_CASES, MAX_TEXT, Success, format_test_cases, parse_test_cases
+from treaty_client.negotiators.test_cases import (
+    MAX_CASES,
+    MAX_TEXT,
+    Success,
+    format_test_cases,
+    parse_test_cases,
+    read_test_cases,
+)
 from treaty_consensus.errors import Malformed, TreatyError
 from treaty_handler import Failure
 
@@ -82,6 +89,30 @@ def test_what_is_refused(change: Callable[[str], str], said: str) -> None:
         parse_test_cases(spoilt)
     assert caught.value.code == "test-cases.form"
     assert said in caught.value.message
+
+
+def test_000_37_of_a_foreign_text_the_cases_in_the_form_are_read() -> None:
+    search, book, cancel = parse_test_cases(BOOKING)
+    assert read_test_cases(BOOKING) == ((search, book, cancel), True)
+    for text in (
+        f"Here they are:\n{BOOKING}",
+        f"{BOOKING}\nThat is all.",
+        BOOKING.replace("# Test case 1", "# Test case 0\n# Test case 7"),
+    ):
+        assert read_test_cases(text) == ((search, book, cancel), False)
+    assert read_test_cases(BOOKING.replace("# Test case", "# 测试用例")) == ((), False)
+    assert read_test_cases(BOOKING.replace("**Outcome**", "**结果**", 1)) == ((book, cancel), False)
+    assert read_test_cases(BOOKING.replace("\n", "\r\n")) == ((search, book, cancel), True)
+    assert read_test_cases("# Test case 1: One\n" + BOOKING.partition("# Test case 2: ")[2].partition("\n")[2]).cases[0].operation
+
+
+def test_000_37_the_cases_that_the_source_prints_are_passed_over() -> None:
+    assert read_test_cases((FOLDER.parent / "hello" / "07-test-cases.md").read_text()) == ((), False)
+
+
+def test_a_foreign_text_of_open_blocks_is_read_in_bounded_time() -> None:
+    opened = "# Test case 1: x\n**Operation**: `a`\n**Arguments**:\n```json\n"
+    assert read_test_cases(opened * (MAX_TEXT // len(opened))) == ((), False)
 
 
 def test_caps() -> None:

@@ -240,6 +240,17 @@ async def test_a_peer_that_is_refused_after_the_handshake_hears_why() -> None:
     assert lost.value.reason == "secure.record"
 
 
+async def test_the_last_word_about_a_refused_hello_waits_for_no_keys() -> None:
+    near, far = secured(*memory.pair())
+    await near.send(ASKED)
+    await far.receive()
+    await far.send(b"\x00rejected")  # there will be no keys for it
+    await far.close("hello.destination")
+    with pytest.raises(ConnectionLost) as lost:
+        await near.receive()
+    assert lost.value.reason == "hello.destination"
+
+
 async def test_a_send_that_was_cut_short_is_not_followed_by_anything() -> None:
     near, far = await opened()
     sending = asyncio.create_task(_flood(near))

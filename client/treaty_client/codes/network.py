@@ -25,7 +25,7 @@ class AuthenticationCode(Code):
 
 class CaseCode(Code):
     FORM = "test-cases.form", "The test cases have another form; the message names the line.", Malformed
-    TOO_LARGE = "test-cases.too-large", "There are more than 64 KiB or 32 test cases.", TooLarge
+    TOO_LARGE = "test-cases.too-large", "There are more than 256 KiB or 32 test cases.", TooLarge
 
 
 class ClientDidCode(Code):

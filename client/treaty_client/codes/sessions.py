@@ -146,8 +146,9 @@ class FrameCode(Code):
 class HelloCode(Code):
     DESTINATION = "hello.destination", "The Hello is for another DID, or another DID answers.", Refused
     FIELD = "hello.field", "A field is missing or has another form.", Malformed
-    HASH = "hello.hash", "The Hello has two hashes, or confirms one that was not offered.", Malformed, Refused
+    HASH = "hello.hash", "The Hello confirms a hash that was not offered.", Refused
     MISSING = "hello.missing", "A frame came before the Hello.", Malformed
+    REFUSED = "hello.refused", "The peer refused the Hello, and says why.", Refused
     REPEATED = "hello.repeated", "A second Hello came.", Malformed
     SELECTED = "hello.selected", "The selected protocol was not a candidate.", Refused
     SESSION = "hello.session", "The answer is to another Hello.", Refused
@@ -182,8 +183,8 @@ class NegotiationCode(Code):
     NONCONFORMING = "negotiation.nonconforming", "The peer says that this side broke a rule.", Refused
     REJECTED = "negotiation.rejected", "One side rejected the negotiation.", Refused
     ROLES = "negotiation.roles", "The manifest does not have the two roles of a negotiation.", Refused
-    SEQUENCE = "negotiation.sequence", "The message has another sequence number than the one due.", Refused
-    SUMMARY = "negotiation.summary", "A later proposal has no summary of its changes.", Malformed
+    SEQUENCE = "negotiation.sequence", "The sequence number fits no way of counting.", Refused
+    SUMMARY = "negotiation.summary", "A later proposal of this side has no summary of its changes.", Malformed
     TEST_CASE = "negotiation.test-case", "The handler did something else than a test case says.", Refused
     TESTS_FAILED = "negotiation.tests-failed", "The agreed test cases fail.", Refused
     TESTS_REJECTED = "negotiation.tests-rejected", "One side rejected the test cases.", Refused

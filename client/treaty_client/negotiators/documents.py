@@ -18,8 +18,25 @@ from ..codes import NegotiationCode
 Fetch = Callable[[str], Awaitable[bytes]]
 """Return the document of a published protocol, by URI. Raises `TreatyError`."""
 
+# Short enough for a folder and for a line of a prompt.
 MAX_NAME, MAX_TITLE = 40, 120
 _log = logging.getLogger(__name__)
+
+
+class BaseCache:
+    """Fetch base documents, and keep the last one: the session checks a proposal, then its negotiator reads the same base."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        """Fetch nothing yet."""
+        self._fetch = fetch
+        # Only one: each proposal of a peer may name another base of 256 KiB.
+        self._last: tuple[str, bytes] | None = None
+
+    async def fetch(self, uri: str) -> bytes:
+        """Return a document. Raises the errors of `fetch`."""
+        if self._last is None or self._last[0] != uri:
+            self._last = uri, await self._fetch(uri)
+        return self._last[1]
 
 
 @dataclass(frozen=True)

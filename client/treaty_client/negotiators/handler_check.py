@@ -51,11 +51,13 @@ from ..sandbox import HandlerSession, SandboxPool, Worker, parse_vector, run_vec
 from ..sandbox.vectors import LOCAL, PEER, format_vector
 from .test_cases import CaseMessage, Outcome, Success, TestCase, describe
 
+# Ids that a handler may draw in one trial; all of them are computed for each seed.
 MAX_IDS = 1_024
 MAX_COMPARED = 128 * 1024
 """Bytes of a message that is compared; the test cases have at most half as many together."""
 MAX_TEXTS = 128
 """Ids in one session: each costs a search in every text of a message."""
+# Every id has the same length, so a search for all of them is one pass over the text.
 _LENGTH = len(derive_id("", 0))
 
 
@@ -102,6 +104,7 @@ class Ids:
         if len(found) > MAX_TEXTS:
             return False
         pieces = re.split(f"({'|'.join(sorted(found))})", actual)
+        # Noted only when the whole text matches: a failed attempt must not define ids.
         learnt: dict[str, str] = {}
         position = 0
         for index in range(0, len(pieces), 2):
@@ -146,6 +149,7 @@ class Ids:
         ids = {known: drawn for drawn, known in self._texts.items()}
         if not ids:
             return text
+        # Else `msg1` would be replaced inside `msg10`.
         longest_first = sorted(ids, key=len, reverse=True)
         pattern = rf"(?<![A-Za-z0-9_-])(?:{'|'.join(map(re.escape, longest_first))})(?![A-Za-z0-9_-])"
         return re.sub(pattern, lambda match: ids[match[0]], text)
@@ -157,6 +161,7 @@ MAX_MESSAGES = 64
 """Messages that the two roles may send together after one call: they could answer each other for ever."""
 
 _CALLER_SEED, _SERVER_SEED = "0" * 32, "1" * 32
+# Empty, not UTF-8, not JSON, JSON of another shape, deep, long, and a number beyond doubles: what strangers send.
 _NONSENSE = (
     *(b"", b"\0", b"\xff\xfe\xfd", b"\n", b"{}", b"[]", b"null", b"1", b'"text"', b'{"a":', b"[" * 1_000),
     *(b"A" * 10_000, b'{"type":[],"messageId":{}}', b"1e999", "\u2028é".encode()),
@@ -183,6 +188,7 @@ async def try_handler(pool: SandboxPool, package: HandlerPackage, cases: Sequenc
     Raises `Refused` (`negotiation.test-case`, `negotiation.roles`), the errors of the handler's loading and events, and
     `Unavailable` (`sandbox.unavailable`) when the sandbox cannot run.
     """
+    # The order is that of cost and of help to the model: a single role fails with the clearest message.
     caller, server = roles_of(package.manifest)
     async with _loaded(pool, package, LOCAL, PEER) as worker:
         vectors = {
@@ -193,8 +199,10 @@ async def try_handler(pool: SandboxPool, package: HandlerPackage, cases: Sequenc
         requests, responses = [case.request.data for case in cases], [case.response.data for case in cases]
         await _strangers(worker, caller.name, [*requests, *responses])
         await _strangers(worker, server.name, responses)
+        # A worker of its own: two roles in one process could share state that they do not have in two agents.
         async with _loaded(pool, package, PEER, LOCAL) as other:
             await _together(worker, caller.name, other, server.name, cases)
+    # Last, because it replays the vectors that the parts above recorded.
     mismatches = await run_vectors(pool, package, [parse_vector(name, data) for name, data in vectors.items()])
     if mismatches:
         raise Refused(NegotiationCode.TEST_CASE, f"Replayed from a snapshot: {printable(str(mismatches[0]), MAX_SHOWN)}.")
@@ -213,6 +221,7 @@ class _Conversation:
     async def begin(cls, worker: Worker, role: str, seed: str) -> _Conversation:
         """Return a session after its first event."""
         conversation = cls(await worker.open(role, seed=seed))
+        # A role that speaks first would speak before the other side is ready.
         conversation.none_of(await conversation.give(Opened()), "when the session opens", Send, Invoke, Return, End)
         return conversation
 
@@ -222,6 +231,7 @@ class _Conversation:
             effects = await self.session.handle(event)
         except TreatyError as error:
             what = printable(repr(event), MAX_SHOWN)
+            # The same class and code, so that a missing sandbox is still told from a fault of the code.
             raise type(error)(error.code, f"{self.where}, at {what}: {error.message}", fix=error.fix) from error
         self.steps.append((event, effects))
         return effects
@@ -335,6 +345,7 @@ async def _unanswered(worker: Worker, role: str, case: TestCase) -> None:
     side = await _Conversation.begin(worker, role, _CALLER_SEED)
     side.where = f"The role {role}, whose call of {case.operation} is not answered"
     call = Call(call="c1", operation=case.operation, arguments=dict(case.arguments))
+    # Expired at once and in order: the trial does not wait for real time.
     timers = [effect.name for effect in await side.give(call) if isinstance(effect, SetTimer) and effect.seconds is not None]
     effects = [effect for name in timers for effect in await side.give(Timer(name=name))]
     returned = side.one(effects, Return, "once its timers ran out")
@@ -351,6 +362,7 @@ async def _strangers(worker: Worker, role: str, unexpected: Sequence[bytes]) -> 
     side = await _Conversation.begin(worker, role, _CALLER_SEED)
     for data in (*_NONSENSE, *(data[: len(data) // 2] for data in unexpected), *unexpected):
         await side.give(Received(peer=PEER, data=data))
+        # A handler may end the session at nonsense. The remaining bytes are tried with a new one.
         if side.session.ended:
             side = await _Conversation.begin(worker, role, _CALLER_SEED)
     await side.session.close()

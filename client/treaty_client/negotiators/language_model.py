@@ -17,11 +17,13 @@ class Allowance:
     """Limits for requests, tokens, and seconds of waiting. The default is for one negotiation, which usually needs about six
     answers."""
 
+    # Six answers are usual; the rest is for counter-proposals, repairs and test cases of one negotiation.
     calls: int = 60
     tokens: int = 2_000_000
     seconds: float = 1_800.0
 
 
+# A second limit, because strangers decide how many negotiations there are.
 PER_DAY = Allowance(calls=5_000, tokens=100_000_000, seconds=86_400.0)
 
 
@@ -73,6 +75,7 @@ class Budget:
         self._seconds += seconds
 
     def _begin(self) -> None:
+        # A monotonic clock: a change of the system time must not renew the allowance.
         self._since = self._clock()
         self._calls, self._tokens, self._seconds = 0, 0, 0.0
 

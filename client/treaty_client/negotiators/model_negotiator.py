@@ -25,7 +25,9 @@ from .language_model import Allowance, Budget, LanguageModel, Prompt
 from .negotiator import FaultAdmitted, Implementation, NegotiationContext, Proposal, Rejection, Verdict
 from .package import Written, build, project_files
 from .questions import Task
+from .test_cases import read_test_cases
 
+# The model cannot repair a sandbox that is missing or closing.
 _NOT_ITS_FAULT = frozenset({SandboxCode.UNAVAILABLE, SandboxCode.CLOSED})
 
 
@@ -99,6 +101,7 @@ def _given_up(rounds: int, failure: str) -> Refused:
     )
 
 
+# Both sides have ten messages together; a cap keeps a changed limit from growing every prompt.
 MAX_HISTORY = 20
 MAX_NOTED = 300
 """Characters of a summary in the history."""
@@ -134,6 +137,7 @@ class ModelNegotiators:
         """Return a negotiator with its own budget. An initiator's own capabilities are left out: they do not concern its
         requirement."""
         budget = Budget(self._allowance)
+        # Its offers are for others; a model would propose them although they were not asked for.
         if situation.role == "initiator":
             situation = replace(situation, capabilities=())
 
@@ -164,14 +168,8 @@ class ModelNegotiator:
         return self._said(await self._ask(questions.draft(self._situation)))
 
     async def consider(self, document: str, summary: str, *, last: bool) -> Verdict:
-        try:
-            resolved = await resolve(document, self._situation.documents)
-        except TreatyError as error:
-            if not error.code.startswith(("document.", NegotiationCode.BASE)):
-                raise
-            return Rejection(
-                printable(error.message, questions.MAX_REASON)
-            )  # the fault is in the peer's own text, so the peer may read it
+        # The session refused a text whose base is not pinned or cannot be had.
+        resolved = await resolve(document, self._situation.documents)
         self._on_the_table = document
         prompt = questions.consider(
             self._situation, resolved, summary, own=self._own, history=self._history[-MAX_HISTORY:], last=last
@@ -205,7 +203,11 @@ class ModelNegotiator:
         # In the last round only a rejection remains, so the model is not asked.
         if objection and last:
             return Rejection(objection)
-        prompt = questions.consider_tests(task, test_cases, summary, own=self._own_cases, objection=objection, last=last)
+        # Text that is no case in our form is no objection: tests are optional, and the session passes it over.
+        unread = "" if read_test_cases(test_cases).whole else questions.UNREAD
+        prompt = questions.consider_tests(
+            task, test_cases, summary, own=self._own_cases, objection=objection, unread=unread, last=last
+        )
         verdict = await self._ask(prompt)
         if isinstance(verdict, Proposal):
             self._own_cases = verdict.text
@@ -221,6 +223,7 @@ class ModelNegotiator:
             if error.code != NegotiationCode.HANDLER:
                 raise
             return error.message
+        # Only after the tests passed: a failed repair leaves the code as it was.
         self._task, self._handler = task, handler
         return handler.implementation
 

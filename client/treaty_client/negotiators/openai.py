@@ -42,6 +42,7 @@ from ..network.exchange import BoundedClient
 from ..network.hosts import Network
 from .language_model import PER_DAY, Budget, Prompt
 
+# A document, its base, the test cases and the own code fit; the cap bounds the cost of a request.
 MAX_REQUEST = 2 * 1024 * 1024
 MAX_RESPONSE = 2 * 1024 * 1024
 MAX_WAIT = 30.0
@@ -50,7 +51,9 @@ MAX_QUOTED = 32 * 1024
 """Characters of a wrong answer that are sent back to the model."""
 
 _DAY = 86_400.0
+# Only statuses after which the same request may succeed; others would fail again at a price.
 _BUSY = frozenset({429, 500, 502, 503, 504})
+# A key in clear text may go to this machine alone.
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 T = TypeVar("T")
@@ -123,6 +126,7 @@ class OpenAIModel:
         self._network = network or Network()
         self._budget = budget or Budget(PER_DAY, period=_DAY)
         self._timeout, self._attempts, self._tries, self._sleep = timeout, attempts, tries, sleep
+        # Assumed until the endpoint refuses: there is no way to ask which it supports.
         self._structured = True
         self._client: BoundedClient | None = None
 
@@ -147,6 +151,7 @@ class OpenAIModel:
     async def complete(self, prompt: Prompt[T], budget: Budget | None = None) -> T:
         """See `LanguageModel`."""
         budgets = [self._budget] if budget is None else [self._budget, budget]
+        # Validated here even if the endpoint promised to: an endpoint is not trusted.
         validator = jsonschema_rs.Draft202012Validator(dict(prompt.schema))
         messages = [_message("system", _with_schema(prompt)), _message("user", prompt.user)]
         said: _Messages = []
@@ -156,6 +161,7 @@ class OpenAIModel:
                 return prompt.read(_parse(answer, validator))
             except TreatyError as error:
                 fault = error
+            # Only the last wrong answer: the history of all would grow the request with each attempt.
             said = [_message("assistant", (answer.message.content or "")[:MAX_QUOTED]), _message("user", _complaint(fault))]
         raise Refused(
             ModelCode.ANSWER, f"{self._name} gave no usable answer in {self._attempts} attempts. The last: {fault.message}"
@@ -208,6 +214,7 @@ class OpenAIModel:
             self._client = self._network.client(timeout=self._timeout)
         request = self._client.build_request("POST", self._url, content=body, headers=self._headers)
         reply = await self._client.exchange(request, limit=MAX_RESPONSE)
+        # The cap counts received bytes, and a compressed body may be much larger.
         if reply.headers.get("content-encoding", "identity") != "identity":
             raise Unavailable(ModelCode.UNAVAILABLE, f"{self._url} sent an encoded body that was not asked for.")
         # The cap bounds the memory that an endpoint can use.
@@ -218,6 +225,7 @@ class OpenAIModel:
     async def _pause(self, reply: _Reply | None, default: float, budgets: Sequence[Budget]) -> None:
         asked = _seconds(reply.retry_after) if reply is not None else None
         seconds = default if asked is None else asked
+        # Failing at once is better than a session that times out while it waits.
         if seconds > MAX_WAIT:
             raise Unavailable(
                 ModelCode.UNAVAILABLE,
@@ -272,6 +280,7 @@ def _endpoint(base_url: str, *, secret: bool) -> str:
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or parts.query or parts.fragment:
         raise Malformed(ModelCode.URL, f"A model's URL is http or https, without a query: {base_url[:120]!r}.")
+    # Before any request: a key that was sent once in clear text is lost.
     if secret and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
         raise Malformed(ModelCode.URL, "A key is sent over https, or to this machine.", fix="Use https, or no key.")
     return f"{base_url.rstrip('/')}/chat/completions"
@@ -280,6 +289,7 @@ def _endpoint(base_url: str, *, secret: bool) -> str:
 def _authorization(api_key: str) -> dict[str, str]:
     if not api_key:
         return {}
+    # A line break in a key would add a header of its own.
     if not api_key.isascii() or not api_key.isprintable() or " " in api_key:
         raise Malformed(ModelCode.KEY, "A model's key is printable ASCII without spaces.")
     return {"Authorization": f"Bearer {api_key}"}
@@ -300,6 +310,7 @@ def _complaint(error: TreatyError) -> str:
 
 def _parse(answer: _Choice, validator: jsonschema_rs.Draft202012Validator) -> Any:
     """Return the JSON value of an answer. Raises `Malformed`."""
+    # Told apart from bad JSON, so that the model writes less and does not repeat itself.
     if answer.finish_reason == "length":
         raise Malformed(ModelCode.ANSWER, "It was cut off before its end, so it has to be shorter.")
     text = _unfenced((answer.message.content or "").strip())

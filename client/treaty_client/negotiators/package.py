@@ -25,11 +25,14 @@ from ..protocols.project import load_project
 from .documents import NegotiatedDocument
 from .test_cases import TestCase, parse_test_cases
 
+# A handler is small. The caps bound the disk and the time of the build.
 MAX_FILES = 16
 MAX_SOURCE = 192 * 1024
 """Bytes of all files together."""
+# One line in a list of protocols.
 MAX_SUMMARY = 200
 
+# Neither absolute paths nor `..` match, so no file is written outside of the folder.
 _PATH = re.compile(r"(?:[a-z_][a-z0-9_]{0,31}/)?[a-z_][a-z0-9_]{0,31}\.py")
 
 
@@ -71,6 +74,7 @@ def read_written(value: Value) -> Written:
         raise TooLarge(NegotiationCode.ANSWER, f"The files have more than {MAX_SOURCE} characters together.")
     try:
         manifest = decode_json(answer.manifest.encode("utf-8"))
+    # The model gets the sentence and can correct its text.
     except ValueError as error:
         raise Malformed(NegotiationCode.ANSWER, f"`manifest` is no JSON text: {error}.") from error
     if not isinstance(manifest, dict) or manifest.keys() != {"operations", "roles"}:
@@ -113,6 +117,7 @@ async def build(files: Mapping[str, bytes], uri: str) -> HandlerPackage:
 
 
 def _build(files: Mapping[str, bytes], uri: str) -> HandlerPackage:
+    # A crash leaves a folder in the temporary directory, which holds no secret.
     with tempfile.TemporaryDirectory(prefix="treaty-negotiated-") as directory:
         folder = Path(directory)
         for path, content in files.items():

@@ -23,14 +23,18 @@ from .language_model import Prompt
 from .negotiator import Acceptance, FaultAdmitted, NegotiationContext, Proposal, Rejection, Verdict
 from .package import Written, read_written
 from .prompts import sections, system
-from .test_cases import TestCase, check_cases, check_operations, described, format_test_cases, parse_test_cases
+from .test_cases import TestCase, check_cases, check_operations, described, format_test_cases, parse_test_cases, read_test_cases
 
 MAX_PROPOSAL = 48 * 1024
 """Bytes of a proposal as JSON: the rest of its message needs room, too."""
+# Characters. All of them reach the peer, whose caps are larger in every alphabet.
 MAX_PROPOSED_SUMMARY = 2_000
 MAX_REASON = 500
 MAX_ANSWER = 2_000
+# The end of a long traceback adds cost and no information for the model.
 MAX_FAILURE = 6_000
+UNREAD = "Part of the text is not in the form below. It is not run if you accept; a counter in that form is."
+"""The note about test cases that this side cannot run."""
 
 _TEXT = {"type": "string"}
 
@@ -71,6 +75,7 @@ def consider(
                 return Acceptance()
             case "reject":
                 return Rejection(_line(value["reason"]))
+        # A counter-proposal that changes nothing would use up the rounds of both sides.
         _check_counter(value["document"], document.text, last)
         return Proposal(_proposed(value["document"], situation), _summary(value["summary"]))
 
@@ -96,8 +101,11 @@ def tests(situation: NegotiationContext, document: NegotiatedDocument, written: 
     return Prompt("tests", system("tests"), user, _object(test_cases=_TEXT), read)
 
 
-def consider_tests(task: Task, test_cases: str, summary: str, *, own: str, objection: str, last: bool) -> Prompt[Verdict]:
-    """Return the prompt for a verdict about the peer's test cases. `objection`: the reason why they cannot be accepted, or ""."""
+def consider_tests(
+    task: Task, test_cases: str, summary: str, *, own: str, objection: str, unread: str, last: bool
+) -> Prompt[Verdict]:
+    """Return the prompt for a verdict about the peer's test cases. `objection`: the reason why they cannot be accepted, or "".
+    `unread`: `UNREAD` if part of the text cannot be run, else ""."""
 
     def read(value: Value) -> Verdict:
         match value["decision"]:
@@ -117,6 +125,7 @@ def consider_tests(task: Task, test_cases: str, summary: str, *, own: str, objec
         peer_summary=summary,
         own_test_cases=own,
         objection=objection,
+        unread=unread,
         last="This is the last round." if last else "",
     )
     schema = _object(decision=_one_of("accept", "counter", "reject"), test_cases=_TEXT, summary=_TEXT, reason=_TEXT)
@@ -173,8 +182,8 @@ def answer(situation: NegotiationContext, proposal: str, question: str) -> Promp
 
 
 def check_peer_cases(task: Task, test_cases: str) -> tuple[TestCase, ...]:
-    """Return the peer's test cases. Raises `TreatyError` if they cannot be accepted."""
-    cases = parse_test_cases(test_cases)
+    """Return the peer's test cases that can be run. Raises `TreatyError` if they cannot be accepted."""
+    cases = read_test_cases(test_cases).cases
     check_cases(task.situation.capabilities, cases)
     return cases
 
@@ -239,9 +248,11 @@ def _proposed(text: str, situation: NegotiationContext) -> str:
     candidate = parse_candidate(text)
     if not candidate.title:
         raise Malformed(NegotiationCode.ANSWER, "`document` does not begin with `# ` and a title.")
+    # A model must not refer to a text that it cannot have read.
     if candidate.base is not None:
         raise Malformed(NegotiationCode.ANSWER, "`document` has a base; write it out in full.")
     topic = situation.requirement.topic if situation.requirement else ""
+    # The topic is the owner's choice; a model must not publish under another one.
     if topic and candidate.topic != topic:
         raise Malformed(NegotiationCode.ANSWER, f"`document` does not have the line `- Topic: {topic}` below its title.")
     return text

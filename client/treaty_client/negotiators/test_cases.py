@@ -1,6 +1,7 @@
-"""Read and write the test cases that two agents agree on: Markdown for people and models, with one strict parser.
+"""Read and write the test cases that two agents agree on: Markdown for people and models.
 
-The format is in docs/specification/language-model.md. A case:
+docs/specification/hello-profile.md, section 6, has the format. `parse_test_cases` is strict, for cases that this side proposes.
+`read_test_cases` takes the cases of a foreign text that have this form, and passes over the rest. A case:
 
     # Test case 1: A product
 
@@ -26,7 +27,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, cast
 
 import jsonschema_rs
 import msgspec
@@ -34,13 +35,17 @@ import msgspec
 from treaty_consensus.canonical import b64decode
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
 from treaty_consensus.printable import printable
+from treaty_consensus.protocol import MAX_DOCUMENT
 from treaty_handler import Failure, Value, decode_json, encode_json
 
 from ..codes import CaseCode, NegotiationCode
 from .negotiator import Capability
 
-MAX_TEXT = 64 * 1024
+# The cap of the wire: a text that a message may carry is read.
+MAX_TEXT = MAX_DOCUMENT
+# Fewer are no "several cases", as the source asks for. Each further case costs a call on both sides.
 MIN_CASES, MAX_CASES = 2, 32
+# One line each, as they are quoted in errors.
 MAX_TITLE = 120
 MAX_EXPECTED = 1_000
 
@@ -112,6 +117,34 @@ def parse_test_cases(text: str) -> tuple[TestCase, ...]:
     return tuple(cases)
 
 
+class ReadCases(NamedTuple):
+    """The cases of a foreign text that this side can run. `whole`: whether nothing of the text was passed over."""
+
+    cases: tuple[TestCase, ...]
+    whole: bool
+
+
+def read_test_cases(text: str) -> ReadCases:
+    """Return the cases of a text that have the form, whatever else the text says and however they are numbered. Never raises."""
+    # Lone surrogates and other sizes never arrive: the parser of the wire refuses them.
+    lines, cases, tried, whole = _Lines(text.replace("\r\n", "\n")), list[TestCase](), 0, True
+    while not lines.at_end():
+        place = lines.mark()
+        # Counted: each attempt may read to the end of the text, as a fence that is not closed does.
+        if not _HEADING.fullmatch(lines.take()) or tried == MAX_CASES:
+            whole = False
+            continue
+        tried += 1
+        try:
+            lines.back_to(place)
+            cases.append(_case(lines))
+        except Malformed:
+            whole = False
+            lines.back_to(place)
+            lines.take()
+    return ReadCases(tuple(cases), whole)
+
+
 def format_test_cases(cases: Sequence[TestCase]) -> str:
     """Return the text of cases, as `parse_test_cases` reads it."""
     return "\n\n".join(_formatted(number, case) for number, case in enumerate(cases, 1)) + "\n"
@@ -136,6 +169,14 @@ class _Lines:
         while self._next < len(self._lines) and not self._lines[self._next].strip():
             self._next += 1
         return self._next == len(self._lines)
+
+    def mark(self) -> int:
+        """Return the place of the next line."""
+        return self._next
+
+    def back_to(self, place: int) -> None:
+        """Go back to a place."""
+        self._next = place
 
     def take(self) -> str:
         """Return the next line that is not blank, "" at the end."""
@@ -172,9 +213,10 @@ class _Lines:
         raise Malformed(CaseCode.FORM, f"In the test cases, line {self._next} {what}.")
 
 
-def _case(lines: _Lines, number: int) -> TestCase:
+def _case(lines: _Lines, number: int | None = None) -> TestCase:
+    """Take one case. `number`: the one that it must have; None for any."""
     heading = _HEADING.fullmatch(lines.take())
-    if heading is None or heading[1] != str(number) or not _is_line(heading[2], MAX_TITLE):
+    if heading is None or (number and heading[1] != str(number)) or not _is_line(heading[2], MAX_TITLE):
         lines.wrong(f"is not of the form '# Test case {number}: TITLE'")
     operation = _OPERATION.fullmatch(lines.labelled("Operation"))
     if operation is None:
@@ -259,6 +301,7 @@ def _formatted(number: int, case: TestCase) -> str:
 
 def _block(notation: Notation, content: Value) -> str:
     text = json.dumps(content, ensure_ascii=False, indent=2) if notation == "json" else str(content)
+    # A fence that is longer than any in the content, so that the content cannot close it.
     longest = max((len(run) for run in re.findall(r"^`+$", text, re.MULTILINE)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{notation}\n{text}\n{fence}"
@@ -274,6 +317,7 @@ def check_operations(capabilities: Sequence[Capability], operations: Iterable[st
     check nothing."""
     known = {capability.name for capability in capabilities}
     missing = [name for name in operations if name not in known]
+    # Without capabilities there is nothing to compare with: the initiator calls, and serves none.
     if known and missing:
         raise Refused(
             NegotiationCode.CAPABILITY,

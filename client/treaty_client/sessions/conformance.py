@@ -5,6 +5,9 @@
       initiator makes the call of each case and compares the outcome; at the responder the cases answer it
     3 a side whose own code fails ends the session; an initiator that finds a fault of the peer reports it
 
+Cases that have not the form of docs/specification/hello-profile.md, section 6, are passed over: the text is natural language, and
+tests are optional. The event `tests passed over` and a log line say so.
+
 A responder has passed after step 1. Its handler under test answers until the first application message. A handler under test
 calls no business function, stores nothing and sends no application message. Values are compared as JSON. Failures are compared by
 their code, because their message is for people.
@@ -13,6 +16,7 @@ their code, because their message is for people.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,14 +31,18 @@ from ..abandonable import abandonable
 from ..anp.hello_profile import commands
 from ..codes import NegotiationCode, SessionCode
 from ..negotiators.negotiator import Implementation
-from ..negotiators.test_cases import Outcome, Success, TestCase, describe, parse_test_cases
+from ..negotiators.test_cases import Outcome, Success, TestCase, describe, format_test_cases, read_test_cases
 from .handler_host import HandlerHost, HandlerPort
 from .interfaces import Step
 from .operations import OperationHandlers
 
+# The peer may be ready much earlier than this side's handler under test.
 MAX_WAITING = 64
-"""Verification messages that wait for the handler under test: the peer may be ready much earlier."""
+"""Verification messages that wait for the handler under test."""
 MAX_SHOWN = 300
+"""Characters of a value in a description of a failure, which the peer and a log may read."""
+
+_log = logging.getLogger(__name__)
 
 HostUnderTest = Callable[[HandlerPort, OperationHandlers], Awaitable[HandlerHost]]
 """Start a handler of the agreed code. Raises `TreatyError`, TimeoutError."""
@@ -49,6 +57,7 @@ class ConformancePort:
     `adopt`: continue with code that passed.
     `on_wire`: whether both sides exchange verification messages.
     `report_fault`: report that the peer's code fails the cases.
+    `record_event`: add an event to the timeline.
     """
 
     is_initiator: bool
@@ -60,6 +69,7 @@ class ConformancePort:
     host: HostUnderTest
     on_wire: Callable[[], bool]
     report_fault: Callable[[str], Awaitable[None]]
+    record_event: Callable[[str], None]
 
 
 class ConformanceRun:
@@ -69,17 +79,22 @@ class ConformanceRun:
         self._port = port
         self._tested: TestedHandler | None = None
         self._round = 0
+        self._begun = False
         self._waiting: list[bytes] = []
 
     async def begin(self, test_cases: str) -> None:
         """Run the cases in a task, and report the outcome to the machine."""
         await self.end()
+        self._begun = True
         self._port.spawn(self._run(test_cases, self._round))
 
     async def received(self, payload: bytes) -> None:
         """Handle a verification message. Raises `TreatyError`."""
         if self._tested is not None:
             await self._tested.received(payload)
+            return
+        # After the run no handler under test is left, and the peer's may still speak.
+        if not self._begun:
             return
         # The cap bounds the memory that a peer can use before the handler is ready.
         if len(self._waiting) >= MAX_WAITING:
@@ -90,15 +105,20 @@ class ConformanceRun:
         """Close the handler under test. Ignore an outcome that arrives later."""
         # The round number marks results of earlier tasks as stale.
         self._round += 1
+        self._begun = False
         self._waiting.clear()
         if self._tested is not None:
             tested, self._tested = self._tested, None
             await tested.close()
 
     async def _run(self, test_cases: str, number: int) -> None:
+        cases, whole = read_test_cases(test_cases)
+        if not whole:
+            _log.warning("Agreed test cases are passed over where they cannot be read; %d cases are run", len(cases))
+            self._port.record_event("tests passed over")
         try:
-            cases = parse_test_cases(test_cases)
-            passed = await self._port.test(test_cases)
+            # The negotiator gets the cases that can be run, so that it need not read free text either.
+            passed = await self._port.test(format_test_cases(cases)) if cases else None
             if isinstance(passed, str):
                 raise Refused(
                     NegotiationCode.TESTS_FAILED,
@@ -109,12 +129,14 @@ class ConformanceRun:
         else:
             self._port.post(partial(self._go_on, passed, cases, number))
 
-    async def _go_on(self, passed: Implementation, cases: Sequence[TestCase], number: int) -> None:
+    async def _go_on(self, passed: Implementation | None, cases: Sequence[TestCase], number: int) -> None:
         # A new round or the end of the run made this result stale.
         if number != self._round:
             return
-        await self._port.adopt(passed)
-        if not self._port.on_wire():
+        if passed is not None:
+            await self._port.adopt(passed)
+        # A responder opens a handler under test even without cases: the peer may send what it reads in the text.
+        if not self._port.on_wire() or (self._port.is_initiator and not cases):
             await self._port.command(commands.TestsPassed())
             return
         self._tested = TestedHandler(self._port, cases)

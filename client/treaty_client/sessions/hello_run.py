@@ -159,6 +159,7 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
             document=lambda: self.code.document,
             is_approved=self._role.is_approved,
             may_negotiate=self._role.may_negotiate,
+            documents=self._role.documents,
         )
 
     def _conformance_port(self) -> ConformancePort:
@@ -172,6 +173,7 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
             host=self._host_under_test,
             on_wire=lambda: self.machine.both_list(VERIFICATION_PROTOCOL),
             report_fault=self._report_failing_tests,
+            record_event=self.record_event,
         )
 
     async def _host_under_test(self, port: HandlerPort, answers: OperationHandlers) -> HandlerHost:

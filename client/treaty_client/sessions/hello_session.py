@@ -16,6 +16,7 @@ from ..anp.hello_profile.machine import HelloState, Machine
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed
 from ..anp.transcript import TranscriptRecorder
 from ..codes import ClientReportCode, SessionCode
+from ..negotiators.documents import Fetch
 from ..negotiators.negotiator import Implementation, Negotiator
 from ..statements.report import CosignatureExchange
 from ..statements.report_rules import negotiation_id
@@ -32,12 +33,13 @@ from .session import ReportParties, not_in_profile
 
 class SessionRole(Protocol):
     """The agent's part in one session, as initiator or responder. `roles.InitiatorRole` and `roles.ResponderRole` implement it.
-    `opening`: the document that a person wrote to propose first, or ""."""
+    `opening`: the document that a person wrote to propose first, or "". `documents`: fetches the base of a proposed text."""
 
     timeouts: SessionTimeouts
     negotiator: Negotiator | None
     answerer: Answerer | None
     opening: str
+    documents: Fetch
 
     def is_approved(self, document: str) -> bool:
         """Return whether a person approved a document."""
@@ -117,16 +119,16 @@ class HelloSession(ABC):
 
     @property
     def id(self) -> str:
-        hello = self.machine.own if self.machine.is_initiator else self.machine.peer or self.machine.own
-        return hello.session_id
+        return self.machine.own.session_id
 
     @property
     def peer(self) -> str:
-        return self.machine.peer.source_did if self.machine.peer else ""
+        # A Hello may leave its sender out; then only the transport can know it.
+        return (self.machine.peer.source_did or self.wire.peer) if self.machine.peer else ""
 
     @property
     def peer_is_proved(self) -> bool:
-        return self.machine.peer is not None and self.wire.peer == self.machine.peer.source_did
+        return self.machine.peer is not None and bool(self.peer) and self.wire.peer == self.peer
 
     @property
     def spoken(self) -> SpokenProtocol | None:
@@ -168,6 +170,7 @@ class HelloSession(ABC):
     def error(self) -> TreatyError:
         """The error that ended the session. A failure of this side's negotiator is preferred to the text that the peer
         received."""
+        # A session that ended normally has no error, but a call after its end needs one.
         ended = self.machine.error or Unavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")
         return self.negotiation.failure if self.negotiation.failure and self.machine.error else ended
 

@@ -60,8 +60,9 @@ class Capacity:
 class SessionEvent(NamedTuple):
     """An event of a session, and its time in seconds since the session began.
 
-    Names: `hello` (the peer's), `negotiating`, `verified` (all steps) or `written` (the code), `sandbox`, `testing`, `running`,
-    `first reply`, `repaired`, `adapting: FINDING`, `changed` (other terms), `published`, `reported`, `end`.
+    Names: `hello` (the peer's), `negotiating`, `verified` (all steps) or `written` (the code), `sandbox`, `testing`,
+    `tests passed over` (agreed test cases that cannot be read), `running`, `first reply`, `repaired`, `adapting: FINDING`,
+    `changed` (other terms), `published`, `reported`, `end`.
     """
 
     name: str

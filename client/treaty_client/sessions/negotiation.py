@@ -25,12 +25,17 @@ from treaty_consensus.printable import printable
 from ..abandonable import abandonable
 from ..anp.hello_profile import commands
 from ..anp.hello_profile.actions import Action, Consider, ConsiderError, ConsiderTests, Draft, DraftTests, Question
+from ..anp.hello_profile.documents import parse_candidate
 from ..codes import NegotiationCode, SessionCode
+from ..negotiators.documents import Fetch, resolve
 from ..negotiators.negotiator import Acceptance, FaultAdmitted, Implementation, Negotiator, Proposal, Rejection, Verdict
 from .interfaces import Step
 
+# Texts of the peer that no one has read yet; then reading stops, and the transport slows the peer down.
 MAX_TEXTS = 16
+# Characters for the peer. Both are well below the caps of the wire, in every alphabet.
 MAX_DESCRIPTION = 2000
+MAX_REASON = 500
 BUSY = "This side is negotiating with other agents. Try again later."
 NO_WORD = "This side's negotiator failed."
 NO_ANSWER = "I cannot answer that."
@@ -52,6 +57,7 @@ class NegotiationPort:
     `document`: return the agreed text so far.
     `is_approved`: return whether a person approved a text.
     `may_negotiate`: return whether this agent can negotiate now.
+    `documents`: fetch the base of a text that consists of changes.
     """
 
     apply: Apply
@@ -62,6 +68,7 @@ class NegotiationPort:
     document: Callable[[], str]
     is_approved: Callable[[str], bool]
     may_negotiate: Callable[[], bool]
+    documents: Fetch
 
 
 class Negotiation:
@@ -116,10 +123,17 @@ class Negotiation:
         return Proposal(self._opening) if self._opening else await self._get().draft()
 
     async def _consider(self, document: str, summary: str, last: bool) -> Verdict:
-        if self._port.is_approved(document):
-            return Acceptance()
-        if not self._port.may_negotiate():
+        approved = self._port.is_approved(document)
+        # Before the base is fetched: a stranger's proposals must not cost more than there is room for.
+        if not approved and not self._port.may_negotiate():
             return Rejection(BUSY)
+        # Here and not in the negotiator: the meaning of a text must not change with a URI, whoever decides.
+        try:
+            await resolve(document, self._port.documents)
+        except TreatyError as error:
+            return Rejection(printable(error.message, MAX_REASON))  # the fault is in the peer's own text, so it may be read
+        if approved:
+            return Acceptance()
         return await self._get().consider(document, summary, last=last)
 
     async def _draft_tests(self) -> Verdict | None:
@@ -147,6 +161,7 @@ class Negotiation:
             case Rejection(reason):
                 return commands.Reject(reason)
             case Proposal(text, summary):
+                parse_candidate(text)  # an unpinned base of this side's own is its owner's fault; the peer would reject it
                 self.own_proposal = text
                 return commands.Propose(text, summary)
 

@@ -33,6 +33,7 @@ from ..anp.hello_profile.machine import Machine
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed
 from ..anp.recording import Recorder
 from ..codes import AgentCode, SessionCode
+from ..negotiators.documents import BaseCache
 from ..negotiators.negotiator import Implementation, NegotiationContext, Negotiator, Negotiators, Requirement, RoleName
 from ..network.discovery.client import candidates
 from ..network.discovery.parsing import AgentDescription
@@ -220,6 +221,7 @@ class _Role(SessionRole):
     def __init__(self, context: AgentContext, name: RoleName, *, role: str = "", opening: str = "") -> None:
         self.timeouts, self.answerer, self.opening = context.timeouts, context.answerer, opening
         self.negotiator: Negotiator | None = None
+        self.documents = BaseCache(context.ports.protocols.document).fetch
         self._context, self._name, self._wanted = context, name, role
         self._is_initiator = name == "initiator"
 
@@ -250,16 +252,17 @@ class _Role(SessionRole):
         self._context.record_event(AgentEvent(self._name, peer, protocol, *event))
 
     def _open_negotiator(self, negotiators: Negotiators, peer: str, requirement: Requirement | None) -> Negotiator:
-        own, offers, documents = self._context.identity.did, self._context.offers, self._context.ports.protocols.document
-        return negotiators.open(NegotiationContext(self._name, own, peer, requirement, offers.capabilities, documents))
+        own, offers = self._context.identity.did, self._context.offers
+        return negotiators.open(NegotiationContext(self._name, own, peer, requirement, offers.capabilities, self.documents))
 
-    async def _keep(self, record: AgreementRecord, protocol: SpokenProtocol, written: Implementation | None) -> None:
-        """Write an agreement. A failure only makes the next handshake longer."""
+    async def _keep(self, record: AgreementRecord | None, protocol: SpokenProtocol, written: Implementation | None) -> None:
+        """Write an agreement, if there is a peer to remember, and the code. A failure only makes the next handshake longer."""
         try:
             # Code first: a crash then leaves code without an agreement, which is harmless.
             if isinstance(protocol, NegotiatedProtocol) and written is not None:
                 await asyncio.to_thread(self._context.negotiated.keep, protocol, written)
-            self._context.agreements.remember(record)
+            if record is not None:
+                self._context.agreements.remember(record)
         except (OSError, TreatyError) as error:
             _log.warning("An agreement cannot be written: %s", error)
 
@@ -326,4 +329,6 @@ class ResponderRole(_Role):
         return service.protocol
 
     async def keep_agreement(self, peer: str, protocol: SpokenProtocol, written: Implementation | None) -> None:
-        await self._keep(AgreementRecord(peer, protocol.topic, peer, protocol.hash, protocol.uri, ()), protocol, written)
+        # A peer that does not name itself may offer the hash again; it needs no record.
+        record = AgreementRecord(peer, protocol.topic, peer, protocol.hash, protocol.uri, ()) if peer else None
+        await self._keep(record, protocol, written)

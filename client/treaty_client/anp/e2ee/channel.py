@@ -36,6 +36,7 @@ from .key_schedule import SessionKeys
 from .keys import HelloSigner, PublicKey
 from .records import Close, Direction, Opener, ReceivedMessage, Sealer, expired
 
+# A day bounds how much a stolen key reveals; the cap on records bounds its use (NIST SP 800-38D).
 LIFETIME = 24 * 3600
 """Seconds for which this side uses the keys of one session; the peer's offer may shorten it."""
 
@@ -130,6 +131,7 @@ class SecureChannel:
 
     def fail(self, error: TreatyError) -> None:
         """Break the channel. All later calls raise this error."""
+        # The first fault is the cause; later ones follow from it.
         self._fault = self._fault or error
         self.state = ChannelState.BROKEN
 
@@ -148,10 +150,12 @@ class SecureChannel:
         if not self.may_send or self._sealer is None:
             raise Refused(SecureCode.UNREADY, "Nothing can be sent before the keys of this session exist.")
         self._check_expiry(now)
+        # After the expiry check: a message under an expired key could not be opened by the peer.
         return list(self._sealer.seal(message, now))
 
     def close(self, reason: str, now: float) -> list[str]:
         """Return this side's last record; nothing without usable keys."""
+        # Taken, so that nothing can follow the authenticated end: a later record would look like an attack.
         sealer, self._sealer = self._sealer, None
         ended = sealer is None or self.state is ChannelState.CLOSED or now >= self._expires
         return [] if sealer is None or ended else sealer.close(reason, now)
@@ -167,6 +171,7 @@ class SecureChannel:
             if self.state is ChannelState.ASKED:
                 return self._answered(message, now)
             if not isinstance(message, str):
+                # A binary frame here would be unauthenticated text of an attacker in between.
                 raise Malformed(SecureCode.MESSAGE, "Every message of the E2EE profile is text.")
             if self.state is ChannelState.KEYED:
                 return self._finished(message)
@@ -224,6 +229,7 @@ class SecureChannel:
         if not self._is_secure(message):
             return [ReceivedMessage(message)]
         assert isinstance(message, str)
+        # The signature first: everything below is then the statement of the key's holder, but not yet of the DID.
         self._source, self._claimed = hello.read(message, "sourceHello", now)
         source = self._source.fields
         assert isinstance(source, SourceHello)
@@ -276,6 +282,7 @@ class SecureChannel:
     def _identify(self, now: float) -> list[Action]:
         """Find out whether the key of the verified signature belongs to the sender's DID."""
         fields = self._peers.fields
+        # The DID comes last, because resolving it may cost a request to a stranger's host.
         key_id = fields.verification_method.id
         if key_id.partition("#")[0] != fields.source_did:
             raise _not_theirs(fields.source_did)
@@ -290,6 +297,7 @@ class SecureChannel:
         self.peer = fields.source_did
         if isinstance(fields, DestinationHello):
             return [SendRecord(self._derive(fields.key_share, now))]
+        # A destination hands the Hello on before `finished`: it has to answer, and a replayed Hello yields no keys.
         self.state = ChannelState.HEARD
         return [ReceivedMessage(self._peers.text)]
 
@@ -311,11 +319,13 @@ class SecureChannel:
         randoms = self._source.fields.random, chosen.random
         self._keys = key_schedule.derive(self._ephemeral, theirs.key_exchange, *randoms)
         self._ephemeral = None
+        # The private share was dropped above: later theft of this process reveals no earlier session (forward secrecy).
         bound = chosen.selected_version == BOUND
         self._handshake = Handshake(chosen.session_id, self._source.text, self._destination.text, self._keys.key_id, bound)
         own = self._keys.source if self._is_initiator else self._keys.destination
         way = Direction(own, self._keys.key_id, self._signer.did, self.peer, bound)
         self._sealer = Sealer(way)
+        # The peer's wish may only shorten the lifetime; a longer one would weaken this side's choice.
         self._expires = now + min(self._lifetime, theirs.expires)
         self.state = ChannelState.KEYED
         return self._handshake.finish(own, way.sender, way.receiver, self._draw(16).hex(), now)
@@ -326,8 +336,10 @@ class SecureChannel:
         key = self._keys.destination if self._is_initiator else self._keys.source
         spent = self._handshake.check(text, key, self.peer, self._signer.did)
         way = Direction(key, self._keys.key_id, self.peer, self._signer.did, self._handshake.bound)
+        # The iv of `finished` is spent, so it cannot come again as a record.
         self._opener = Opener(way, {spent})
         self.state = ChannelState.OPEN
+        # Only now may a source believe the destinationHello: `finished` covers both Hellos.
         return [ReceivedMessage(self._peers.text)] if self._is_initiator else []
 
     def _open(self, text: str, now: float) -> list[Action]:

@@ -24,6 +24,7 @@ from ..hello_profile.hello import HELLO_VERSION
 from .hello import timestamp
 from .key_schedule import Sealed, seal, unseal
 
+# A few times its size, so that a stranger cannot make this side parse or decrypt more.
 MAX_FINISHED = 4096
 NUMBER = 0
 """The number of `finished` under the sender's key."""
@@ -69,6 +70,7 @@ class Handshake:
             "destinationDid": receiver,
         }
         secret = {"secretKeyId": self.key_id, "transcript": self._transcript(envelope)}
+        # No additional data: the SDK has none here. The encrypted transcript covers the envelope instead.
         sealed = seal(key, NUMBER, canonical.dumps(secret), None)
         return canonical.dumps(envelope | {"verifyData": sealed}).decode()
 
@@ -83,6 +85,7 @@ class Handshake:
         except msgspec.ValidationError as error:
             raise Malformed(SecureCode.FINISHED, f"The message is not a finished message: {error}.") from error
         said = (message.version, message.type, message.session_id, message.source_did, message.destination_did)
+        # Compared before decryption: a `finished` reflected by an attacker names sender and receiver the wrong way round.
         if said != (HELLO_VERSION, "finished", self.session_id, sender, receiver):
             raise Malformed(SecureCode.FINISHED, "The finished message does not belong to this session.")
         plaintext = unseal(key, message.verify_data, None, limit=MAX_FINISHED)
@@ -93,10 +96,12 @@ class Handshake:
                 SecureCode.FINISHED, f"The encrypted content of the finished message has another form: {error}."
             ) from error
         envelope = {name: item for name, item in value.items() if name != "verifyData"}
+        # A peer of version 1.0 may send a transcript, too; then it must be right.
         expected = self._transcript(envelope) if self.bound or secret.transcript is not None else None
         if (secret.secret_key_id, secret.transcript) != (self.key_id, expected):
             raise Unauthorized(SecureCode.FINISHED, "The other side did not see the same Hellos as this one.")
         return message.verify_data.iv
 
     def _transcript(self, envelope: dict[str, Any]) -> str:
+        # The exact texts, not parsed values: two parsers may read one text differently.
         return canonical.hex_digest(canonical.dumps([self.source_text, self.destination_text, envelope]))

@@ -28,11 +28,14 @@ from ..hello_profile.hello import HELLO_VERSION, MAX_HELLO, HelloType
 from . import key_schedule, keys
 from .keys import HelloSigner, PublicKey
 
+# 1.0 is the SDK's version; 1.1 adds the transcript and the order of records.
 BOUND = "1.1"
 UNBOUND = "1.0"
+# The SDK's window. It bounds how long a recorded Hello can be repeated; the ephemeral share makes that useless.
 FRESHNESS = 30
 """Seconds by which the times in a Hello may differ from this side's clock."""
 
+# One mark is enough: a Hello that is stripped of the others is refused, not taken for a plain one.
 _MARKS = ("proof", "keyShares", "keyShare")
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{3})?Z")
 
@@ -124,6 +127,7 @@ def sign(plain: str, added: dict[str, Any], signer: HelloSigner, now: float) -> 
     proof = {"type": kind.proofs[0], "created": timestamp(now, "seconds"), "verificationMethod": signer.key_id}
     value |= added | {"timestamp": timestamp(now), "verificationMethod": method, "proof": proof}
     proof["proofValue"] = keys.sign(signer.private_key, _signing_input(value))
+    # Canonical on this side. The signing input below is the SDK's, which sorts and escapes in its own way.
     text = canonical.dumps(value).decode()
     if len(text.encode()) > MAX_HELLO:
         raise TooLarge(SecureCode.HELLO, f"A Hello has at most {MAX_HELLO} bytes.")
@@ -142,6 +146,7 @@ def read(text: str, expected: HelloType, now: float) -> tuple[Opening, PublicKey
     fields = _fields(value)
     if (fields.version, fields.type) != (HELLO_VERSION, expected):
         raise Malformed(SecureCode.HELLO, f"The message is not a {expected} of version {HELLO_VERSION}.")
+    # Times first: they are cheap, and a stale Hello needs no verification of its signature.
     for made in (fields.timestamp, fields.proof.created):
         if abs(_seconds(made) - now) > FRESHNESS:
             raise Refused(
@@ -150,6 +155,7 @@ def read(text: str, expected: HelloType, now: float) -> tuple[Opening, PublicKey
                 fix="Check the clocks of both sides.",
             )
     method = fields.verification_method
+    # Otherwise a valid proof by another key would pass for one of the named key.
     if fields.proof.verification_method != method.id:
         raise Unauthorized(SecureCode.PROOF, "The proof of this Hello is by another key than its verificationMethod.")
     key = keys.parse_key(method.type, method.public_key_hex)
@@ -181,6 +187,7 @@ def _fields(value: Any) -> SourceHello | DestinationHello:
 
 def _signing_input(value: dict[str, Any]) -> bytes:
     proof = {name: item for name, item in value["proof"].items() if name != "proofValue"}
+    # As the SDK serializes it, byte for byte; RFC 8785 would sort and escape differently.
     return json.dumps(value | {"proof": proof}, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 

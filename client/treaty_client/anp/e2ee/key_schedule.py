@@ -32,8 +32,10 @@ _CURVE = ec.SECP256R1()
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 _SECRET_SIZE = 32
 _KEY_SIZE = 16
+# As the SDK has it. The id names the keys and protects nothing.
 _KEY_ID_SIZE = 8
 _SHARE_SIZE = 65
+# 32 bytes of key and 16 more, see `ephemeral`.
 SEED_SIZE = 48
 
 
@@ -61,8 +63,10 @@ def share(private_key: ec.EllipticCurvePrivateKey) -> str:
 def parse_share(text: str) -> ec.EllipticCurvePublicKey:
     """Parse the point of a `keyExchange`, in hexadecimal. Raises `Malformed` (`secure.key-share`)."""
     try:
+        # Compressed points are refused: the SDK writes uncompressed ones, and one point has one spelling here.
         if len(text) != 2 * _SHARE_SIZE:
             raise ValueError("another length")
+        # This checks that the point is on the curve, against invalid-curve attacks (RFC 8446 §4.2.8.2).
         return ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, bytes.fromhex(text))
     except ValueError as error:
         raise Malformed(SecureCode.KEY_SHARE, f"A key share is not a point of {GROUP}, {_SHARE_SIZE} bytes.") from error
@@ -72,6 +76,7 @@ def derive(private_key: ec.EllipticCurvePrivateKey, peer_share: str, source_rand
     """Derive the keys of a session. Raises `Malformed` (`secure.key-share`)."""
     point = parse_share(peer_share)
     randoms = (source_random + destination_random).encode()
+    # The randoms enter below, in the keys of the directions, as in the SDK.
     master = _hkdf(private_key.exchange(ec.ECDH(), point), b"", _SECRET_SIZE)
     return SessionKeys(
         _key(master, b"s ap traffic", randoms),
@@ -124,8 +129,10 @@ def unseal(key: bytes, sealed: Sealed, covered: bytes | None, *, limit: int) -> 
 
     Raises `Unauthorized` (`secure.tampered`), `Malformed` and `TooLarge` (`canonical.*`).
     """
+    # The caps go before decryption, so that a stranger's ciphertext costs no more than its limit.
     iv, tag = canonical.b64decode(sealed.iv, limit=IV_SIZE), canonical.b64decode(sealed.tag, limit=TAG_SIZE)
     data = canonical.b64decode(sealed.ciphertext, limit=limit)
+    # A shorter tag would be easier to forge (NIST SP 800-38D §5.2.1.2).
     if (len(iv), len(tag)) == (IV_SIZE, TAG_SIZE):
         try:
             return AESGCM(key).decrypt(iv, data + tag, covered)

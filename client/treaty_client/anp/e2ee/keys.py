@@ -52,6 +52,7 @@ class Kind:
 ED25519 = Kind("Ed25519VerificationKey2020", ("Ed25519Signature2020",), ("OKP", "Ed25519"), _HALF, None)
 SECP256R1 = Kind(
     "EcdsaSecp256r1VerificationKey2019",
+    # The SDK labels its P-256 proofs as secp256k1 ones; the curve is that of the key.
     ("EcdsaSecp256r1Signature2019", "EcdsaSecp256k1Signature2019"),
     ("EC", "P-256"),
     1 + 2 * _HALF,
@@ -88,6 +89,7 @@ class PublicKey:
     def verify(self, proof_type: str, proof_value: str, message: bytes) -> None:
         """Check a proof. Raises `Unauthorized` (`secure.proof`)."""
         try:
+            # The type is checked although the key decides: two names for one signature would be two messages.
             if proof_type not in self.kind.proofs:
                 raise InvalidSignature
             signature = _decode(proof_value)
@@ -139,6 +141,7 @@ def own_key(key_id: str) -> PublicKey | None:
     """Return the key of a did:key; None for a DID with a document. Raises `Malformed` (`did.*`)."""
     if not key_id.startswith("did:key:"):
         return None
+    # The DID is the key, so no document is fetched and nothing can be revoked.
     return PublicKey(ED25519, public_key_of(parse_key_id(key_id)[0]))
 
 
@@ -147,8 +150,10 @@ def listed_key(document: Mapping[str, Any], did: str, key_id: str) -> PublicKey:
 
     Raises `Unauthorized` (`secure.unlisted-key`) if the document belongs to another DID, is deactivated or does not list the key.
     """
+    # A document of another DID proves nothing, even if it came from this DID's host.
     if document.get("id") == did and document.get("deactivated") is not True:
         methods = {_absolute(did, method.get("id")): method for method in _objects(document.get("verificationMethod"))}
+        # Only keys for authentication: one for key agreement alone must not sign a Hello.
         listed = document.get("authentication")
         for entry in listed if isinstance(listed, list) else []:
             method = methods.get(_absolute(did, entry)) if isinstance(entry, str) else entry
@@ -194,6 +199,7 @@ def _decode(text: str, *, size: int = 2 * _HALF) -> bytes:
         data = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, UnicodeEncodeError) as error:
         raise ValueError("not base64url") from error
+    # Otherwise unused bits give one signature several spellings.
     if len(data) != size or b64url_encode(data) != text:
         raise ValueError("not the one spelling of these bytes")
     return data

@@ -26,6 +26,7 @@ from ..hello_profile.hello import HELLO_VERSION
 from .hello import timestamp
 from .key_schedule import Sealed, iv_of, seal, unseal
 
+# So that a part in base64, inside JSON, is within one message of the transport.
 MAX_PART = 640 * 1024
 MAX_RECORD = MAX_FRAME
 MAX_VALUES = 1_024
@@ -87,8 +88,10 @@ class Sealer:
         if len(data) > limit:
             raise TooLarge(FrameCode.TOO_LARGE, f"An encrypted message has at most {limit} bytes, not {len(data)}.")
         flags = {"text": True} if isinstance(content, str) else {}
+        # Version 1.0 has no flag that tells text from a frame.
         if flags and not self.direction.bound:
             raise Refused(SecureCode.TEXT, "Version 1.0 of the E2EE profile carries no text messages.")
+        # At least one record, so that an empty message arrives, too.
         starts = range(0, max(len(data), 1), MAX_PART)
         return [
             self._record("message", data[start : start + MAX_PART], flags | ({"more": True} if start != starts[-1] else {}), now)
@@ -144,14 +147,17 @@ class Opener:
         except msgspec.ValidationError as error:
             raise Malformed(SecureCode.RECORD, f"The message is not a record: {error}.") from error
         way = self.direction
+        # Before decryption: a record reflected to its sender has the DIDs the wrong way round.
         said = (record.version, record.source_did, record.destination_did, record.secret_key_id)
         if said != (HELLO_VERSION, way.sender, way.receiver, way.key_id) or record.type not in ("message", "close"):
             raise Malformed(SecureCode.RECORD, "The record does not belong to this session.")
         self._number += 1
         if self._number > MAX_RECORDS:
             raise expired()
+        # Version 1.0 has no order that could be checked.
         if not way.bound:
             return self._open_unbound(record)
+        # The number is counted here and not read: an attacker can neither move nor leave out a record.
         if record.encrypted_data.iv != canonical.b64encode(iv_of(self._number)):
             raise Unauthorized(SecureCode.ORDER, "A record is missing, repeated or moved.")
         envelope = {name: item for name, item in value.items() if name != "encryptedData"}
@@ -165,9 +171,11 @@ class Opener:
             raise Malformed(SecureCode.RECORD, "The records of one message must be all text or all binary.")
         self._is_text = record.text
         self._parts.append(part)
+        # Bounded while it grows: the peer says only with the last part that it is the last.
         if sum(map(len, self._parts)) > MAX_FRAME:
             raise TooLarge(FrameCode.TOO_LARGE, f"A message has at most {MAX_FRAME} bytes.")
         if record.more:
+            # A message has one division into parts, so its cost is known from its size.
             if len(part) != MAX_PART:
                 raise Malformed(SecureCode.RECORD, "Every record of a message except the last must be full.")
             return None
@@ -187,6 +195,7 @@ class Opener:
         if iv in self.spent:
             raise Unauthorized(SecureCode.REPLAYED, "A record was repeated.")
         plaintext = unseal(self.direction.key, record.encrypted_data, None, limit=MAX_PART)
+        # Only after decryption, so that forged records cannot fill the set. `MAX_RECORDS` bounds it.
         self.spent.add(iv)
         return ReceivedMessage(plaintext)
 

@@ -4,6 +4,7 @@ or to end."""
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypedDict
@@ -30,46 +31,22 @@ class Limits:
 
     `rounds`, `test_rounds`: protocolNegotiation and testCasesNegotiation messages of both sides together, without a repeated
     acceptance (at most 10 by the specification). `fix_rounds`: errors that either side may report. `questions`: of either side.
-    `strict_sequence`: sequence numbers go up by exactly one; otherwise each is above its sender's last one. `early_frames`: sent
-    by an initiator because of an offered hash. `waiting_frames`, `waiting_bytes`: application messages that are kept, in each
-    direction, until the session runs.
+    `early_frames`: sent by an initiator because of an offered hash. `waiting_frames`, `waiting_bytes`: application messages that
+    are kept, in each direction, until the session runs.
     """
 
+    # The source suggests at most ten.
     rounds: int = 10
     test_rounds: int = 10
+    # A peer that is never content must not have this side write code without end.
     fix_rounds: int = 3
+    # Each question may cost the other side a request to its model.
     questions: int = 16
-    strict_sequence: bool = True
+    # The other side may drop them all: early data are repeated when the hash is not confirmed.
     early_frames: int = 16
+    # The peer decides how much it sends before this side is ready. So both caps bound memory.
     waiting_frames: int = 64
     waiting_bytes: int = frame.MAX_PAYLOAD
-
-
-class MessageQueue:
-    """Application messages that wait until the session runs. Bounded, as the peer decides how many there are."""
-
-    def __init__(self, *, frames: int, size: int) -> None:
-        self._max_frames, self._max_size = frames, size
-        self._messages: list[bytes] = []
-        self.size = 0
-
-    def __len__(self) -> int:
-        return len(self._messages)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether one more is too many. The message that fills the queue may go beyond its bytes."""
-        return len(self._messages) >= self._max_frames or self.size >= self._max_size
-
-    def enqueue(self, message: bytes) -> None:
-        """Keep one more; check `is_full` first."""
-        self._messages.append(message)
-        self.size += len(message)
-
-    def take(self) -> list[bytes]:
-        """Remove and return all messages, in their order."""
-        messages, self._messages, self.size = self._messages, [], 0
-        return messages
 
 
 class Deadlines:
@@ -85,6 +62,7 @@ class Deadlines:
 
     def begin(self, phase: Wait, now: float, seconds: float) -> None:
         """Begin a phase, or begin it again; the phase before is over."""
+        # Phases exclude each other. Forgetting one would end a session that has long gone on.
         for other in PHASES:
             self._until.pop((other, ""), None)
         self._until[phase, ""] = (now + seconds, seconds)
@@ -134,7 +112,7 @@ class ResponderOptions(TypedDict, total=False):
 
 
 @dataclass(eq=False)
-class Core:
+class Core(ABC):
     """One session. Its state changes by `fire` and `end` alone, as the table in `states` says."""
 
     own: Hello
@@ -181,6 +159,7 @@ class Core:
         """Follow a transition to a state that is not final. Raises `UndefinedTransition`."""
         transition = self._table.follow(self.state, event)
         self.state = transition.target
+        # A transition without a wait keeps the earlier deadline, so a peer cannot extend it by going in circles.
         if transition.wait is not None:
             self.deadlines.begin(transition.wait, now, self.seconds(transition.wait))
 
@@ -200,12 +179,13 @@ class Core:
     def end(self, event: Event, error: TreatyError | None) -> list[Action]:
         """Follow a transition to a final state. Raises `UndefinedTransition`."""
         self.state, self.error = self._table.follow(self.state, event).target, error
+        # No deadline outlives the session: its error would replace the one that ended it.
         self.deadlines.clear()
         return [Ended(error)]
 
+    @abstractmethod
     def _guards(self) -> Mapping[Guard, Callable[[], bool]]:
         """The conditions of the table."""
-        raise NotImplementedError
 
 
 def say(message: MetaMessage) -> SendBinary:

@@ -35,10 +35,12 @@ from treaty_consensus.protocol import MAX_URI, check_document, is_topic
 
 from ...codes import ClientDocumentCode
 
+# Fenced code is content: an example in it must not change what the document is.
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t](.*)")
 _HEADER = re.compile(r"[-*] +(Topic|Base|Base-SHA-256):(.*)")
 _SENTENCE = re.compile(
+    # The window of 80 characters bounds the search in a stranger's text.
     r"(?:based on|基于)[^\n(（]{0,80}[(（]\s*URI\s*[:：]\s*(https://[^\s,，()（）]{1,512})\s*(?:[,，]\s*SHA-256\s*[:：]\s*(\w{1,64})\s*)?[)）]",
     re.IGNORECASE,
 )
@@ -75,6 +77,7 @@ def parse_candidate(text: str) -> DocumentDescription:
     if uri is None and digest is not None:
         raise Malformed(ClientDocumentCode.BASE, "A document with Base-SHA-256 has a Base.")
     if uri is None:
+        # The header counts alone where it names a base: a sentence may mention other protocols.
         uri, digest = _named_in_a_sentence(lines)
     return DocumentDescription(title, topic, None if uri is None else _base(uri, digest))
 
@@ -104,6 +107,7 @@ def _header(lines: list[str]) -> tuple[str, dict[str, str]]:
             title = _title(heading[2])
         named = _HEADER.fullmatch(line)
         if named and title is not None:
+            # Two values could be read in two ways, by one reader each.
             if named[1] in header:
                 raise Malformed(ClientDocumentCode.HEADER, f"The header says {named[1]} twice.")
             header[named[1]] = named[2].strip(" \t")

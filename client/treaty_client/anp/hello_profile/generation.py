@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from treaty_consensus.errors import Refused, TreatyError
+from treaty_consensus.printable import printable
 
 from ...codes import NegotiationCode, SessionCode
 from .actions import Action, Agreement, ConsiderError, ErrorRejected, Load, SendBinary
@@ -49,6 +50,7 @@ class Generation:
         """Get the code of an agreement, after the event that made it."""
         self._core.agreement = agreement
         self.peer = agreement.confirmed
+        # After a confirmed hash the other side runs already and expects no codeGeneration.
         self._announces = not agreement.confirmed
         self._core.fire(event, now)
         return [Load(agreement)]
@@ -58,6 +60,7 @@ class Generation:
         agreement = self._core.agreement
         if self.own or agreement is None or self._core.is_natural or self._core.is_final:
             return []
+        # None: the destination did not say the hash of its selection. Otherwise both must speak the same document.
         if agreement.protocol_hash not in (None, protocol_hash):
             what = agreement.uri or "The agreed text"
             return self.failed(Refused(SessionCode.HASH_MISMATCH, f"{what} has another hash than what was agreed on."))
@@ -87,6 +90,7 @@ class Generation:
     def regenerate(self, error: str, now: float) -> list[Action]:
         """Get this side's code ready anew, as it is at fault."""
         assert self._core.agreement is not None
+        # A repair is announced also after a confirmed hash, as the other side now waits for it.
         self.own, self._announces = False, True
         self._core.fire(Event.FAULT_ACCEPTED, now)
         return [Load(self._core.agreement, error)]
@@ -121,10 +125,12 @@ class Repairs:
         if self._own_open:
             return []
         sent = say(FixErrorNegotiation("negotiating", description))
+        # Encoded above, before anything is counted: a report that cannot be sent changes nothing.
         if self._reported >= self._core.limits.fix_rounds:
             return self._reach_limit()
         self._reported += 1
         self._own_open = True
+        # Beside the phase, as both sides may report at the same time.
         self._core.wait_for(Wait.FIX, now)
         self._keep_time(now)
         return [sent]
@@ -161,23 +167,24 @@ class Repairs:
         self._generation.wait_for_regenerated(now)
         return []
 
-    def notice(self, error: TreatyError) -> list[SendBinary]:
+    def notice(self, reason: str) -> list[SendBinary]:
         """The last message to a peer that broke a rule, if it lists the capability."""
         if not self._core.both_list(FIX_ERROR_NEGOTIATION):
             return []
-        return [say(FixErrorNegotiation("negotiating", f"{error.code}: {error.message}"[:2000]))]
+        return [say(FixErrorNegotiation("negotiating", reason[:2000]))]
 
     def _accused(self, description: str, now: float, repairable: bool) -> list[Action]:
+        # Also the last notice of a peer to which this side broke a rule: it is shown to the owner, and no model is asked.
         if not repairable:
-            error = Refused(
-                NegotiationCode.NONCONFORMING, f"The other side refused a message of this side: {description[:500]!a}"
-            )
+            said = printable(description, 500)
+            error = Refused(NegotiationCode.NONCONFORMING, f"The other side refused a message of this side: {said}")
             return self._core.end(Event.FAILED, error)
         if self._peer_open:
             raise unexpected("a second error report before the first one was answered")
         if self._received >= self._core.limits.fix_rounds:
             return self._reach_limit()
         self._received += 1
+        # Kept for the repair: the negotiator gets it together with the order to write anew.
         self._peer_open, self._description = True, description
         self._core.wait_for(Wait.VERDICT, now)
         return [ConsiderError(description)]

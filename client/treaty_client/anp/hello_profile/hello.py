@@ -1,36 +1,29 @@
-"""Make, parse and answer Hellos, the first message of each side: JSON in a text message of at most 32 KiB.
+"""Make, parse and answer Hellos, the first message of each side: JSON (RFC 8259) of at most 32 KiB.
 
-    {"version": "1.0",
-     "type": "sourceHello",                      or "destinationHello"
-     "messageId": "…",                           16 to 64 characters of A-Z a-z 0-9 _ -
-     "sessionId": "…",                           the source's choice; the destination repeats it
-     "sourceDid": "did:wba:buyer.example",       who sends this Hello
-     "destinationDid": "did:wba:shop.example",   its receiver; "" in a sourceHello if only an address is known
-     "random": "…",                              16 to 128 characters, fresh; without it there is no co-signed report
-     "verificationMethod": {"id": "did:…#key-1"},     the key that would co-sign a report
-     "metaProtocol": {
-       "version": "1.0",
-       "supportedCapabilities": ["reportCosignature"],
-       "usedProtocolHash": "…64 hex digits",     source: the remembered agreement; destination: confirms it, or see below
-       "candidateProtocols": ["https://…"],      source only: URIs, best first, at most 16
-       "selectedProtocol": "https://…"}}         destination only: one of the candidates
+docs/specification/hello-profile.md, section 3, has the format and its table. For example:
 
-`random` and `verificationMethod` may be absent, and so may the last three; null means absent. All other members belong to other
-profiles and are ignored. `protocolHash` is read as `usedProtocolHash`, and a digest may begin with `sha256:`; two different
-values are an error. The plain profile proves neither DID: nothing here is signed.
+    {"version": "1.0", "type": "sourceHello", "messageId": "…", "sessionId": "…", "random": "…",
+     "sourceDid": "did:wba:buyer.example", "destinationDid": "did:wba:shop.example",
+     "verificationMethod": {"id": "did:wba:buyer.example#key-1"},
+     "metaProtocol": {"version": "1.0", "supportedCapabilities": ["reportCosignature"],
+       "usedProtocolHash": "…64 hex digits", "candidateProtocols": ["https://…"]}}
 
-The meaning of a destinationHello to an initiator that offered the hash H (or none):
+The source prints a Hello with `version`, `type` and `metaProtocol` alone; that is enough. Null means absent. The meaning of a
+destinationHello to an initiator that offered the hash H (or none):
 
-    usedProtocolHash  selectedProtocol   meaning
-    H                 any candidate      H is confirmed: both may speak at once
-    absent, or X≠H    a candidate        that protocol is selected, and X is its hash
-    absent            absent             nothing in common
+    usedProtocolHash   selectedProtocol   meaning
+    H                  any or none        H is confirmed: both may speak at once
+    absent or other    a candidate        that protocol is selected; `selectedProtocolHash` is its hash, if given
+    absent             absent             nothing in common
     any other combination is an error
+
+The plain profile proves neither DID: nothing here is signed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
@@ -42,8 +35,11 @@ from treaty_consensus.errors import Malformed, Refused
 
 from ...codes import HelloCode
 from .actions import Agreement
+from .messages import fault_of
 
+# The signed Hello of the E2EE profile fits, too. It bounds the work for a stranger before it has proved anything.
 MAX_HELLO = 32 * 1024
+# Each candidate is looked up; further ones are passed over.
 MAX_CANDIDATES = 16
 HELLO_VERSION = "1.0"
 META_VERSIONS = ("1.0",)
@@ -66,41 +62,45 @@ FLOW_PROFILE = "flowProfile"
 
 HelloType: TypeAlias = Literal["sourceHello", "destinationHello"]
 
-_Id: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_-]{16,64}\Z")]
+# The caps keep foreign ids short in logs and transcripts. The source names no form.
+_Id: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,128}\Z")]
 _Random: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_-]{16,128}\Z")]
 _Uri: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,512}\Z")]
-_Capability: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._-]{1,64}\Z")]
 _Version: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})\Z")]
 
-
-class _Method(msgspec.Struct, frozen=True):
-    id: str
+_URI = re.compile(r"[!-~]{1,512}")
+_CAPABILITY = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_HASH = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 
 
 class _Meta(msgspec.Struct, frozen=True, rename="camel"):
     version: _Version
-    supported_capabilities: Annotated[tuple[_Capability, ...], msgspec.Meta(max_length=32)]
-    used_protocol_hash: str | None = None
-    protocol_hash: str | None = None
-    candidate_protocols: Annotated[tuple[_Uri, ...], msgspec.Meta(max_length=MAX_CANDIDATES)] | None = None
+    supported_capabilities: tuple[Any, ...]
+    # Any value: one that cannot be used is left out, and the negotiation follows.
+    used_protocol_hash: Any = None
+    protocol_hash: Any = None
+    candidate_protocols: tuple[Any, ...] | None = None
     selected_protocol: _Uri | None = None
+    selected_protocol_hash: Any = None
 
 
 class _Hello(msgspec.Struct, frozen=True, rename="camel"):
     version: str
     type: str
-    message_id: _Id
-    session_id: _Id
-    source_did: str
-    destination_did: str
     meta_protocol: _Meta
+    message_id: _Id | None = None
+    session_id: _Id | None = None
+    source_did: str | None = None
+    destination_did: str | None = None
     random: _Random | None = None
-    verification_method: _Method | None = None
+    # Other profiles put other things here.
+    verification_method: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hello:
-    """One Hello. `source_did` is its sender's, `destination_did` its receiver's ("" when a source does not know it)."""
+    """One Hello. `source_did` is its sender's, `destination_did` its receiver's. Each is "" where the sender leaves it out, and
+    so are the ids."""
 
     type: HelloType
     message_id: str
@@ -114,6 +114,7 @@ class Hello:
     used_protocol_hash: str | None = None
     candidate_protocols: tuple[str, ...] = ()
     selected_protocol: str | None = None
+    selected_protocol_hash: str | None = None
 
     def format(self) -> str:
         """The message's text. Raises `Malformed` or `TooLarge` where `parse` would."""
@@ -124,55 +125,59 @@ class Hello:
             meta["candidateProtocols"] = list(self.candidate_protocols)
         if self.selected_protocol is not None:
             meta["selectedProtocol"] = self.selected_protocol
+        if self.selected_protocol_hash is not None:
+            meta["selectedProtocolHash"] = self.selected_protocol_hash
         value: dict[str, Any] = {
             "version": HELLO_VERSION,
             "type": self.type,
-            "messageId": self.message_id,
-            "sessionId": self.session_id,
+            "messageId": self.message_id or None,
+            "sessionId": self.session_id or None,
             "sourceDid": self.source_did,
             "destinationDid": self.destination_did,
             "metaProtocol": meta,
+            "random": self.random,
+            "verificationMethod": {"id": self.key_id} if self.key_id is not None else None,
         }
-        if self.random is not None:
-            value["random"] = self.random
-        if self.key_id is not None:
-            value["verificationMethod"] = {"id": self.key_id}
-        text = canonical.dumps(value).decode()
+        text = canonical.dumps({name: item for name, item in value.items() if item is not None}).decode()
+        # This side sends nothing that it would refuse itself.
         parse(text, self.type)
         return text
 
 
-def parse(text: str, expected: HelloType) -> Hello:
+def parse(text: str | bytes, expected: HelloType) -> Hello:
     """Parse a Hello of the `expected` type. Raises `TooLarge`, `Malformed` (`hello.*`, `canonical.*`, `did.*`) or `Refused`
     (`hello.version`)."""
-    value = canonical.parse_json(text.encode("utf-8", "surrogatepass"), limit=MAX_HELLO, name="Hello")
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    value = canonical.parse_json(data, limit=MAX_HELLO, name="Hello", floats=True)
     try:
         hello = msgspec.convert(value, _Hello)
     except msgspec.ValidationError as error:
-        raise Malformed(HelloCode.FIELD, f"Not a Hello: {error}.") from error
+        raise Malformed(HelloCode.FIELD, f"Not a Hello: {fault_of(error)}.") from error
     if hello.version != HELLO_VERSION:
         raise Refused(HelloCode.VERSION, f"A Hello of version {hello.version[:8]!r}; this agent speaks {HELLO_VERSION}.")
     if hello.type != expected:
         raise Malformed(HelloCode.TYPE, f"A {expected} is due here.")
-    parse_did(hello.source_did)
-    if hello.destination_did or expected == "destinationHello":
-        parse_did(hello.destination_did)
+    for did in (hello.source_did, hello.destination_did):
+        if did:
+            parse_did(did)
     meta = hello.meta_protocol
     parsed = Hello(
         type=expected,
-        message_id=hello.message_id,
-        session_id=hello.session_id,
-        source_did=hello.source_did,
-        destination_did=hello.destination_did,
+        message_id=hello.message_id or "",
+        session_id=hello.session_id or "",
+        source_did=hello.source_did or "",
+        destination_did=hello.destination_did or "",
         meta_version=meta.version,
-        capabilities=meta.supported_capabilities,
+        capabilities=_matching(meta.supported_capabilities, _CAPABILITY),
         random=hello.random,
         key_id=_own_key(hello),
-        used_protocol_hash=_protocol_hash(meta),
+        used_protocol_hash=_usable_hash(meta.used_protocol_hash, meta.protocol_hash),
     )
     if expected == "sourceHello":
-        return replace(parsed, candidate_protocols=meta.candidate_protocols or ())
-    return replace(parsed, selected_protocol=meta.selected_protocol)
+        return replace(parsed, candidate_protocols=_matching(meta.candidate_protocols or (), _URI)[:MAX_CANDIDATES])
+    return replace(
+        parsed, selected_protocol=meta.selected_protocol, selected_protocol_hash=_usable_hash(meta.selected_protocol_hash)
+    )
 
 
 def common_version(theirs: str) -> str:
@@ -204,39 +209,43 @@ def choose(own: Hello, hello: Hello, provides: Mapping[str, Provided]) -> tuple[
         )
     answer = replace(
         own,
-        session_id=hello.session_id,
+        session_id=hello.session_id or own.session_id,
         destination_did=hello.source_did,
         meta_version=common_version(hello.meta_version),
     )
     offered = hello.used_protocol_hash
+    # Only if it was verified recently: else the peer would speak before this side knows of a revocation.
     confirmed = next((uri for uri, known in provides.items() if known.confirmable and known.protocol_hash == offered), None)
     if confirmed is not None:
         return replace(answer, used_protocol_hash=offered), Agreement(confirmed, offered, True)
+    # The source's order decides: it named its candidates best first.
     selected = next((uri for uri in hello.candidate_protocols if uri in provides), None)
     if selected is None:
         return answer, None
     chosen = provides[selected].protocol_hash
-    # Repeating the offered hash would confirm it; left out, it says that this session takes the long way.
-    shown = None if chosen == offered else chosen
-    return replace(answer, selected_protocol=selected, used_protocol_hash=shown), Agreement(selected, chosen, False)
+    # Never as `usedProtocolHash`: by the source that confirms an offered hash, and the peer would speak at once.
+    return replace(answer, selected_protocol=selected, selected_protocol_hash=chosen), Agreement(selected, chosen, False)
 
 
 def validate_answer(own: Hello, hello: Hello, known_uri: str) -> Agreement | None:
     """The agreement that a destinationHello makes of the offers in `own`; None where nothing is in common. `known_uri`: the
     protocol of the offered hash. Raises `Refused` (`hello.*`)."""
-    if (hello.session_id, hello.destination_did) != (own.session_id, own.source_did):
+    if hello.session_id not in ("", own.session_id) or hello.destination_did not in ("", own.source_did):
         raise Refused(HelloCode.SESSION, "This destinationHello answers another sourceHello.")
     if own.destination_did not in ("", hello.source_did):
-        raise Refused(HelloCode.DESTINATION, f"{hello.source_did} answered, not {own.destination_did}.")
+        who = hello.source_did or "An agent that does not name itself"
+        raise Refused(HelloCode.DESTINATION, f"{who} answered, not {own.destination_did}.")
     if hello.meta_version not in META_VERSIONS:
         raise Refused(HelloCode.VERSION, f"The other side chose version {hello.meta_version}, which was not offered.")
     offered, selected, shown = own.used_protocol_hash, hello.selected_protocol, hello.used_protocol_hash
+    # Otherwise a peer could choose which protocol this side fetches and runs.
     if selected is not None and selected not in own.candidate_protocols:
         raise Refused(HelloCode.SELECTED, "The other side selected a protocol that was not among the candidates.")
     if shown is not None and shown == offered:
         return Agreement(known_uri, offered, True)
     if selected is not None:
-        return Agreement(selected, shown, False)
+        # A hash that was not offered confirms nothing; here it is passed over, as the selection says enough.
+        return Agreement(selected, hello.selected_protocol_hash, False)
     if shown is not None:
         raise Refused(HelloCode.HASH, "The other side confirmed a protocol hash that was not offered.")
     return None
@@ -247,19 +256,28 @@ def _order(version: str) -> tuple[int, int]:
     return canonical.parse_decimal(major, limit=9999), canonical.parse_decimal(minor, limit=9999)
 
 
-def _protocol_hash(meta: _Meta) -> str | None:
-    offered = {text.removeprefix("sha256:") for text in (meta.used_protocol_hash, meta.protocol_hash) if text is not None}
-    if len(offered) > 1:
-        raise Malformed(HelloCode.HASH, "usedProtocolHash and protocolHash say different things.")
-    return canonical.parse_digest(offered.pop()) if offered else None
+def _matching(values: Iterable[object], form: re.Pattern[str]) -> tuple[str, ...]:
+    """Return the texts of a form. Others are passed over: a peer may offer more than this side can read."""
+    return tuple(value for value in values if isinstance(value, str) and form.fullmatch(value))
+
+
+def _usable_hash(*values: object) -> str | None:
+    """Return the SHA-256 among the values; None without one, or if two differ. Never raises: without a hash the two sides
+    negotiate."""
+    # Upper case is left out, too: the peer may compare our lower-case answer by its bytes, and would not see the confirmation.
+    matches = (_HASH.fullmatch(value) for value in values if isinstance(value, str))
+    found = {match[1] for match in matches if match}
+    return found.pop() if len(found) == 1 else None
 
 
 def _own_key(hello: _Hello) -> str | None:
     """The key named by verificationMethod, if it is one of the sender's; other profiles put other things there."""
-    if hello.verification_method is None:
+    method = hello.verification_method
+    key_id = method.get("id") if isinstance(method, dict) else None
+    if not isinstance(key_id, str):
         return None
     try:
-        did, _ = parse_key_id(hello.verification_method.id)
+        did, _ = parse_key_id(key_id)
     except Malformed:
         return None
-    return hello.verification_method.id if did.text == hello.source_did else None
+    return key_id if did.text == hello.source_did else None

@@ -7,14 +7,9 @@
     lost(reason)             the connection ended
 
 Each returns the actions to perform, in their order. `now` is in seconds of any monotonic clock. The states and all transitions
-are the table in `states`. A peer's message never raises: it ends the machine, after a last fixErrorNegotiation where both sides
-list that. After the end every call returns no actions. A decision that is no longer due does nothing. A command that may never
-be given, or a text over its cap, raises `TreatyError` and changes nothing.
-
-Order on the wire. Each side sends codeGeneration before its first PT=01 frame of a session whose hash was not confirmed; PT=01
-frames that arrive before the session runs here are kept and delivered when it does. An initiator that offers a hash may send
-early data right behind its Hello. A responder that does not confirm the hash drops PT=01 frames up to the initiator's
-codeGeneration, and the initiator starts over.
+are the table in `states`. A peer's message never raises: it ends the machine, after a last message that says why. After the end
+every call returns no actions. A decision that is no longer due does nothing. A command that may never be given, or a text over
+its cap, raises `TreatyError` and changes nothing. `application` has the order of application messages on the wire.
 """
 
 from __future__ import annotations
@@ -22,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Unpack
 
-from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unavailable
+from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
+from treaty_consensus.printable import printable
 from treaty_consensus.protocol import check_document
 
 from ...codes import FrameCode, HelloCode, SessionCode
@@ -33,12 +29,12 @@ from . import actions as a
 from . import commands as c
 from . import hello, messages
 from .actions import Action, Agreement
+from .application import ApplicationMessages
 from .core import (
     NATURAL,
     Core,
     InitiatorOptions,
     Limits,
-    MessageQueue,
     ResponderOptions,
     nothing_in_common,
     say,
@@ -76,15 +72,18 @@ class Machine(Core):
         super().__init__(own, timeouts, limits)
         self.drawn: list[str] = []
         self.provides, self.known_uri = provides or {}, known_uri
-        self.inbox = MessageQueue(frames=limits.waiting_frames, size=limits.waiting_bytes)
-        self.outbox = MessageQueue(frames=limits.waiting_frames, size=limits.waiting_bytes)
         self._negotiates, self._natural = negotiates, natural
-        self._early_frames = 0
-        self._exchange = ProtocolExchange(self, negotiates=negotiates, agreed=self._document_agreed)
+        self._exchange = ProtocolExchange(
+            self,
+            negotiates=negotiates,
+            is_provided=lambda text: bool(self._published(check_document(text.encode()))),
+            agreed=self._document_agreed,
+        )
         self._tests = TestExchange(self, wanted=wants_tests, run=self._run)
         self._generation = Generation(self, both_ready=self._tests.begin)
         self._repairs = Repairs(self, self._generation)
         self._questions = Questions(self)
+        self.application = ApplicationMessages(self, self._generation, spoken=self._tests.never)
         self.deadlines.begin(Wait.HELLO, now, timeouts.hello)
 
     @classmethod
@@ -131,7 +130,7 @@ class Machine(Core):
     def accepts_input(self) -> bool:
         """False while the driver should not read on: the inbox is full, and only this side's work is lacking."""
         waits_for_peer = self._exchange.waits_for_peer or self._tests.waits_for_peer or self._repairs.waits_for_peer
-        return not self.inbox.is_full or waits_for_peer or not self._generation.peer
+        return not self.application.is_full or waits_for_peer or not self._generation.peer
 
     # The verbs
 
@@ -143,7 +142,7 @@ class Machine(Core):
         try:
             return self._receive_hello(message, now) if isinstance(message, str) else self._receive_frame(message, now)
         except TreatyError as error:
-            return [*self._repairs.notice(error), *self.end(Event.FAILED, error)]
+            return [*self._notice(error), *self.end(Event.FAILED, error)]
 
     @recorded
     def apply(self, command: c.Command, now: float) -> list[Action]:
@@ -182,7 +181,7 @@ class Machine(Core):
             case c.Answer(message_id, text):
                 return self._questions.answer(message_id, text, now)
             case c.Send(payload, early):
-                return self._send(payload, early, now)
+                return self.application.send(payload, early, now)
             case c.SendMeta(message):
                 running = self.state is HelloState.RUNNING and not self.is_natural
                 return self._said(say(message), now) if running else []
@@ -198,7 +197,9 @@ class Machine(Core):
     def tick(self, now: float) -> list[Action]:
         """Let time pass. Does nothing before `deadline`."""
         error = self.deadlines.passed(now)
-        return self.end(Event.DEADLINE_PASSED, error) if error else []
+        if error is None:
+            return []
+        return [*self._goodbye(f"{error.code}: {error.message}"), *self.end(Event.DEADLINE_PASSED, error)]
 
     @recorded
     def close(self) -> list[Action]:
@@ -208,7 +209,8 @@ class Machine(Core):
     @recorded
     def fail(self, error: TreatyError) -> list[Action]:
         """End the session, as this side cannot go on."""
-        return [] if self.is_final else self.end(Event.FAILED, error)
+        # The code alone: the message may name things of this machine.
+        return [] if self.is_final else [*self._goodbye(error.code), *self.end(Event.FAILED, error)]
 
     @recorded
     def lost(self, reason: str = "") -> list[Action]:
@@ -221,6 +223,18 @@ class Machine(Core):
         error = Unavailable(SessionCode.PEER_LOST, f"The other side ended the session{said}.")
         return self.end(Event.LOST, error if reason or self.state is not HelloState.RUNNING else None)
 
+    def _notice(self, error: TreatyError) -> list[Action]:
+        """The last message to a peer that broke a rule, in a message that it understands in this state."""
+        said = f"{error.code}: {error.message}"
+        if self.state is HelloState.HELLO:
+            return [self._exchange.refusal(said)]
+        return [*self._goodbye(said)] or [*self._repairs.notice(said)]
+
+    def _goodbye(self, reason: str) -> list[a.SendBinary]:
+        """The last message of a negotiation that this side ends. The close of the connection alone would leave a peer waiting
+        that does not look at it, as the official SDK."""
+        return [self._exchange.refusal(reason)] if self.state is HelloState.NEGOTIATING else []
+
     # Commands
 
     def _report_error(self, description: str, now: float) -> list[Action]:
@@ -230,31 +244,13 @@ class Machine(Core):
             return []
         return self._repairs.report(description, now)
 
-    def _send(self, payload: bytes, early: bool, now: float) -> list[Action]:
-        if self.is_natural:
-            raise Refused(SessionCode.NATURAL, "This session has no protocol: only natural language is spoken in it.")
-        try:
-            data = frame.encode(ProtocolType.APPLICATION, payload)
-        except TooLarge as error:
-            return self.end(Event.FAILED, error)
-        if self.state is HelloState.RUNNING and self._generation.own:
-            return self._said(a.SendBinary(data), now)
-        offered = self.is_initiator and self.state is HelloState.HELLO and self.own.used_protocol_hash is not None
-        if early and offered and not self.outbox and self._early_frames < self.limits.early_frames:
-            self._early_frames += 1
-            return [a.SendBinary(data)]
-        if self.outbox.is_full:
-            return self.end(Event.FAILED, TooLarge(SessionCode.OUTBOX_FULL, "Too much was said before the session was running."))
-        self.outbox.enqueue(data)
-        return []
-
     def _said(self, action: a.SendBinary, now: float) -> list[Action]:
         self.fire_if_allowed(Event.ACTIVITY, now)
         return [action]
 
     # Hellos
 
-    def _receive_hello(self, text: str, now: float) -> list[Action]:
+    def _receive_hello(self, text: str | bytes, now: float) -> list[Action]:
         if self.state is not HelloState.HELLO:
             raise Malformed(HelloCode.REPEATED, "After the Hellos every message is binary.")
         if not self.is_initiator:
@@ -263,10 +259,11 @@ class Machine(Core):
             self.peer = peer
             return [a.SendText(self.own.format()), *self._begin(agreement, now)]
         peer = hello.parse(text, "destinationHello")
+        # Checked before it is believed: until then no field of this Hello has an effect.
         agreement = hello.validate_answer(self.own, peer, self.known_uri)
         self.peer = peer
         if agreement is None or not agreement.confirmed:
-            self.outbox.take()
+            self.application.drop_unsent()
         return self._begin(agreement, now)
 
     def _begin(self, agreement: Agreement | None, now: float) -> list[Action]:
@@ -276,6 +273,7 @@ class Machine(Core):
                 self._tests.never()
             event = Event.HASH_CONFIRMED if agreement.confirmed else Event.PROTOCOL_SELECTED
             return self._generation.begin(event, agreement, now)
+        # Before any proposal: the first message of the flow profile is the initiator's next one.
         if self.both_list(hello.FLOW_PROFILE):
             self.end(Event.FLOW_PROFILE, None)
             return [a.SwitchProfile()]
@@ -298,30 +296,48 @@ class Machine(Core):
         return [a.Running()]
 
     def _document_agreed(self, text: str, now: float) -> list[Action]:
-        agreement = Agreement("", check_document(text.encode()), False, text)
+        digest = check_document(text.encode())
+        published = "" if self._negotiates else self._published(digest)
+        agreement = Agreement(published, digest, False) if published else Agreement("", digest, False, text)
         return self._generation.begin(Event.DOCUMENT_AGREED, agreement, now)
+
+    def _published(self, digest: str) -> str:
+        """The URI of the provided protocol that has this document, or ""."""
+        return next((uri for uri, known in self.provides.items() if known.protocol_hash == digest), "")
 
     def _run(self, event: Event, now: float) -> list[Action]:
         """Run, and send and deliver the messages that were kept."""
         self.fire(event, now)
-        return [a.Running(), *map(a.SendBinary, self.outbox.take()), *map(a.Deliver, self.inbox.take())]
+        return [a.Running(), *self.application.flush()]
 
     # Frames
 
     def _receive_frame(self, message: bytes, now: float) -> list[Action]:
         if self.state is HelloState.HELLO:
-            raise Malformed(HelloCode.MISSING, "A Hello comes before anything else.")
+            return self._receive_first(message, now)
         type, payload = frame.decode(message)
         self.fire_if_allowed(Event.ACTIVITY, now)
         match type:
             case ProtocolType.META:
                 return self._receive_meta(payload, now)
             case ProtocolType.APPLICATION:
-                return self._receive_application(payload)
+                return self.application.receive(payload)
             case ProtocolType.NATURAL_LANGUAGE:
                 return self._receive_text(payload, now)
             case ProtocolType.VERIFICATION:
                 return self._receive_verification(payload)
+
+    def _receive_first(self, message: bytes, now: float) -> list[Action]:
+        """Take a binary message before the peer's Hello: a Hello in bytes, or the refusal of this side's Hello."""
+        # A Hello is a JSON object. No frame has this first byte: its reserved bits are sent as 0.
+        if message.lstrip(b" \t\r\n").startswith(b"{"):
+            return self._receive_hello(message, now)
+        type, payload = frame.decode(message)
+        said = messages.parse(payload) if self.is_initiator and type is ProtocolType.META else None
+        if isinstance(said, messages.ProtocolNegotiation) and said.status == "rejected":
+            reason = printable(said.modification_summary or "no reason given", 500)
+            return self.end(Event.FAILED, Refused(HelloCode.REFUSED, f"The other side refused this side's Hello: {reason}"))
+        raise Malformed(HelloCode.MISSING, "A Hello comes before anything else.")
 
     def _receive_meta(self, payload: bytes, now: float) -> list[Action]:
         match messages.parse(payload):
@@ -345,20 +361,6 @@ class Machine(Core):
                 if not ((self.state is HelloState.RUNNING and not self.is_natural) or self._generation.was_ready):
                     raise unexpected("a report: it is about a session that runs")
                 return [a.Meta(message)]
-
-    def _receive_application(self, payload: bytes) -> list[Action]:
-        if self._generation.drops_early_data:
-            return []
-        self._tests.never()
-        self._generation.heard_from_peer = True
-        if self.state is HelloState.RUNNING and self._generation.own:
-            return [a.Deliver(payload)]
-        if self.agreement is None or self.is_natural:
-            raise Refused(FrameCode.UNEXPECTED, "An application message came, and no protocol is agreed on.")
-        if self.inbox.is_full:
-            raise TooLarge(SessionCode.INBOX_FULL, "Too many application messages came before the session was running.")
-        self.inbox.enqueue(payload)
-        return []
 
     def _receive_text(self, payload: bytes, now: float) -> list[Action]:
         if not self.both_list(hello.NATURAL_LANGUAGE_PROTOCOL):
@@ -385,8 +387,7 @@ class Machine(Core):
 
     def end(self, event: Event, error: TreatyError | None) -> list[Action]:
         """See `Core.end`; the messages that were kept are dropped."""
-        self.inbox.take()
-        self.outbox.take()
+        self.application.drop()
         return super().end(event, error)
 
     def _guards(self) -> Mapping[Guard, Callable[[], bool]]:

@@ -1,5 +1,5 @@
-"""Meta messages: the payload of PT=00 frames, one JSON object (RFC 8259) of at most 1 MiB and 1,024
-values, told apart by `action`.
+"""Meta messages: the payload of PT=00 frames, one JSON object (RFC 8259) of at most 1 MiB and 1,024 values, told apart by
+`action`.
 
     {"action": "protocolNegotiation", "sequenceId": 0, "candidateProtocols": TEXT, "modificationSummary": TEXT,
      "status": "negotiating"}                                 or "accepted", "rejected"
@@ -20,7 +20,7 @@ Three messages share the statuses negotiating, accepted and rejected; `timeout` 
     errorDescription
     message               1 byte to 64 KiB
     sequenceId            0 to 2^31-1
-    messageId             16 characters of ! to ~
+    messageId             1 to 128 characters; this side draws 16
 
 All texts are counted in UTF-8 bytes, after JSON's escapes; the largest document fits a frame in every spelling but the wasteful
 ones. A text that is negotiated about must be there, and an error and a rejection of one have a description. Elsewhere a text
@@ -32,6 +32,7 @@ capabilities which ones are understood.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
@@ -46,17 +47,23 @@ from treaty_consensus.statement import MAX_PAYLOAD
 from ...codes import MetaCode
 from .. import frame
 
+# The largest document fits in ASCII with `\u` escapes, as the official SDK writes it.
 MAX_MESSAGE = frame.MAX_PAYLOAD
+# A message of ours has about ten. The rest is room for members of other profiles; parsing costs time for each.
 MAX_VALUES = 1_024
 """Values of a message, those included whose names are ignored."""
+# A summary and a reason are read by people and models, not by programs.
 MAX_SUMMARY = 16 * 1024
 MAX_QUESTION = 64 * 1024
+MAX_ID = 128
+# So that a peer with 32-bit integers can read the answer's number.
 MAX_SEQUENCE = 2**31 - 1
 
 NegotiationStatus: TypeAlias = Literal["negotiating", "accepted", "rejected"]
 
 _Status: TypeAlias = Literal["negotiating", "accepted", "rejected", "timeout"]
-_MessageId: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{16}\Z")]
+# The source asks for 16 random characters. Others are read, too: a UUID tells questions apart as well.
+_MessageId: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID)]
 _KeyId: TypeAlias = Annotated[str, msgspec.Meta(max_length=512)]
 _Reason: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9.-]{1,64}\Z")]
 
@@ -97,7 +104,7 @@ class FixErrorNegotiation:
 
 @dataclass(frozen=True)
 class NaturalLanguageNegotiation:
-    """A question or its answer, in natural language. `message_id`: 16 characters, the question's in the answer too."""
+    """A question or its answer, in natural language. `message_id`: 1 to 128 characters, the question's in the answer too."""
 
     type: Literal["REQUEST", "RESPONSE"]
     message_id: str
@@ -189,6 +196,7 @@ class _Refused(msgspec.Struct, frozen=True, tag_field="status", tag="refused"):
 def encode(message: MetaMessage) -> bytes:
     """Encode the payload of a PT=00 frame. Raises `TooLarge` or `Malformed` for a message that `parse` would refuse."""
     action, fields = _fields(message)
+    # Left out and not null: some readers tell these apart.
     present = {name: value for name, value in fields.items() if value is not None}
     payload = canonical.dumps({"action": action, **present})
     parse(payload)
@@ -198,19 +206,24 @@ def encode(message: MetaMessage) -> bytes:
 def parse(payload: bytes) -> MetaMessage:
     """Parse the payload of a PT=00 frame. Raises `TooLarge` (`meta.too-large`, `document.too-large`, `canonical.too-large`),
     `Malformed` (`meta.message`, `document.*`, `canonical.*`) or `Refused` (`meta.unknown-action`)."""
-    value = canonical.parse_json(payload, limit=MAX_MESSAGE, name="meta message", values=MAX_VALUES)
+    value = canonical.parse_json(payload, limit=MAX_MESSAGE, name="meta message", values=MAX_VALUES, floats=True)
     try:
         action = msgspec.convert(value, _Action).action
         parser = _PARSERS.get(action)
         if parser is not None:
             return parser(value)
     except msgspec.ValidationError as error:
-        raise Malformed(MetaCode.MESSAGE, f"Not a meta message: {error}.") from error
+        raise Malformed(MetaCode.MESSAGE, f"Not a meta message: {fault_of(error)}.") from error
     raise Refused(
         MetaCode.UNKNOWN_ACTION,
         f"The meta message {ascii(action)[:40]} is not among the capabilities of this agent's Hello.",
         fix="Send only what both sides list under supportedCapabilities.",
     )
+
+
+def fault_of(error: msgspec.ValidationError) -> str:
+    """Return the fault as a clause for the peer: the member and the type that is expected, without the pattern of a text."""
+    return re.sub(r" matching regex '.*'(?=$| - at )", " of another form", str(error))
 
 
 def _fields(message: MetaMessage) -> tuple[str, dict[str, object]]:
@@ -302,6 +315,7 @@ def _negotiated(status: _Status, text: str | None, summary: str | None) -> tuple
 
 
 def _status(status: _Status) -> NegotiationStatus:
+    # The English text of the source has a fourth status; the official SDK raises on it, so it is never sent.
     return "rejected" if status == "timeout" else status
 
 
@@ -318,6 +332,7 @@ def _signed(key_id: str, signature: bytes) -> dict[str, str]:
 
 def _signature(text: str) -> bytes:
     signature = canonical.b64decode(text, limit=64)
+    # Checked here, so that later code need not expect other lengths of foreign bytes.
     if len(signature) != 64:
         raise Malformed(MetaCode.MESSAGE, "An Ed25519 signature has 64 bytes.")
     return signature

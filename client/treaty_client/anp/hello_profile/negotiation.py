@@ -4,10 +4,9 @@
 side proposes; then each answers by another proposal with a summary of its changes, by accepting, or by rejecting. The messages of
 both sides are counted. Where no further proposal could be accepted within the limit, only accepting and rejecting are left.
 
-`ProtocolExchange` is about the protocol document, and has sequence numbers. Each is one above the highest of either side so
-far; the first is 0. The official SDK counts from 1 in any case, so the first number of either side may be one too high. It also
-repeats an acceptance that it receives, with its own last number; one such repetition is ignored. The number of a rejection is
-not checked, as the SDK sends none when its model fails.
+`ProtocolExchange` is about the protocol document, and has sequence numbers: see `Numbers`. The official SDK repeats an acceptance
+that it receives, with its own last number; one such repetition is ignored. A rejection ends the session in every state, and its
+number is not checked, as the SDK sends none when its model fails.
 
 `TestExchange` is about test cases, and has no numbers. The initiator begins, once both codes are ready. The responder does not
 know whether test cases come: it is running, and the first testCasesNegotiation takes it back, unless an application message
@@ -35,6 +34,8 @@ from .states import Event, HelloState, Wait
 
 NO_MODEL = "This agent has no language model configured: it speaks the protocols that it provides, and negotiates none."
 AT_THE_LIMIT = "No agreement was reached within the limit of messages."
+# Characters of a reason for the peer. Well below the cap of a summary, in every alphabet.
+MAX_REASON = 2000
 
 
 class ProposalExchange(ABC):
@@ -84,10 +85,11 @@ class ProposalExchange(ABC):
         if not self._is_due():
             return []
         if self._is_last:
-            return [self._say("rejected", None, AT_THE_LIMIT), *self._reach_limit()]
+            return self._reach_limit()
         if self.said and not summary:
-            raise _no_summary()
+            raise Malformed(NegotiationCode.SUMMARY, "A proposal after the first one says in its summary what it changes.")
         sent = self._say("negotiating", text, summary or None)
+        # Noted only once the message could be encoded: a refused text was never proposed.
         self._own_text = text
         self._pass_turn(False, now)
         return [sent]
@@ -110,30 +112,34 @@ class ProposalExchange(ABC):
     def _receive(self, status: NegotiationStatus, text: str | None, summary: str | None, now: float) -> list[Action]:
         """Take a message of the peer. Raises `TreatyError` where it breaks a rule."""
         if status == "rejected":
-            said = f": {printable(summary, 500)}" if summary else "."
-            return self._core.end(Event.NOT_AGREED, Refused(self.rejected, f"The other side rejected the negotiation{said}"))
+            return self._core.end(Event.NOT_AGREED, self._rejection(summary))
         if self._own_turn:
             raise Refused(NegotiationCode.TURN, "It was not the other side's turn to say something.")
         if status == "accepted":
             return self._accepted(text, now)
         assert text is not None, "the message's parser saw to it"
-        if self.said and summary is None:
-            raise _no_summary()
+        # A summary is due after the first proposal. The official SDK may leave it out, and the text says everything.
         self.said += 1
         self._peer_text = text
         if self.said >= self._rounds:
             return self._reach_limit()
+        # After the check of the limit: a proposal that could never be accepted is not considered.
         self._pass_turn(True, now)
         return [self._consider(text, summary or "", self._is_last)]
 
     def _accepted(self, text: str | None, now: float) -> list[Action]:
         if self._own_text is None:
             raise Refused(NegotiationCode.TURN, "The other side accepted a text that was not proposed.")
+        # To the byte: the hash of the agreed text must be the same on both sides.
         if text not in (None, self._own_text):
             raise _other_text()
         self.said += 1
         self._open = False
         return self._agreed(self._own_text, now)
+
+    def _rejection(self, summary: str | None) -> Refused:
+        said = f": {printable(summary, 500)}" if summary else "."
+        return Refused(self.rejected, f"The other side rejected the negotiation{said}")
 
     def _pass_turn(self, own: bool, now: float) -> None:
         self._own_turn = own
@@ -148,8 +154,10 @@ class ProposalExchange(ABC):
         return sent
 
     def _reach_limit(self) -> list[Action]:
+        # Said even if it is one message beyond the limit: a peer without a limit of its own would wait for an answer.
+        last = self._say("rejected", None, AT_THE_LIMIT)
         error = Refused(NegotiationCode.LIMIT, f"No agreement within {self._rounds} messages; a person may have to step in.")
-        return self._core.end(Event.NOT_AGREED, error)
+        return [last, *self._core.end(Event.NOT_AGREED, error)]
 
     @abstractmethod
     def _message(self, status: NegotiationStatus, text: str | None, summary: str | None) -> SendBinary:
@@ -165,10 +173,15 @@ class ProposalExchange(ABC):
 
 
 class Numbers:
-    """The sequence numbers of one negotiation."""
+    """The sequence numbers of one negotiation.
 
-    def __init__(self, *, strict: bool) -> None:
-        self._strict = strict
+    This side counts every message: the first is 0, each further one is one above the highest of either side so far. The source
+    can be read in other ways, and a peer may count its own messages, or the rounds, from 0 or from 1. All these are told apart
+    from an error: the first number of a peer is 0, or at most one above the number due (the official SDK counts from 1); each
+    further one is the number due, or one above the peer's last.
+    """
+
+    def __init__(self) -> None:
         self._seen = self._sent = -1
 
     @property
@@ -183,23 +196,32 @@ class Numbers:
     def check(self, number: int) -> None:
         """Note the number of the peer's next message. Raises `Refused` (`negotiation.sequence`)."""
         due = self.due
-        counts_from_one = self._seen < 0 and due <= 1 and number == due + 1
-        holds = number == due or counts_from_one if self._strict else number > self._seen
-        if not holds:
+        if number not in (range(due + 2) if self._seen < 0 else (due, self._seen + 1)):
             raise Refused(NegotiationCode.SEQUENCE, f"The sequence number {number} came where {due} was due.")
         self._seen = number
 
 
 class ProtocolExchange(ProposalExchange):
-    """The negotiation of the protocol document. `agreed`: called with the text and the time."""
+    """The negotiation of the protocol document.
+
+    `negotiates`: whether this side has a negotiator. Without one it accepts a text that `is_provided`, and rejects others.
+    `agreed`: called with the text and the time.
+    """
 
     state, own_turn, peer_turn = HelloState.NEGOTIATING, Event.OWN_TURN, Event.PEER_TURN
     rejected = NegotiationCode.REJECTED
 
-    def __init__(self, core: Core, *, negotiates: bool, agreed: Callable[[str, float], list[Action]]) -> None:
+    def __init__(
+        self,
+        core: Core,
+        *,
+        negotiates: bool,
+        is_provided: Callable[[str], bool],
+        agreed: Callable[[str, float], list[Action]],
+    ) -> None:
         super().__init__(core, core.limits.rounds)
-        self._negotiates, self._agree = negotiates, agreed
-        self._numbers = Numbers(strict=core.limits.strict_sequence)
+        self._negotiates, self._is_provided, self._agree = negotiates, is_provided, agreed
+        self._numbers = Numbers()
         self._may_repeat: str | None = None
 
     def accept(self, now: float) -> list[Action]:
@@ -215,6 +237,8 @@ class ProtocolExchange(ProposalExchange):
             if message.candidate_protocols not in (None, accepted):
                 raise _other_text()
             return []
+        if message.status == "rejected" and self._core.state is not HelloState.NEGOTIATING:
+            return self._core.end(Event.FAILED, self._rejection(message.modification_summary))
         if not self._open or self._core.state is not HelloState.NEGOTIATING:
             raise unexpected("a protocolNegotiation message")
         if message.status != "rejected" and not self._own_turn:
@@ -222,8 +246,15 @@ class ProtocolExchange(ProposalExchange):
         actions = self._receive(message.status, message.candidate_protocols, message.modification_summary, now)
         if self._negotiates or self._core.state is not HelloState.NEGOTIATING:
             return actions
+        if self._is_provided(self._peer_text or ""):
+            return self.accept(now)
         error = Refused(SessionCode.NO_MODEL, "A protocol was proposed, and this agent has no language model configured.")
         return [self._say("rejected", None, NO_MODEL), *self._core.end(Event.NOT_AGREED, error)]
+
+    def refusal(self, reason: str) -> SendBinary:
+        """Return the rejection that ends a negotiation in which a rule was broken or a deadline passed. Every peer understands
+        it: protocolNegotiation is no optional capability."""
+        return self._say("rejected", None, reason[:MAX_REASON])
 
     def _message(self, status: NegotiationStatus, text: str | None, summary: str | None) -> SendBinary:
         sent = say(ProtocolNegotiation(self._numbers.due, status, text, summary))
@@ -358,11 +389,8 @@ class Questions:
             raise Refused(QuestionCode.REPEATED, "A question has a messageId of its own.")
         if len(questions) >= self._core.limits.questions:
             raise Refused(QuestionCode.LIMIT, f"A side may ask {self._core.limits.questions} questions in a session.")
+        # Kept for the whole session: an id that came again could be answered by an old answer.
         questions[message_id] = True
-
-
-def _no_summary() -> Malformed:
-    return Malformed(NegotiationCode.SUMMARY, "A proposal after the first one says in its summary what it changes.")
 
 
 def _other_text() -> Refused:

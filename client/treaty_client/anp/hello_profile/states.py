@@ -107,6 +107,7 @@ class Guard(StrEnum):
 Transition: TypeAlias = StateTransition[HelloState, Wait, Guard]
 
 TRANSITIONS: dict[tuple[HelloState, Event], Transition] = {
+    # RUNNING at once, without waiting for code: that is the purpose of an offered hash (0-RTT).
     (HelloState.HELLO, Event.HASH_CONFIRMED): StateTransition(HelloState.RUNNING, Wait.CODE),
     (HelloState.HELLO, Event.PROTOCOL_SELECTED): StateTransition(HelloState.AGREED, Wait.CODE),
     (HelloState.HELLO, Event.NATURAL_LANGUAGE): StateTransition(HelloState.RUNNING, Wait.IDLE),
@@ -114,11 +115,13 @@ TRANSITIONS: dict[tuple[HelloState, Event], Transition] = {
     (HelloState.HELLO, Event.OWN_TURN): StateTransition(HelloState.NEGOTIATING, Wait.DECISION),
     (HelloState.HELLO, Event.PEER_TURN): StateTransition(HelloState.NEGOTIATING, Wait.REPLY),
     (HelloState.HELLO, Event.NOT_AGREED): StateTransition(HelloState.REJECTED),
+    # Each turn begins its wait anew: a side that is slow once must not shorten the other's time.
     (HelloState.NEGOTIATING, Event.OWN_TURN): StateTransition(HelloState.NEGOTIATING, Wait.DECISION),
     (HelloState.NEGOTIATING, Event.PEER_TURN): StateTransition(HelloState.NEGOTIATING, Wait.REPLY),
     (HelloState.NEGOTIATING, Event.NATURAL_LANGUAGE): StateTransition(HelloState.RUNNING, Wait.IDLE, Guard.NOTHING_PROPOSED),
     (HelloState.NEGOTIATING, Event.DOCUMENT_AGREED): StateTransition(HelloState.AGREED, Wait.CODE),
     (HelloState.NEGOTIATING, Event.NOT_AGREED): StateTransition(HelloState.REJECTED),
+    # A source that cannot negotiate leaves without a word. That is no error of the connection.
     (HelloState.NEGOTIATING, Event.LEFT): StateTransition(HelloState.REJECTED, guard=Guard.NOTHING_PROPOSED),
     (HelloState.AGREED, Event.CODES_READY): StateTransition(HelloState.RUNNING, Wait.IDLE),
     (HelloState.AGREED, Event.OWN_TESTS_TURN): StateTransition(HelloState.TESTING, Wait.DECISION),
@@ -134,9 +137,11 @@ TRANSITIONS: dict[tuple[HelloState, Event], Transition] = {
     (HelloState.TESTING, Event.FAULT_ACCEPTED): StateTransition(HelloState.AGREED, Wait.CODE),
     (HelloState.RUNNING, Event.CODES_READY): StateTransition(HelloState.RUNNING, Wait.IDLE),
     (HelloState.RUNNING, Event.PEER_TURN): StateTransition(HelloState.NEGOTIATING, Wait.REPLY, Guard.NATURAL_RESPONDER),
+    # A destination cannot know whether tests come, so it runs and is taken back.
     (HelloState.RUNNING, Event.TESTS_PROPOSED): StateTransition(HelloState.TESTING, Wait.REPLY, Guard.TESTS_MAY_COME),
     (HelloState.RUNNING, Event.FAULT_ACCEPTED): StateTransition(HelloState.AGREED, Wait.CODE),
     (HelloState.RUNNING, Event.ACTIVITY): StateTransition(HelloState.RUNNING, Wait.IDLE, Guard.IDLE),
+    # Closing the connection is the normal end of a running session; earlier it is an error.
     (HelloState.RUNNING, Event.LOST): StateTransition(HelloState.CLOSED),
     **{(state, Event.LOST): StateTransition(HelloState.ERROR) for state in LIVE if state is not HelloState.RUNNING},
     **{(state, Event.CLOSED): StateTransition(HelloState.CLOSED) for state in LIVE},
@@ -155,9 +160,13 @@ class Timeouts:
     in a running session.
     """
 
+    # A stranger that connects and says nothing must not hold a place; the other side answers a Hello without any work.
     hello: float = 10.0
+    # The source suggests 15 seconds. Agents with negotiators wait longer (`sessions.interfaces.PATIENT`).
     code: float = 15.0
+    # As long as the official SDK waits, so that neither side gives up while the other still may answer.
     reply: float = 60.0
+    # An abandoned session must not keep its worker and its place.
     idle: float = 600.0
 
 

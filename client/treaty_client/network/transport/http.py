@@ -185,7 +185,8 @@ class HttpConnection:
         await asyncio.shield(self._closing)
 
     async def _open(self, hello: str | bytes) -> None:
-        """Open the session with the first message. Raises `ConnectionFailed` or `Refused` (`connection.refused`)."""
+        """Open the session with the first message. Raises `ConnectionFailed`, `ConnectionLost` with the destination's reason, or
+        `Refused` (`connection.refused`)."""
         url = f"{self._base}{SESSIONS}?{urlencode({'key': secrets.token_urlsafe(32)})}"
         try:
             answer = await self._ask("POST", url, encode_messages([hello]), self._opening)
@@ -193,8 +194,9 @@ class HttpConnection:
             if not location.startswith(f"{self._base}{SESSIONS}/") or answer.taken != 1:
                 raise ConnectionFailed(self._base, again=False)
         except BaseException as error:
-            await self._end("")
-            if isinstance(error, ConnectionLost):
+            reason = error.reason if isinstance(error, ConnectionLost) else ""
+            await self._end(reason)
+            if isinstance(error, ConnectionLost) and not reason:
                 raise ConnectionFailed(self._base, again=False) from error
             raise
         self._location, self._taken = location, 1

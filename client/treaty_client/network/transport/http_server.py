@@ -136,13 +136,11 @@ class ServedSession:
         """Close the session because this agent stops."""
         await self.close()
 
-    async def exchange(
-        self, messages: list[str | bytes], *, sequence: int, acknowledge: int, opening: bool = False
-    ) -> HttpResponse:
+    async def exchange(self, messages: list[str | bytes], *, sequence: int, acknowledge: int) -> HttpResponse:
         """Process a request and return its answer.
 
-        `sequence`: the number of the first message. `acknowledge`: the number of messages that the source has. `opening`: whether
-        the request opens the session. Raises `Conflict` (`connection.sequence`) or `SessionGone`.
+        `sequence`: the number of the first message. `acknowledge`: the number of messages that the source has. Raises `Conflict`
+        (`connection.sequence`) or `SessionGone`.
         """
         deadline = asyncio.get_running_loop().time() + HOLD
         await self._forget(acknowledge)
@@ -150,7 +148,8 @@ class ServedSession:
             await self._take(messages, sequence, deadline)
         mine = await self._hold(deadline, replace=not messages)
         chosen = fitting(self._unacknowledged) if mine else []
-        if mine and not chosen and self._over is not None and not opening:
+        # Also for the request that opens the session: a Hello that is refused without a word is refused at once.
+        if mine and not chosen and self._over is not None:
             raise SessionGone(self._over)
         headers = {"Content-Type": MEDIA_TYPE, SEQUENCE: str(self._acknowledged), ACKNOWLEDGE: str(self._taken)}
         return HttpResponse(200, headers, encode_messages(chosen))
@@ -287,7 +286,7 @@ class Sessions:
             self._expire(session)
         elif session.peer != peer:
             raise Refused(ConnectionCode.PEER, "Another DID opened this session.")
-        reply = await session.exchange(messages, sequence=0, acknowledge=0, opening=True)
+        reply = await session.exchange(messages, sequence=0, acknowledge=0)
         return HttpResponse(201, {**reply.headers, "Location": f"{SESSIONS}/{session.id}"}, reply.body)
 
     async def _run(self, session: ServedSession) -> None:

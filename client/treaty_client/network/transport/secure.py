@@ -102,6 +102,8 @@ class SecureConnection:
         return self._channel.peer or self._inner.peer
 
     async def send(self, message: str | bytes) -> None:
+        if isinstance(message, bytes) and self._channel.may_say_hello:
+            return  # the last word about a Hello that this side refuses; without an answer there will be no keys for it
         if not (isinstance(message, str) and self._channel.may_say_hello):
             await self._may_send.wait()
         async with self._sending:

@@ -1,0 +1,556 @@
+"""A live agent and a peer that knows only the text of the source, over a WebSocket: in both roles, all that the source prints."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from meetings import LAPTOP, URI_1, URI_2, Party, party, product_info
+from meetings import shop as published_shop
+from scripted_negotiators import CHANGED, DOCUMENT, TEST_CASES, WANTED, Script, ScriptedNegotiators
+from source_peer import (
+    APPLICATION,
+    NATURAL,
+    VERIFICATION,
+    SourcePeer,
+    hello,
+    printed,
+    printed_json,
+    protocol_hash,
+    provider,
+    requester,
+)
+
+from treaty_client.negotiators.negotiator import FaultAdmitted, Proposal, Rejection
+from treaty_client.sessions.operations import OperationError
+from treaty_consensus.errors import TreatyError
+
+ALL = (
+    "naturalLanguageProtocol",
+    "verificationProtocol",
+    "naturalLanguageNegotiation",
+    "testCasesNegotiation",
+    "fixErrorNegotiation",
+)
+SOURCE, DESTINATION = "16-candidates-source-hello.json", "17-candidates-destination-hello.json"
+IN_FULL = printed("02-candidate-in-full.md")
+SUMMARY = printed("04-modification-summary.md")
+UNKNOWN: dict[str, Any] = {"confidence": 0.9, "tokens": 1e300, "large": 10**40, "nested": {"b": [1.5, None], "a": True}}
+"""Members that no one asked for, with numbers of every form."""
+
+
+@asynccontextmanager
+async def serving(home: Path, script: Script | None = None) -> AsyncIterator[tuple[str, Party]]:
+    """The URL of a live agent that sells a laptop, and negotiates as the script says."""
+    shop = party("shop", home, negotiators=ScriptedNegotiators(script or Script()))
+
+    @shop.agent.offers
+    async def getProductInfo(productId: str = "", productName: str = "") -> dict[str, Any]:  # noqa: N802, N803
+        if productId != LAPTOP["productId"]:
+            raise OperationError(404, "产品未找到")
+        return LAPTOP
+
+    @shop.agent.converses
+    async def answer(text: str, peer: str) -> str:
+        return printed("12-natural-language-response.md") if "P12345" in text else "?"
+
+    async with shop.agent.listen("127.0.0.1", 0) as port:
+        yield f"ws://127.0.0.1:{port}", shop
+
+
+async def meet(peer: SourcePeer, *capabilities: str, **offers: Any) -> dict[str, Any]:
+    """The Hellos; returns the answer's `metaProtocol`."""
+    await peer.say_hello(hello(SOURCE, *capabilities, **offers))
+    answer = await peer.receive_hello()
+    assert answer["type"] == "destinationHello"
+    told: dict[str, Any] = answer["metaProtocol"]
+    return told
+
+
+async def agree(peer: SourcePeer, text: str = IN_FULL) -> None:
+    """Propose a text that is accepted, and get the code ready on both sides."""
+    await peer.propose(0, text)
+    assert await peer.meta("protocolNegotiation") == {
+        "action": "protocolNegotiation",
+        "sequenceId": 1,
+        "candidateProtocols": text,
+        "status": "accepted",
+    }
+    await codes(peer)
+
+
+async def codes(peer: SourcePeer) -> None:
+    await peer.generated()
+    assert await peer.meta("codeGeneration") == printed_json("05-code-generation.json")
+
+
+# The peer as requester
+
+
+async def test_000_22_a_printed_hello_the_printed_protocol_in_full_and_its_messages(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (url, _), requester(url) as peer:
+        assert "usedProtocolHash" not in await meet(peer)
+        await agree(peer)
+        found = await peer.request("msg001", "P12345")
+        assert (found["status"]["code"], found["productInfo"]) == (200, LAPTOP)
+        missing = await peer.request("msg002", "P99999")
+        assert (missing["status"]["code"], missing["productInfo"]) == (404, None)
+
+
+async def test_000_08_a_hello_in_bytes_and_numbers_of_every_form_in_every_message(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (url, _), requester(url) as peer:
+        await peer.say_hello({**UNKNOWN, **hello(SOURCE), "temperature": 0.5}, binary=True)
+        await peer.receive_hello()
+        await peer.propose(0.0, IN_FULL, **UNKNOWN)
+        assert (await peer.meta())["status"] == "accepted"
+        await peer.say("05-code-generation.json", **UNKNOWN)
+        assert (await peer.meta())["status"] == "generated"
+        assert (await peer.request("msg001", "P12345"))["productInfo"] == LAPTOP
+
+
+async def test_000_52_a_missing_member_is_named_in_an_answer(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (url, _), requester(url) as peer:
+        value = hello(SOURCE)
+        del value["metaProtocol"]["supportedCapabilities"]
+        await peer.say_hello(value)
+        answer = await peer.last_words()
+        assert (answer["action"], answer["status"]) == ("protocolNegotiation", "rejected")
+        assert "`supportedCapabilities`" in answer["modificationSummary"]
+
+
+async def test_000_63_64_the_first_candidate_is_selected_and_no_hash_is_confirmed(tmp_path: Path) -> None:
+    shop = published_shop(tmp_path, URI_1)
+    async with shop.agent.listen("127.0.0.1", 0) as port, requester(f"ws://127.0.0.1:{port}") as peer:
+        others = [f"https://example.com/protocol/{number}.0" for number in range(10)]
+        told = await meet(peer, candidateProtocols=[*others, URI_1, 7, "no URI", *others])
+        assert told["selectedProtocol"] == URI_1
+        assert "usedProtocolHash" not in told
+        assert told["selectedProtocolHash"] == product_info(URI_1).hash
+        await codes(peer)
+        assert (await peer.request("msg001", "P12345"))["productInfo"] == LAPTOP
+
+
+@pytest.mark.parametrize(
+    "numbers", [(0, 2), (1, 3), (0, 1), (1, 2)], ids=["all", "all from one", "own or rounds", "own from one"]
+)
+async def test_000_18_several_rounds_in_each_way_of_counting_and_without_a_summary(
+    tmp_path: Path, numbers: tuple[int, int]
+) -> None:
+    script = Script(verdicts=[Proposal(CHANGED, "Says for whom it is.")])
+    async with serving(tmp_path, script) as (url, _), requester(url) as peer:
+        await meet(peer)
+        await peer.propose(numbers[0], DOCUMENT)
+        counter = await peer.meta("protocolNegotiation")
+        assert (counter["status"], counter["candidateProtocols"]) == ("negotiating", CHANGED)
+        assert counter["modificationSummary"] == "Says for whom it is."
+        await peer.propose(numbers[1], IN_FULL)
+        assert (await peer.meta("protocolNegotiation"))["status"] == "accepted"
+        await codes(peer)
+        assert (await peer.request("msg001", "P12345"))["productInfo"] == LAPTOP
+
+
+@pytest.mark.parametrize("capabilities", [(), ALL], ids=["none", "all"])
+@pytest.mark.parametrize("number", [7, 0], ids=["jump", "stays"])
+async def test_000_18_a_number_that_fits_no_way_of_counting_is_rejected_by_a_basic_message(
+    tmp_path: Path, capabilities: tuple[str, ...], number: int
+) -> None:
+    script = Script(verdicts=[Proposal(CHANGED, "More.")])
+    async with serving(tmp_path, script) as (url, _), requester(url) as peer:
+        await meet(peer, *capabilities)
+        await peer.propose(0, DOCUMENT)
+        await peer.meta("protocolNegotiation")
+        await peer.propose(number, IN_FULL, SUMMARY)
+        answer = await peer.last_words()
+        assert (answer["action"], answer["status"]) == ("protocolNegotiation", "rejected")
+        assert "negotiation.sequence" in answer["modificationSummary"]
+
+
+async def test_000_21_the_printed_change_to_a_base_without_a_digest_is_rejected_with_the_reason(tmp_path: Path) -> None:
+    script = Script()
+    async with serving(tmp_path, script) as (url, _), requester(url) as peer:
+        await meet(peer)
+        await peer.propose(0, printed("03-candidate-with-base.md"))
+        answer = await peer.last_words()
+        assert answer["status"] == "rejected"
+        assert "https://agent-network-protocol.com/protocols/product-info-0-1-1" in answer["modificationSummary"]
+    assert script.names() == []
+
+
+async def test_000_21_a_pinned_base_is_read_in_the_printed_form(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (url, _), requester(url) as peer:
+        await meet(peer)
+        base = f"(URI: {URI_1}, SHA-256: {product_info(URI_1).hash})"
+        await agree(
+            peer,
+            printed("03-candidate-with-base.md").replace(
+                "(URI: https://agent-network-protocol.com/protocols/product-info-0-1-1)", base
+            ),
+        )
+
+
+async def test_000_28_and_29_a_rejection_of_either_side_says_why(tmp_path: Path) -> None:
+    async with serving(tmp_path, Script(verdicts=[Rejection("No laptops here.")])) as (url, _):
+        async with requester(url) as peer:
+            await meet(peer)
+            await peer.propose(0, IN_FULL)
+            answer = await peer.last_words()
+            assert (answer["status"], answer["modificationSummary"]) == ("rejected", "No laptops here.")
+        async with requester(url) as peer:
+            await meet(peer)
+            await peer.verdict(0, "rejected", None, "不需要了")
+            assert await peer.last_words() == {}
+
+
+async def test_000_37_the_printed_test_cases_are_agreed_on_and_passed_over(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (url, shop), requester(url) as peer:
+        await meet(peer, "testCasesNegotiation")
+        await agree(peer)
+        await peer.say("06-test-cases-negotiation.json", testCases=printed("07-test-cases.md"), modificationSummary=None)
+        assert (await peer.meta("testCasesNegotiation"))["status"] == "accepted"
+        assert (await peer.request("msg001", "P12345"))["productInfo"] == LAPTOP
+        assert "tests passed over" in shop.names()
+
+
+async def test_000_51_the_printed_test_requests_reach_the_handler_under_test(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (url, _), requester(url) as peer:
+        await meet(peer, "testCasesNegotiation", "verificationProtocol")
+        await agree(peer)
+        await peer.say("06-test-cases-negotiation.json", testCases=printed("07-test-cases.md"), modificationSummary=None)
+        assert (await peer.meta("testCasesNegotiation"))["status"] == "accepted"
+        tested = await peer.request("msg001", "P12345", VERIFICATION)
+        assert tested["status"]["code"] == 500  # no case that can be read says what the shop would answer
+        assert (await peer.request("msg001", "P12345"))["productInfo"] == LAPTOP
+
+
+async def test_000_37_cases_in_the_form_of_the_wire_are_run_and_the_rest_is_passed_over(tmp_path: Path) -> None:
+    script = Script()
+    async with serving(tmp_path, script) as (url, shop), requester(url) as peer:
+        await meet(peer, "testCasesNegotiation", "verificationProtocol")
+        await agree(peer)
+        text = f"{printed('07-test-cases.md')}\n{TEST_CASES}\nThat is all."
+        await peer.say("06-test-cases-negotiation.json", testCases=text, modificationSummary=None)
+        assert (await peer.meta("testCasesNegotiation"))["status"] == "accepted"
+        tested = await peer.request("t1", "M1", VERIFICATION)
+        assert (tested["status"]["code"], tested["productInfo"]["productName"]) == (200, "Mouse")
+        assert (await peer.request("t2", "P99999", VERIFICATION))["status"]["code"] == 404
+        assert (await peer.request("msg001", "P12345"))["productInfo"] == LAPTOP
+        assert "tests passed over" in shop.names()
+        assert ("test", TEST_CASES) in script.calls
+
+
+async def test_000_39_40_41_the_printed_error_is_mended_and_42_denied(tmp_path: Path) -> None:
+    script = Script()
+    async with serving(tmp_path, script) as (url, _), requester(url) as peer:
+        await meet(peer, "fixErrorNegotiation")
+        await agree(peer)
+        await peer.request("msg001", "P12345")
+        await peer.say("08-fix-error-negotiation.json", errorDescription=printed("09-error-description.md"))
+        assert (await peer.meta("fixErrorNegotiation"))["status"] == "accepted"
+        assert (await peer.meta("codeGeneration"))["status"] == "generated"
+        assert (await peer.request("msg002", "P12345"))["productInfo"] == LAPTOP
+        assert ("implement", printed("09-error-description.md")) in script.calls
+        script.judgement = Rejection("The code is there.")
+        await peer.say("08-fix-error-negotiation.json", errorDescription=printed("09-error-description.md"))
+        denied = await peer.meta("fixErrorNegotiation")
+        assert (denied["status"], denied["errorDescription"]) == ("rejected", "The code is there.")
+        assert (await peer.request("msg003", "P12345"))["productInfo"] == LAPTOP
+
+
+@pytest.mark.parametrize("id", ["自然语言协商消息标识一二三四五六", "0b7a1d6e-0e0c-4f0e-9c35-6f1b3a4f5d21", "a1B2c3D4e5F6g7H8"])
+async def test_000_43_45_46_a_question_while_negotiating(tmp_path: Path, id: str) -> None:
+    async with serving(tmp_path) as (url, _), requester(url) as peer:
+        await meet(peer, "naturalLanguageNegotiation")
+        await peer.say("10-natural-language-negotiation.json", messageId=id, message="价格用什么货币?")
+        assert await peer.meta() == {
+            "action": "naturalLanguageNegotiation",
+            "type": "RESPONSE",
+            "messageId": id,
+            "message": "You asked: 价格用什么货币?",
+        }
+        await agree(peer)
+        assert (await peer.request("msg001", "P12345"))["productInfo"] == LAPTOP
+
+
+async def test_000_59_60_the_hash_of_the_agreed_text_is_confirmed_the_second_time(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (url, _):
+        async with requester(url) as peer:
+            await meet(peer)
+            await agree(peer)
+            await peer.request("msg001", "P12345")
+        async with requester(url) as peer:
+            told = await meet(peer, usedProtocolHash=protocol_hash(IN_FULL))
+            assert told["usedProtocolHash"] == protocol_hash(IN_FULL)
+            assert (await peer.request("msg002", "P12345"))["productInfo"] == LAPTOP
+
+
+@pytest.mark.parametrize(
+    "hash",
+    [printed_json("14-hash-source-hello.json")["metaProtocol"]["usedProtocolHash"], "0" * 64, protocol_hash(IN_FULL).upper(), 7],
+)
+@pytest.mark.parametrize("name", ["usedProtocolHash", "protocolHash"])
+async def test_000_61_a_hash_that_cannot_be_used_is_left_out_and_a_negotiation_follows(
+    tmp_path: Path, hash: Any, name: str
+) -> None:
+    async with serving(tmp_path) as (url, _), requester(url) as peer:
+        assert "usedProtocolHash" not in await meet(peer, **{name: hash})
+        await agree(peer)
+        assert (await peer.request("msg001", "P12345"))["productInfo"] == LAPTOP
+
+
+@pytest.mark.parametrize("name", ["13-capabilities-hello.json", "14-hash-source-hello.json", "16-candidates-source-hello.json"])
+async def test_each_printed_source_hello_as_it_stands(tmp_path: Path, name: str) -> None:
+    async with serving(tmp_path) as (url, _), requester(url) as peer:
+        await peer.say_hello(printed_json(name))
+        answer = await peer.receive_hello()
+        assert answer["version"] == answer["metaProtocol"]["version"] == "1.0"
+        assert set(answer["metaProtocol"]["supportedCapabilities"]) == set(ALL)
+        await agree(peer)
+
+
+async def test_000_48_50_the_printed_natural_language_without_a_negotiation(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (url, _), requester(url) as peer:
+        await meet(peer, "naturalLanguageProtocol")
+        await peer.send(NATURAL, printed("11-natural-language-request.md").encode())
+        assert (await peer.expect(NATURAL)).decode() == printed("12-natural-language-response.md")
+
+
+async def test_000_35_code_that_fails_ends_it(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (url, shop), requester(url) as peer:
+        await meet(peer)
+        await peer.propose(0, IN_FULL)
+        assert (await peer.meta())["status"] == "accepted"
+        await peer.say("05-code-generation.json", status="error")
+        await peer.last_words()
+    assert shop.events[-1].name == "end"
+
+
+async def test_000_54_an_agent_without_a_model_answers_with_the_basic_messages(tmp_path: Path) -> None:
+    shop = published_shop(tmp_path, URI_1)
+    async with shop.agent.listen("127.0.0.1", 0) as port:
+        async with requester(f"ws://127.0.0.1:{port}") as peer:
+            assert (await meet(peer, *ALL))["supportedCapabilities"] == []
+            await peer.propose(0, IN_FULL)
+            answer = await peer.last_words()
+            assert (answer["action"], answer["status"]) == ("protocolNegotiation", "rejected")
+            assert "language model" in answer["modificationSummary"]
+        async with requester(f"ws://127.0.0.1:{port}") as peer:
+            await meet(peer, *ALL)
+            await agree(peer, product_info(URI_1).document.decode())
+            assert (await peer.request("msg001", "P12345"))["productInfo"] == LAPTOP
+
+
+# The peer as provider
+
+
+async def answer_requests(peer: SourcePeer, count: int, wrong: int = 0) -> None:
+    """Answer requests as the printed protocol says; the first `wrong` without the member `code`."""
+    for number in range(count):
+        asked = json.loads(await peer.expect(APPLICATION))
+        assert (asked["type"], asked["action"]) == ("REQUEST", "getProductInfo")
+        status = {"message": "成功"} if number < wrong else {"code": 200, "message": "成功"}
+        answer = {"messageId": asked["messageId"], "type": "RESPONSE", "status": status, "productInfo": LAPTOP}
+        await peer.send(APPLICATION, json.dumps(answer, ensure_ascii=False, indent=1).encode())
+
+
+async def greet(peer: SourcePeer, *capabilities: str, **answer: Any) -> dict[str, Any]:
+    """The Hellos; returns the `metaProtocol` of the other side."""
+    asked: dict[str, Any] = (await peer.receive_hello())["metaProtocol"]
+    await peer.say_hello(hello(DESTINATION, *capabilities, **answer))
+    return asked
+
+
+def customer(home: Path, script: Script | None = None) -> Party:
+    """A live agent that needs a product."""
+    return party("buyer", home, negotiators=ScriptedNegotiators(script or Script()))
+
+
+async def buy(buyer: Party, url: str, **how: Any) -> Any:
+    async with buyer.agent.connect(url, **(how or {"requirement": WANTED})) as session:
+        return await session.call("getProductInfo", productId="P12345")
+
+
+async def test_000_10_29_the_provider_accepts_what_the_agent_proposes(tmp_path: Path) -> None:
+    async def script(peer: SourcePeer) -> None:
+        await greet(peer)
+        proposed = await peer.meta("protocolNegotiation")
+        assert (proposed["sequenceId"], proposed["status"]) == (0, "negotiating")
+        await peer.verdict(1, "accepted", proposed["candidateProtocols"])
+        await codes(peer)
+        await answer_requests(peer, 1)
+
+    async with provider(script) as url:
+        assert await buy(customer(tmp_path), url) == LAPTOP
+
+
+@pytest.mark.parametrize("first", [0, 1, 2], ids=["own from zero or rounds", "all or own from one", "all from one"])
+async def test_000_14_18_a_provider_that_counts_in_its_own_way_and_gives_no_summary(tmp_path: Path, first: int) -> None:
+    async def script(peer: SourcePeer) -> None:
+        await greet(peer)
+        await peer.meta("protocolNegotiation")
+        await peer.propose(first, IN_FULL)
+        counter = await peer.meta("protocolNegotiation")
+        assert (counter["candidateProtocols"], counter["status"]) == (CHANGED, "negotiating")
+        await peer.verdict(first + 1, "accepted", CHANGED)
+        await codes(peer)
+        await answer_requests(peer, 1)
+
+    async with provider(script) as url:
+        negotiator = Script(verdicts=[Proposal(CHANGED, "Names the buyers.")])
+        assert await buy(customer(tmp_path, negotiator), url) == LAPTOP
+
+
+async def test_000_28_the_provider_rejects_and_says_why(tmp_path: Path) -> None:
+    async def script(peer: SourcePeer) -> None:
+        await greet(peer)
+        await peer.meta("protocolNegotiation")
+        await peer.verdict(1, "rejected", None, "没有商品")
+
+    async with provider(script) as url:
+        with pytest.raises(TreatyError, match="没有商品") as failure:
+            await buy(customer(tmp_path), url)
+    assert failure.value.code == "negotiation.rejected"
+
+
+async def test_000_64_the_provider_selects_a_candidate(tmp_path: Path) -> None:
+    async def script(peer: SourcePeer) -> None:
+        asked = await peer.receive_hello()
+        assert asked["metaProtocol"]["candidateProtocols"] == [URI_2, URI_1]
+        await peer.say_hello(hello(DESTINATION, selectedProtocol=URI_1), binary=True)
+        await codes(peer)
+        await answer_requests(peer, 1)
+
+    async with provider(script) as url:
+        assert await buy(customer(tmp_path), url, protocols=[URI_2, URI_1]) == LAPTOP
+
+
+async def test_000_59_60_the_provider_confirms_the_hash_and_61_leaves_it_out(tmp_path: Path) -> None:
+    met: list[str] = []
+
+    async def script(peer: SourcePeer) -> None:
+        asked = (await peer.receive_hello())["metaProtocol"]
+        met.append(asked.get("usedProtocolHash", ""))
+        if len(met) == 2:
+            await peer.say_hello(hello(DESTINATION, usedProtocolHash=met[1]))
+        else:
+            await peer.say_hello(hello(DESTINATION))
+            proposed = await peer.meta("protocolNegotiation")
+            await peer.verdict(1, "accepted", proposed["candidateProtocols"])
+            await codes(peer)
+            peer.forget_early()
+        await answer_requests(peer, 1)
+
+    buyer = customer(tmp_path, Script(drafts=[Proposal(DOCUMENT), Proposal(CHANGED)]))
+    async with provider(script) as url:
+        for _ in range(3):
+            assert await buy(buyer, url) == LAPTOP
+    assert met == ["", protocol_hash(DOCUMENT), protocol_hash(DOCUMENT)]
+
+
+async def test_000_37_38_the_provider_counters_with_the_printed_test_cases(tmp_path: Path) -> None:
+    async def script(peer: SourcePeer) -> None:
+        await greet(peer, "testCasesNegotiation", "verificationProtocol")
+        proposed = await peer.meta("protocolNegotiation")
+        await peer.verdict(1, "accepted", proposed["candidateProtocols"])
+        await codes(peer)
+        assert (await peer.meta("testCasesNegotiation"))["testCases"] == TEST_CASES
+        await peer.say("06-test-cases-negotiation.json", testCases=printed("07-test-cases.md"), modificationSummary="- 中文")
+        assert (await peer.meta("testCasesNegotiation"))["status"] == "accepted"
+        await answer_requests(peer, 1)
+
+    buyer = customer(tmp_path, Script(tests=TEST_CASES))
+    async with provider(script) as url:
+        assert await buy(buyer, url) == LAPTOP
+    assert "tests passed over" in buyer.names()
+
+
+async def test_000_12_51_the_provider_answers_the_test_messages(tmp_path: Path) -> None:
+    async def script(peer: SourcePeer) -> None:
+        await greet(peer, "testCasesNegotiation", "verificationProtocol")
+        proposed = await peer.meta("protocolNegotiation")
+        await peer.verdict(1, "accepted", proposed["candidateProtocols"])
+        await codes(peer)
+        proposed = await peer.meta("testCasesNegotiation")
+        await peer.say(
+            "06-test-cases-negotiation.json", testCases=proposed["testCases"], modificationSummary=None, status="accepted"
+        )
+        for outcome in ({"code": 200, "message": "成功"}, {"code": 404, "message": "产品未找到"}):
+            asked = json.loads(await peer.expect(VERIFICATION))
+            mouse = {"productId": "M1", "productName": "Mouse", "productDescription": "Clicks.", "price": 9.5, "currency": "USD"}
+            found = mouse if outcome["code"] == 200 else None
+            answer = {"messageId": asked["messageId"], "type": "RESPONSE", "status": outcome, "productInfo": found}
+            await peer.send(VERIFICATION, json.dumps(answer).encode())
+        await answer_requests(peer, 1)
+
+    async with provider(script) as url:
+        assert await buy(customer(tmp_path, Script(tests=TEST_CASES)), url) == LAPTOP
+
+
+async def test_000_39_the_agent_reports_the_printed_error_and_the_provider_mends_it(tmp_path: Path) -> None:
+    async def script(peer: SourcePeer) -> None:
+        await greet(peer, "fixErrorNegotiation")
+        proposed = await peer.meta("protocolNegotiation")
+        await peer.verdict(1, "accepted", proposed["candidateProtocols"])
+        await codes(peer)
+        await answer_requests(peer, 1, wrong=1)
+        report = await peer.meta("fixErrorNegotiation")
+        assert (report["status"], bool(report["errorDescription"])) == ("negotiating", True)
+        await peer.say("08-fix-error-negotiation.json", errorDescription=None, status="accepted")
+        await peer.generated()
+        await answer_requests(peer, 1)
+
+    async with provider(script) as url:
+        assert await buy(customer(tmp_path), url) == LAPTOP
+
+
+async def test_000_40_the_provider_reports_an_error_of_the_agent(tmp_path: Path) -> None:
+    negotiator = Script(judgement=FaultAdmitted())
+
+    async def script(peer: SourcePeer) -> None:
+        await greet(peer, "fixErrorNegotiation")
+        proposed = await peer.meta("protocolNegotiation")
+        await peer.verdict(1, "accepted", proposed["candidateProtocols"])
+        await codes(peer)
+        await peer.expect(APPLICATION)
+        await peer.say("08-fix-error-negotiation.json", errorDescription=printed("09-error-description.md"))
+        assert (await peer.meta("fixErrorNegotiation"))["status"] == "accepted"
+        assert (await peer.meta("codeGeneration"))["status"] == "generated"
+        await answer_requests(peer, 1)
+
+    async with provider(script) as url:
+        assert await buy(customer(tmp_path, negotiator), url) == LAPTOP
+    assert "judge" in negotiator.names()
+
+
+async def test_000_43_45_questions_of_both_sides(tmp_path: Path) -> None:
+    async def script(peer: SourcePeer) -> None:
+        await greet(peer, "naturalLanguageNegotiation")
+        proposed = await peer.meta("protocolNegotiation")
+        await peer.say("10-natural-language-negotiation.json", messageId="十六个字符的随机字符串一二三四五", message="为什么?")
+        assert (await peer.meta("naturalLanguageNegotiation"))["message"] == "You asked: 为什么?"
+        await peer.verdict(1, "accepted", proposed["candidateProtocols"])
+        await codes(peer)
+        asked = await peer.meta("naturalLanguageNegotiation")
+        assert (asked["type"], len(asked["messageId"]), asked["message"]) == ("REQUEST", 16, "USD?")
+        await peer.say("10-natural-language-negotiation.json", type="RESPONSE", messageId=asked["messageId"], message="是")
+        await answer_requests(peer, 1)
+
+    async with provider(script) as url, customer(tmp_path).agent.connect(url, requirement=WANTED) as session:
+        assert await session.ask("USD?") == "是"
+        assert await session.call("getProductInfo", productId="P12345") == LAPTOP
+
+
+async def test_000_48_50_natural_language_with_the_provider(tmp_path: Path) -> None:
+    async def script(peer: SourcePeer) -> None:
+        await greet(peer, "naturalLanguageProtocol")
+        assert (await peer.expect(NATURAL)).decode() == printed("11-natural-language-request.md")
+        await peer.send(NATURAL, printed("12-natural-language-response.md").encode())
+
+    async with provider(script) as url, customer(tmp_path).agent.connect(url, natural=True) as session:
+        await session.say(printed("11-natural-language-request.md"))
+        async with asyncio.timeout(20):
+            assert await anext(aiter(session.heard())) == printed("12-natural-language-response.md")

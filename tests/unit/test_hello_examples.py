@@ -1,0 +1,105 @@
+"""Every example that the source prints is read, or stands in the table of hello-profile.md with the code that refuses it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from meta_peers import negotiating_buyer, negotiating_shop
+
+from treaty_client.anp.frame import ProtocolType, encode
+from treaty_client.anp.hello_profile import hello, messages
+from treaty_client.anp.hello_profile.actions import Consider
+from treaty_client.anp.hello_profile.commands import Propose
+from treaty_client.anp.hello_profile.documents import parse_candidate
+from treaty_client.negotiators.test_cases import read_test_cases
+from treaty_consensus.errors import TreatyError
+
+ROOT = Path(__file__).parents[2]
+PRINTED = ROOT / "tests" / "vectors" / "hello"
+NAMES = sorted(path.name for path in PRINTED.iterdir() if path.name != "README.md")
+FILLED = {
+    "01-protocol-negotiation.json": {
+        "candidateProtocols": "02-candidate-in-full.md",
+        "modificationSummary": "04-modification-summary.md",
+    },
+    "06-test-cases-negotiation.json": {"testCases": "07-test-cases.md", "modificationSummary": "04-modification-summary.md"},
+    "08-fix-error-negotiation.json": {"errorDescription": "09-error-description.md"},
+}
+"""The forms, and the printed texts that belong into them."""
+
+
+def text(name: str) -> str:
+    return (PRINTED / name).read_text(encoding="utf-8")
+
+
+def code_of(read: Callable[[], Any]) -> str:
+    """The code with which something is refused, or ""."""
+    try:
+        read()
+    except TreatyError as error:
+        return error.code
+    return ""
+
+
+def outcome(name: str) -> str:
+    """The code with which an example is refused as it stands, or ""."""
+    if "hello" in name:
+        kind = "destinationHello" if "destination" in name else "sourceHello"
+        return code_of(lambda: hello.parse(text(name), kind))  # type: ignore[arg-type]
+    if name.endswith(".json"):
+        return code_of(lambda: messages.parse(text(name).encode()))
+    return code_of(lambda: parse_candidate(text(name)))
+
+
+def test_the_table_names_every_example_and_the_code_of_each_that_is_refused() -> None:
+    page = (ROOT / "docs" / "specification" / "hello-profile.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`\d\d-.*?) \| (.*) \|$", page, re.MULTILINE)
+    told = {name: said for names, said in rows for name in re.findall(r"`(.*?)`", names)}
+    assert sorted(told) == NAMES
+    for name, said in told.items():
+        assert re.findall(r"\(`([a-z]+\.[a-z-]+)`\)", said) == ([outcome(name)] if outcome(name) else []), name
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_a_printed_form_with_the_printed_text_is_read(name: str) -> None:
+    value = {**json.loads(text(name)), **{field: text(source) for field, source in FILLED[name].items()}}
+    parsed = messages.parse(json.dumps(value, indent=4).encode())
+    for source in FILLED[name].values():
+        assert text(source) in vars(parsed).values()
+
+
+def test_000_43_the_printed_question_with_an_id_and_a_text_is_read() -> None:
+    value = {**json.loads(text("10-natural-language-negotiation.json")), "messageId": "0123456789abcdef", "message": "?"}
+    parsed = messages.parse(json.dumps(value).encode())
+    assert parsed == messages.NaturalLanguageNegotiation("REQUEST", "0123456789abcdef", "?")
+
+
+def test_the_printed_document_and_summary_are_considered_and_proposed() -> None:
+    document, summary = text("02-candidate-in-full.md"), text("04-modification-summary.md")
+    (sent,) = negotiating_buyer().apply(Propose(document, summary), 0.0)
+    shop = negotiating_shop()
+    payload = {"action": "protocolNegotiation", "sequenceId": 0, "status": "negotiating"}
+    told = json.dumps({**payload, "candidateProtocols": document, "modificationSummary": summary}).encode()
+    assert shop.receive(encode(ProtocolType.META, told), 0.0) == [Consider(document, summary, 1, False)]
+    assert parse_candidate(document).title == "需求"
+    assert sent
+
+
+def test_000_37_the_printed_test_cases_are_no_cases_in_the_form_of_the_wire() -> None:
+    assert read_test_cases(text("07-test-cases.md")) == ((), False)
+
+
+def test_the_printed_hellos_name_the_five_capabilities_and_no_hash_that_can_be_used() -> None:
+    for name in NAMES:
+        if "hello" in name:
+            kind: hello.HelloType = "destinationHello" if "destination" in name else "sourceHello"
+            parsed = hello.parse(text(name), kind)
+            assert len(parsed.capabilities) == 5
+            assert parsed.used_protocol_hash is None
+            assert bool(parsed.candidate_protocols) == name.startswith("16")
+            assert bool(parsed.selected_protocol) == name.startswith("17")
