@@ -192,18 +192,17 @@ class PeerDocuments:
     (`network.egress`). A peer that this agent connected to and agreed with does not wait in this queue.
     """
 
-    def __init__(self, network: Network, agreements: AgreementCache) -> None:
-        """Send nothing yet."""
-        self._agreements = agreements
+    def __init__(self, network: Network, agreements: AgreementCache, *, secp256k1: bool = False) -> None:
+        """Send nothing yet. `secp256k1`: also read keys of this curve."""
+        self._agreements, self._secp256k1 = agreements, secp256k1
         # Partners have no interval between requests: strangers must not delay them.
         self._partners = EgressGuard(network, other_ports=True, interval=0)
         self._strangers = EgressGuard(network, lookup=lookups(), other_ports=True)
 
     async def fetch(self, did: Did) -> DidDocument:
         """Return the document of a DID. Raises the errors of `fetch_did_document`."""
-        if self._agreements.knows(did.text):
-            return await fetch_did_document(did, self._partners)
-        return await fetch_did_document(did, self._strangers)
+        guard = self._partners if self._agreements.knows(did.text) else self._strangers
+        return await fetch_did_document(did, guard, secp256k1=self._secp256k1)
 
 
 class _PutBack:

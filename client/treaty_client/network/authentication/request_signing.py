@@ -123,9 +123,10 @@ class RequestVerifier:
             ) from error
         except TreatyError as error:
             raise Unauthorized(AuthenticationCode.IDENTITY, error.message, fix=error.fix) from error
-        if key_id not in document.keys:
+        keys = document.request_keys
+        if key_id not in keys:
             raise Unauthorized(AuthenticationCode.KEY, f"The document of {did.text} does not list {key_id} for authentication.")
-        return document.keys[key_id]
+        return keys[key_id]
 
     def _check_times(self, parameters: Parameters) -> None:
         now = self._clock()
