@@ -181,8 +181,9 @@ class AgentEndpoint:
         identity = self._context.identity
         facts = AgentFacts(identity.did, tuple(public), offered, name, description)
         if identity.parsed.method == "key":
-            return describe(facts)
-        return describe(facts, identity.did_document(services=[service_entry(identity.did, description_url(facts))]))
+            return describe(facts, signer=identity)
+        document = identity.did_document(services=[service_entry(identity.did, description_url(facts))])
+        return describe(facts, document, signer=identity)
 
 
 class PeerDocuments:

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, quote
 
 import msgspec
 
+from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import (
     Conflict,
     Gone,
@@ -62,10 +63,16 @@ request without a proof. It raises `TreatyError`, which is answered with 503 for
 
 
 class StaticDocument(NamedTuple):
-    """The answer to GET at a path."""
+    """The answer to GET at a path. `cache_control`: for caches; readers then ask again with the ETag."""
 
     content_type: str
     body: bytes
+    cache_control: str = "no-cache"
+
+    @property
+    def etag(self) -> str:
+        """The strong entity tag: a hash of the body."""
+        return f'"{hex_digest(self.body)[:32]}"'
 
 
 class Application:
@@ -176,7 +183,10 @@ class Application:
             raise NotFound(ConnectionCode.PATH, "Nothing is served at this path.")
         if method not in ("GET", "HEAD"):
             return _method_not_allowed("GET, HEAD")
-        return HttpResponse(200, {"Content-Type": document.content_type}, document.body)
+        headers = {"ETag": document.etag, "Cache-Control": document.cache_control}
+        if _names(_headers(scope).get("if-none-match", ""), document.etag):
+            return HttpResponse(304, headers, b"")
+        return HttpResponse(200, {"Content-Type": document.content_type, **headers}, document.body)
 
     async def _speak(self, scope: Scope, path: str, receive: Receive, admission: ExitStack) -> HttpResponse:
         """Answer a request of the HTTP binding."""
@@ -248,7 +258,7 @@ class Application:
 async def _say(reply: HttpResponse, send: Send, *, head: bool) -> None:
     """Send an answer, or only its head, in pieces, as fast as the peer reads it."""
     headers = {**reply.headers, "Content-Length": str(len(reply.body)), "X-Content-Type-Options": "nosniff"}
-    if reply.status == 204:
+    if reply.status in (204, 304):  # these have no body, and a length would be that of another answer (RFC 9110 section 8.6)
         del headers["Content-Length"]
     raw = [(name.lower().encode("ascii"), value.encode("latin-1")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": reply.status, "headers": raw})
@@ -265,6 +275,11 @@ def _headers(scope: Scope) -> dict[str, str]:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
         joined[name] = f"{joined[name]}, {value}" if name in joined else value
     return joined
+
+
+def _names(if_none_match: str, etag: str) -> bool:
+    """Return whether an If-None-Match header names a tag. The comparison is the weak one (RFC 9110 section 13.1.2)."""
+    return if_none_match.strip() == "*" or etag in (tag.strip().removeprefix("W/") for tag in if_none_match.split(","))
 
 
 def _has_origin(scope: Scope) -> bool:
