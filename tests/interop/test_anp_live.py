@@ -97,7 +97,6 @@ def fetcher(loopback: Loopback, policy: Policy) -> Callable[[Did], Any]:
 async def shop(folder: Path, sdk: Any, profile: str, script: Script, policy: Policy) -> AsyncIterator[tuple[Party, int, Any]]:
     """A listening agent that negotiates, its port, and an identity of the SDK whose document is served."""
     made = await asyncio.to_thread(sdk.call, "create", host="sdk.example", path=["u"], profile=profile)
-    folder.mkdir(exist_ok=True)
     loopback = Loopback(folder)
     async with loopback.serving(answering(json.dumps(made["document"]).encode()), "sdk.example"):
         fetch = fetcher(loopback, policy)
@@ -160,6 +159,8 @@ async def test_the_sdks_older_identities_and_header_open_sessions_where_the_owne
     live: Any, sdk: Any, tmp_path: Path, profile: str, mode: str
 ) -> None:
     answers = [{"text": DOCUMENT}, *CODE]
+    for folder in ("off", "on"):
+        (tmp_path / folder).mkdir()
     with pytest.raises(AssertionError, match=r"401 .*authentication"):
         await requested(live, sdk, tmp_path / "off", "http", answers, profile=profile, mode=mode)
     policy = Policy(accept_secp256k1=True, accept_didwba=mode == "legacy_didwba")
