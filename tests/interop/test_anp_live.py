@@ -18,7 +18,7 @@ from loopback import Loopback, answering
 from meetings import LAPTOP, Party, identity, party
 from scripted_negotiators import CHANGED, DOCUMENT, WANTED, Script, ScriptedNegotiators
 
-from treaty_client import Policy
+from treaty_client import Identity, Policy
 from treaty_client.negotiators.negotiator import Proposal, Rejection
 from treaty_client.network.did_documents import DidDocument, fetch_did_document
 from treaty_client.network.egress import EgressGuard
@@ -220,3 +220,15 @@ async def test_our_agent_knows_that_the_sdk_rejects(live: Any, tmp_path: Path, s
     assert isinstance(got, Refused) and got.code == "negotiation.rejected"
     assert "We sell no products." in str(got)
     assert not outcome["agreed"]
+
+
+async def test_our_agent_with_a_did_key_is_told_that_the_sdk_cannot_know_it(live: Any, tmp_path: Path) -> None:
+    did = "did:wba:sdk.example"
+    port = await asyncio.to_thread(live.call, "provide", did=did, answers=[], peer={}, product=LAPTOP)
+    customer = party("buyer", tmp_path, negotiators=ScriptedNegotiators(Script()), own=Identity.create())
+    async with customer.agent:
+        with pytest.raises(Refused) as refusal:
+            async with customer.agent.connect(f"http://127.0.0.1:{port}", requirement=WANTED, peer=did):
+                raise AssertionError
+    assert (refusal.value.code, "401" in refusal.value.message) == ("connection.refused", True)
+    assert "did:key" in refusal.value.fix and "treaty identity new DOMAIN" in refusal.value.fix

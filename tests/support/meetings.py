@@ -251,10 +251,11 @@ def party(
     log_of: Callable[[str], Any] | None = None,
     protocols: SimulatedProtocols | None = None,
     fetch: Callable[[Did], Awaitable[DidDocument]] = did_document,
+    own: Identity | None = None,
     **options: Any,
 ) -> Party:
     """An agent called `NAME.example`; `options` are the agent's, and the fields of its configuration. `fetch`: gets the documents
-    of DIDs."""
+    of DIDs. `own`: another identity than that of the domain."""
     protocols, runtime, events = protocols or SimulatedProtocols(), InlineRuntime(), list[AgentEvent]()
     publisher = SimulatedPublisher(protocols)
     settings = {name: options.pop(name) for name in {field.name for field in fields(AgentConfig)} & options.keys()}
@@ -263,7 +264,7 @@ def party(
         raise Unavailable("registry.unreachable", f"{origin} is not simulated here.")
 
     agent = Agent(
-        identity(f"{name}.example"),
+        own or identity(f"{name}.example"),
         REGISTRY,
         AgentConfig(policy or Policy(publishers=["did:wba:publisher.example"], max_age=MAX_AGE), home=home / name, **settings),
         on_event=events.append,

@@ -273,8 +273,13 @@ async def provide(did: str, answers: list[dict[str, Any]], peer: dict[str, Any],
     sessions: dict[str, HttpSession] = {}
     proved: list[str] = []
 
+    fetched = did_wba_verifier.resolve_did_wba_document
+
     async def resolve(asked: str) -> dict[str, Any]:
-        return peer
+        if asked == peer.get("id"):
+            return peer
+        found: dict[str, Any] = await fetched(asked)
+        return found
 
     did_wba_verifier.resolve_did_wba_document = resolve
 
@@ -291,7 +296,11 @@ async def provide(did: str, answers: list[dict[str, Any]], peer: dict[str, Any],
 
     async def verified(request: web.Request) -> bytes:
         body = await request.read()
-        result = await VERIFIER.verify_request(request.method, str(request.url), dict(request.headers), body)
+        try:
+            result = await VERIFIER.verify_request(request.method, str(request.url), dict(request.headers), body)
+        except did_wba_verifier.DidWbaVerifierError as error:
+            refusal = {401: web.HTTPUnauthorized, 403: web.HTTPForbidden}.get(error.status_code, web.HTTPInternalServerError)
+            raise refusal(text=str(error)) from error
         proved.append(result["did"])
         return body
 

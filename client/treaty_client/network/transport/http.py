@@ -119,11 +119,17 @@ def fitting(messages: Sequence[str | bytes]) -> list[str | bytes]:
 
 
 def connect(
-    url: str, network: Network, *, sign: Sign | None = None, backoff: Backoff | None = None, resume: Backoff = RESUME
+    url: str,
+    network: Network,
+    *,
+    sign: Sign | None = None,
+    unproved: str = "",
+    backoff: Backoff | None = None,
+    resume: Backoff = RESUME,
 ) -> Connection:
     """Return the source's end of a session with the agent at `http://…` or `https://…`. The first `send` opens it.
 
-    `sign`: signs each request. `backoff`: the retries of the opening; `resume`: those of later requests. This call sends nothing.
+    `sign`: signs each request. `unproved`: the fix in the error if the agent does not accept the signatures (401). `backoff`: the retries of the opening; `resume`: those of later requests. This call sends nothing.
     Raises `Malformed` (`connection.url`, `network.url`).
     """
     if not url.startswith(("http://", "https://")) or "?" in url or "#" in url:
@@ -131,14 +137,18 @@ def connect(
             ConnectionCode.URL, f"An agent's address begins with http:// or https:// and ends in a path, not {url[:80]!r}."
         )
     network.endpoint(url)
-    return HttpConnection(url.rstrip("/"), network.client(timeout=ANSWER_TIMEOUT), sign, backoff or Backoff(), resume)
+    client = network.client(timeout=ANSWER_TIMEOUT)
+    return HttpConnection(url.rstrip("/"), client, sign, backoff or Backoff(), resume, unproved=unproved)
 
 
 class HttpConnection:
     """The source's end of a session over HTTP; see `Connection` for the contract."""
 
-    def __init__(self, base: str, client: BoundedClient, sign: Sign | None, opening: Backoff, resume: Backoff) -> None:
+    def __init__(
+        self, base: str, client: BoundedClient, sign: Sign | None, opening: Backoff, resume: Backoff, *, unproved: str = ""
+    ) -> None:
         """Open nothing yet. `client`: closed with the connection."""
+        self._unproved = unproved
         self._base, self._client, self._sign, self._opening, self._resume = base, client, sign, opening, resume
         self._location = ""
         self._outgoing: deque[str | bytes] = deque()
@@ -294,7 +304,8 @@ class HttpConnection:
             return MessageBatch("", 0, 0, [])
         if status not in (200, 201):
             said = _problem(body, "code", _CODE) or f"HTTP status {status}"
-            raise Refused(ConnectionCode.REFUSED, f"The agent at {self._base[:120]} refuses the session: {said}.")
+            message = f"The agent at {self._base[:120]} refuses the session: {said}."
+            raise Refused(ConnectionCode.REFUSED, message, fix=self._unproved if status == 401 else "")
         if not reply.whole:
             raise TooLarge(ConnectionCode.TOO_LARGE, f"A body has at most {MAX_BODY} bytes.")
         if reply.headers.get("Content-Type") != MEDIA_TYPE:

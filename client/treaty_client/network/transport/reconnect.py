@@ -25,15 +25,18 @@ MAX_REPEATED = 1024 * 1024
 """Bytes of messages that are kept for sending again."""
 
 
-async def connect(url: str, network: Network, *, sign: http.Sign | None = None, backoff: Backoff | None = None) -> Connection:
-    """Connect to the agent at `ws://`, `wss://`, `http://` or `https://`. `sign`: signs requests over HTTP.
+async def connect(
+    url: str, network: Network, *, sign: http.Sign | None = None, unproved: str = "", backoff: Backoff | None = None
+) -> Connection:
+    """Connect to the agent at `ws://`, `wss://`, `http://` or `https://`. `sign`, `unproved`: for requests over HTTP, as in
+    `http.connect`.
 
     Raises `Malformed` (`connection.url`), `ConnectionFailed`, and over HTTP `Refused` (`connection.refused`). Over HTTP the first
     message opens the connection, so `send` raises the last two.
     """
     backoff = backoff or Backoff()
     if url.startswith(("http://", "https://")):
-        return http.connect(url, network, sign=sign, backoff=backoff)
+        return http.connect(url, network, sign=sign, unproved=unproved, backoff=backoff)
     if not url.startswith(("ws://", "wss://")):
         raise Malformed(ConnectionCode.URL, f"An agent's address begins with ws, wss, http or https, not {url[:80]!r}.")
     reconnecting = ReconnectingConnection(lambda: websocket.connect(url, network), backoff)
