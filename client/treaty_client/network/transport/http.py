@@ -129,7 +129,8 @@ def connect(
 ) -> Connection:
     """Return the source's end of a session with the agent at `http://…` or `https://…`. The first `send` opens it.
 
-    `sign`: signs each request. `unproved`: the fix in the error if the agent does not accept the signatures (401). `backoff`: the retries of the opening; `resume`: those of later requests. This call sends nothing.
+    `sign`: signs each request. `unproved`: the fix in the error if the agent does not accept the signatures (401). `backoff`: the
+    retries of the opening; `resume`: those of later requests. This call sends nothing.
     Raises `Malformed` (`connection.url`, `network.url`).
     """
     if not url.startswith(("http://", "https://")) or "?" in url or "#" in url:
