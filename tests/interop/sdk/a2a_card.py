@@ -19,8 +19,8 @@ from a2a.utils.signing import (  # type: ignore[import-not-found]
     NoSignatureError,
     create_signature_verifier,
 )
-from google.protobuf.json_format import MessageToDict, ParseDict  # type: ignore[import-not-found, import-untyped]
-from jwt.api_jwk import PyJWK  # type: ignore[import-not-found]
+from google.protobuf.json_format import MessageToDict, ParseDict  # type: ignore[import-untyped]
+from jwt.api_jwk import PyJWK
 
 
 def read(card: dict[str, Any]) -> dict[str, Any]:

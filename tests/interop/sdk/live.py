@@ -295,7 +295,7 @@ async def provide(did: str, answers: list[dict[str, Any]], peer: dict[str, Any],
         return socket
 
     async def verified(request: web.Request) -> bytes:
-        body = await request.read()
+        body: bytes = await request.read()
         try:
             result = await VERIFIER.verify_request(request.method, str(request.url), dict(request.headers), body)
         except did_wba_verifier.DidWbaVerifierError as error:

@@ -20,7 +20,7 @@ from authentication import VERIFIER
 from serving import serve
 
 
-@anp_agent(AgentConfig(name="Hotel", did="did:wba:hotel.example", description="Finds rooms.", prefix=""))  # type: ignore[untyped-decorator]
+@anp_agent(AgentConfig(name="Hotel", did="did:wba:hotel.example", description="Finds rooms.", prefix=""))
 class Hotel:
     """An agent with three methods."""
 
@@ -45,7 +45,7 @@ def main() -> None:
     out, sys.stdout = sys.stdout, sys.stderr  # what the SDK prints is not an answer
     order = json.loads(sys.stdin.readline())
     app = FastAPI()
-    app.include_router(Hotel.router())
+    app.include_router(Hotel.router())  # type: ignore[attr-defined]
 
     async def resolve(did: str) -> Any:
         return order["caller"]

@@ -96,7 +96,7 @@ class RemoteMethods:
             self._sessions.append(session)
             found = await session.tools()
         else:
-            document = interface.document
+            document: object = interface.document
             if document is None:
                 document = await self._exchange.document(interface.url)
             found = parse_openrpc(document, interface.url, interface.servers)

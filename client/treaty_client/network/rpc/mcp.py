@@ -92,9 +92,9 @@ class McpSession:
         result, _ = await self._exchange.call(self._url, method, params, self._headers)
         return result
 
-    def _tool(self, tool: object) -> RemoteMethod:
+    def _tool(self, tool: Any) -> RemoteMethod:
         # The depth is bounded first, because the schemas are rewritten by recursion.
-        measure(tool, RpcCode.INTERFACE, f"The tools of {self._url}")  # type: ignore[arg-type]
+        measure(tool, RpcCode.INTERFACE, f"The tools of {self._url}")
         match tool:
             case {"name": str(name), "inputSchema": dict(parameters)} if name and len(name) <= 200:
                 result = tool.get("outputSchema")
