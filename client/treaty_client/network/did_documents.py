@@ -114,6 +114,7 @@ class DidResolver:
             key = public_key_of(did)
             return DidDocument(did, b"", {did_key_id(key): key})
         fetched, known = self._known.get(did.text, (-math.inf, None))
+        # Monotonic: a clock that is set back must not prolong the use of a removed key.
         age = self._clock() - fetched
         if isinstance(known, DidDocument) and age < (
             self._max_age if not listing or listing in known.request_keys else REFETCH_AGE
@@ -121,10 +122,12 @@ class DidResolver:
             return known
         if isinstance(known, TreatyError) and age < REFETCH_AGE:
             raise without_frames(known)
+        # Before the fetch: the document may change while it travels, so its age counts from here.
         asked = self._clock()
         try:
             document = await self._fetch(did)
         except Unavailable:
+            # Not remembered here: the host may answer the next moment. The guard limits the requests.
             raise
         except TreatyError as error:
             self._remember(did, asked, without_frames(error))
@@ -142,6 +145,7 @@ class DidResolver:
         self._bytes += _size(outcome) - _size(self._known.get(did.text, (0.0, None))[1])
         self._known[did.text] = (asked, outcome)
         self._known.move_to_end(did.text)
+        # Both caps: strangers may choose many small documents or few large ones.
         while len(self._known) > _REMEMBERED or self._bytes > _REMEMBERED_BYTES:
             _, (_, oldest) = self._known.popitem(last=False)
             self._bytes -= _size(oldest)

@@ -24,6 +24,7 @@ from .message_signature import MAX_HEADER, MAX_NONCE, verify_request_signature
 
 SCHEME = "DIDWba "
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
+# No quote and no backslash in a value: escapes could be read in two ways.
 _PARAMETER = r'[a-z_]+="[^"\\]*"'
 _HEADER = re.compile(rf"DIDWba +{_PARAMETER}(?:, *{_PARAMETER})*")
 _TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
@@ -95,6 +96,7 @@ def parse(header: str) -> tuple[Credential, bytes]:
 
 def verify(credential: Credential, signature: bytes, key: bytes, hosts: tuple[str, ...]) -> None:
     """Check a signature for one of `hosts`. Raises `Unauthorized` (`authentication.signature`)."""
+    # The header does not name the host that it was made for, so each of this listener's is tried.
     for host in hosts:
         try:
             verify_request_signature(key, signature, credential.digest(host))

@@ -34,6 +34,7 @@ from treaty_consensus.errors import Malformed, Unauthorized
 from ...codes import AuthenticationCode
 from ...identity.secp256k1 import POINT_SIZE, verify_secp256k1
 
+# An honest header has some 500 characters. The cap bounds the regular expression and the parser.
 MAX_HEADER = 2048
 MAX_NONCE = 128
 COVERED = ("@method", "@target-uri", "@authority")

@@ -288,11 +288,13 @@ def _skill(protocol: OfferedProtocol) -> dict[str, object]:
 
 
 def _document(value: Mapping[str, object]) -> StaticDocument:
+    # A changed address must reach readers within the time that they use a cached DID document.
     return StaticDocument(JSON, _encoded(value), CACHE_CONTROL)
 
 
 def _encoded(value: Mapping[str, object]) -> bytes:
     body = canonical.dumps(dict(value))
+    # Refused here and not at the readers: the operator can shorten it, and they cannot.
     if len(body) > MAX_BODY:
         raise TooLarge(DiscoveryCode.TOO_LARGE, f"This description has {len(body)} bytes; others read at most {MAX_BODY}.")
     return body

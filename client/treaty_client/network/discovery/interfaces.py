@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+# Each interface is at least one request before the first call.
 MAX_INTERFACES = 16
 
 

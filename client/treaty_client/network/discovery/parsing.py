@@ -35,6 +35,7 @@ DESCRIPTIONS_PATH = "/.well-known/agent-descriptions"
 CARD_PATH = "/.well-known/agent-card.json"
 SERVICE_TYPE = "AgentDescription"
 
+# An honest document of 64 KiB has fewer entries. Lists of tiny entries would only cost time.
 MAX_ENTRIES = 256
 MAX_PROTOCOLS = 64
 MAX_ADDRESSES = 8

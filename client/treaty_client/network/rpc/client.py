@@ -55,6 +55,7 @@ class RemoteMethods:
         if not self._interfaces:
             raise NotFound(RpcCode.NOTHING, "The agent describes no OpenRPC and no MCP interface.")
         if not self._loaded:
+            # In turn and not at once: the interfaces of an agent are usually at one host.
             for interface in self._interfaces:
                 try:
                     await self._load(interface)
@@ -93,6 +94,7 @@ class RemoteMethods:
         session = None
         if interface.kind == "mcp":
             session = McpSession(interface.url, self._exchange)
+            # Before the first request: a session that fails half-way must be ended, too.
             self._sessions.append(session)
             found = await session.tools()
         else:

@@ -23,6 +23,7 @@ from ..exchange import HttpReply
 from ..hosts import Network
 from ..transport.http import Sign
 
+# As one message of a session.
 MAX_ANSWER = 1024 * 1024
 _ACCEPT = "application/json, text/event-stream"
 
@@ -75,6 +76,7 @@ class RpcExchange:
         network = await strangers_network(self._network, url, lookup=self._lookup)
         proof = self._sign(method, url, body) if self._sign else {}
         try:
+            # A client for each request: its pool must not outlive the check of the address.
             async with network.client() as client:
                 request = client.build_request(method, url, content=body, headers={**headers, **proof})
                 reply = await client.exchange(request, limit=limit)

@@ -20,6 +20,7 @@ from .exchange import RpcExchange
 from .methods import MAX_DESCRIPTION, MAX_METHODS, RemoteMethod, local_schema
 
 VERSION = "2025-06-18"
+# A server could give another cursor for ever.
 MAX_PAGES = 8
 
 

@@ -18,6 +18,7 @@ from treaty_handler import Value
 from ...codes import RpcCode
 from ...sandbox.schemas import Schemas, measure
 
+# As many as protocols in a description; a model or a person chooses among them.
 MAX_METHODS = 64
 MAX_DESCRIPTION = 400
 _REFERENCES = ("#/components/schemas/", "#/definitions/")

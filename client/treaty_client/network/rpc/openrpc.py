@@ -35,6 +35,7 @@ def parse_openrpc(document: object, url: str, servers: object = None) -> tuple[R
     schemas = components.get("schemas") if isinstance(components, dict) else None
     definitions = schemas if isinstance(schemas, dict) else {}
     found = [_method(item, url, document.get("servers") or servers, definitions) for item in methods]
+    # Two methods of one name cannot be told apart in a request; the first is the one that counts.
     return tuple({method.name: method for method in reversed(found)}.values())[::-1]
 
 

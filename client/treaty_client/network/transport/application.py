@@ -37,6 +37,7 @@ from .http import MAX_BODY, MEDIA_TYPE, SESSIONS
 from .http_server import HttpResponse, ServedSession, SessionGone, Sessions
 from .websocket import ServedWebSocket
 
+# 2 MiB at 70 KiB/s. A body that drips holds memory, so it needs an end of its own.
 BODY_TIMEOUT = 30
 """Seconds for a request's body to arrive."""
 MAX_READING = 256 * 1024 * 1024
@@ -117,6 +118,7 @@ class Application:
     async def aclose(self) -> None:
         """Close all connections (1001) and wait until `accept` has returned for each. Later ones get 503."""
         self._closed = True  # first: no connection may be accepted while the others close
+        # Copies: each connection removes itself while the others close.
         over = list(self._connections.values())
         await asyncio.gather(*(connection.leave() for connection in list(self._connections)))
         await asyncio.gather(*(event.wait() for event in over))
@@ -158,6 +160,7 @@ class Application:
         with ExitStack() as admission:
             try:
                 reply = await self._answer(scope, path, receive, admission)
+                # Answers count as well: peers that read slowly keep them in memory.
                 if self.reading + len(reply.body) > MAX_READING:
                     raise Unavailable(ConnectionCode.BUSY, "This agent is busy; try again later.")
             except TreatyError as error:
@@ -196,9 +199,11 @@ class Application:
         if scope["method"] == "POST" and headers.get("content-type") != MEDIA_TYPE:
             raise Malformed(ConnectionCode.REQUEST, f"The Content-Type of the body must be {MEDIA_TYPE}.")
         parameters = _parameters(scope)
+        # Before the body: a request of a session that has too many costs no memory.
         admission.enter_context(self.sessions.admit(path, parameters))
         body = await self._read(receive)
         try:
+            # After the body, because the signature covers its digest.
             peer = await self._prove(scope, headers, body)
             client = scope.get("client") or ("?", 0)
             address = f"{client[0]}:{client[1]}"
@@ -288,6 +293,7 @@ def _has_origin(scope: Scope) -> bool:
 
 def _parameters(scope: Scope) -> dict[str, str]:
     raw = scope["query_string"]
+    # The server bounds the head alone; parsing a query of 16 KiB costs more than all the rest.
     if len(raw) > MAX_QUERY:
         raise TooLarge(ConnectionCode.TOO_LARGE, f"A query has at most {MAX_QUERY} bytes.")
     try:

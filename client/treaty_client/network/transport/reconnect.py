@@ -71,6 +71,8 @@ class ReconnectingConnection:
 
     async def send(self, message: str | bytes) -> None:
         connection = self._now
+        # Kept before it is sent: if the connection breaks in `send`, it is unknown whether the message arrived.
+        # Repeating is safe until the peer spoke, because early messages are idempotent by declaration.
         if self._said is not None:
             self._room -= len(message)
             self._said = [*self._said, message] if self._room >= 0 else None
@@ -87,6 +89,7 @@ class ReconnectingConnection:
             except ConnectionLost as lost:
                 await self._again(connection, lost)
             else:
+                # The peer has begun the session, so a new connection would be another session.
                 self._said = None
                 return message
 
@@ -103,6 +106,7 @@ class ReconnectingConnection:
         """Replace a broken connection and send the kept messages again. Raises `lost` if this is not allowed or fails."""
         async with self._opening:
             while self._connection is broken:
+                # A reason is an answer: the peer is there and refuses.
                 if self._said is None or self._closed or lost.reason:
                     raise lost
                 try:
@@ -116,6 +120,7 @@ class ReconnectingConnection:
 
     async def _repeat(self, connection: Connection) -> None:
         """Send the kept messages on a new connection, also those added meanwhile; then use it instead of the old one."""
+        # `send` may append while this loop waits, so it counts instead of iterating.
         count = 0
         try:
             while self._said is not None and count < len(self._said):
@@ -144,6 +149,7 @@ class ReconnectingConnection:
                 raise failure from None
             except ConnectionFailed as error:
                 failure = error
+                # From the first failure: the time of the first attempt is bounded by the transport itself.
                 until = until or self._backoff.until()
                 self._failures += 1
                 if not error.again or not await self._backoff.pause(self._failures):
