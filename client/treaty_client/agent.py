@@ -392,6 +392,6 @@ def _real_ports(
         runtime=SandboxRuntime(home, config.policy.isolation, config.workers, config.sandbox),
         log_of=partial(RegistryLog, fetcher, EgressGuard(network)),
         publisher=RegistryPublisher(identity, fetcher, origin, network),
-        resolver=DidResolver(PeerDocuments(network, agreements).fetch),
+        resolver=DidResolver(PeerDocuments(network, agreements, secp256k1=config.policy.accept_secp256k1).fetch),
         names=partial(PolicyNames, fetcher),
     )

@@ -40,8 +40,9 @@ class Policy:
     trusted registries. `tenures`: the one accepted tenure of a DID; a domain that changed hands has another tenure.
     `resolve_publishers`: before a handler is kept, the publisher's keys in the log are compared with the DID document at its own
     host, except for a did:key. `accept_didwba`: take the older DIDWba header; an attacker who captures one can put it on any
-    request to this host. `isolation`: with "none" handlers run unconfined, as this user. `witnesses`: the quorum that must have
-    cosigned every checkpoint in use, of every registry; None for no witnesses.
+    request to this host. `accept_secp256k1`: authenticate peers by keys of this curve, which older ANP agents have.
+    `isolation`: with "none" handlers run unconfined, as this user. `witnesses`: the quorum that must have cosigned every
+    checkpoint in use, of every registry; None for no witnesses.
 
     Raises `Malformed` (`policy.list`, `policy.registries`, `policy.value`, `did.*`) for impossible values.
     """
@@ -54,6 +55,7 @@ class Policy:
     report_delay: int = DEFAULT_REPORT_DELAY
     publish: bool = False
     accept_didwba: bool = False
+    accept_secp256k1: bool = False
     send_didwba: bool = False
     encryption: Encryption = "off"
     isolation: Isolation = "bubblewrap"
@@ -112,6 +114,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     report_delay: int = DEFAULT_REPORT_DELAY
     publish: bool = False
     accept_didwba: bool = False
+    accept_secp256k1: bool = False
     send_didwba: bool = False
     encryption: Encryption = "off"
     isolation: Isolation = "bubblewrap"

@@ -197,17 +197,21 @@ def authentication_keys(document: Mapping[str, Any], did: Did) -> dict[str, byte
     return keys
 
 
-def listed_keys(document: Mapping[str, Any], did: Did, relationship: str) -> dict[str, bytes]:
+def listed_keys(
+    document: Mapping[str, Any], did: Did, relationship: str, read: Callable[[Mapping[str, Any]], bytes | None] | None = None
+) -> dict[str, bytes]:
     """Return the Ed25519 keys of this DID that its document lists under a verification relationship (DID Core §5.3).
 
-    Entries are read as in `authentication_keys`. The result may be empty.
+    Entries are read as in `authentication_keys`. The result may be empty. `read`: returns the key of a method, or None, for keys
+    of another type.
     """
+    read = read or _ed25519
     methods = {_key_id(did, method): method for method in _objects(document.get("verificationMethod"))}
     listed = document.get(relationship)
     keys: dict[str, bytes] = {}
     for entry in listed if isinstance(listed, list) else []:
         method = methods.get(_absolute(did, entry)) if isinstance(entry, str) else entry
-        key = _ed25519(method) if isinstance(method, dict) else None
+        key = read(method) if isinstance(method, dict) else None
         if isinstance(method, dict) and key is not None:
             key_id = _key_id(did, method)
             if parse_key_id(key_id)[0] == did:  # a key of another DID does not act for this one

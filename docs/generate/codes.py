@@ -63,6 +63,7 @@ TABLES: dict[str, list[str]] = {
     "codes-protocol": ["protocol"],
     "codes-quota": ["quota", "blob", "content", "statements", "disk"],
     "codes-report": ["report"],
+    "codes-rpc": ["rpc"],
     "codes-sandbox": ["sandbox"],
     "codes-secure": ["secure"],
     "codes-session": ["session", "negotiation", "question", "agent"],

@@ -103,19 +103,38 @@ def sdk_python(environment: Environment) -> Path:
     return environment("anp", LOCK.read_text(), sys.executable)
 
 
-@pytest.fixture(scope="session")
-def sdk_script(sdk_python: Path) -> Callable[[str], Any]:
-    """Runs one of the scripts in `sdk/`."""
+Scripts: TypeAlias = Callable[[str], Any]
+"""Runs one of the scripts in `sdk/`, in the environment of its SDK."""
 
+
+def _scripts(python: Path) -> Scripts:
     @contextmanager
     def run(name: str) -> Iterator[Sdk]:
-        sdk = Sdk(sdk_python, HERE / "sdk" / name)
+        sdk = Sdk(python, HERE / "sdk" / name)
         try:
             yield sdk
         finally:
             sdk.close()
 
     return run
+
+
+@pytest.fixture(scope="session")
+def sdk_script(sdk_python: Path) -> Scripts:
+    """The scripts of the ANP SDK."""
+    return _scripts(sdk_python)
+
+
+@pytest.fixture(scope="session")
+def a2a_script(environment: Environment) -> Scripts:
+    """The scripts of the official A2A SDK."""
+    return _scripts(environment("a2a", (HERE / "a2a.lock").read_text(), sys.executable))
+
+
+@pytest.fixture(scope="session")
+def mcp_script(environment: Environment) -> Scripts:
+    """The scripts of the official MCP SDK."""
+    return _scripts(environment("mcp", (HERE / "mcp.lock").read_text(), sys.executable))
 
 
 @pytest.fixture(scope="module")

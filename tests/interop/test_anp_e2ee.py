@@ -151,3 +151,37 @@ def test_the_sdk_refuses_a_hello_that_was_changed(end: Any) -> None:
     (asked,) = channel.send(plain_hello("sourceHello", signer, theirs["did"], secrets.token_hex(32)), time.time())
     assert end.call("receive", text=json.dumps(json.loads(asked) | {"random": "0" * 64})) == []
     assert not end.call("finished")
+
+
+# Why a session of an agent with the SDK stays without encryption. The day one of these fails, the SDK has changed.
+
+
+def test_the_sdk_accepts_no_identity_but_the_hash_of_a_p256_key(end: Any) -> None:
+    """An agent with a did:wba proves its key by its document, which the SDK does not fetch."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    signer = SdkSigner("did:wba:shop.example", key)
+    channel = SecureChannel(signer, is_initiator=True, draw=secrets.token_bytes, versions=ALL_VERSIONS)
+    theirs = end.call("begin", peer=signer.did, session=SESSION, initiator=False)
+    (asked,) = channel.send(plain_hello("sourceHello", signer, theirs["did"], secrets.token_hex(32)), time.time())
+    assert end.call("receive", text=asked) == []
+    assert not end.call("finished")
+
+
+def test_the_hellos_of_the_sdk_say_nothing_of_the_meta_protocol(end: Any) -> None:
+    """Accepting did:all would not be enough: the mandatory fields of a Hello are missing, so there is nothing to agree on."""
+    signer, _ = us(end, is_initiator=False)
+    source = end.call("begin", peer=signer.did, session=SESSION, initiator=True)["sent"][0]
+    assert source["metaProtocol"] == {"version": "1.0", "protocolHash": None}
+    signer, channel = us(end, is_initiator=True)
+    theirs = end.call("begin", peer=signer.did, session=SESSION, initiator=False)
+    (asked,) = channel.send(plain_hello("sourceHello", signer, theirs["did"], secrets.token_hex(32)), time.time())
+    destination, _ = end.call("receive", text=asked)
+    assert "metaProtocol" not in destination
+
+
+@pytest.mark.parametrize("frame", [b"\x80hello", b'@{"price": "1 \xff"}'])
+def test_the_sdk_reads_no_frame_that_is_no_text(end: Any, frame: bytes) -> None:
+    """It decodes what it decrypts as UTF-8: frames of natural language, and binary ones, get lost without a word."""
+    peer = as_source(end)
+    (record,) = peer.say(frame, time.time())
+    assert end.call("decrypt", text=record) is None

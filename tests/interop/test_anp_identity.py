@@ -99,6 +99,25 @@ async def test_we_accept_the_sdks_requests(sdk: Any, listener: Listener, mode: s
         assert refusal.value.code == "authentication.replayed"
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("profile", ["k1", "plain_legacy"])
+async def test_we_accept_the_sdks_older_profiles_where_the_owner_asked_for_it(
+    sdk: Any, listener: Listener, mode: str, profile: str
+) -> None:
+    made = sdk.call("create", host="agent.example", path=["u"], profile=profile)
+    did = made["document"]["id"]
+    listener.documents[did] = made["document"]
+    for secp256k1 in (False, True):
+        listener.secp256k1 = secp256k1
+        headers = sdk.call("headers", **made, mode=mode, method="POST", url=URL, body=encoded(BODY))
+        listener.now = time.time() + 10 * secp256k1  # later, the refusal of the document is no longer remembered
+        if secp256k1:
+            assert await listener.verify(headers, body=BODY) == did
+        with pytest.raises(Unauthorized) as refusal:
+            await listener.verify(headers, body=BODY)
+        assert refusal.value.code == ("authentication.replayed" if secp256k1 else "authentication.identity")
+
+
 async def test_the_sdk_answers_our_challenge(sdk: Any, listener: Listener) -> None:
     made = sdk.call("create", host="agent.example", path=["u"])
     listener.documents[made["document"]["id"]] = made["document"]

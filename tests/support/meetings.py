@@ -11,7 +11,7 @@ import importlib.util
 import itertools
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
 from functools import cache, partial
@@ -253,9 +253,12 @@ def party(
     policy: Policy | None = None,
     log_of: Callable[[str], Any] | None = None,
     protocols: SimulatedProtocols | None = None,
+    fetch: Callable[[Did], Awaitable[DidDocument]] = did_document,
+    own: Identity | None = None,
     **options: Any,
 ) -> Party:
-    """An agent called `NAME.example`; `options` are the agent's, and the fields of its configuration."""
+    """An agent called `NAME.example`; `options` are the agent's, and the fields of its configuration. `fetch`: gets the documents
+    of DIDs. `own`: another identity than that of the domain."""
     protocols, runtime, events = protocols or SimulatedProtocols(), InlineRuntime(), list[AgentEvent]()
     publisher = SimulatedPublisher(protocols)
     settings = {name: options.pop(name) for name in {field.name for field in fields(AgentConfig)} & options.keys()}
@@ -264,13 +267,11 @@ def party(
         raise Unavailable("registry.unreachable", f"{origin} is not simulated here.")
 
     agent = Agent(
-        identity(f"{name}.example"),
+        own or identity(f"{name}.example"),
         REGISTRY,
         AgentConfig(policy or Policy(publishers=["did:wba:publisher.example"], max_age=MAX_AGE), home=home / name, **settings),
         on_event=events.append,
-        ports=Ports(
-            protocols, runtime, log_of or no_log, publisher, DidResolver(did_document), partial(SimulatedNames, protocols)
-        ),
+        ports=Ports(protocols, runtime, log_of or no_log, publisher, DidResolver(fetch), partial(SimulatedNames, protocols)),
         **options,
     )
     return Party(agent, protocols, runtime, home / name, events, publisher)

@@ -23,8 +23,8 @@ URL = f"{AUDIENCE}/anp/v1/sessions?topic=a%20b"
 @dataclass
 class Listener:
     """Verifies for `AUDIENCE`. `documents`: what the senders' hosts serve, by DID; `now`: Unix seconds; `fetched`: which DIDs
-    were asked for; `unreachable`: whether all hosts are; `legacy`: whether it accepts the older form; `required`: whether it
-    refuses requests that prove nothing."""
+    were asked for; `unreachable`: whether all hosts are; `legacy`: whether it accepts the older form; `secp256k1`: whether it
+    accepts keys of this curve; `required`: whether it refuses requests that prove nothing."""
 
     folder: Path
     documents: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -32,6 +32,7 @@ class Listener:
     fetched: list[str] = field(default_factory=list)
     unreachable: bool = False
     legacy: bool = False
+    secp256k1: bool = False
     required: bool = True
     boot: str = "11111111-2222-3333-4444-555555555555"
 
@@ -71,4 +72,4 @@ class Listener:
         self.fetched.append(did.text)
         if did.text not in self.documents:
             raise NotFound("egress.not-found", f"{did.document_url} is not there.")
-        return read_did_document(did, json.dumps(self.documents[did.text]).encode())
+        return read_did_document(did, json.dumps(self.documents[did.text]).encode(), secp256k1=self.secp256k1)

@@ -32,6 +32,7 @@ for _name, (_place, _help) in {
     "config": ("config:config", "Check policy.toml and agent.toml, and show every key with its value."),
     "publish": ("protocols:publish", "Publish a folder: its document, and its handler if it has one."),
     "discover": ("discovery:discover", "Find the agents of a domain, a DID or a URL, and their protocols."),
+    "call": ("discovery:call", "Call a method that an agent describes by OpenRPC or serves by MCP."),
     "search": ("protocols:search", "Find protocols by words, in English or Chinese, or list a topic."),
     "fetch": ("protocols:fetch", "Download a protocol and its handler, after all ten checks."),
     "verify": ("protocols:verify", "Check a protocol: a folder offline, a URI at its registry."),

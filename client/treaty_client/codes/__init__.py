@@ -15,6 +15,7 @@ from .network import (
     EgressCode,
     ModelCode,
     NetworkCode,
+    RpcCode,
     SecureCode,
 )
 from .registries import (
@@ -113,6 +114,7 @@ __all__ = [
     "PublisherCode",
     "QuestionCode",
     "ResolveCode",
+    "RpcCode",
     "SandboxCode",
     "SecureCode",
     "SessionCode",

@@ -105,6 +105,21 @@ class NetworkCode(Code):
     URL = "network.url", "The URL is not http, https, ws or wss with a host and no user.", Malformed
 
 
+class RpcCode(Code):
+    ANSWER = "rpc.answer", "The answer is not JSON, or no answer to the request.", Malformed
+    ARGUMENTS = "rpc.arguments", "The arguments break the schema of the method; nothing was sent.", Malformed
+    ERROR = "rpc.error", "The agent answered with an error.", Refused
+    INTERFACE = "rpc.interface", "The OpenRPC document or the list of tools has another form.", Malformed
+    METHOD = "rpc.method", "The agent has no such method.", NotFound
+    NOTHING = "rpc.nothing", "The agent describes no interface that can be called.", NotFound
+    RESULT = "rpc.result", "The result breaks the schema of the method.", Malformed
+    SCHEMA = "rpc.schema", "A schema of the method breaks the rules that bound its cost.", Refused
+    STATUS = "rpc.status", "The HTTP status of the answer is not one of success.", Unavailable
+    TOO_LARGE = "rpc.too-large", "The answer or the number of methods is over its cap.", TooLarge
+    UNAUTHORIZED = "rpc.unauthorized", "The agent refuses the caller (401 or 403).", Unauthorized
+    UNREACHABLE = "rpc.unreachable", "The agent does not answer.", Unavailable
+
+
 class SecureCode(Code):
     CIPHER_SUITE = "secure.cipher-suite", "There is no common cipher suite.", Refused
     DESTINATION = "secure.destination", "The Hello is for another DID, or another DID answers.", Refused

@@ -30,7 +30,7 @@ from treaty_consensus.errors import Malformed, Unauthorized
 from ..codes import ClientDidCode
 
 PREFIX = "e1_"
-_SIGNATURE = re.compile(r"[A-Za-z0-9_-]{86}")
+_BASE64URL = re.compile(r"[A-Za-z0-9_-]+")
 _MULTIBASE = re.compile(r"z[1-9A-HJ-NP-Za-km-z]{64,88}")
 _FIXED = {"type": "DataIntegrityProof", "cryptosuite": "eddsa-jcs-2022", "proofPurpose": "assertionMethod"}
 
@@ -51,7 +51,7 @@ def with_proof(document: Mapping[str, Any], key_id: str, sign: Callable[[bytes],
     """Return the document with a proof by the key `key_id`, made at `created` (Unix seconds)."""
     moment = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     options = {**_FIXED, "created": moment, "verificationMethod": key_id}
-    value = b64url_encode(sign(_signing_input(document, options)))
+    value = b64url_encode(sign(data_integrity_input(document, options)))
     return {**document, "proof": {**options, "proofValue": value}}
 
 
@@ -71,7 +71,7 @@ def check_binding(document: Mapping[str, Any], did: Did) -> None:
     unproved = {name: value for name, value in document.items() if name != "proof"}
     # Two spellings of the proof exist in the field, over different bytes. One that verifies is enough.
     if not any(
-        _verifies(key, signature, _signing_input(unproved, extended))
+        _verifies(key, signature, data_integrity_input(unproved, extended))
         for signature, extended in _readings(proof["proofValue"], options, unproved)
     ):
         raise _unbound(did, "its proof does not verify")
@@ -82,17 +82,23 @@ def b64url_encode(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
 
 
-def parse_signature(text: str) -> bytes:
-    """Return the 64 bytes of an Ed25519 signature in unpadded base64url, in its only valid spelling. Raises `Malformed`."""
-    if _SIGNATURE.fullmatch(text):
-        data = base64.urlsafe_b64decode(text + "==")
-        # The last character has unused bits. Without this check one signature would have several spellings.
+def b64url_decode(text: object, size: int) -> bytes:
+    """Return exactly `size` bytes of unpadded base64url, in their only valid spelling. Raises `Malformed` (`did.signature`)."""
+    if isinstance(text, str) and len(text) == (size * 4 + 2) // 3 and _BASE64URL.fullmatch(text):
+        data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        # The last character has unused bits. Without this check one value would have several spellings.
         if b64url_encode(data) == text:
             return data
-    raise Malformed(ClientDidCode.SIGNATURE, "An Ed25519 signature here is 86 characters of unpadded base64url.")
+    raise Malformed(ClientDidCode.SIGNATURE, f"This is not {size} bytes of unpadded base64url.")
 
 
-def _signing_input(document: Mapping[str, Any], options: Mapping[str, Any]) -> bytes:
+def parse_signature(text: str) -> bytes:
+    """Return the 64 bytes of a signature in unpadded base64url, in its only valid spelling. Raises `Malformed`."""
+    return b64url_decode(text, 64)
+
+
+def data_integrity_input(document: Mapping[str, Any], options: Mapping[str, Any]) -> bytes:
+    """Return the signed bytes of a Data Integrity proof. `document`: without the proof. `options`: the proof without value."""
     return canonical.sha256(canonical.dumps(options)) + canonical.sha256(canonical.dumps(document))
 
 

@@ -13,17 +13,18 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from treaty_consensus import canonical
 from treaty_consensus.codes import DidCode
-from treaty_consensus.did import Did, authentication_keys, did_key_id, parse_did, public_key_of
+from treaty_consensus.did import Did, authentication_keys, did_key_id, listed_keys, parse_did, public_key_of
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 from treaty_consensus.kinds import MAX_DID_DOCUMENT
 
 from ..codes import ClientDidCode
 from ..identity.key_binding import check_binding
+from ..identity.secp256k1 import check_k1_binding, secp256k1_keys
 from .egress import EgressGuard, without_frames
 
 MAX_AGE = 60.0
@@ -37,23 +38,33 @@ _REMEMBERED_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True)
 class DidDocument:
-    """A DID document: its exact bytes, and its Ed25519 keys for authentication (DID URL → 32 bytes)."""
+    """A DID document: its exact bytes, and its keys for authentication by their DID URLs.
+
+    `keys`: Ed25519, 32 bytes each. `secp256k1`: points of 65 bytes, read only for an agent whose policy accepts them; they prove
+    requests of peers and nothing else.
+    """
 
     did: Did
     data: bytes
     keys: dict[str, bytes]
+    secp256k1: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def request_keys(self) -> Mapping[str, bytes]:
+        """Return the keys that may sign requests."""
+        return {**self.secp256k1, **self.keys}
 
 
-async def fetch_did_document(did: Did, guard: EgressGuard) -> DidDocument:
+async def fetch_did_document(did: Did, guard: EgressGuard, *, secp256k1: bool = False) -> DidDocument:
     """Fetch and read the document of a did:wba or did:web.
 
     Raises the errors of `EgressGuard.get` and `read_did_document`, and `Refused` for a did:key.
     """
-    return read_did_document(did, await guard.get(did.document_url))
+    return read_did_document(did, await guard.get(did.document_url), secp256k1=secp256k1)
 
 
-def read_did_document(did: Did, data: bytes) -> DidDocument:
-    """Read the bytes of a document.
+def read_did_document(did: Did, data: bytes, *, secp256k1: bool = False) -> DidDocument:
+    """Read the bytes of a document. `secp256k1`: also read keys of this curve, and the k1 profile's binding.
 
     Raises `TooLarge`; `Malformed` if it does not parse, belongs to another DID or lists no usable key; `Refused`
     (`did.deactivated`) if its owner deactivated the DID; `Unauthorized` (`did.binding`) if the key that the DID is bound to did
@@ -64,9 +75,12 @@ def read_did_document(did: Did, data: bytes) -> DidDocument:
         raise Malformed(DidCode.DOCUMENT, f"The document of {did.text} is not a JSON object.")
     if document.get("id") == did.text and document.get("deactivated", False) is not False:
         raise Refused(ClientDidCode.DEACTIVATED, f"The owner of {did.text} has deactivated it.")
-    keys = authentication_keys(document, did)
+    points = secp256k1_keys(document, did, "authentication") if secp256k1 and document.get("id") == did.text else {}
+    keys = listed_keys(document, did, "authentication") if points else authentication_keys(document, did)
     check_binding(document, did)
-    return DidDocument(did, data, keys)
+    if secp256k1:
+        check_k1_binding(document, did)
+    return DidDocument(did, data, keys, points)
 
 
 class DidResolver:
@@ -100,15 +114,20 @@ class DidResolver:
             key = public_key_of(did)
             return DidDocument(did, b"", {did_key_id(key): key})
         fetched, known = self._known.get(did.text, (-math.inf, None))
+        # Monotonic: a clock that is set back must not prolong the use of a removed key.
         age = self._clock() - fetched
-        if isinstance(known, DidDocument) and age < (self._max_age if not listing or listing in known.keys else REFETCH_AGE):
+        if isinstance(known, DidDocument) and age < (
+            self._max_age if not listing or listing in known.request_keys else REFETCH_AGE
+        ):
             return known
         if isinstance(known, TreatyError) and age < REFETCH_AGE:
             raise without_frames(known)
+        # Before the fetch: the document may change while it travels, so its age counts from here.
         asked = self._clock()
         try:
             document = await self._fetch(did)
         except Unavailable:
+            # Not remembered here: the host may answer the next moment. The guard limits the requests.
             raise
         except TreatyError as error:
             self._remember(did, asked, without_frames(error))
@@ -126,6 +145,7 @@ class DidResolver:
         self._bytes += _size(outcome) - _size(self._known.get(did.text, (0.0, None))[1])
         self._known[did.text] = (asked, outcome)
         self._known.move_to_end(did.text)
+        # Both caps: strangers may choose many small documents or few large ones.
         while len(self._known) > _REMEMBERED or self._bytes > _REMEMBERED_BYTES:
             _, (_, oldest) = self._known.popitem(last=False)
             self._bytes -= _size(oldest)

@@ -44,7 +44,9 @@ from .hosts import Address, Network, PinnedTransport
 from .turns import Turns
 
 MAX_BODY = 64 * 1024
+# A sender waits for this fetch. Web servers answer a static file within a second.
 DEADLINE = 3.0
+# As long as a document is used from the cache: a host that is down is asked as rarely as one that is up.
 FAILURE_LIFETIME = 60.0
 HOST_INTERVAL, HOST_BURST = 1.0, 10
 SITE_INTERVAL, SITE_BURST = 0.1, 32
@@ -61,6 +63,7 @@ def lookups() -> Lookup:
 
     It has 16 threads of its own: a slow name server holds a thread long after the deadline, and must not block other work.
     """
+    # A name server that does not answer takes some 10 seconds; 16 threads then serve 1.6 names a second.
     threads = ThreadPoolExecutor(16, "lookup")
 
     async def lookup(host: str) -> list[str]:
@@ -105,6 +108,7 @@ class EgressGuard:
         self._lookup = lookup
         self._clock = clock
         self._transport = transport or (lambda address: PinnedTransport(address, network.tls))
+        # One fetch for many callers, so that a thousand requests of one DID are one request to its host.
         self._flights: dict[str, asyncio.Task[bytes]] = {}
         self._failures: dict[str, tuple[float, TreatyError]] = {}
         self._deadline = deadline
@@ -144,6 +148,7 @@ class EgressGuard:
         with self._remembering(url):
             async with asyncio.timeout(self._deadline):
                 address = named or await _public_address(host, url.port or 443, self._lookup)
+        # The wait for the site's turn is not the host's fault, so it does not count.
         left = self._deadline - (self._clock() - begun)
         if named is None:
             await self._sites.take(host_network(address.ip), str(url))

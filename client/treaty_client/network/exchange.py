@@ -33,7 +33,9 @@ TIMEOUT = 30.0
 """Seconds for an exchange without a body."""
 LEAST_RATE = 64 * 1024
 """The least average rate of a body in bytes per second, half a megabit."""
+# Browsers use 6 for each host, HTTP servers expect some dozens; the whole client has 100.
 MAX_AT_ONCE = 32
+# Chunks of honest servers have at least a few hundred bytes; the first 4096 allow for slow generators.
 _PIECES, _PIECE = 4096, 64
 
 
@@ -55,6 +57,7 @@ class BoundedClient(httpx.AsyncClient):
 
     def __init__(self, *, timeout: float = TIMEOUT, least_rate: float = LEAST_RATE, **options: Any) -> None:
         """Set the bounds. `timeout`: seconds. `least_rate`: bytes per second. `options`: those of `httpx.AsyncClient`."""
+        # `identity`: a compressed body could be a thousand times larger than its limit.
         super().__init__(timeout=None, headers={"Accept-Encoding": "identity"}, **options)
         self._seconds, self._least_rate = timeout, least_rate
         self._lanes: WeakValueDictionary[bytes, asyncio.Semaphore] = WeakValueDictionary()  # one lives while it is used
@@ -84,11 +87,13 @@ class BoundedClient(httpx.AsyncClient):
         deadline, half_open = _Deadline(request, self._seconds, self._least_rate), _HalfOpen()
         request.extensions = {**request.extensions, "trace": half_open.trace}
         lane = self._lanes.setdefault(request.url.netloc, asyncio.Semaphore(MAX_AT_ONCE))
+        # The wait for a lane counts, so that a host that never answers cannot hold its callers for ever.
         async with deadline.held():
             await lane.acquire()
             try:
                 response = await super().send(request, stream=True, **options)
             except BaseException:
+                # Also when cancelled: a lane that is not released is lost until the client ends.
                 lane.release()
                 await half_open.close()
                 raise

@@ -26,6 +26,7 @@ from treaty_consensus.errors import Malformed, NotFound, TreatyError
 from ..codes import NetworkCode
 from .exchange import LEAST_RATE, TIMEOUT, BoundedClient
 
+# Registries answer many small reads, so connections are kept; 60 seconds is what most servers allow.
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=60)
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
@@ -89,6 +90,7 @@ class Network:
         """Return a client that follows no redirects. `timeout`: seconds for each whole exchange; default the network's."""
         mounts: dict[str, httpx.AsyncBaseTransport | None] = {f"all://{host}": None for host in _LOOPBACK}
         for host, address in self.resolve.items():
+            # A transport for each host: in a common pool two hosts at one address would share verified connections.
             mounts[f"all://{host}"] = PinnedTransport(address, self.tls)
         seconds = self.timeout if timeout is None else timeout
         return BoundedClient(timeout=seconds, least_rate=self.least_rate, verify=self.tls, mounts=mounts, limits=_LIMITS)

@@ -32,8 +32,11 @@ from treaty_consensus.errors import Unavailable
 from ..codes import EgressCode
 from .addresses import site_network
 
+# More than `PATIENCE` seconds of turns would be refused anyway; this bounds the memory of each key.
 MAX_WAITING = 64
+# Strangers choose the keys. A key with a full bucket and an empty queue holds nothing and is dropped.
 MAX_KEYS = 10_000
+# Shorter than the 30 seconds that clients wait for the answer to a statement.
 PATIENCE = 10.0
 _ASKERS = 256
 """The number of askers whose last turn a key remembers."""
@@ -110,6 +113,7 @@ class Turns:
             return
         waiting = self._enqueue(name, key, url, asker)
         if key.granting is None:
+            # One task for each key grants the turns, so that two requests never take the same token.
             key.granting = asyncio.create_task(self._grant(name, key))
         try:
             await waiting.granted
@@ -151,6 +155,7 @@ class Turns:
     def _enqueue(self, name: str, key: _Key, url: str, asker: str) -> _Waiting:
         if len(key.waiting) >= MAX_WAITING:
             counts = Counter(one for waiting in key.waiting.values() for one in waiting.askers)
+            # The asker with most requests gives one up, so that a flood displaces itself and no other.
             greediest = max(counts, key=lambda one: counts[one])
             if counts[greediest] <= counts[asker] + 1:
                 raise _refusal(name, self._interval)

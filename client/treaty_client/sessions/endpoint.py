@@ -11,6 +11,7 @@ message of a connection decides the profile:
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -39,6 +40,13 @@ from .context import AgentContext, AgentEvent
 from .flow_context import DidKeys, FlowDependencies, FlowSettings
 from .flow_manager import MetaProtocolManager
 from .lifecycle import run_responder
+
+_DID_KEY = (
+    "Peers that fetch DID documents, such as servers of the ANP SDK, refuse its requests over HTTP: a did:key has none. "
+    "For these peers use the DID of a domain: treaty identity new DOMAIN."
+)
+_UNPROVED = "Check this machine's clock, and the document of this agent's DID."
+_log = logging.getLogger(__name__)
 
 
 class AgentEndpoint:
@@ -75,11 +83,14 @@ class AgentEndpoint:
 
     async def dial(self, url: str, *, untrusted: bool = False) -> Connection:
         """Open a connection to an address, without encryption. `untrusted`: the address comes from a stranger and must be public.
-        Raises `Malformed` (`connection.url`), `Unavailable` (`connection.failed`), and for an untrusted address the errors of
-        `strangers_network`."""
+
+        Raises `Malformed` (`connection.url`), `Unavailable` (`connection.failed`), `Refused` (`connection.refused`), and for an
+        untrusted address the errors of `strangers_network`.
+        """
         # A stranger's address must be public, else it could reach services of this machine or its network.
         network = await strangers_network(self._network, url) if untrusted else self._network
-        return await reconnect.connect(url, network, sign=self._signer.headers)
+        unproved = _DID_KEY if self._context.identity.parsed.method == "key" else _UNPROVED
+        return await reconnect.connect(url, network, sign=self._signer.headers, unproved=unproved)
 
     def sealed(self, connection: Connection) -> Connection:
         """Wrap a connection with the encryption that the policy requires, for a Hello of this agent."""
@@ -120,6 +131,7 @@ class AgentEndpoint:
         self, host: str, port: int, *, tls: ssl.SSLContext | None, public: Sequence[str], name: str, description: str
     ) -> AsyncIterator[int]:
         """Serve connections, and yield the port. See `Agent.listen`."""
+        self._warn_of_did_key()
         documents: dict[str, StaticDocument] = {}
         with self._verifying(f"{host}-{port}" if port else "") as verifier:
             async with listener.listen(
@@ -141,6 +153,7 @@ class AgentEndpoint:
 
     def application(self, *, public: Sequence[str], name: str, description: str) -> Application:
         """Return an ASGI application that serves connections. See `Agent.asgi`."""
+        self._warn_of_did_key()
         verifier = self._open.enter_context(self._verifying(public[0]))
         verifier.audiences = tuple(map(_audience, public))
         return Application(
@@ -150,6 +163,11 @@ class AgentEndpoint:
             authenticate=verifier.verify,
             challenge=verifier.challenge,
         )
+
+    def _warn_of_did_key(self) -> None:
+        """Tell the operator, once for each listener, which peers this agent cannot authenticate to."""
+        if self._context.identity.parsed.method == "key":
+            _log.warning("This agent has a did:key. %s", _DID_KEY)
 
     def _pinned(self, id: str) -> str:
         """Return the URI that the owner registered with an id of the flow profile, or ""."""
@@ -181,8 +199,9 @@ class AgentEndpoint:
         identity = self._context.identity
         facts = AgentFacts(identity.did, tuple(public), offered, name, description)
         if identity.parsed.method == "key":
-            return describe(facts)
-        return describe(facts, identity.did_document(services=[service_entry(identity.did, description_url(facts))]))
+            return describe(facts, signer=identity)
+        document = identity.did_document(services=[service_entry(identity.did, description_url(facts))])
+        return describe(facts, document, signer=identity)
 
 
 class PeerDocuments:
@@ -192,18 +211,17 @@ class PeerDocuments:
     (`network.egress`). A peer that this agent connected to and agreed with does not wait in this queue.
     """
 
-    def __init__(self, network: Network, agreements: AgreementCache) -> None:
-        """Send nothing yet."""
-        self._agreements = agreements
+    def __init__(self, network: Network, agreements: AgreementCache, *, secp256k1: bool = False) -> None:
+        """Send nothing yet. `secp256k1`: also read keys of this curve."""
+        self._agreements, self._secp256k1 = agreements, secp256k1
         # Partners have no interval between requests: strangers must not delay them.
         self._partners = EgressGuard(network, other_ports=True, interval=0)
         self._strangers = EgressGuard(network, lookup=lookups(), other_ports=True)
 
     async def fetch(self, did: Did) -> DidDocument:
         """Return the document of a DID. Raises the errors of `fetch_did_document`."""
-        if self._agreements.knows(did.text):
-            return await fetch_did_document(did, self._partners)
-        return await fetch_did_document(did, self._strangers)
+        guard = self._partners if self._agreements.knows(did.text) else self._strangers
+        return await fetch_did_document(did, guard, secp256k1=self._secp256k1)
 
 
 class _PutBack:

@@ -43,9 +43,9 @@ def _verifier() -> Any:
 VERIFIER = _verifier()
 
 
-def create(host: str, path: list[str]) -> dict[str, Any]:
-    """A DID document of the SDK's default profile, and the private key for authentication in PEM."""
-    document, keys = create_did_wba_document(host, path_segments=path)
+def create(host: str, path: list[str], profile: str = "e1") -> dict[str, Any]:
+    """A DID document of one of the SDK's profiles, and the private key for authentication in PEM."""
+    document, keys = create_did_wba_document(host, path_segments=path, did_profile=profile)
     return {"document": document, "key": keys["key-1"][0].decode()}
 
 

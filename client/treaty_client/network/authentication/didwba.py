@@ -14,17 +14,17 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed, Unauthorized
 
 from ...codes import AuthenticationCode
 from ...identity.key_binding import b64url_encode, parse_signature
-from .message_signature import MAX_HEADER, MAX_NONCE
+from .message_signature import MAX_HEADER, MAX_NONCE, verify_request_signature
 
 SCHEME = "DIDWba "
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
+# No quote and no backslash in a value: escapes could be read in two ways.
 _PARAMETER = r'[a-z_]+="[^"\\]*"'
 _HEADER = re.compile(rf"DIDWba +{_PARAMETER}(?:, *{_PARAMETER})*")
 _TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
@@ -91,14 +91,15 @@ def parse(header: str) -> tuple[Credential, bytes]:
         _ = credential.created
         return credential, parse_signature(parameters["signature"])
     except (ValueError, Malformed) as error:
-        raise _malformed("its timestamp is not a time, or its signature is not an Ed25519 signature in base64url") from error
+        raise _malformed("its timestamp is not a time, or its signature is not 64 bytes in base64url") from error
 
 
 def verify(credential: Credential, signature: bytes, key: bytes, hosts: tuple[str, ...]) -> None:
     """Check a signature for one of `hosts`. Raises `Unauthorized` (`authentication.signature`)."""
+    # The header does not name the host that it was made for, so each of this listener's is tried.
     for host in hosts:
         try:
-            Ed25519PublicKey.from_public_bytes(key).verify(signature, credential.digest(host))
+            verify_request_signature(key, signature, credential.digest(host))
         except InvalidSignature:
             continue
         return

@@ -24,15 +24,17 @@ from http_message_signatures import (
     ContentDigest,
     HTTPMessageSignaturesException,
     HTTPMessageVerifier,
+    HTTPSignatureAlgorithm,
     MappingKeyResolver,
-    algorithms,
 )
 
 from treaty_consensus.canonical import b64encode
 from treaty_consensus.errors import Malformed, Unauthorized
 
 from ...codes import AuthenticationCode
+from ...identity.secp256k1 import POINT_SIZE, verify_secp256k1
 
+# An honest header has some 500 characters. The cap bounds the regular expression and the parser.
 MAX_HEADER = 2048
 MAX_NONCE = 128
 COVERED = ("@method", "@target-uri", "@authority")
@@ -98,7 +100,8 @@ def claimed_key(headers: Mapping[str, str]) -> str:
 
 
 def verify(request: Request, keys: Mapping[str, bytes]) -> Parameters:
-    """Verify a signature by one of `keys` (DID URL → raw Ed25519), and return its parameters. The caller checks the times.
+    """Verify a signature by one of `keys` (DID URL → raw Ed25519, or a point of secp256k1), and return its parameters. The caller
+    checks the times.
 
     Raises `Unauthorized`: `authentication.signature` (also if method, target or authority differ from the signed ones),
     `authentication.digest`, `authentication.coverage`, `authentication.malformed`.
@@ -109,10 +112,9 @@ def verify(request: Request, keys: Mapping[str, bytes]) -> Parameters:
             ContentDigest.verify(digest, request.body)
         except HTTPMessageSignaturesException as error:
             raise Unauthorized(AuthenticationCode.DIGEST, "The Content-Digest is not that of the body.") from error
-    public = {key_id: Ed25519PublicKey.from_public_bytes(key) for key_id, key in keys.items()}
-    verifier = _Verifier(
-        signature_algorithm=algorithms.ED25519, key_resolver=MappingKeyResolver(public_keys=public, private_keys={})
-    )
+    # The label `alg` of a signature must not choose the algorithm: the key does.
+    algorithm = _Secp256k1 if any(len(key) == POINT_SIZE for key in keys.values()) else _Ed25519
+    verifier = _Verifier(signature_algorithm=algorithm, key_resolver=MappingKeyResolver(public_keys=dict(keys), private_keys={}))
     try:
         [result] = verifier.verify(request, max_age=None)
     except HTTPMessageSignaturesException as error:
@@ -123,6 +125,33 @@ def verify(request: Request, keys: Mapping[str, bytes]) -> Parameters:
     if missing:
         raise Unauthorized(AuthenticationCode.COVERAGE, f"The signature does not cover {', '.join(missing)}.")
     return _parameters(result.parameters)
+
+
+def verify_request_signature(key: bytes, signature: bytes, message: bytes) -> None:
+    """Verify a signature by a raw Ed25519 key or a point of secp256k1. Raises `InvalidSignature` of `cryptography`."""
+    if len(key) == POINT_SIZE:
+        verify_secp256k1(key, signature, message)
+    else:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
+
+
+class _Ed25519(HTTPSignatureAlgorithm):
+    """Ed25519 with keys in bytes."""
+
+    algorithm_id = "ed25519"
+
+    def __init__(self, public_key: bytes) -> None:
+        self._key = public_key
+
+    def verify(self, signature: bytes, message: bytes) -> None:
+        """Verify a signature. Raises `InvalidSignature` of `cryptography`."""
+        verify_request_signature(self._key, signature, message)
+
+
+class _Secp256k1(_Ed25519):
+    """ECDSA of secp256k1 with SHA-256. RFC 9421 registers no name for it, so a signature with `alg` is refused."""
+
+    algorithm_id = "ecdsa-secp256k1-sha256"
 
 
 class _Verifier(HTTPMessageVerifier):

@@ -39,8 +39,10 @@ from ...codes import AuthenticationCode
 
 LIFETIME = 300
 """Seconds for which a signature is valid after its creation."""
+# Clocks of machines without time synchronisation differ by seconds; the SDK allows the same minute.
 FUTURE = 60
 """Seconds by which a sender's clock may be ahead."""
+# Some 330 requests a second for the lifetime of a signature, in about 10 MiB.
 CAPACITY = 100_000
 _MAX_FILE = 64 * 1024 * 1024
 _MIN_LINES = 1024
@@ -93,6 +95,7 @@ class NonceMemory:
         Raises `Unauthorized` (`authentication.replayed`) if it was accepted before, and `authentication.expired` if it is not
         newer than the floor. Raises `Unavailable` (`authentication.memory`) if the disk fails; then it is not accepted.
         """
+        # Before the comparison: the floor must be as high as the clock demands.
         self._forget()
         if created <= self._floor:
             wait = self._floor + 1 - int(self._clock())
@@ -105,6 +108,7 @@ class NonceMemory:
         if digest in self._known:
             raise Unauthorized(AuthenticationCode.REPLAYED, "This signature was used before.", fix="Sign each request anew.")
         try:
+            # On disk before in memory: a signature is accepted only if a restart will remember it.
             self._append(created, digest)
         except OSError as error:
             raise _failed(self._path, error) from error
@@ -112,6 +116,7 @@ class NonceMemory:
 
     def _remember(self, created: int, digest: str) -> None:
         self._known.add(digest)
+        # A heap by time: clocks of senders differ, so signatures do not arrive in the order of their times.
         heapq.heappush(self._oldest, (created, digest))
         if len(self._known) > self._capacity:
             oldest, forgotten = heapq.heappop(self._oldest)
@@ -140,6 +145,7 @@ class NonceMemory:
         """Rewrite the file with the remembered signatures only. There is no sync: after a power failure it is not used."""
         lines = [f"treaty-nonces 1 {self._boot} {self._floor}", *(f"{created} {digest}" for created, digest in self._oldest)]
         data = "".join(f"{line}\n" for line in lines).encode()
+        # The new file replaces the old one whole; a crash leaves one of the two.
         durable.write_unsynced(self._path, data)
         journal = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         if self._journal >= 0:

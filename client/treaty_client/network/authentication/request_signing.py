@@ -62,6 +62,7 @@ class RequestVerifier:
         (`egress.*`) or the disk fails (`authentication.memory`); the sender may then retry with a new signature.
         """
         authorization = headers.get("authorization", "")
+        # A request with a signature is judged by it alone: a bad one must not fall back to the weaker header.
         if "signature" in headers or "signature-input" in headers:
             parameters = await self._message_signature(method, target_uri, headers, body)
         elif didwba.is_used(authorization):
@@ -78,8 +79,11 @@ class RequestVerifier:
             raise Unauthorized(
                 AuthenticationCode.MISSING, "This request is not signed.", fix="Sign it by RFC 9421 with the key of a DID."
             )
+        # Times before nonces: an expired signature must not enter the memory, which forgets by time.
         self._check_times(parameters)
         did = parse_key_id(parameters.key_id)[0].text
+        # Last, because it cannot be undone: a request that is refused must not use its nonce up. A crash after
+        # this line refuses the request's repetition; the sender signs anew.
         self._nonces.accept(did, parameters.nonce, parameters.created)
         return did
 
@@ -96,6 +100,7 @@ class RequestVerifier:
         key_id = message_signature.claimed_key(headers)
         keys = {key_id: await self._key(key_id)}
         refusal = Unauthorized(AuthenticationCode.AUDIENCE, "This listener does not know its own URL.")
+        # An agent may be reached under several URLs, and the sender signs the one that it used.
         for audience in self.audiences:
             try:
                 return message_signature.verify(Request(method.upper(), _joined(audience, target), headers, body), keys)
@@ -123,9 +128,10 @@ class RequestVerifier:
             ) from error
         except TreatyError as error:
             raise Unauthorized(AuthenticationCode.IDENTITY, error.message, fix=error.fix) from error
-        if key_id not in document.keys:
+        keys = document.request_keys
+        if key_id not in keys:
             raise Unauthorized(AuthenticationCode.KEY, f"The document of {did.text} does not list {key_id} for authentication.")
-        return document.keys[key_id]
+        return keys[key_id]
 
     def _check_times(self, parameters: Parameters) -> None:
         now = self._clock()
@@ -162,6 +168,7 @@ class RequestSigner:
 
         `url`: absolute, exactly as it is sent. `body`: the whole body. Raises `Malformed` (`authentication.url`).
         """
+        # 128 bits: two signers of one DID draw independently, and a repeated nonce would be refused as a replay.
         nonce, created = secrets.token_hex(16), int(self._clock())
         if self._legacy:
             message_signature.target_uri(url)

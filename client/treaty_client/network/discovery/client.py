@@ -27,6 +27,7 @@ from ..egress import EgressGuard
 from ..hosts import Network
 from .parsing import CARD_PATH, DESCRIPTIONS_PATH, AgentDescription, CollectionPage, parse, parse_service
 
+# A reader looks for one agent. A directory of thousands is for search engines.
 MAX_PAGES = 8
 MAX_AGENTS = 32
 _AT_ONCE = 8

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from treaty_consensus import canonical
@@ -19,10 +20,14 @@ from treaty_consensus.errors import Malformed, TooLarge
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 
 from ...codes import DiscoveryCode
+from ...identity import Identity
+from ...identity.key_binding import b64url_encode
 from ..egress import MAX_BODY
 from ..transport.application import StaticDocument
 from .parsing import CARD_PATH, DESCRIPTIONS_PATH, MAX_ADDRESSES, MAX_PROTOCOLS, PROFILE, SERVICE_TYPE, is_address
 
+CACHE_CONTROL = "public, max-age=60"
+"""For all documents but that of a DID, which caches must revalidate: a removed key must not live longer in them."""
 JSON = "application/json"
 DID_JSON = "application/did+json"
 
@@ -31,6 +36,7 @@ _CONTEXT = {
     "did": "https://w3id.org/did#",
     "ad": "https://agent-network-protocol.com/ad#",
 }
+_SECURITY = "Each HTTP request is signed by the key of a DID (RFC 9421), or refused with 401 and Accept-Signature."
 _BINDINGS = {"ws": "websocket", "wss": "websocket", "http": "http", "https": "http"}
 
 
@@ -122,22 +128,27 @@ def service_entry(did: str, url: str) -> dict[str, str]:
     return {"id": f"{did}#ad", "type": SERVICE_TYPE, "serviceEndpoint": url}
 
 
-def describe(facts: AgentFacts, did_document: Mapping[str, object] | None = None) -> dict[str, StaticDocument]:
+def describe(
+    facts: AgentFacts, did_document: Mapping[str, object] | None = None, *, signer: Identity | None = None
+) -> dict[str, StaticDocument]:
     """Return the documents of an agent by path, to be served on its host.
 
-    `did_document`: served at the path of the DID, if given. Raises `TooLarge` (`discovery.too-large`) for a document that readers
-    would refuse, `Malformed` for values that are not JSON, and `Refused` if `did_document` is given for a did:key.
+    `did_document`: served at the path of the DID, if given. `signer`: signs the agent card.
+
+    Raises `TooLarge` (`discovery.too-large`) for a document that readers would refuse, `Malformed` for values that are not JSON,
+    and `Refused` if `did_document` is given for a did:key.
     """
     url = description_url(facts)
     page = collection_page(facts.base + DESCRIPTIONS_PATH, [(facts.label, url)])
+    card = agent_card(facts)
     documents = {
         DESCRIPTIONS_PATH: _document(page),
         description_path(facts.did): _document(agent_description(facts)),
-        CARD_PATH: _document(agent_card(facts)),
+        CARD_PATH: _document(card if signer is None else signed_card(card, signer)),
     }
     if did_document is not None:
         path = urlsplit(parse_did(facts.did).document_url).path
-        documents[path] = _document(did_document, DID_JSON)
+        documents[path] = StaticDocument(DID_JSON, _encoded(did_document))
     return documents
 
 
@@ -169,8 +180,8 @@ def agent_description(facts: AgentFacts) -> dict[str, object]:
 
 
 def agent_card(facts: AgentFacts) -> dict[str, object]:
-    """Return the A2A agent card."""
-    return {
+    """Return the A2A agent card, without a signature. It names the security scheme of its HTTP addresses, if there are any."""
+    card: dict[str, object] = {
         "name": facts.label,
         "description": facts.about,
         "version": "1.0",
@@ -182,6 +193,37 @@ def agent_card(facts: AgentFacts) -> dict[str, object]:
         "defaultOutputModes": [JSON],
         "skills": list(map(_skill, facts.protocols)),
     }
+    if any(_BINDINGS[urlsplit(address).scheme] == "http" for address in facts.addresses):
+        card["securitySchemes"] = {"didwba": {"httpAuthSecurityScheme": {"scheme": "DIDWba", "description": _SECURITY}}}
+        card["securityRequirements"] = [{"schemes": {"didwba": {}}}]
+    return card
+
+
+def signed_card(card: Mapping[str, object], signer: Identity) -> dict[str, object]:
+    """Return a card with an AgentCardSignature (A2A 1.0 section 8.4): a detached JWS over `card_payload`, by the signer's key.
+
+    `kid` is the DID URL of the key, which is in the document of the DID, or in the did:key itself.
+    """
+    protected = b64url_encode(canonical.dumps({"alg": "EdDSA", "kid": signer.key_id, "typ": "JOSE"}))
+    signature = signer.sign(f"{protected}.{b64url_encode(card_payload(card))}".encode("ascii"))
+    return {**card, "signatures": [{"protected": protected, "signature": b64url_encode(signature)}]}
+
+
+def card_payload(card: Mapping[str, object]) -> bytes:
+    """Return the signed bytes of a card: JCS without `signatures` and without empty values.
+
+    A2A's canonical form leaves out fields with their default value, so our cards have none of these but empty lists.
+    """
+    return canonical.dumps(_without_empty({name: value for name, value in card.items() if name != "signatures"}))
+
+
+def _without_empty(value: object) -> Any:
+    match value:
+        case dict():
+            return {name: kept for name, item in value.items() if (kept := _without_empty(item)) not in ("", [], {})}
+        case list():
+            return [kept for item in value if (kept := _without_empty(item)) not in ("", [], {})]
+    return value
 
 
 def _structured(protocol: OfferedProtocol) -> dict[str, object]:
@@ -230,7 +272,6 @@ def _extension(protocol: OfferedProtocol) -> dict[str, object]:
     return {
         "uri": protocol.uri,
         "description": protocol.text,
-        "required": False,
         "params": {"digest": protocol.digest, "version": protocol.parsed.version},
     }
 
@@ -246,11 +287,17 @@ def _skill(protocol: OfferedProtocol) -> dict[str, object]:
     }
 
 
-def _document(value: Mapping[str, object], content_type: str = JSON) -> StaticDocument:
+def _document(value: Mapping[str, object]) -> StaticDocument:
+    # A changed address must reach readers within the time that they use a cached DID document.
+    return StaticDocument(JSON, _encoded(value), CACHE_CONTROL)
+
+
+def _encoded(value: Mapping[str, object]) -> bytes:
     body = canonical.dumps(dict(value))
+    # Refused here and not at the readers: the operator can shorten it, and they cannot.
     if len(body) > MAX_BODY:
         raise TooLarge(DiscoveryCode.TOO_LARGE, f"This description has {len(body)} bytes; others read at most {MAX_BODY}.")
-    return StaticDocument(content_type, body)
+    return body
 
 
 def _bad_facts(why: str) -> Malformed:

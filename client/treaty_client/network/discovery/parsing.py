@@ -15,7 +15,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 from urllib.parse import urljoin, urlsplit
 
@@ -27,6 +27,7 @@ from treaty_consensus.errors import Malformed, NotFound, TooLarge, TreatyError
 
 from ...codes import DiscoveryCode
 from ..egress import MAX_BODY
+from .interfaces import RemoteInterface, read_interfaces
 
 PROFILE = "anp-meta/1.0"
 """The Hello profile's name."""
@@ -34,6 +35,7 @@ DESCRIPTIONS_PATH = "/.well-known/agent-descriptions"
 CARD_PATH = "/.well-known/agent-card.json"
 SERVICE_TYPE = "AgentDescription"
 
+# An honest document of 64 KiB has fewer entries. Lists of tiny entries would only cost time.
 MAX_ENTRIES = 256
 MAX_PROTOCOLS = 64
 MAX_ADDRESSES = 8
@@ -64,6 +66,7 @@ class AgentDescription:
     description: str
     addresses: tuple[str, ...]
     protocols: tuple[SupportedProtocol, ...]
+    interfaces: tuple[RemoteInterface, ...] = ()
 
     @property
     def address(self) -> str:
@@ -72,7 +75,9 @@ class AgentDescription:
             raise NotFound(
                 DiscoveryCode.NO_ADDRESS,
                 f"{self.url} has no address for {PROFILE}.",
-                fix="Ask the agent's operator for its ws: or https: address.",
+                fix=f"Call its methods: treaty call {self.url}"
+                if self.interfaces
+                else "Ask the agent's operator for its ws: or https: address.",
             )
         return self.addresses[0]
 
@@ -143,7 +148,15 @@ def _page(items: list[Any], following: object, url: str) -> CollectionPage:
 
 def _description(value: _Object, url: str) -> AgentDescription:
     interfaces = list(_objects(value.get("interfaces"), url))
-    return _agent(value, url, list(_described(interfaces)), list(_artifacts(interfaces, url)), _meta_addresses(interfaces))
+    agent = _agent(value, url, list(_described(interfaces)), list(_artifacts(interfaces, url)), _meta_addresses(interfaces))
+    callable_ones = read_interfaces(
+        interfaces,
+        location=lambda reference: _location(reference, url),
+        line=lambda text: _line(text, MAX_TEXT),
+        here=url,
+        servers=value.get("servers"),
+    )
+    return replace(agent, interfaces=callable_ones)
 
 
 def _card(value: _Object, url: str) -> AgentDescription:

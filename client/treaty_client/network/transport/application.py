@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, quote
 
 import msgspec
 
+from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import (
     Conflict,
     Gone,
@@ -36,6 +37,7 @@ from .http import MAX_BODY, MEDIA_TYPE, SESSIONS
 from .http_server import HttpResponse, ServedSession, SessionGone, Sessions
 from .websocket import ServedWebSocket
 
+# 2 MiB at 70 KiB/s. A body that drips holds memory, so it needs an end of its own.
 BODY_TIMEOUT = 30
 """Seconds for a request's body to arrive."""
 MAX_READING = 256 * 1024 * 1024
@@ -62,10 +64,16 @@ request without a proof. It raises `TreatyError`, which is answered with 503 for
 
 
 class StaticDocument(NamedTuple):
-    """The answer to GET at a path."""
+    """The answer to GET at a path. `cache_control`: for caches; readers then ask again with the ETag."""
 
     content_type: str
     body: bytes
+    cache_control: str = "no-cache"
+
+    @property
+    def etag(self) -> str:
+        """The strong entity tag: a hash of the body."""
+        return f'"{hex_digest(self.body)[:32]}"'
 
 
 class Application:
@@ -110,6 +118,7 @@ class Application:
     async def aclose(self) -> None:
         """Close all connections (1001) and wait until `accept` has returned for each. Later ones get 503."""
         self._closed = True  # first: no connection may be accepted while the others close
+        # Copies: each connection removes itself while the others close.
         over = list(self._connections.values())
         await asyncio.gather(*(connection.leave() for connection in list(self._connections)))
         await asyncio.gather(*(event.wait() for event in over))
@@ -151,6 +160,7 @@ class Application:
         with ExitStack() as admission:
             try:
                 reply = await self._answer(scope, path, receive, admission)
+                # Answers count as well: peers that read slowly keep them in memory.
                 if self.reading + len(reply.body) > MAX_READING:
                     raise Unavailable(ConnectionCode.BUSY, "This agent is busy; try again later.")
             except TreatyError as error:
@@ -176,7 +186,10 @@ class Application:
             raise NotFound(ConnectionCode.PATH, "Nothing is served at this path.")
         if method not in ("GET", "HEAD"):
             return _method_not_allowed("GET, HEAD")
-        return HttpResponse(200, {"Content-Type": document.content_type}, document.body)
+        headers = {"ETag": document.etag, "Cache-Control": document.cache_control}
+        if _names(_headers(scope).get("if-none-match", ""), document.etag):
+            return HttpResponse(304, headers, b"")
+        return HttpResponse(200, {"Content-Type": document.content_type, **headers}, document.body)
 
     async def _speak(self, scope: Scope, path: str, receive: Receive, admission: ExitStack) -> HttpResponse:
         """Answer a request of the HTTP binding."""
@@ -186,9 +199,11 @@ class Application:
         if scope["method"] == "POST" and headers.get("content-type") != MEDIA_TYPE:
             raise Malformed(ConnectionCode.REQUEST, f"The Content-Type of the body must be {MEDIA_TYPE}.")
         parameters = _parameters(scope)
+        # Before the body: a request of a session that has too many costs no memory.
         admission.enter_context(self.sessions.admit(path, parameters))
         body = await self._read(receive)
         try:
+            # After the body, because the signature covers its digest.
             peer = await self._prove(scope, headers, body)
             client = scope.get("client") or ("?", 0)
             address = f"{client[0]}:{client[1]}"
@@ -248,7 +263,7 @@ class Application:
 async def _say(reply: HttpResponse, send: Send, *, head: bool) -> None:
     """Send an answer, or only its head, in pieces, as fast as the peer reads it."""
     headers = {**reply.headers, "Content-Length": str(len(reply.body)), "X-Content-Type-Options": "nosniff"}
-    if reply.status == 204:
+    if reply.status in (204, 304):  # these have no body, and a length would be that of another answer (RFC 9110 section 8.6)
         del headers["Content-Length"]
     raw = [(name.lower().encode("ascii"), value.encode("latin-1")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": reply.status, "headers": raw})
@@ -267,12 +282,18 @@ def _headers(scope: Scope) -> dict[str, str]:
     return joined
 
 
+def _names(if_none_match: str, etag: str) -> bool:
+    """Return whether an If-None-Match header names a tag. The comparison is the weak one (RFC 9110 section 13.1.2)."""
+    return if_none_match.strip() == "*" or etag in (tag.strip().removeprefix("W/") for tag in if_none_match.split(","))
+
+
 def _has_origin(scope: Scope) -> bool:
     return any(name.lower() == b"origin" for name, _ in scope["headers"])
 
 
 def _parameters(scope: Scope) -> dict[str, str]:
     raw = scope["query_string"]
+    # The server bounds the head alone; parsing a query of 16 KiB costs more than all the rest.
     if len(raw) > MAX_QUERY:
         raise TooLarge(ConnectionCode.TOO_LARGE, f"A query has at most {MAX_QUERY} bytes.")
     try:

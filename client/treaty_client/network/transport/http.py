@@ -42,11 +42,15 @@ HOLD = 20
 CAPACITY = 8
 """Unsent messages in one direction before `send` waits."""
 MAX_INBOX = 4
+# An answer may be held for HOLD seconds, so its timeout is longer. Closing only tells the peer, so it
+# waits for little: a lost DELETE costs the destination 60 seconds of an idle session.
 CONNECT_TIMEOUT, ANSWER_TIMEOUT, CLOSE_TIMEOUT = 10, HOLD + 10, 3
 PAUSE = 0.05
 """Seconds between an answer without progress and the next request. It bounds the requests to an agent that holds no answers."""
+# About 20 seconds: the restart of a proxy takes less, and the destination keeps an idle session for 60.
 RESUME = Backoff(attempts=9)
 
+# Statuses of proxies and of a busy agent. Others say that the same request will fail again.
 _AGAIN = frozenset({408, 429, 502, 503, 504})
 _TEXT = 1 << 31
 _REASON = re.compile(r"[ -~]{1,120}")
@@ -119,11 +123,18 @@ def fitting(messages: Sequence[str | bytes]) -> list[str | bytes]:
 
 
 def connect(
-    url: str, network: Network, *, sign: Sign | None = None, backoff: Backoff | None = None, resume: Backoff = RESUME
+    url: str,
+    network: Network,
+    *,
+    sign: Sign | None = None,
+    unproved: str = "",
+    backoff: Backoff | None = None,
+    resume: Backoff = RESUME,
 ) -> Connection:
     """Return the source's end of a session with the agent at `http://…` or `https://…`. The first `send` opens it.
 
-    `sign`: signs each request. `backoff`: the retries of the opening; `resume`: those of later requests. This call sends nothing.
+    `sign`: signs each request. `unproved`: the fix in the error if the agent does not accept the signatures (401). `backoff`: the
+    retries of the opening; `resume`: those of later requests. This call sends nothing.
     Raises `Malformed` (`connection.url`, `network.url`).
     """
     if not url.startswith(("http://", "https://")) or "?" in url or "#" in url:
@@ -131,20 +142,25 @@ def connect(
             ConnectionCode.URL, f"An agent's address begins with http:// or https:// and ends in a path, not {url[:80]!r}."
         )
     network.endpoint(url)
-    return HttpConnection(url.rstrip("/"), network.client(timeout=ANSWER_TIMEOUT), sign, backoff or Backoff(), resume)
+    client = network.client(timeout=ANSWER_TIMEOUT)
+    return HttpConnection(url.rstrip("/"), client, sign, backoff or Backoff(), resume, unproved=unproved)
 
 
 class HttpConnection:
     """The source's end of a session over HTTP; see `Connection` for the contract."""
 
-    def __init__(self, base: str, client: BoundedClient, sign: Sign | None, opening: Backoff, resume: Backoff) -> None:
+    def __init__(
+        self, base: str, client: BoundedClient, sign: Sign | None, opening: Backoff, resume: Backoff, *, unproved: str = ""
+    ) -> None:
         """Open nothing yet. `client`: closed with the connection."""
+        self._unproved = unproved
         self._base, self._client, self._sign, self._opening, self._resume = base, client, sign, opening, resume
         self._location = ""
         self._outgoing: deque[str | bytes] = deque()
         self._incoming: deque[str | bytes] = deque()
         self._taken = self._received = 0
         self._over: str | None = None
+        # `send`, `receive` and the two tasks change the same state; each waits for its own condition on it.
         self._changed = asyncio.Condition()
         self._tasks: list[asyncio.Task[None]] = []
         self._closing: asyncio.Task[None] | None = None
@@ -165,6 +181,7 @@ class HttpConnection:
             await self._open(message)
             return
         async with self._changed:
+            # A destination that takes nothing must slow its sender down, not fill the sender's memory.
             await self._changed.wait_for(lambda: self._over is not None or len(self._outgoing) < CAPACITY)
             if self._over is not None:
                 raise ConnectionLost(self._over)
@@ -180,6 +197,7 @@ class HttpConnection:
             return self._incoming.popleft()
 
     async def close(self, reason: str = "") -> None:
+        # A task of its own: a cancelled caller must not leave the connection half closed.
         if self._closing is None:
             self._closing = asyncio.create_task(self._close(reason))
         await asyncio.shield(self._closing)
@@ -187,10 +205,12 @@ class HttpConnection:
     async def _open(self, hello: str | bytes) -> None:
         """Open the session with the first message. Raises `ConnectionFailed`, `ConnectionLost` with the destination's reason, or
         `Refused` (`connection.refused`)."""
+        # The key is the same for all attempts, so a repeated opening finds the session of the first.
         url = f"{self._base}{SESSIONS}?{urlencode({'key': secrets.token_urlsafe(32)})}"
         try:
             answer = await self._ask("POST", url, encode_messages([hello]), self._opening)
             location = urljoin(url, answer.location)
+            # A destination that sends the session to another host would get signatures made for that host.
             if not location.startswith(f"{self._base}{SESSIONS}/") or answer.taken != 1:
                 raise ConnectionFailed(self._base, again=False)
         except BaseException as error:
@@ -201,6 +221,7 @@ class HttpConnection:
             raise
         self._location, self._taken = location, 1
         await self._deliver(answer)
+        # Two tasks, because a held request must not delay a message that is to be sent.
         self._tasks = [asyncio.create_task(self._until_over(work)) for work in (self._send_all, self._ask_on)]
 
     async def _until_over(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -220,6 +241,7 @@ class HttpConnection:
             messages = fitting(self._outgoing)
             answer = await self._ask("POST", self._next_url(), encode_messages(messages), self._resume)
             arrived = answer.taken - self._taken
+            # The destination counts wrong, so it is unknown which messages it has: repeating could do things twice.
             if not 0 <= arrived <= len(messages):
                 raise ConnectionLost
             async with self._changed:
@@ -245,6 +267,7 @@ class HttpConnection:
 
     async def _deliver(self, answer: MessageBatch) -> None:
         """Store the new messages of an answer. A repeated answer contains messages that arrived before."""
+        # Fewer than zero: messages are missing between the last answer and this one.
         known = self._received - answer.sequence
         if known < 0:
             raise ConnectionLost
@@ -262,6 +285,7 @@ class HttpConnection:
         failures, until = 0, None
         while True:
             try:
+                # No deadline for the first attempt: the exchange has one. Retries share one, counted from the first failure.
                 async with asyncio.timeout_at(until):
                     return await self._attempt(method, url, body)
             except TimeoutError as error:
@@ -276,11 +300,13 @@ class HttpConnection:
         """Send one request. Raises `ConnectionLost` (the session ended), `ConnectionFailed`, `Refused` (`connection.refused`)."""
         request = self._client.build_request(method, url, content=body, headers={"Content-Type": MEDIA_TYPE}, timeout=_TIMEOUT)
         if self._sign is not None:
+            # Anew for each attempt: the destination accepts a signature once.
             request.headers.update(self._sign(method, str(request.url), body))
         try:
             try:
                 reply = await self._client.exchange(request, limit=MAX_BODY)
             except (httpx.HTTPError, Unavailable) as error:
+                # A wrong certificate stays wrong, and an attacker in between must not get further attempts.
                 raise ConnectionFailed(self._base, again=not _is_untrusted(error)) from error
             return self._read(reply)
         except (Malformed, TooLarge) as error:
@@ -296,7 +322,8 @@ class HttpConnection:
             return MessageBatch("", 0, 0, [])
         if status not in (200, 201):
             said = _problem(body, "code", _CODE) or f"HTTP status {status}"
-            raise Refused(ConnectionCode.REFUSED, f"The agent at {self._base[:120]} refuses the session: {said}.")
+            message = f"The agent at {self._base[:120]} refuses the session: {said}."
+            raise Refused(ConnectionCode.REFUSED, message, fix=self._unproved if status == 401 else "")
         if not reply.whole:
             raise TooLarge(ConnectionCode.TOO_LARGE, f"A body has at most {MAX_BODY} bytes.")
         if reply.headers.get("Content-Type") != MEDIA_TYPE:

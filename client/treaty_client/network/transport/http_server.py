@@ -38,6 +38,7 @@ EXPIRY = 60
 """Seconds without a request after which the source counts as gone."""
 LINGER = 30
 """Seconds for which a closed session still answers, so that the source gets the last messages."""
+# Closed sessions are cheap, but strangers choose their number; the oldest is forgotten first.
 MAX_LINGERING = 256
 MAX_HELD = 256 * 1024 * 1024
 """Bytes of all unread and unacknowledged messages of all sessions. Beyond the limit the largest session is dropped."""
@@ -69,6 +70,7 @@ class ServedSession:
 
     def __init__(self, address: str, peer: str, *, key: str, weigh: Callable[[ServedSession, int], None]) -> None:
         """Open a session. `weigh`: called with each change of `held`."""
+        # The id alone finds the session, so it must not be guessable where requests are not signed.
         self.id = secrets.token_urlsafe(32)
         self.key = key
         self.held = 0
@@ -78,6 +80,7 @@ class ServedSession:
         self._unacknowledged: deque[str | bytes] = deque()
         self._taken = self._acknowledged = 0
         self._over: str | None = None
+        # One condition for all changes: a request may wait for room, for messages and for its successor at once.
         self._changed = asyncio.Condition()
         self._held: object | None = None
         self._taking: object | None = None
@@ -95,6 +98,7 @@ class ServedSession:
     async def send(self, message: str | bytes) -> None:
         check_size(message)
         async with self._changed:
+            # A source that acknowledges nothing makes the agent wait here instead of filling the memory.
             await self._changed.wait_for(lambda: self._over is not None or len(self._unacknowledged) < CAPACITY)
             if self._over is not None:
                 raise ConnectionLost(self._over)
@@ -142,7 +146,9 @@ class ServedSession:
         `sequence`: the number of the first message. `acknowledge`: the number of messages that the source has. Raises `Conflict`
         (`connection.sequence`) or `SessionGone`.
         """
+        # One deadline for both waits below: the source's own timeout begins with its request.
         deadline = asyncio.get_running_loop().time() + HOLD
+        # First the acknowledgment: it makes room for the agent, whose answer may then go with this response.
         await self._forget(acknowledge)
         if messages:
             await self._take(messages, sequence, deadline)
@@ -165,6 +171,8 @@ class ServedSession:
 
     async def _take(self, messages: list[str | bytes], sequence: int, deadline: float) -> None:
         """Store the new messages as far as there is room. A later request with messages replaces this one."""
+        # A source repeats a request whose answer got lost. Two requests that wait with the same messages would
+        # both store them, so the newest one takes over.
         turn = self._taking = object()
         if sequence > self._taken:
             raise Conflict(ConnectionCode.SEQUENCE, f"Message {self._taken} is missing.")
@@ -188,6 +196,7 @@ class ServedSession:
         """Wait until there is a message to send. Return False if another request will carry it."""
         if not replace and self._held is not None:
             return False
+        # A proxy keeps few connections open for each client, so only the newest request is held.
         me = object()
         async with self._changed:
             self._held = me
@@ -241,6 +250,7 @@ class Sessions:
                 raise Unavailable(ConnectionCode.BUSY, "This agent is busy; try again later.")
             yield
             return
+        # Before the body is read: otherwise one session could keep many bodies of 2 MiB in memory.
         if session.requests >= MAX_AT_ONCE:
             raise Unavailable(ConnectionCode.BUSY, f"This session has {MAX_AT_ONCE} requests already; wait for an answer.")
         session.requests += 1
@@ -284,6 +294,7 @@ class Sessions:
             self._sessions[session.id] = self._keys[key] = session
             self._spawn(self._run(session))
             self._expire(session)
+        # The key of an opening travels in a URL, which logs keep. A reader of logs must not take the session over.
         elif session.peer != peer:
             raise Refused(ConnectionCode.PEER, "Another DID opened this session.")
         reply = await session.exchange(messages, sequence=0, acknowledge=0)
@@ -309,6 +320,7 @@ class Sessions:
         loop = asyncio.get_running_loop()
         if session.id not in self._sessions or session.id in self._lingering:
             return
+        # A held request is a sign of life, however long it is held.
         left = EXPIRY if session.requests else session.last_request + EXPIRY - loop.time()
         if left > 0:
             loop.call_later(left, self._expire, session)
@@ -322,6 +334,7 @@ class Sessions:
             self.holding.add(session)
         else:
             self.holding.discard(session)
+        # The heaviest session pays, not the newest: an attacker must not push honest sessions out.
         if change > 0 and self.held > MAX_HELD:
             heaviest = max(self.holding, key=lambda session: session.held)
             self._drop(heaviest)
@@ -329,11 +342,13 @@ class Sessions:
             self._spawn(heaviest.close())
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        # The event loop keeps only weak references to tasks.
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def _linger(self, session: ServedSession) -> None:
+        # A dictionary keeps its order, so the first is the one that lingers longest.
         if len(self._lingering) >= MAX_LINGERING:
             self._drop(self._sessions[next(iter(self._lingering))])
         self._lingering[session.id] = asyncio.get_running_loop().call_later(LINGER, self._drop, session)

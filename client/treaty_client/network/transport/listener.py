@@ -29,10 +29,13 @@ from .application import Application, Authenticate, StaticDocument
 from .connection import Connection
 from .websocket import CLOSE_TIMEOUT, OPEN_TIMEOUT, PING_INTERVAL, PING_TIMEOUT
 
+# Connections that the kernel accepts while the loop is busy; a burst of sessions must not meet refusals.
 BACKLOG = 2048
 KEEP_ALIVE = 60
 """Seconds for which an idle HTTP connection is kept."""
+# Signatures take about 1 KiB; proxies add a few headers. uvicorn's default would be 64 KiB for each socket.
 MAX_HEAD = 16 * 1024
+# For readers of the documents, also when all sessions are taken.
 SPARE_SOCKETS = 64
 READ_TIMEOUT = 30
 """Seconds for a peer to read on, while its answer is waiting."""
@@ -84,6 +87,7 @@ async def _shut(state: ServerState) -> None:
         connection.shutdown()
     if state.tasks:
         await asyncio.wait(state.tasks, timeout=CLOSE_TIMEOUT)
+    # The remaining connections read nothing, and the process must be able to end.
     for connection in list(state.connections):
         connection.transport.abort()
 
@@ -94,12 +98,14 @@ def _configuration(application: Application) -> uvicorn.Config:
         http=_Http,
         ws=_WebSocket,
         ws_max_size=MAX_FRAME,
+        # A compressed message can be a thousand times larger than its compressed form.
         ws_per_message_deflate=False,
         ws_ping_interval=PING_INTERVAL,
         ws_ping_timeout=PING_TIMEOUT,
         lifespan="off",
         log_config=None,
         interface="asgi3",
+        # Every client can send X-Forwarded-For; the fair queue must count the true address.
         proxy_headers=False,
         server_header=False,
         date_header=False,
@@ -123,7 +129,9 @@ class _Http(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # `abort` and not `close`: a peer that is not reading would never let a close complete.
         self._patience = self.loop.call_later(OPEN_TIMEOUT, transport.abort)
+        # After the count includes this one. An aborted socket costs nothing more; a refusal would need a parser.
         if len(self.connections) > self._max_sockets:
             transport.abort()
 
@@ -149,6 +157,7 @@ class _Http(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        # uvicorn waits for ever for a peer that stops reading, with the whole answer in memory.
         self._unread = self.loop.call_later(READ_TIMEOUT, self.transport.abort)
 
     def resume_writing(self) -> None:
@@ -177,6 +186,7 @@ class _WebSocket(WebSocketsSansIOProtocol):
 
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
         super().on_task_complete(task)
+        # The peer may never answer the close frame; uvicorn then keeps the socket.
         if not self.disconnected:
             self._end = self.loop.call_later(CLOSE_TIMEOUT, self.transport.abort)
 

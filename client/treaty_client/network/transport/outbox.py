@@ -17,6 +17,9 @@ from ...anp.frame import MAX_PAYLOAD
 from ...codes import SessionCode
 from .connection import Connection
 
+# Local callers wait early, so that answers to the peer still find room: answers cannot wait, because the
+# handler that makes them must not be stopped between two effects. Above the last cap the peer reads so
+# slowly that the session ends.
 CALL_ROOM = 256 * 1024
 READ_ROOM = MAX_PAYLOAD
 MAX_BACKLOG = 8 * MAX_PAYLOAD
@@ -39,6 +42,7 @@ class Outbox:
         self.backlog = 0
         """Bytes that were put and not sent."""
         self._closed = False
+        # Events and no queue: a caller must wait for room in bytes, and `flushed` for emptiness.
         self._waiting = asyncio.Event()
         self._room = asyncio.Event()
         self._empty = asyncio.Event()
@@ -77,9 +81,11 @@ class Outbox:
             while True:
                 await self._waiting.wait()
                 message = self._messages[0]
+                # For each message and not for the queue: a slow peer that makes progress is not cut off.
                 async with asyncio.timeout(self._seconds):
                     await self._connection.send(message)
                 could_read = self.may_read
+                # Only now: a message under way still takes memory, and counts.
                 self._messages.popleft()
                 self.backlog -= len(message)
                 self._note()

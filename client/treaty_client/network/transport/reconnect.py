@@ -25,15 +25,18 @@ MAX_REPEATED = 1024 * 1024
 """Bytes of messages that are kept for sending again."""
 
 
-async def connect(url: str, network: Network, *, sign: http.Sign | None = None, backoff: Backoff | None = None) -> Connection:
-    """Connect to the agent at `ws://`, `wss://`, `http://` or `https://`. `sign`: signs requests over HTTP.
+async def connect(
+    url: str, network: Network, *, sign: http.Sign | None = None, unproved: str = "", backoff: Backoff | None = None
+) -> Connection:
+    """Connect to the agent at `ws://`, `wss://`, `http://` or `https://`. `sign`, `unproved`: for requests over HTTP, as in
+    `http.connect`.
 
     Raises `Malformed` (`connection.url`), `ConnectionFailed`, and over HTTP `Refused` (`connection.refused`). Over HTTP the first
     message opens the connection, so `send` raises the last two.
     """
     backoff = backoff or Backoff()
     if url.startswith(("http://", "https://")):
-        return http.connect(url, network, sign=sign, backoff=backoff)
+        return http.connect(url, network, sign=sign, unproved=unproved, backoff=backoff)
     if not url.startswith(("ws://", "wss://")):
         raise Malformed(ConnectionCode.URL, f"An agent's address begins with ws, wss, http or https, not {url[:80]!r}.")
     reconnecting = ReconnectingConnection(lambda: websocket.connect(url, network), backoff)
@@ -68,6 +71,8 @@ class ReconnectingConnection:
 
     async def send(self, message: str | bytes) -> None:
         connection = self._now
+        # Kept before it is sent: if the connection breaks in `send`, it is unknown whether the message arrived.
+        # Repeating is safe until the peer spoke, because early messages are idempotent by declaration.
         if self._said is not None:
             self._room -= len(message)
             self._said = [*self._said, message] if self._room >= 0 else None
@@ -84,6 +89,7 @@ class ReconnectingConnection:
             except ConnectionLost as lost:
                 await self._again(connection, lost)
             else:
+                # The peer has begun the session, so a new connection would be another session.
                 self._said = None
                 return message
 
@@ -100,6 +106,7 @@ class ReconnectingConnection:
         """Replace a broken connection and send the kept messages again. Raises `lost` if this is not allowed or fails."""
         async with self._opening:
             while self._connection is broken:
+                # A reason is an answer: the peer is there and refuses.
                 if self._said is None or self._closed or lost.reason:
                     raise lost
                 try:
@@ -113,6 +120,7 @@ class ReconnectingConnection:
 
     async def _repeat(self, connection: Connection) -> None:
         """Send the kept messages on a new connection, also those added meanwhile; then use it instead of the old one."""
+        # `send` may append while this loop waits, so it counts instead of iterating.
         count = 0
         try:
             while self._said is not None and count < len(self._said):
@@ -141,6 +149,7 @@ class ReconnectingConnection:
                 raise failure from None
             except ConnectionFailed as error:
                 failure = error
+                # From the first failure: the time of the first attempt is bounded by the transport itself.
                 until = until or self._backoff.until()
                 self._failures += 1
                 if not error.again or not await self._backoff.pause(self._failures):

@@ -29,7 +29,9 @@ It raises `TreatyError`. It is never called for a did:key."""
 
 _T = TypeVar("_T")
 
+# Two round trips and one fetch of a DID document, which has 3 seconds and may wait for its turn.
 TIMEOUT = 10.0
+# As in the other transports: the peer may be gone.
 CLOSE_TIMEOUT = 3.0
 TRUNCATED = SecureCode.TRUNCATED
 """The reason of a `ConnectionLost` without the peer's authenticated close: an attacker or the network cut the connection."""
@@ -56,6 +58,7 @@ class SecureConnection:
         self._resolve, self._clock, self._timeout = resolve, clock, timeout
         self._deadline: float | None = None
         self._sending = asyncio.Lock()  # records are numbered, so they must reach the wire in the order of their encryption
+        # Application messages wait for the keys; only the own Hello may be sent before.
         self._may_send = asyncio.Event()
         self._arrived: deque[str | bytes] = deque()
         self._replies: deque[str] = deque()
@@ -130,6 +133,7 @@ class SecureConnection:
         self._closed = True
         self._note()
         with suppress(TreatyError, TimeoutError):
+            # The lock is inside the timeout: a `send` that never ends may hold it.
             async with asyncio.timeout(CLOSE_TIMEOUT), self._sending:
                 last = [] if self._torn else self._channel.close(reason, self._clock())
                 self._said_so = self._said_so or bool(last)
@@ -171,6 +175,7 @@ class SecureConnection:
     def _check_peer(self) -> None:
         """Check that transport and handshake proved the same DID. Raises `Unauthorized` (`secure.identity`)."""
         proved, known = self._channel.peer, self._inner.peer
+        # Over HTTP the requests are signed, too. Two identities in one session mean that a third party relays.
         if proved and known and proved != known:
             raise Unauthorized(SecureCode.IDENTITY, f"The transport proved {known}, the handshake {proved[:120]}.")
 
@@ -197,6 +202,7 @@ class SecureConnection:
 
     async def _put(self, messages: Sequence[str | bytes]) -> None:
         """Send messages. If one send fails, mark this end as torn: a gap would make all later records unreadable."""
+        # Set before the first await: a cancelled send leaves a gap in the numbers, too.
         torn, self._torn = self._torn, bool(messages)
         for message in messages:
             await self._inner.send(message)

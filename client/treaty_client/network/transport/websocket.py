@@ -25,8 +25,11 @@ from ..hosts import Network
 from .connection import Connection, ConnectionFailed, ConnectionLost, Receive, Scope, Send
 
 NORMAL, GOING_AWAY, POLICY, TOO_BIG = 1000, 1001, 1008, 1009
+# A TCP connection over a bad line needs several seconds, a TLS handshake a few round trips more.
 OPEN_TIMEOUT = 10
+# Closing is a courtesy; a peer that is gone never completes it, and must not delay the end of a session.
 CLOSE_TIMEOUT = 3
+# Shorter than the idle timeouts of common proxies and NATs (30 seconds and more).
 PING_INTERVAL = PING_TIMEOUT = 20
 MAX_QUEUE = 4
 """Messages read ahead of `receive`. Beyond them, reading stops and TCP slows the peer down."""
@@ -100,6 +103,7 @@ class ServedWebSocket:
             raise self._lost(event.get("reason") or "" if event.get("code") == POLICY else "")
         text = event.get("text")
         message: str | bytes = text if text is not None else event["bytes"]
+        # The server's own limit is on bytes; under another ASGI server there may be none.
         if len(message) > MAX_FRAME:
             await self._close(TOO_BIG, "")
             raise ConnectionLost
@@ -117,6 +121,7 @@ class ServedWebSocket:
             return
         self._over = ""
         with suppress(OSError, TimeoutError):
+            # A peer that reads nothing keeps the server's buffer full, so this could wait for ever.
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self._send({"type": "websocket.close", "code": code, "reason": reason})
 
@@ -139,7 +144,9 @@ async def connect(url: str, network: Network) -> Connection:
             url,
             host=endpoint.host,
             port=endpoint.port,
+            # The address was checked and pinned; a proxy of the environment would look the name up again.
             proxy=None,
+            # A compressed message can be a thousand times larger than its compressed form.
             compression=None,
             user_agent_header=None,
             open_timeout=OPEN_TIMEOUT,
@@ -158,6 +165,7 @@ async def connect(url: str, network: Network) -> Connection:
     except ssl.SSLError as error:
         raise ConnectionFailed(url, again=False) from error
     except (OSError, InvalidHandshake) as error:
+        # A server that is no agent answers a handshake wrongly each time; the network may recover.
         raise ConnectionFailed(url, again=isinstance(error, OSError)) from error
     return WebSocketConnection(socket)
 

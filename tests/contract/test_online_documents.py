@@ -1,0 +1,76 @@
+"""The documents of an agent over a real socket: a reader that has them asks whether they changed."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+from meetings import shop
+
+from treaty_client.network.transport.application import StaticDocument
+from treaty_client.network.transport.connection import Connection
+from treaty_client.network.transport.listener import listen
+
+CACHED = "public, max-age=60"
+DOCUMENTS = {
+    "/.well-known/agent-descriptions": CACHED,
+    "/ad.json": CACHED,
+    "/.well-known/agent-card.json": CACHED,
+    "/.well-known/did.json": "no-cache",
+}
+
+
+@pytest.fixture
+async def web(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of an agent with all four documents."""
+    seller = shop(tmp_path)
+    async with (
+        seller.agent,
+        seller.agent.listen("127.0.0.1", 0, public=("wss://shop.example/", "https://shop.example")) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize(("path", "cached"), DOCUMENTS.items())
+async def test_a_document_is_sent_again_only_when_it_changed(web: httpx.AsyncClient, path: str, cached: str) -> None:
+    first = await web.get(path)
+    etag = first.headers["ETag"]
+    assert (first.status_code, first.headers["Cache-Control"]) == (200, cached)
+    for known in (etag, f"W/{etag}", f'"other", {etag}', "*"):
+        again = await web.get(path, headers={"If-None-Match": known})
+        assert (again.status_code, again.content) == (304, b""), known
+        assert (again.headers["ETag"], again.headers["Cache-Control"]) == (etag, cached)
+        assert "Content-Length" not in again.headers
+    for unknown in ('"other"', etag.strip('"'), "", '"*"'):
+        again = await web.get(path, headers={"If-None-Match": unknown})
+        assert (again.status_code, again.content) == (200, first.content), unknown
+    head = await web.head(path, headers={"If-None-Match": etag})
+    assert (head.status_code, head.headers["ETag"]) == (304, etag)
+
+
+async def test_four_documents_have_four_tags_and_a_changed_one_has_another(web: httpx.AsyncClient) -> None:
+    assert len({(await web.get(path)).headers["ETag"] for path in DOCUMENTS}) == len(DOCUMENTS)
+
+    async def refuse(connection: Connection) -> None:
+        raise AssertionError
+
+    documents = {"/a": StaticDocument("text/plain", b"1")}
+    async with listen(refuse, "127.0.0.1", 0, max_connections=1, documents=documents) as port, httpx.AsyncClient() as client:
+        url = f"http://127.0.0.1:{port}/a"
+        tag = (await client.get(url)).headers["ETag"]
+        documents["/a"] = StaticDocument("text/plain", b"2")
+        changed = await client.get(url, headers={"If-None-Match": tag})
+    assert (changed.status_code, changed.content) == (200, b"2")
+
+
+async def test_the_served_card_is_signed_by_the_key_of_the_served_did_document(web: httpx.AsyncClient) -> None:
+    card, document = [(await web.get(path)).json() for path in ("/.well-known/agent-card.json", "/.well-known/did.json")]
+    (signature,) = card["signatures"]
+    padded = signature["protected"] + "=" * (-len(signature["protected"]) % 4)
+    protected = json.loads(base64.urlsafe_b64decode(padded))
+    assert protected == {"alg": "EdDSA", "kid": document["authentication"][0], "typ": "JOSE"}
