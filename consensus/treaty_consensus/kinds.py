@@ -10,6 +10,7 @@ Specification: `docs/specification/statements.md`.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
@@ -151,8 +152,13 @@ class Publish(Body, frozen=True):
         check_topic(self.topic)
         self.document.at_most(MAX_DOCUMENT, "protocol document")
         self.card.at_most(MAX_CARD, "card")
-        if len(set(self.aliases)) != len(self.aliases) or not all(map(_PRINTABLE.fullmatch, self.aliases)):
-            raise Malformed(PublishCode.ALIASES, "Aliases must be distinct URIs without spaces.")
+        check_aliases(self.aliases)
+
+
+def check_aliases(aliases: Sequence[str]) -> None:
+    """Check the foreign names of a protocol. Raises `Malformed` (`publish.aliases`)."""
+    if len(aliases) > MAX_ALIASES or len(set(aliases)) != len(aliases) or not all(map(_PRINTABLE.fullmatch, aliases)):
+        raise Malformed(PublishCode.ALIASES, f"Aliases must be distinct URIs without spaces, at most {MAX_ALIASES}.")
 
 
 class Handler(Body, frozen=True):

@@ -32,13 +32,14 @@ from treaty_client.anp.flow_profile.actions import (
 from treaty_client.anp.flow_profile.capabilities import CapabilityManager, FlowRequest
 from treaty_client.anp.flow_profile.commands import Evaluated, Hosted, Loaded, LoadFailed
 from treaty_client.anp.flow_profile.initiator import Initiator
-from treaty_client.anp.flow_profile.machine import FlowLimits, FlowMachine, FlowTimeouts
+from treaty_client.anp.flow_profile.machine import NegotiationEngine
 from treaty_client.anp.flow_profile.messages import TYPE, FlowMessage
 from treaty_client.anp.flow_profile.payloads import ContextInfo, Metrics, Payload
 from treaty_client.anp.flow_profile.processor import Now
 from treaty_client.anp.flow_profile.registry import ProtocolOffer, ProtocolRegistry
 from treaty_client.anp.flow_profile.responder import Responder
-from treaty_client.anp.flow_profile.strategy import evaluate
+from treaty_client.anp.flow_profile.states import FlowLimits, FlowTimeouts
+from treaty_client.anp.flow_profile.strategy import StrategyEngine
 from treaty_client.anp.transcript import TranscriptRecorder, replay
 from treaty_client.network.transport import memory
 from treaty_client.network.transport.connection import Connection
@@ -96,7 +97,7 @@ def keeper(registry: ProtocolRegistry, context: ContextInfo | None = None) -> Ca
     return CapabilityManager(registry, context)
 
 
-def unsent(machine: FlowMachine, payload: Payload, *, session_id: str = "") -> FlowMessage:
+def unsent(machine: NegotiationEngine, payload: Payload, *, session_id: str = "") -> FlowMessage:
     """A message as this machine would write it next. The machine does not know that it is sent."""
     return machine._say(payload, session_id=session_id).message
 
@@ -174,7 +175,10 @@ class FlowWire:
                     self.sent.append((who, stamped))
                     self.on_its_way["responder" if who == "initiator" else "initiator"].append(stamped)
                 case Evaluate(ids):
-                    self.perform(who, self.initiator.apply(Evaluated([one for id in ids if (one := self.judge(id))]), now))
+                    self.perform(
+                        who,
+                        self.initiator.apply(Evaluated(StrategyEngine().rank(one for id in ids if (one := self.judge(id)))), now),
+                    )
                 case LoadProtocol(protocol, digest):
                     if protocol in self.refuses.get(who, set()):
                         self.perform(
@@ -201,7 +205,9 @@ class FlowWire:
         one = self.initiator
         offer = one.capabilities.registry.get(id)
         assert offer is not None
-        judged = evaluate(offer.supported(), one.known.protocols[id], one.goal, one.capabilities.context, one.known)
+        judged = StrategyEngine().evaluate(
+            offer.supported(), one.known.protocols[id], one.goal, one.capabilities.context, one.known
+        )
         return judged and type(judged)(**{**vars(judged), "digest": digest_of(id)})
 
     def deliver(self, who: str) -> FlowMessage:

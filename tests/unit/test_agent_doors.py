@@ -21,9 +21,9 @@ from meetings import LAPTOP, MAX_AGE, TOPIC, URI_1, URI_2, Party, Tap, buyer, id
 from scripted_negotiators import TEST_CASES, WANTED, Script, ScriptedNegotiators
 
 from treaty_client.anp.flow_profile.capabilities import FlowRequest
-from treaty_client.anp.flow_profile.machine import FlowLimits
 from treaty_client.anp.flow_profile.payloads import ContextInfo
 from treaty_client.anp.flow_profile.registry import ProtocolOffer
+from treaty_client.anp.flow_profile.states import FlowLimits
 from treaty_client.network import egress
 from treaty_client.network.hosts import Address, Network
 from treaty_client.network.transport import memory

@@ -24,10 +24,10 @@ from virtual_time import run
 
 from treaty_client.anp.flow_profile.adaptation import Thresholds
 from treaty_client.anp.flow_profile.capabilities import FlowRequest
-from treaty_client.anp.flow_profile.machine import FlowLimits
 from treaty_client.anp.flow_profile.parameters import Range
 from treaty_client.anp.flow_profile.payloads import ContextInfo
 from treaty_client.anp.flow_profile.registry import ProtocolOffer
+from treaty_client.anp.flow_profile.states import FlowLimits
 from treaty_client.network.hosts import Network
 from treaty_client.network.transport import listener, memory, outbox, websocket
 from treaty_client.sandbox.interface import RunningHandler

@@ -41,7 +41,8 @@ from treaty_client.anp.flow_profile.actions import (
 )
 from treaty_client.anp.flow_profile.capabilities import CapabilityManager, FlowRequest
 from treaty_client.anp.flow_profile.commands import Loaded, Renegotiate, SendData, TellContext, Unverified
-from treaty_client.anp.flow_profile.machine import MAX_MESSAGES, PROTOCOL_HASH, FlowLimits, FlowMachine, FlowState
+from treaty_client.anp.flow_profile.core import PROTOCOL_HASH
+from treaty_client.anp.flow_profile.machine import MAX_MESSAGES, NegotiationEngine
 from treaty_client.anp.flow_profile.messages import FlowMessage, format_time, wrap
 from treaty_client.anp.flow_profile.parameters import Choice, Fixed, Range
 from treaty_client.anp.flow_profile.payloads import (
@@ -63,7 +64,8 @@ from treaty_client.anp.flow_profile.payloads import (
 from treaty_client.anp.flow_profile.processor import MessageProcessor
 from treaty_client.anp.flow_profile.registry import ProtocolOffer, ProtocolRegistry
 from treaty_client.anp.flow_profile.sessions import SessionManager
-from treaty_client.anp.flow_profile.strategy import evaluate
+from treaty_client.anp.flow_profile.states import FlowLimits, FlowState
+from treaty_client.anp.flow_profile.strategy import StrategyEngine
 from treaty_client.sessions.flow_manager import MetaProtocolManager
 from treaty_consensus.errors import NotFound, TooLarge, TreatyError, Unauthorized
 
@@ -862,11 +864,11 @@ def test_actions_of_the_engine_come_in_the_order_of_the_wire() -> None:
 
 COMPONENTS: dict[str, Callable[..., object]] = {
     "registry": ProtocolRegistry,
-    "machine": FlowMachine,
+    "machine": NegotiationEngine,
     "sessions": SessionManager,
     "capabilities": CapabilityManager,
     "processor": MessageProcessor,
-    "strategy": evaluate,
+    "strategy": StrategyEngine,
 }
 """The components of the source's architecture, in the order of the checklist, and the module that each is."""
 

@@ -25,10 +25,11 @@ from treaty_consensus.did import did_key_id, parse_did, public_key_of
 from treaty_consensus.errors import Malformed, NotFound, Refused, Unavailable
 from treaty_consensus.protocol import is_verified_alias, parse_protocol_uri
 
-from ..anp.flow_profile.adaptation import Thresholds
+from ..anp.flow_profile.adaptation import Adaptation, Thresholds
 from ..anp.flow_profile.payloads import ContextInfo
 from ..anp.flow_profile.processor import Now
 from ..anp.flow_profile.states import FlowLimits, FlowTimeouts
+from ..anp.flow_profile.strategy import StrategyEngine
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed
 from ..anp.transcript import TranscriptRecorder
 from ..codes import FlowCode
@@ -65,6 +66,8 @@ class FlowSettings:
     `context`: this side's situation, until `MetaProtocolManager.tell` changes it.
     `shortcuts`: whether a former agreement is proposed at once (cached and predictive negotiation).
     `resolvers`: resolvers of DID methods beside did:key, did:wba and did:web, by method name, such as `anp`.
+    `strategy`: scores and ranks the protocols that both sides speak.
+    `adaptation`: makes the monitor of a session, which chooses its changes.
     """
 
     timeouts: FlowTimeouts = field(default_factory=FlowTimeouts)
@@ -73,6 +76,8 @@ class FlowSettings:
     context: ContextInfo | None = None
     shortcuts: bool = True
     resolvers: Mapping[str, Lookup] = field(default_factory=dict)
+    strategy: StrategyEngine = field(default_factory=StrategyEngine)
+    adaptation: Callable[[Thresholds], Adaptation] = Adaptation
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from ..anp.flow_profile.registry import ProtocolOffer as FlowOffer
 from ..codes import SessionCode
 from ..identity import Identity
 from ..network.hosts import Network
-from ..network.transport.connection import Connection
+from ..network.transport.connection import Backoff, Connection
 from ..protocols.fetch import Fetcher
 from ..protocols.project import Project
 from ..statements.publish import Publisher
@@ -31,7 +31,7 @@ from .agreements import AgreementRecord, NegotiatedProtocol
 from .context import AgentContext
 from .escalation import ESCALATED, FLOW_ESCALATED, Escalation
 from .flow_manager import MetaProtocolManager
-from .flow_run import FlowRun
+from .flow_run import MetaProtocolNegotiator
 from .flow_session import FlowSession
 from .hello_run import HelloRun
 from .roles import HelloOffer, InitiatorRole, ResponderRole, SessionRequest, initiator_machine, make_offer, responder_machine
@@ -142,7 +142,10 @@ class _Connecting:
         offers = await profiles.flow_offers(context, self._request)
         return await self._by_flow(await self._dial(False), peer, offers, again=True) if offers else None
 
-    async def _by_flow(self, connection: Connection, peer: str, offers: Sequence[FlowOffer] = (), *, again: bool) -> _FlowAttempt:
+    async def _by_flow(
+        self, connection: Connection, peer: str, offers: Sequence[FlowOffer] = (), *, again: bool, attempt: int = 1
+    ) -> _FlowAttempt:
+        """Negotiate. `again`: another connection may be opened. `attempt`: the number of connections that were opened for it."""
         context = self._context
         try:
             chosen = context.flow_openings.pop(self._place, "")
@@ -161,13 +164,16 @@ class _Connecting:
         try:
             (session,) = await self._flow.agree(run)
         except TreatyError as error:
+            # The peer may have got the messages, so they are made and signed anew: each counts once.
+            if again and run.was_cut and await Backoff().pause(attempt):
+                return await self._by_flow(await self._dial(False), peer, offers, again=True, attempt=attempt + 1)
             if not await self._is_resumed(run, error) or not again:
                 raise
             return await self._by_flow(await self._dial(False), peer, again=False)
         self._remember(session, offers)
         return _FlowAttempt(run, session)
 
-    async def _is_resumed(self, run: FlowRun, error: TreatyError) -> bool:
+    async def _is_resumed(self, run: MetaProtocolNegotiator, error: TreatyError) -> bool:
         """Return whether a person named another protocol after the failed negotiation."""
         if self._context.on_escalation is None or error.code not in FLOW_ESCALATED:
             return False
@@ -236,7 +242,7 @@ class _HelloAttempt:
 class _FlowAttempt:
     """One session of the flow profile, at the initiator."""
 
-    def __init__(self, run: FlowRun, session: FlowSession) -> None:
+    def __init__(self, run: MetaProtocolNegotiator, session: FlowSession) -> None:
         self.session = session
         self._run = run
 
@@ -286,7 +292,7 @@ def _hello_escalation(run: HelloRun) -> Escalation:
     )
 
 
-def _flow_escalation(run: FlowRun, error: TreatyError) -> Escalation:
+def _flow_escalation(run: MetaProtocolNegotiator, error: TreatyError) -> Escalation:
     machine = run.machine
     return Escalation(
         role="initiator",

@@ -94,10 +94,11 @@ class PeerChanged:
 
 @dataclass(frozen=True)
 class DeliverData:
-    """Give these bytes of the peer to the session's handler."""
+    """Give these bytes of the peer to the session's handler. `action`: of a message in the JSON form, else ""."""
 
     session_id: str
     data: bytes
+    action: str = ""
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,15 @@ class Adaptation:
     def next_change(self, now: float, offer: ProtocolOffer, agreed: Mapping[str, Any], ranking: Sequence[str]) -> Change | None:
         """Return the next step, or None. `offer`: that of the current protocol. `ranking`: protocol ids, best first."""
         finding = self.finding()
-        if finding is None or now < self._quiet_until:
+        return None if finding is None else self.step(finding, now, offer, agreed, ranking)
+
+    def step(
+        self, finding: Finding, now: float, offer: ProtocolOffer, agreed: Mapping[str, Any], ranking: Sequence[str]
+    ) -> Change | None:
+        """Return the next step for a finding, of this side or of the peer; None within the pause, and when no step is left. The
+        other arguments are those of `next_change`."""
+        # The pause bounds how often a peer that reports trouble can cause a negotiation.
+        if now < self._quiet_until:
             return None
         self._samples.clear()
         self._quiet_until = now + self.thresholds.pause

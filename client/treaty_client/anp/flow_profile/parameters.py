@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from treaty_consensus.errors import Malformed, Refused
 
@@ -92,7 +92,26 @@ class Range:
         return min(max(value, self.low), self.high)
 
 
-Rule: TypeAlias = Choice | Range
+class ParameterRule(Protocol):
+    """The interface of a rule: `Choice` and `Range`, and `terms.Unkept` where a connection can keep no value."""
+
+    @property
+    def required(self) -> bool:
+        """Whether the parameter may not be left out."""
+
+    @property
+    def preferred(self) -> Json:
+        """The value to ask for first."""
+
+    @property
+    def supported(self) -> Json:
+        """The values to name to a peer whose value was refused."""
+
+    def clamp(self, name: str, value: Json) -> Json:
+        """Return the value that satisfies the rule and is nearest to `value`. Raises `Unsupported`."""
+
+
+Rule: TypeAlias = ParameterRule
 Rules: TypeAlias = Mapping[str, Rule]
 
 

@@ -15,6 +15,7 @@ from treaty_consensus.protocol import parse_protocol_uri
 from ...codes import FlowCode
 from .parameters import Rule
 from .payloads import MAX_PROTOCOLS, Metrics, ProtocolId, Supported, parse_protocol_id
+from .terms import check_kept
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class ProtocolOffer:
             parse_protocol_uri(self.uri)
         if not 0 <= self.preference <= 1:
             raise Malformed(FlowCode.OFFER, "A preference must be a number from 0 to 1.")
+        check_kept(self.parameters)
 
     @property
     def parsed(self) -> ProtocolId:

@@ -13,13 +13,17 @@ from treaty_consensus.errors import Conflict, Malformed, Refused, TooLarge, Trea
 from ...codes import FlowCode
 from . import parameters as rules
 from .actions import Action, Host, LoadProtocol, PeerChanged, Track, check_rounds
+from .capabilities import check_common
+from .core import PROTOCOL_HASH
 from .errors import ABORT, ErrorCode, parameter_report, report
-from .machine import PROTOCOL_HASH, FlowMachine
+from .machine import NegotiationEngine
 from .messages import FlowMessage, format_time, parse_time
 from .payloads import (
     Accepted,
     CapabilitiesExchange,
     ConfirmationAcknowledgment,
+    ContextInfo,
+    ErrorReport,
     Initialize,
     ParameterNegotiation,
     ParameterResponse,
@@ -36,7 +40,7 @@ from .states import RESPONDER, RESPONDER_TRACK, FlowEvent, FlowState, FlowWait, 
 
 
 @dataclass(kw_only=True)
-class Responder(FlowMachine):
+class Responder(NegotiationEngine):
     """The responder of one connection. `purpose`, `evaluation`: the initiator's; "" and None before they arrive."""
 
     purpose: str = ""
@@ -69,7 +73,7 @@ class Responder(FlowMachine):
         asked = track.asked[ParameterNegotiation.ACTION]
         del self.tracks[protocol]
         self._fire(FlowEvent.TRACK_FAILED, now)
-        details = {"parameter": PROTOCOL_HASH, "requested": track.digest, "supported": []}
+        details = {"parameter": PROTOCOL_HASH, "requested": track.digest, "supported": [], "reason": error.code}
         failed = report(ErrorCode.PARAM_NEGOTIATION_FAILED, "This side cannot run it.", details=details, suggested=ABORT)
         return [self._say(failed, reply_to=asked, session_id=track.renegotiates)]
 
@@ -86,9 +90,9 @@ class Responder(FlowMachine):
         track.acknowledgment = said.message.message_id
         return [said, *self._finish(track, now)]
 
-    def _tell_context(self) -> list[Action]:
+    def _tell_context(self, context: ContextInfo | None) -> list[Action]:
         """Send this side's new context to the initiator, which may then change the running sessions."""
-        return [self._say(self.capabilities.exchange())] if self.state is FlowState.RUNNING else []
+        return [self._say(self.capabilities.exchange(context=context))] if self.state is FlowState.RUNNING else []
 
     # The phases
 
@@ -120,6 +124,13 @@ class Responder(FlowMachine):
         return [self._say(told, reply_to=message.message_id)]
 
     def _learn(self, told: CapabilitiesExchange, message: FlowMessage, now: Now) -> list[Action]:
+        if self.state is FlowState.DISCOVERY:
+            try:
+                # The initiator may be one that does not compare: then it hears it now, and not by a timeout.
+                check_common(self._own_ids(), [entry.id for entry in told.supported_protocols])
+            except TreatyError as error:
+                failed = self._common_report(error)
+                return [self._say(failed, reply_to=message.message_id), *self._end(FlowEvent.NOT_AGREED, error)]
         self.known.learn(told)
         self._fire(FlowEvent.CAPABILITIES_TOLD, now)
         answer = self.capabilities.details(told.request_details)
@@ -143,6 +154,12 @@ class Responder(FlowMachine):
                 accepted = Accepted(proposed.id, proposed.version, provided)
                 answer = ProtocolResponse(response="accept", accepted_protocol=accepted)
                 return [self._say(answer, reply_to=message.message_id, session_id=session)]
+        proposals = [one for one in (proposal.proposed_protocol, proposal.fallback_protocol) if one is not None]
+        if not any(self.capabilities.registry.get(one.id) for one in proposals):
+            try:
+                check_common(self._own_ids(), [one.id for one in proposals])
+            except TreatyError as error:
+                return [self._say(self._common_report(error), reply_to=message.message_id, session_id=session)]
         why = f"This side does not speak {proposal.proposed_protocol.id} with all that is required."
         return [self._say(ProtocolResponse(response="reject", comments=why), reply_to=message.message_id, session_id=session)]
 
@@ -195,7 +212,7 @@ class Responder(FlowMachine):
     def _respond(self, track: Track, now: Now) -> list[Action]:
         asked = track.asked[ParameterNegotiation.ACTION]
         try:
-            track.parameters = rules.respond(self._parameter_rules(track), track.parameters)
+            track.parameters = rules.respond(self._parameter_rules(track.protocol), track.parameters)
             track.extensions = rules.respond(self._extension_rules(track), track.extensions)
         except rules.Unsupported as error:
             track.fire(TrackEvent.REFUSED)
@@ -218,7 +235,9 @@ class Responder(FlowMachine):
         if track.state is not TrackState.OFFERED or not track.equals(payload.final_parameters, payload.extensions):
             if track.state is TrackState.CONFIRMED:
                 raise Malformed(FlowCode.UNEXPECTED, "A protocol was confirmed twice.")
-            failed = report(ErrorCode.PARAM_NEGOTIATION_FAILED, "The confirmed parameters are not the accepted ones.")
+            accepted = {"parameters": track.parameters, "extensions": track.extensions}
+            why = "The confirmed parameters are not the accepted ones."
+            failed = report(ErrorCode.PARAM_NEGOTIATION_FAILED, why, details={"accepted": accepted})
             return [self._say(failed, reply_to=message_id, session_id=track.renegotiates)]
         track.expires_at = parse_time(payload.expires_at)
         check_lifetime(track.expires_at, now, self.limits)
@@ -241,6 +260,15 @@ class Responder(FlowMachine):
         what: dict[str, Any] = {"messageId": message.message_id}
         failed = report(ErrorCode.PARAM_NEGOTIATION_FAILED, "This protocol was not accepted.", details=what, suggested=ABORT)
         return [self._say(failed, reply_to=message.message_id, session_id=message.session_id or "")]
+
+    def _common_report(self, error: TreatyError) -> ErrorReport:
+        """Return the error message for a peer that names no protocol of this side."""
+        conflict = error.code == FlowCode.VERSION_CONFLICT
+        code = ErrorCode.VERSION_CONFLICT if conflict else ErrorCode.NO_COMMON_PROTOCOL
+        return report(code, error.message, details={"supported": self._own_ids()})
+
+    def _own_ids(self) -> list[str]:
+        return [offer.id for offer in self.capabilities.registry]
 
     def _allows(self, event: FlowEvent) -> bool:
         return self._table.allows(self.state, event)

@@ -197,12 +197,14 @@ RESPONDER_TRACK: TrackTransitions = {
 @dataclass(frozen=True)
 class FlowTimeouts:
     """How long a connection waits, in seconds. `first`: for the first message. `reply`: for each answer, and for its own code.
-    `idle`: for any message. `work`: for evaluating, fetching and starting a handler; each less than `reply`."""
+    `idle`: for any message. `work`: for evaluating, fetching and starting a handler; each less than `reply`. `renew`: how long
+    before its end the initiator renews a session, at most half of its time; 0 for never."""
 
     first: float = 10.0
     reply: float = 30.0
     idle: float = 600.0
     work: float = 25.0
+    renew: float = 60.0
 
 
 @dataclass(frozen=True)

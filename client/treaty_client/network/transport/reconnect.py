@@ -25,8 +25,11 @@ MAX_REPEATED = 1024 * 1024
 """Bytes of messages that are kept for sending again."""
 
 
-async def connect(url: str, network: Network, *, sign: http.Sign | None = None, backoff: Backoff | None = None) -> Connection:
-    """Connect to the agent at `ws://`, `wss://`, `http://` or `https://`. `sign`: signs requests over HTTP.
+async def connect(
+    url: str, network: Network, *, sign: http.Sign | None = None, backoff: Backoff | None = None, repeat: bool = True
+) -> Connection:
+    """Connect to the agent at `ws://`, `wss://`, `http://` or `https://`. `sign`: signs requests over HTTP. `repeat`: whether
+    messages are sent again on a new WebSocket; not for messages that count once.
 
     Raises `Malformed` (`connection.url`), `ConnectionFailed`, and over HTTP `Refused` (`connection.refused`). Over HTTP the first
     message opens the connection, so `send` raises the last two.
@@ -36,7 +39,7 @@ async def connect(url: str, network: Network, *, sign: http.Sign | None = None, 
         return http.connect(url, network, sign=sign, backoff=backoff)
     if not url.startswith(("ws://", "wss://")):
         raise Malformed(ConnectionCode.URL, f"An agent's address begins with ws, wss, http or https, not {url[:80]!r}.")
-    reconnecting = ReconnectingConnection(lambda: websocket.connect(url, network), backoff)
+    reconnecting = ReconnectingConnection(lambda: websocket.connect(url, network), backoff, repeat=repeat)
     await reconnecting.open()
     return reconnecting
 
@@ -44,11 +47,12 @@ async def connect(url: str, network: Network, *, sign: http.Sign | None = None, 
 class ReconnectingConnection:
     """A connection that is opened again until the other side has sent a message; see `Connection` for the contract."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Connection]], backoff: Backoff) -> None:
-        """Open nothing yet. `connect`: opens one connection, and raises `ConnectionFailed`."""
+    def __init__(self, connect: Callable[[], Awaitable[Connection]], backoff: Backoff, *, repeat: bool = True) -> None:
+        """Open nothing yet. `connect`: opens one connection, and raises `ConnectionFailed`. `repeat`: as in `connect`."""
         self._connect, self._backoff = connect, backoff
         self._connection: Connection | None = None
-        self._said: list[str | bytes] | None = []  # None: too many bytes were sent, or a message arrived
+        # None: too many bytes were sent, a message arrived, or nothing may be repeated
+        self._said: list[str | bytes] | None = [] if repeat else None
         self._room = MAX_REPEATED
         self._failures = 0
         self._opening = asyncio.Lock()  # `send` and `receive` may both see the loss; one of them reconnects

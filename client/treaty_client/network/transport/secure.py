@@ -101,6 +101,11 @@ class SecureConnection:
     def peer(self) -> str:
         return self._channel.peer or self._inner.peer
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Return whether both sides have the keys, so that every further message is encrypted."""
+        return self._channel.state in (ChannelState.KEYED, ChannelState.OPEN)
+
     async def send(self, message: str | bytes) -> None:
         if not (isinstance(message, str) and self._channel.may_say_hello):
             await self._may_send.wait()
