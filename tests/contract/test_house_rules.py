@@ -59,8 +59,6 @@ PRIVATE_TODAY: set[str] = {
     "support/registries.py:_operator",
     "support/secure_peers.py:_keys",
     "unit/test_client_audit.py:_database",
-    "unit/test_flow_processor.py:_received",
-    "unit/test_flow_processor.py:_simultaneous",
     "unit/test_flow_reports.py:_write",
     "unit/test_flow_states.py:_fire",
     "unit/test_log_witnesses.py:_latest",

@@ -23,6 +23,7 @@ from flow_peers import (
     digest_of,
     registry,
     sharing,
+    wrap,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -42,7 +43,6 @@ from treaty_client.anp.flow_profile.messages import (
     parse_time,
     sign,
     signing_input,
-    wrap,
 )
 from treaty_client.anp.flow_profile.parameters import Choice, Range, Unsupported, counter, next_offer, preferred, respond
 from treaty_client.anp.flow_profile.payloads import (

@@ -33,7 +33,7 @@ from treaty_client.anp.flow_profile.capabilities import CapabilityManager, FlowR
 from treaty_client.anp.flow_profile.commands import Evaluated, Hosted, Loaded, LoadFailed
 from treaty_client.anp.flow_profile.initiator import Initiator
 from treaty_client.anp.flow_profile.machine import NegotiationEngine
-from treaty_client.anp.flow_profile.messages import TYPE, FlowMessage
+from treaty_client.anp.flow_profile.messages import TYPE, FlowMessage, Foreign
 from treaty_client.anp.flow_profile.payloads import ContextInfo, Metrics, Payload
 from treaty_client.anp.flow_profile.processor import Now
 from treaty_client.anp.flow_profile.registry import ProtocolOffer, ProtocolRegistry
@@ -48,7 +48,7 @@ from treaty_client.sessions.flow_manager import MetaProtocolManager
 from treaty_client.sessions.handler_host import HandlerHosts
 from treaty_client.sessions.interfaces import Located, SpokenProtocol
 from treaty_client.sessions.operations import Functions, OperationError, choose_role
-from treaty_consensus.canonical import hex_digest
+from treaty_consensus.canonical import b64encode, hex_digest
 from treaty_consensus.errors import NotFound
 from treaty_consensus.handler import Role
 
@@ -102,6 +102,11 @@ def unsent(machine: NegotiationEngine, payload: Payload, *, session_id: str = ""
     return machine._say(payload, session_id=session_id).message
 
 
+def wrap(data: bytes) -> Foreign:
+    """The payload of a message in the byte form."""
+    return Foreign({"data": b64encode(data)})
+
+
 def payloads(sent: Sequence[tuple[str, FlowMessage]], action: str) -> list[Payload]:
     """The payloads of an action among what was sent."""
     return [message.payload for _, message in sent if message.action == action and isinstance(message.payload, Payload)]
@@ -130,6 +135,8 @@ class FlowWire:
         count: int = 1,
         shortcut: Shortcut | None = None,
         limits: FlowLimits | None = None,
+        timeouts: FlowTimeouts | None = None,
+        encrypted: bool = False,
         refuses: Mapping[str, set[str]] | None = None,
         contexts: tuple[ContextInfo, ContextInfo] = (ContextInfo(), ContextInfo()),
         reports: tuple[bool, bool] = (False, False),
@@ -140,20 +147,22 @@ class FlowWire:
         def new_id(kind: str) -> str:
             return f"{kind}-{next(numbers):08}"
 
+        waits = timeouts or FlowTimeouts(renew=0)
         allowed, goal = limits or FlowLimits(), goal or FlowRequest("data-exchange")
         initiator = Initiator(
             BUYER.did,
             SHOP.did,
             keeper(mine, contexts[0]),
             new_id,
-            FlowTimeouts(),
+            waits,
             allowed,
+            encrypted=encrypted,
             goal=goal,
             count=count,
             shortcut=shortcut,
             reports=reports[0],
         )
-        responder = Responder(SHOP.did, "", keeper(theirs, contexts[1]), new_id, FlowTimeouts(), allowed, reports=reports[1])
+        responder = Responder(SHOP.did, "", keeper(theirs, contexts[1]), new_id, waits, allowed, reports[1], encrypted)
         recorders = {"initiator": TranscriptRecorder("flow"), "responder": TranscriptRecorder("flow")}
         initiator.recorder, responder.recorder = recorders["initiator"], recorders["responder"]
         wire = cls(initiator, responder, refuses=refuses or {}, recorders=recorders)

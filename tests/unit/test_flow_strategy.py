@@ -10,7 +10,7 @@ from flow_peers import DELEGATION, SHARING, delegation, keeper, registry, sharin
 
 from treaty_client.anp.flow_profile.actions import Agreed
 from treaty_client.anp.flow_profile.adaptation import Adaptation, Change, Thresholds, adjust
-from treaty_client.anp.flow_profile.capabilities import FlowRequest, Peer, nothing_in_common
+from treaty_client.anp.flow_profile.capabilities import FlowRequest, Peer, check_common
 from treaty_client.anp.flow_profile.parameters import (
     Choice,
     Fixed,
@@ -28,7 +28,7 @@ from treaty_client.anp.flow_profile.registry import ProtocolOffer
 from treaty_client.anp.flow_profile.strategy import WEIGHTS, Evaluation, StrategyEngine, announce
 from treaty_client.sessions import agreements
 from treaty_client.sessions.agreements import FlowHistory
-from treaty_consensus.errors import Conflict, Malformed, TooLarge, TreatyError
+from treaty_consensus.errors import Conflict, Malformed, Refused, TooLarge, TreatyError
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "flow"
 
@@ -218,9 +218,16 @@ def test_001_26_details_complete_a_summary_and_a_summary_takes_nothing_back() ->
 
 
 def test_001_15_a_name_in_common_makes_a_conflict_of_versions() -> None:
-    assert nothing_in_common([SHARING], [SHARING.replace("1.0", "1.1")]).code == "flow.version-conflict"
-    assert nothing_in_common([SHARING], [DELEGATION]).code == "flow.no-common-protocol"
-    assert nothing_in_common([], []).code == "flow.no-common-protocol"
+    cases = (
+        ([SHARING.replace("1.0", "1.1")], "version-conflict"),
+        ([DELEGATION], "no-common-protocol"),
+        (["x"], "no-common-protocol"),
+    )
+    for theirs, code in cases:
+        with pytest.raises(Refused) as failure:
+            check_common([SHARING], theirs)
+        assert failure.value.code == f"flow.{code}"
+    check_common([SHARING], [DELEGATION, SHARING])
 
 
 # Experience

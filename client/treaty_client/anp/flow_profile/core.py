@@ -74,6 +74,10 @@ class EngineCore:
     def _of(self, session_id: str) -> Track | None:
         return next((track for track in self.tracks.values() if track.session_id == session_id), None)
 
+    def _drop_changes(self, session_id: str) -> None:
+        """Forget the changes of a session that are negotiated."""
+        self.tracks = {id: track for id, track in self.tracks.items() if track.renegotiates != session_id}
+
     def _extension_rules(self, track: Track) -> Rules:
         """Return this side's rules for extensions, with those of the profile itself."""
         offer = self.capabilities.registry.get(track.protocol)

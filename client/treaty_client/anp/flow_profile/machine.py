@@ -141,7 +141,10 @@ class NegotiationEngine(EngineCore, ABC):
         if self.is_final:
             return []
         self._observe(now)
-        actions: list[Action] = list(self.sessions.expire(now.unix))
+        ended = self.sessions.expire(now.unix)
+        for one in ended:
+            self._drop_changes(one.session_id)
+        actions: list[Action] = list(ended)
         if actions and not len(self.sessions) and not self.tracks:
             return [*actions, *self._end(FlowEvent.CLOSED, expired())]
         for session in self.sessions.to_renew(now.unix):
@@ -208,8 +211,7 @@ class NegotiationEngine(EngineCore, ABC):
         if session_id not in self.sessions:
             return []
         self.sessions.end(session_id)
-        for track in [track for track in self.tracks.values() if track.renegotiates == session_id]:
-            del self.tracks[track.protocol]
+        self._drop_changes(session_id)
         return [] if len(self.sessions) or self.tracks else self._end(FlowEvent.CLOSED, None)
 
     @recorded
@@ -271,8 +273,7 @@ class NegotiationEngine(EngineCore, ABC):
         about = [track for track in self.tracks.values() if track.renegotiates == session_id]
         # After the confirmation the two sides may differ about the terms, so only an earlier change can be taken back.
         if session_id in self.sessions and not any(track.agreed for track in about):
-            for track in about:
-                del self.tracks[track.protocol]
+            self._drop_changes(session_id)
             return [RenegotiationFailed(session_id, peers_error(payload))] if about else []
         return self._end(_ENDS.get(payload.error_code, FlowEvent.FAILED), peers_error(payload))
 

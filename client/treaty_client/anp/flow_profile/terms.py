@@ -2,7 +2,7 @@
 
     maxMessageSize      bytes of one handler's message in either direction
     responseTimeout     milliseconds that a call waits
-    chunkSize           bytes of one message of the wire, at least 1024; a longer message is cut (`transfer`)
+    chunkSize           bytes of one message of the wire, at least 512; a longer message is cut (`transfer`)
     compressionFormat   "gzip", "deflate" or "none" (`transfer`)
     encryptionLevel     "AES-128-GCM", the cipher of the encrypted connection, or "none"
 
@@ -22,7 +22,7 @@ from ...codes import FlowCode
 from .parameters import Choice, Json, Range, Rule, Rules, Unsupported
 
 CHUNK_SIZE, COMPRESSION, ENCRYPTION = "chunkSize", "compressionFormat", "encryptionLevel"
-MIN_CHUNK = 1024
+MIN_CHUNK = 512
 """Bytes. Each chunk costs a signature and an envelope of half a kilobyte, so a peer must not be able to ask for tiny ones."""
 NONE = "none"
 COMPRESSIONS = ("gzip", "deflate", NONE)

@@ -112,7 +112,7 @@ class PayloadCodec:
             raise _wrong("The parts of a message are counted from 1.")
         if parts > 1 and CHUNK_SIZE not in self.parameters:
             raise _wrong("A message came in parts, and no chunkSize is agreed.")
-        if encoding != "" and (encoding not in _WINDOWS or encoding != self.parameters.get(COMPRESSION)):
+        if encoding != "" and not (encoding in tuple(_WINDOWS) and encoding == self.parameters.get(COMPRESSION)):
             raise _wrong("A message is compressed in a format that is not agreed.")
         if part != len(self._parts) + 1 or (part > 1 and (parts, encoding) != self._expected):
             raise _wrong("The parts of a message do not come in their order.")
