@@ -230,7 +230,8 @@ async def test_001_33_an_owner_gives_the_resolver_of_other_did_methods(tmp_path:
             return
         with pytest.raises(TreatyError) as failure:
             await customer.agent.flow.negotiate(tap, FlowRequest("buying"))
-        assert "flow.keys" in failure.value.message
+        assert failure.value.code == "flow.verification"
+        assert "did:anp cannot be resolved" in failure.value.message
         assert seller.runtime.opened == []
 
 

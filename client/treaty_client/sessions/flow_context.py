@@ -76,7 +76,7 @@ class FlowSettings:
     context: ContextInfo | None = None
     shortcuts: bool = True
     resolvers: Mapping[str, Lookup] = field(default_factory=dict)
-    strategy: StrategyEngine = field(default_factory=StrategyEngine)
+    strategy: StrategyEngine = StrategyEngine()  # without state, so one object serves all settings
     adaptation: Callable[[Thresholds], Adaptation] = Adaptation
 
 

@@ -159,7 +159,7 @@ class MetaProtocolManager:
         shortcuts = _Shortcuts(capabilities.registry, dependencies, self.history, encrypted=encrypted)
         # A simplified negotiation is the caller's wish, which the owner's general setting does not change.
         wanted = count == 1 and (self.settings.shortcuts or goal.simplified)
-        shortcut = await shortcuts.choose(goal, peer) if wanted else None
+        shortcut = await shortcuts.choose(goal, peer, recall=self.settings.shortcuts) if wanted else None
         machine = Initiator(
             self.identity.did,
             peer,
@@ -231,16 +231,17 @@ class _Shortcuts:
         self._registry, self._names, self._history = registry, dependencies.names, history
         self._encrypted, self._time = encrypted, dependencies.settings.timeouts.work
 
-    async def choose(self, goal: FlowRequest, peer: str) -> Shortcut | None:
-        """Return the first possible shortcut: the goal's own, the last success with this peer, the usual success. Return None to
-        negotiate in full."""
+    async def choose(self, goal: FlowRequest, peer: str, *, recall: bool) -> Shortcut | None:
+        """Return the first possible shortcut: the last success with this peer, the goal's own, the usual success. Return None to
+        negotiate in full. `recall`: whether successes are remembered."""
         ids = [offer.id for offer in self._registry if not goal.protocols or offer.id in goal.protocols]
         ids = [id for id in ids if set(goal.required) <= set(self._offered(id).capabilities)]
-        if goal.simplified:
-            return await self._simplified(ids[0]) if ids else None
-        known = self._history.recall(peer, goal.purpose, ids)
+        ids = ids[:1] if goal.simplified else ids
+        known = self._history.recall(peer, goal.purpose, ids) if recall else None
         if known is not None and self._still_holds(known.agreed):
             return known
+        if goal.simplified:
+            return await self._simplified(ids[0]) if ids else None
         predicted = self._history.predict(peer, goal.purpose, ids)
         return await self._simplified(predicted) if predicted is not None else None
 
