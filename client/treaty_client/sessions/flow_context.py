@@ -58,6 +58,10 @@ def system_clock() -> Now:
     return Now(asyncio.get_running_loop().time(), time.time_ns() // 1_000_000)
 
 
+DEFAULT_STRATEGY = StrategyEngine()
+"""It has no state, so one object serves all settings, and equal settings are equal."""
+
+
 @dataclass(frozen=True)
 class FlowSettings:
     """The owner's choices for this profile.
@@ -76,7 +80,7 @@ class FlowSettings:
     context: ContextInfo | None = None
     shortcuts: bool = True
     resolvers: Mapping[str, Lookup] = field(default_factory=dict)
-    strategy: StrategyEngine = StrategyEngine()  # without state, so one object serves all settings
+    strategy: StrategyEngine = DEFAULT_STRATEGY
     adaptation: Callable[[Thresholds], Adaptation] = Adaptation
 
 

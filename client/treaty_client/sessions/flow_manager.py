@@ -41,8 +41,9 @@ from .flow_run import MetaProtocolNegotiator
 from .flow_session import FlowSession
 from .session import Session
 
-STARTUP = 1000
-"""Milliseconds before the first negotiation from which messages are accepted: clocks differ, and older ones may be replays."""
+STARTUP = 2500
+"""Milliseconds before the first negotiation from which messages are accepted: clocks differ, and some peers write whole seconds.
+Older messages may be replays."""
 
 _log = logging.getLogger(__name__)
 
