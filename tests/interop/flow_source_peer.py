@@ -82,7 +82,10 @@ class WebSocket:
 
     async def _frame(self, kind: int, data: bytes) -> None:
         size = len(data)
-        length = bytes([size]) if size < 126 else b"\x7e" + size.to_bytes(2) if size < 65536 else b"\x7f" + size.to_bytes(8)
+        if size < 126:
+            length = bytes([size])
+        else:
+            length = b"\x7e" + size.to_bytes(2) if size < 65536 else b"\x7f" + size.to_bytes(8)
         mask = os.urandom(4) if self._masks else b""
         head = bytes([0x80 | kind, length[0] | (0x80 if mask else 0)]) + length[1:] + mask
         self._writer.write(head + (_masked(data, mask) if mask else data))
@@ -166,7 +169,7 @@ class SourcePeer:
             "sender": self.did,
             "recipient": self.their_did,
             "timestamp": self.time(),
-            "payload": {"version": "1.0", **payload},
+            "payload": dict(payload) if "type" in fields else {"version": "1.0", **payload},
             **fields,
         }
 
@@ -277,7 +280,7 @@ class SourcePeer:
 
     async def query(self, socket: WebSocket, session: str, type: str = "data-sharing") -> dict[str, Any]:
         """Phase 7: the printed message, and its answer's payload."""
-        said = self.message("query", {}, type=type, sessionId=session, payload=dict(QUERY))
+        said = self.message("query", QUERY, type=type, sessionId=session)
         await self.send(socket, {**said, "messageId": f"ds-{next(self._numbers)}-abcde"})
         answer = await self.hear(socket)
         assert (answer["type"], answer["sessionId"]) == (type, session)
@@ -321,7 +324,7 @@ class SourcePeer:
             case _ if message["type"] != "meta-protocol":
                 self.queries.append(message)
                 rows = {"rows": [{"category": "AI"}], "format": "json"}
-                said = self.message(message["action"], {}, type=message["type"], sessionId=message["sessionId"], payload=rows)
+                said = self.message(message["action"], rows, type=message["type"], sessionId=message["sessionId"])
                 await self.send(socket, said)
 
 
