@@ -82,10 +82,8 @@ class WebSocket:
 
     async def _frame(self, kind: int, data: bytes) -> None:
         size = len(data)
-        if size < 126:
-            length = bytes([size])
-        else:
-            length = b"\x7e" + size.to_bytes(2) if size < 65536 else b"\x7f" + size.to_bytes(8)
+        length = bytes([size]) if size < 126 else b"\x7e" + size.to_bytes(2)
+        assert size < 65536, "this peer writes short messages"
         mask = os.urandom(4) if self._masks else b""
         head = bytes([0x80 | kind, length[0] | (0x80 if mask else 0)]) + length[1:] + mask
         self._writer.write(head + (_masked(data, mask) if mask else data))
@@ -136,7 +134,7 @@ async def listen(serve: Callable[[WebSocket], Awaitable[None]]) -> asyncio.Serve
 class SourcePeer:
     """One agent of the document. `theirs`: the other side's DID and key. `seen`: messages of both sides, `>` sent, `<` received.
 
-    `protocols`: as in `supportedProtocols`. `refuses`: answers each parameter-negotiation by this error's payload, while it is set.
+    `protocols`: as in `supportedProtocols`. `refuses`: answers each parameter-negotiation by the payload of this error, if it is set.
     """
 
     their_did: str
