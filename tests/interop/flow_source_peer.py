@@ -134,7 +134,7 @@ async def listen(serve: Callable[[WebSocket], Awaitable[None]]) -> asyncio.Serve
 class SourcePeer:
     """One agent of the document. `theirs`: the other side's DID and key. `seen`: messages of both sides, `>` sent, `<` received.
 
-    `protocols`: as in `supportedProtocols`. `refuses`: answers each parameter-negotiation by the payload of this error, if it is set.
+    `protocols`: as in `supportedProtocols`. `refuses`: answers each parameter-negotiation by this payload of an error, if set.
     """
 
     their_did: str
