@@ -32,8 +32,16 @@ import msgspec
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Malformed, NotFound, TooLarge, TreatyError
 from treaty_consensus.handler import MAX_ARCHIVE, HandlerMetadata, build_wheel
-from treaty_consensus.kinds import check_aliases
-from treaty_consensus.protocol import MAX_DOCUMENT, Card, check_document, is_name, is_topic, parse_protocol_uri, parse_version
+from treaty_consensus.protocol import (
+    MAX_DOCUMENT,
+    Card,
+    check_aliases,
+    check_document,
+    is_name,
+    is_topic,
+    parse_protocol_uri,
+    parse_version,
+)
 
 from ..codes import ProjectCode
 from ..sandbox.vectors import MAX_VECTOR, Vector, parse_vector

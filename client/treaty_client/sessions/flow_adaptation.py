@@ -16,13 +16,13 @@ from treaty_consensus.errors import TreatyError
 from ..anp.flow_profile import parameters as rules
 from ..anp.flow_profile.adaptation import Change
 from ..anp.flow_profile.initiator import Initiator
-from ..anp.flow_profile.payloads import ContextInfo
+from ..anp.flow_profile.payloads import ContextInfo, Level
 from ..anp.flow_profile.registry import ProtocolOffer
 from ..anp.flow_profile.responder import Responder
 from ..anp.flow_profile.terms import kept
 from .flow_session import FlowSession
 
-LOW = "low"
+LOW: Level = "low"
 _log = logging.getLogger(__name__)
 
 
