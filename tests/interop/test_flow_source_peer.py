@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from data_sharing import QUERY, ROWS, offer, published, sharer
-from flow_source_peer import (
+from interop.flow_source_peer import (
     EXTENSIONS,
     PARAMETERS,
     SHARING,

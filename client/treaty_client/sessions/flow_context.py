@@ -156,6 +156,7 @@ class PolicyNames:
         """Return the verified protocol of an id. Raises the errors of `Fetcher.fetch`, and `Refused` (`flow.alias-claim`,
         `flow.document`)."""
         verified = await self._fetcher.fetch(located.uri)
+        # The registry might have another document than the one that the two sides agreed on.
         if located.digest not in ("", verified.hash):
             raise Refused(FlowCode.DOCUMENT, f"{located.uri} has another document than the one expected for {id}.")
         # A pinned URI needs no claim: the owner chose it.

@@ -176,6 +176,7 @@ class MetaProtocolManager:
         )
         recorder = self._dependencies.recorder()
         run = MetaProtocolNegotiator(connection, machine, self._processor(peer), dependencies, role=role, recorder=recorder)
+        # Kept, because the event loop holds tasks only weakly, and `aclose` must find it.
         self._begun[run] = task = asyncio.create_task(self._run(run))
         task.add_done_callback(lambda _: self._begun.pop(run, None))
         return run
@@ -192,6 +193,7 @@ class MetaProtocolManager:
             # A shortcut that failed once may fail each time, so it is forgotten; a lost connection says nothing about it.
             if shortcut is not None and not run.was_cut:
                 self._note(lambda: self.history.forget(peer, purpose))
+            # Also for a cancelled caller: the connection and its handlers must not outlive it.
             run.leave()
             if task is not None:
                 await task

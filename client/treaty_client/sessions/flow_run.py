@@ -187,7 +187,9 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         try:
             if isinstance(message, bytes):
                 raise Malformed(FlowCode.BINARY, "Messages of the flow profile are text; a binary message came.")
+            # Before a session runs only messages of the negotiation may come, which are small.
             limit = MAX_APPLICATION if self.machine.state is FlowState.RUNNING else MAX_MESSAGE
+            # The keys may lie on a host of the peer, which may be slow on purpose.
             async with asyncio.timeout(self._dependencies.settings.timeouts.work):
                 opened = await self._processor.open(message, self.now(), limit=limit)
         except TimeoutError:
@@ -328,6 +330,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         starting = self._dependencies.hosts.host(line, protocol, request)
         host = await self._work(starting, partial(commands.HostFailed, id))
         if host is not None:
+            # The connection ended while the handler started; no one else would close it.
             if self.machine.is_final:
                 await host.close()
                 return
@@ -376,6 +379,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
     # The end
 
     def _end(self) -> None:
+        # Kept for `_close_parts`: handlers are closed after the wire, which still sends their last messages.
         self._over = list(self.sessions.values())
         self.sessions.clear()
         for session in self._over:
@@ -386,6 +390,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
 
     async def _close_parts(self) -> None:
         prepared = [handler.host.close() for handler in self._prepared.values()]
+        # All at once: one handler that closes slowly must not delay the others. The connection is over, so errors change nothing.
         with suppress(TreatyError):
             await asyncio.gather(*(session.close_handler() for session in self._over), *prepared)
 

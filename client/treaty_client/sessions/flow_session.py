@@ -246,8 +246,10 @@ class FlowSession:
 
     async def close(self) -> None:
         if self._error is None:
+            # In the task of the connection, because a step may be using the handler now.
             self._port.post(self.leave)
         await self._over.wait()
+        # The last session of a connection ends it, and the caller may stop the event loop next.
         await self._port.wait_closed()
 
     # Called by the connection, in its own task
@@ -311,6 +313,7 @@ class FlowSession:
         """Fail everything that waits for the session. `close_handler` follows."""
         if self._error is not None:
             return
+        # Set first: callers that wake up must find the session closed.
         self._error = error or Unavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")
         self.end_change(self._error)
         self._reports.end(self._error)

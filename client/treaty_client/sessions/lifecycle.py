@@ -40,6 +40,7 @@ from .session import Session, SessionBackend
 Dial: TypeAlias = Callable[[bool], Awaitable[Connection]]
 """Open a connection to the address of the request. True: for a Hello, encrypted as the policy requires."""
 
+# Each attempt is a signed statement to a registry, which limits its senders.
 MAX_VERSIONS = 16
 """Versions of a name that are tried before the owner must choose another name."""
 
@@ -56,6 +57,7 @@ async def run_responder(context: AgentContext, flow: MetaProtocolManager, connec
     # Only a proposal that was considered here is worth a person's time: a stranger must not be able to ask for one at no cost.
     if _is_escalated(context, run) and run.negotiation.peer_proposal and context.escalations.may_ask():
         context.spawn(_escalate_here(context, _hello_escalation(run)))
+    # After the session: the write waits for the disk.
     await context.keep_transcript(False, run.machine.own.message_id, recorder)
     if run.is_released:
         await flow.accept(run.wire.connection, peer=run.peer)
@@ -158,6 +160,7 @@ class _Connecting:
                 )
             goal = profiles.flow_goal(self._request, offers)
             run = await self._flow.begin(connection, goal, peer=peer, offers=offers, role=self._request.role)
+        # Also for a cancelled caller: no session owns the connection yet.
         except BaseException:
             await connection.close()
             raise
@@ -213,6 +216,7 @@ class _HelloAttempt:
         early = (offer.known, offer.remembered.did) if offer.known and offer.remembered else None
         self.session = HelloRun(connection, machine, first, role, recorder=self._recorder, early=early)
         self._waits = early is None
+        # A task of its own, because the application uses the session meanwhile.
         self._task = asyncio.create_task(self.session.run())
 
     async def ready(self) -> None:
@@ -248,6 +252,7 @@ class _FlowAttempt:
 
     async def end(self) -> None:
         """Leave the session if it is open, and wait for the end of the connection."""
+        # Both: the session is over before its connection is.
         await self.session.close()
         await self._run.closed.wait()
 

@@ -45,6 +45,7 @@ class Peer:
         """Add a message to the description. Details complete a summary and never remove an entry."""
         for entry in told.supported_protocols:
             known = self.protocols.get(entry.id)
+            # A later summary must not remove the details that an earlier message gave.
             if known is None or known.capabilities is None or entry.capabilities is not None:
                 self.protocols[entry.id] = entry
         self.context = told.context_info or self.context
@@ -82,6 +83,7 @@ class CapabilityManager:
         context = context or self.context
         return CapabilitiesExchange(
             supported_protocols=self.describe(ids, summary=summary),
+            # An empty context says nothing, so it is left out: messages are small.
             context_info=context if context != ContextInfo() else None,
             task_requirements=dict(requirements) if requirements else None,
             request_details=request,
@@ -89,6 +91,7 @@ class CapabilityManager:
 
     def details(self, ids: Iterable[str]) -> CapabilitiesExchange:
         """Make the answer to `requestDetails`. Unknown ids are skipped."""
+        # The peer may ask for ids that were removed meanwhile.
         known = [id for id in ids if self.registry.get(id)]
         return CapabilitiesExchange(supported_protocols=self.describe(known) if known else ())
 

@@ -114,6 +114,7 @@ class Unverified:
 
 
 Command: TypeAlias = (
+    # The union is closed, so that `match` in the machine is checked to be complete.
     Evaluated
     | Loaded
     | LoadFailed

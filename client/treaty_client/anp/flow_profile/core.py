@@ -135,6 +135,7 @@ class EngineCore:
             self._begin_wait(transition.wait, now)
 
     def _begin_wait(self, wait: FlowWait, now: Now) -> None:
+        # By the monotonic clock: a wall clock that is set must not end or prolong a wait.
         self._phase_deadline = now.seconds + float(getattr(self.timeouts, wait))
 
     def _time_out(self, what: str) -> list[Action]:
@@ -147,12 +148,14 @@ class EngineCore:
     def _end(self, event: FlowEvent, error: TreatyError | None) -> list[Action]:
         """Follow a transition to a final state. Raises `UndefinedTransition`."""
         self.state, self.error = self._table.follow(self.state, event).target, error
+        # Nothing is negotiated after the end, so no deadline is left.
         self.tracks.clear()
         return [NegotiationEnded(error)]
 
     def _observe(self, now: Now) -> None:
         """Store the time, and record the capabilities if the application has changed them."""
         self._offset = now.seconds - now.unix / 1000
+        # The application may change its offers at any time; a replay must see the same ones.
         if self.recorder is not None and (current := self._capabilities()) != self._noted:
             self._noted = current
             self.recorder.note("capabilities", current, None, [])

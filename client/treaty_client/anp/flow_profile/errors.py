@@ -64,12 +64,14 @@ _SUGGESTED = {
 
 def error_of(code: str, message: str) -> TreatyError:
     """Return the exception for a wire code. `message`: this side's own text."""
+    # A code of another make must not end in a KeyError: it is still an error of the peer.
     family, own, fix = _KINDS.get(code, (Refused, FlowCode.PEER_ERROR, ""))
     return family(own, message, fix=fix)
 
 
 def peers_error(report: ErrorReport) -> TreatyError:
     """Return the exception for a peer's error message. Its texts are escaped."""
+    # Escaped and cut: the text is of a stranger, and goes to logs and terminals.
     said = ascii(report.error_message[:200])
     later = f" It may be tried again after {report.retry_after:g} seconds." if report.retry_after else ""
     return error_of(report.error_code, f"The other side says {report.error_code}: {said}.{later}")
@@ -81,6 +83,7 @@ def report(
     """Return the payload of an error message."""
     return ErrorReport(
         error_code=code.value,
+        # The peer passes over a longer text.
         error_message=message[:500],
         details=dict(details or {}),
         suggested_action=suggested or _SUGGESTED[code],

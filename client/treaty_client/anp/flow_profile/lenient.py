@@ -28,6 +28,7 @@ def tolerated(value: Any, kind: type[msgspec.Struct]) -> Any:
         if fitted is not _ODD:
             kept[known.encode_name] = fitted
         elif known.required:
+            # Kept as it is, so that the parser names it in its error.
             kept[known.encode_name] = given
     return kept
 

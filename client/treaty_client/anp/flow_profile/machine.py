@@ -97,6 +97,7 @@ class NegotiationEngine(EngineCore, ABC):
             if message.type != TYPE:
                 return self._deliver(message, now)
             self._received += 1
+            # Counted over all tracks: a peer that negotiates and never agrees costs work without end.
             if self._received > MAX_MESSAGES:
                 raise Refused(FlowCode.ENDLESS, f"{MAX_MESSAGES} messages of negotiation led to no session.")
             self.peer, self._last_heard = self.peer or message.sender, message.message_id
@@ -298,6 +299,7 @@ class NegotiationEngine(EngineCore, ABC):
         replaces = self.sessions.open(track.session_id, track.result, track.expires_at, track.acknowledgment)
         session = self.sessions.get(track.session_id)
         self._fire(FlowEvent.SESSION_READY, now)
+        # A ready session shows that the negotiation made progress.
         self._received = 0
         waiting, session.waiting = session.waiting, []
         session.renew_at = self._renewal(session.expires_at, now)

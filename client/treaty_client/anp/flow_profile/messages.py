@@ -55,6 +55,7 @@ from ..frame import MAX_PAYLOAD
 from .payloads import Identifier, Payload, encode_payload, parse_payload
 
 HEADER = "eyJhbGciOiJFZERTQSIsImI2NCI6ZmFsc2UsImNyaXQiOlsiYjY0Il19"
+# Each key costs 0.1 ms for each message, and the sender chooses how many its document lists.
 MAX_KEYS = 8
 """Keys of one sender that are tried."""
 
@@ -76,6 +77,7 @@ def parse_signature(text: str) -> bytes:
     """The 64 bytes of a signature in its one spelling. Raises `Malformed` (`flow.signature`)."""
     match = _FORM.fullmatch(text)
     signature = base64.urlsafe_b64decode(match[1] + "==") if match else b""
+    # One spelling: base64 admits several, and a changed text must not pass as the same message.
     if match is None or _encode(signature) != match[1]:
         raise Malformed(FlowCode.SIGNATURE, "A message's signature is a detached JWS (EdDSA, b64=false) in its one spelling.")
     return signature
@@ -84,6 +86,7 @@ def parse_signature(text: str) -> bytes:
 def verify(content: bytes, signature: bytes, keys: Iterable[bytes], sender: str) -> bytes:
     """Return the one of the sender's `keys` (raw Ed25519) that signed. CPU-bound: 0.1 ms a key. Raises `Unauthorized`
     (`flow.unverified`)."""
+    # A DID document may list several keys, as during a rotation; the header names none.
     for key, _ in zip(keys, range(MAX_KEYS), strict=False):
         try:
             Ed25519PublicKey.from_public_bytes(key).verify(signature, content)
@@ -98,6 +101,7 @@ def _encode(signature: bytes) -> str:
 
 
 TYPE = "meta-protocol"
+# 64 protocols with all details; parsed before the signature is checked, so it is small.
 MAX_MESSAGE = 64 * 1024
 MAX_APPLICATION = MAX_PAYLOAD
 
@@ -187,6 +191,7 @@ def _text(value: object, form: Any) -> str:
 
 def is_flow(message: str | bytes) -> bool:
     """Whether this first message of a connection begins a negotiation of this profile: JSON text of type "meta-protocol"."""
+    # The size goes first: nothing of a stranger is parsed beyond the cap.
     if not isinstance(message, str) or len(message) > MAX_MESSAGE:
         return False
     try:
@@ -208,6 +213,7 @@ def parse(text: str, *, limit: int = MAX_APPLICATION) -> SignedMessage:
         envelope = msgspec.convert(value, _Message)
     except (ValueError, msgspec.ValidationError) as error:
         raise Malformed(FlowCode.MESSAGE, f"Not a message of the negotiation flow: {error}.") from error
+    # The caller allows more for the messages of a protocol, and the type is known only now.
     if envelope.type == TYPE and len(data) > MAX_MESSAGE:
         raise TooLarge(FlowCode.TOO_LARGE, f"A message of a negotiation has at most {MAX_MESSAGE} bytes.")
     message = FlowMessage(
@@ -271,6 +277,7 @@ def format_time(milliseconds: int) -> str:
 
 def _payload(envelope: _Message) -> Payload | Foreign:
     if envelope.type != TYPE:
+        # Without a session the message could belong to any of the connection.
         if not is_name(envelope.type) or envelope.session_id is None:
             raise Malformed(FlowCode.MESSAGE, "A protocol's message has its name as type, and a sessionId.")
         return Foreign(envelope.payload)

@@ -74,7 +74,9 @@ def parse_protocol_id(text: str) -> ProtocolId:
 VERSION = "1.0"
 UNIT = 10_000
 """A score of 1, in ten-thousandths."""
+# A peer evaluates each, and looks each up in its registries.
 MAX_PROTOCOLS = 64
+# Offers are kept and compared for each round.
 MAX_PARAMETERS = 64
 
 Level: TypeAlias = Literal["low", "medium", "high"]
@@ -271,6 +273,7 @@ class ErrorReport(Payload, frozen=True, kw_only=True):
     """Something cannot be done. `retry_after`: in seconds."""
 
     ACTION: ClassVar[str] = "error"
+    # Any word: codes of other makes are shown, not refused.
     error_code: Word
     error_message: Text = ""
     details: dict[str, Any] = {}
@@ -296,10 +299,12 @@ def parse_payload(action: str, value: object) -> Payload:
     """The payload of an action from its JSON value, without odd entries (`lenient`). Raises `Malformed` (`flow.action`,
     `flow.payload`) or `Refused` (`flow.version`)."""
     kind = PAYLOADS.get(action)
+    # A new action may need an answer that this side cannot give, so it is no odd entry to pass over.
     if kind is None:
         raise Malformed(FlowCode.ACTION, f"There is no action {ascii(action)[:40]} in the negotiation flow.")
     try:
         version = msgspec.convert(value, _Versioned).version
+        # Checked before the form: another version may have other members.
         if version != VERSION:
             raise Refused(
                 FlowCode.VERSION, f"Version {ascii(version)[:16]} of the negotiation flow; this agent speaks {VERSION}."
@@ -325,6 +330,7 @@ def encode_payload(payload: Payload) -> dict[str, Any]:
 
 def ratio(share: float) -> int:
     """Convert a score between 0 and 1 to ten-thousandths, halves to even. Numbers of at most four decimals are exact."""
+    # By the decimal text, because 0.29 * 10000 is not 2900 as a float.
     return int((Decimal(repr(share)) * UNIT).to_integral_value(ROUND_HALF_EVEN))
 
 

@@ -85,11 +85,14 @@ class ReplayMemory:
 
     def remember(self, message: FlowMessage, now: Now) -> None:
         """Remember an accepted message. Raises `Unavailable` (`flow.busy`) beyond the cap of its sender."""
+        # A message is acceptable for the window after its time, which may be ahead by the skew.
         outlived = now.unix - (self.window + self.skew) * 1000
         while self.order and self.order[0].at < outlived:
             self._forget()
+        # One sender must not fill the memory that all others share.
         if len(self.known.get(message.sender, ())) >= MAX_OF_SENDER:
             raise Unavailable(FlowCode.BUSY, "This sender negotiates too much.", fix="Try again in two minutes.")
+        # Many senders may fill it. A forgotten message could be replayed, so nothing as old as it is accepted.
         while len(self.order) >= MAX_REMEMBERED:
             self.since = max(self.since, self._forget().time + 1)
         self.known.setdefault(message.sender, set()).add(message.message_id)
@@ -125,6 +128,7 @@ class MessageProcessor:
 
     def seal(self, message: FlowMessage, now: Now) -> str:
         """Set the time of a message, sign it, and return its text. The times never decrease, also if the clock is set back."""
+        # A peer may insist on the order of times, also when this clock is set back.
         self._sent = max(self._sent, now.unix)
         return encode(FlowMessage(**{**vars(message), "timestamp": self._sent}), self.identity)
 
@@ -139,6 +143,7 @@ class MessageProcessor:
             raise Unauthorized(FlowCode.SENDER, f"A message of {message.sender}, where {self.peer} speaks.")
         if message.recipient != self.identity.did:
             raise Unauthorized(FlowCode.RECIPIENT, f"A message for {message.recipient}, and not for this agent.")
+        # Cheap checks go first: keys may be fetched from a host that the sender chooses.
         self.memory.check_time(message, now)
         self._check_order(message)
         if message.type == TYPE:

@@ -46,10 +46,12 @@ class ProposingEngine(NegotiationEngine):
         """Begin the full negotiation."""
 
     def _propose_next(self, now: Now, renegotiates: str = "") -> list[Action]:
+        # Bounded, because a responder may reject each one slowly.
         if not self._candidates or self._proposals >= self.limits.proposals:
             return []
         best = self._candidates.pop(0)
         self._proposals += 1
+        # In a batch the next one is proposed itself, so it is no fallback.
         fallback = self._candidates[0] if self._candidates and self.count == 1 else None
         track = self._track(best.id, TrackState.PROPOSED, now, renegotiates)
         track.digest = best.digest
@@ -105,6 +107,7 @@ class ProposingEngine(NegotiationEngine):
         if track.agreed and track.settled and track.loaded and not track.hosting:
             track.hosting = True
             return [Host(track.session_id, track.result, bool(track.renegotiates))]
+        # The responder may put its beginning off; a message before it would be refused.
         if track.ready_at is not None and track.hosted and now.unix >= track.ready_at:
             return self._finish(track, now)
         return []
@@ -114,6 +117,7 @@ class ProposingEngine(NegotiationEngine):
         track.agreed, track.session_id = True, track.renegotiates or self._draw("session")
         track.expires_at = now.unix + self.limits.lifetime * 1000
         if track.renegotiates:
+            # From now on the responder may use the new terms, so nothing is sent under the old ones.
             self.sessions.get(track.session_id).changing = True
         confirmation = ProtocolConfirmation(
             protocol=track.protocol,
@@ -146,6 +150,7 @@ class ProposingEngine(NegotiationEngine):
             told = [self._say(said, reply_to=reply_to, session_id=track.renegotiates)] if said else []
             return [*told, RenegotiationFailed(track.renegotiates, error)]
         if self.shortcut is not None:
+            # Once only: the full negotiation decides anew, and has no way back to the shortcut.
             self.shortcut = None
             return self._begin(now)
         following = self._propose_next(now)
@@ -170,6 +175,7 @@ class ProposingEngine(NegotiationEngine):
     def _ask(self, track: Track, payload: Payload) -> SendMessage:
         said = self._say(payload, session_id=track.renegotiates)
         if payload.ACTION in track.asked:
+            # A late answer to the earlier question is ignored; it is no fault of the peer.
             self._superseded.add(track.asked[payload.ACTION])
         track.asked[payload.ACTION] = said.message.message_id
         return said

@@ -65,6 +65,7 @@ class ProtocolRegistry:
         """Add an offer. Raises `Conflict` (`flow.offer`) if the id is taken, and `TooLarge` beyond the cap."""
         if offer.id in self._offers:
             raise Conflict(FlowCode.OFFER, f"{offer.id} is registered already.", fix="Remove it first.")
+        # All are described in one message.
         if len(self._offers) >= MAX_PROTOCOLS:
             raise TooLarge(FlowCode.OFFERS, f"An agent speaks at most {MAX_PROTOCOLS} protocols in this profile.")
         self._offers[offer.id] = offer
@@ -78,6 +79,7 @@ class ProtocolRegistry:
         return self._offers.get(id)
 
     def __iter__(self) -> Iterator[ProtocolOffer]:
+        # A copy, because the application may change the registry between two steps.
         return iter(tuple(self._offers.values()))
 
     def __len__(self) -> int:

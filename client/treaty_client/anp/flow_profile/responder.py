@@ -115,6 +115,7 @@ class Responder(NegotiationEngine):
         return super()._take(payload, message, now)
 
     def _initialize(self, payload: Initialize, message: FlowMessage, now: Now) -> list[Action]:
+        # A new `initialize` replaces a shortcut that failed; its protocols are proposed again.
         self.tracks.clear()
         self.purpose = payload.purpose
         self._fire(_initialized(payload), now)
@@ -143,6 +144,7 @@ class Responder(NegotiationEngine):
         if session:
             self.sessions.get(session)
         self._fire(FlowEvent.PROPOSED, now)
+        # Each track loads code for a peer that has proved only a DID.
         if len(self.tracks) >= self.limits.batch:
             raise TooLarge(FlowCode.BATCH, f"At most {self.limits.batch} protocols are negotiated at once.")
         for proposed in (proposal.proposed_protocol, proposal.fallback_protocol):
@@ -176,6 +178,7 @@ class Responder(NegotiationEngine):
         track = self.tracks.get(payload.protocol) or self._reopened(payload.protocol, message.session_id, now)
         if track is None:
             return self._stray(message)
+        # A second offer during the loading would race with the answer to the first.
         if track.state not in (TrackState.TERMS, TrackState.OFFERED):
             raise Malformed(FlowCode.UNEXPECTED, "Parameters were offered before the answer to the last ones.")
         check_rounds(track, self.limits)
@@ -185,6 +188,7 @@ class Responder(NegotiationEngine):
         if track.loaded:
             return self._respond(track, now)
         track.fire(TrackEvent.LOAD_BEGUN)
+        # The initiator names its document, so that this side finds the same one or refuses before anything runs.
         meant = payload.extensions.get(PROTOCOL_HASH, "")
         track.digest = meant if isinstance(meant, str) else ""
         return [LoadProtocol(track.protocol, track.digest)]
@@ -243,6 +247,7 @@ class Responder(NegotiationEngine):
         check_lifetime(track.expires_at, now, self.limits)
         if track.renegotiates not in ("", payload.session_id):
             raise Conflict(FlowCode.SESSION, "Another session was confirmed than the one that is negotiated about.")
+        # Two confirmations in one flight might name the same new session.
         if not track.renegotiates:
             self.sessions.check_free(payload.session_id)
             if any(other.session_id == payload.session_id for other in self.tracks.values()):
@@ -251,6 +256,7 @@ class Responder(NegotiationEngine):
         track.session_id, track.agreed = payload.session_id, True
         track.asked[ProtocolConfirmation.ACTION] = message_id
         track.deadline = now.seconds + self.timeouts.reply
+        # Only parameters change, so the handler stays and is ready.
         if track.hosted:
             return self._hosted(track.session_id, now)
         return [Host(track.session_id, track.result, bool(track.renegotiates))]

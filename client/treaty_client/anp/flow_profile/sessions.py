@@ -114,6 +114,7 @@ class SessionManager:
 
     def expire(self, unix: int) -> list[SessionEnded]:
         """End the expired sessions."""
+        # Collected first: the loop below changes the dictionary.
         over = [session.id for session in self._sessions.values() if unix >= session.expires_at]
         for id in over:
             self.end(id)
@@ -135,6 +136,7 @@ class SessionManager:
         """Return the session of a protocol's message, and the handler's bytes with their action, or None while chunks are
         missing. A raised `TreatyError` ends the connection."""
         session = self.get(message.session_id or "")
+        # The timer may be late; the agreed end is exact.
         if unix >= session.expires_at:
             raise expired()
         if message.type != session.name:
@@ -157,6 +159,7 @@ def expired() -> TreatyError:
 
 def check_lifetime(expires_at: int, now: Now, limits: FlowLimits) -> None:
     """Check an expiry. Raises `Refused` (`flow.lifetime`) if it has passed or is too far ahead."""
+    # A minute more than the limit, because the clocks of the two sides differ.
     if not now.unix < expires_at <= now.unix + limits.lifetime * 1000 + 60_000:
         raise Refused(
             FlowCode.LIFETIME, f"A session lasts at most {limits.lifetime} seconds here, and is not over when it begins."

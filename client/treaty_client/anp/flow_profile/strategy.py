@@ -113,6 +113,7 @@ def announce(ranked: Sequence[Evaluation]) -> ProtocolEvaluation:
 
 def _level(supported: Supported, metric: str) -> Fraction:
     stated = getattr(supported.metrics, metric) if supported.metrics else None
+    # An unknown metric must neither win nor lose against a known one.
     level = _LEVELS[stated] if stated else _HALF
     return 1 - level if metric == "latency" else level
 
@@ -134,6 +135,7 @@ def _context(here: ContextInfo, there: ContextInfo, have: Mapping[str, Fraction]
 
 
 def _mean(values: Sequence[Fraction]) -> Fraction:
+    # Fractions, because floats round differently in other languages, and both sides must find the same order.
     return sum(values, _ZERO) / len(values)
 
 

@@ -67,6 +67,7 @@ def kept(rules: Rules, *, encrypted: bool) -> Rules:
         return rules
     # Without this, a peer that drops the parameter would remove the encryption without a word.
     rule = replace(rule, required=rule.required or NONE not in rule.values)
+    # An agreed level that the connection does not have would be a false promise to the owner.
     values = [value for value in rule.values if encrypted or value == NONE]
     return {**rules, ENCRYPTION: replace(rule, values=values) if values else Unkept(ENCRYPTION)}
 
