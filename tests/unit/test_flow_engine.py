@@ -663,6 +663,18 @@ def test_001_21_where_the_document_is_not_known_yet_parameters_wait_for_it() -> 
     assert wire.of("initiator", Ready) == wire.of("responder", Ready)
 
 
+def test_001_28_proposals_without_end_end() -> None:
+    wire = joined()
+    unknown = ProtocolProposal(proposed_protocol=Proposed("anp:protocol:unknown:1.0", "1.0"))
+    begun = unsent(wire.initiator, Initialize(purpose="x", request_capabilities=False))
+    wire.perform("responder", wire.responder.receive(begun, at(0)))
+    for _ in range(FlowLimits().proposals):
+        wire.perform("responder", wire.responder.receive(unsent(wire.initiator, unknown), at(0)))
+    assert not wire.responder.is_final
+    wire.perform("responder", wire.responder.receive(unsent(wire.initiator, unknown), at(0)))
+    assert ended(wire, "responder").code == "flow.endless"
+
+
 def test_001_22_several_protocols_are_negotiated_at_once_over_one_connection() -> None:
     both = (sharing(parameters=WANTED), delegation(), ProtocolOffer(GRAPH))
     wire = FlowWire.join(registry(*both), registry(*both), count=3)

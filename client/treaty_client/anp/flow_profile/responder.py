@@ -45,6 +45,7 @@ class Responder(NegotiationEngine):
 
     purpose: str = ""
     evaluation: ProtocolEvaluation | None = None
+    _rejected: int = 0
 
     TRANSITIONS, TRACK_TRANSITIONS = RESPONDER, RESPONDER_TRACK
 
@@ -156,6 +157,10 @@ class Responder(NegotiationEngine):
                 accepted = Accepted(proposed.id, proposed.version, provided)
                 answer = ProtocolResponse(response="accept", accepted_protocol=accepted)
                 return [self._say(answer, reply_to=message.message_id, session_id=session)]
+        self._rejected += 1
+        # Each rejected proposal begins another wait, so an initiator could hold the connection for an hour.
+        if self._rejected > self.limits.proposals and self.state is not FlowState.RUNNING:
+            raise Refused(FlowCode.ENDLESS, f"{self.limits.proposals} proposals led to no session.")
         proposals = [one for one in (proposal.proposed_protocol, proposal.fallback_protocol) if one is not None]
         if not any(self.capabilities.registry.get(one.id) for one in proposals):
             try:
