@@ -333,7 +333,8 @@ class Agent:
             url, request = await self._discovered(discover, request)
 
         async def dial(for_hello: bool) -> Connection:
-            connection = await self._endpoint.dial(url, untrusted=bool(discover))
+            # A message of the flow profile counts once, so a retry signs new ones (`lifecycle`).
+            connection = await self._endpoint.dial(url, untrusted=bool(discover), repeat=for_hello)
             return self._endpoint.sealed(connection) if for_hello else connection
 
         async with run_initiator(self._context, self.flow, dial, url, request, again=True) as session:
@@ -361,7 +362,7 @@ class Agent:
 
     async def dial(self, url: str) -> Connection:
         """Open a connection to a URL without end-to-end encryption, for `flow`. Raises `Malformed`, `Unavailable`."""
-        return await self._endpoint.dial(url)
+        return await self._endpoint.dial(url, repeat=False)
 
     async def _discovered(self, name: str, request: SessionRequest) -> tuple[str, SessionRequest]:
         """Return the address of an agent, and the request for it. Its description is trusted for no more than that."""

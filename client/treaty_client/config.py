@@ -49,12 +49,15 @@ _ELSEWHERE = {
     "policy": f"Move these keys to {POLICY_FILE}.",
     "home": "Remove it: the file belongs to the home in which it lies.",
     "flow.resolvers": "Give resolvers in Python: AgentConfig(flow=FlowSettings(resolvers={…})).",
+    "flow.strategy": "Give a strategy in Python: AgentConfig(flow=FlowSettings(strategy=…)).",
+    "flow.adaptation": "Give an adaptation in Python: AgentConfig(flow=FlowSettings(adaptation=…)).",
 }
 """Fields of the tree that the file does not set, and the fix for each."""
 _MAY_BE_ZERO = frozenset(
     (
         "capacity.negotiations",
         "flow.limits.renegotiations",
+        "flow.timeouts.renew",
         "flow.thresholds.patience",
         "flow.thresholds.pause",
         "limits.early_frames",

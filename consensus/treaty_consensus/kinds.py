@@ -9,17 +9,25 @@ Specification: `docs/specification/statements.md`.
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
 from . import canonical
-from .codes import BallotCode, GenesisCode, IdentityCode, ParametersCode, PublishCode, StatementCode
+from .codes import BallotCode, GenesisCode, IdentityCode, ParametersCode, StatementCode
 from .did import decode_multikey, is_host, parse_did, parse_key_id
 from .errors import Malformed
 from .log.witness import MAX_COSIGNERS, Quorum
-from .protocol import MAX_CARD, MAX_DOCUMENT, check_topic, is_origin, parse_namespace, parse_protocol_uri
+from .protocol import (
+    MAX_ALIASES,
+    MAX_CARD,
+    MAX_DOCUMENT,
+    check_aliases,
+    check_topic,
+    is_origin,
+    parse_namespace,
+    parse_protocol_uri,
+)
 
 # Caps are checked at admission, so a replay never fetches an unbounded blob.
 MAX_BUNDLE = 64 * 1024
@@ -31,7 +39,6 @@ MAX_ROLL = 128 * 1024 * 1024
 MAX_SUFFIX_LIST = 1024 * 1024
 MIN_ANCHORS = 16  # with fewer a small group could decide (docs/specification/election.md, section 10)
 MAX_ANCHORS = 512
-MAX_ALIASES = 8
 MAX_CANDIDATES = 32  # the count is quadratic in it
 NONE = "none"  # in a ballot: the choice that no candidate becomes the consensus
 # The election rule of `election.rule`. A decision made by another rule cannot be recomputed here.
@@ -46,7 +53,6 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=canonical.MAX_INTEGER)]
 Factor: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 Electorate: TypeAlias = Literal["development", "open"]
 State: TypeAlias = Literal["published", "candidate", "provisional", "consensus", "dormant", "superseded", "repealed"]
-_PRINTABLE = re.compile(r"[!-~]+")
 
 
 class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -151,8 +157,7 @@ class Publish(Body, frozen=True):
         check_topic(self.topic)
         self.document.at_most(MAX_DOCUMENT, "protocol document")
         self.card.at_most(MAX_CARD, "card")
-        if len(set(self.aliases)) != len(self.aliases) or not all(map(_PRINTABLE.fullmatch, self.aliases)):
-            raise Malformed(PublishCode.ALIASES, "Aliases must be distinct URIs without spaces.")
+        check_aliases(self.aliases)
 
 
 class Handler(Body, frozen=True):

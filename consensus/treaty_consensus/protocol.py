@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 from packaging.version import InvalidVersion, Version
 
 from . import canonical
-from .codes import CardCode, DocumentCode, ProtocolCode, StatementCode
+from .codes import CardCode, DocumentCode, ProtocolCode, PublishCode, StatementCode
 from .did import Did, is_host, parse_did
 from .errors import Malformed, TooLarge
 
@@ -31,11 +32,14 @@ MAX_DOCUMENT = 256 * 1024
 MAX_CARD = 8 * 1024
 # The same bound as `kinds.Text`, so that every URI fits a statement field.
 MAX_URI = 512
+# A registry looks all of them up for each name that it resolves.
+MAX_ALIASES = 8
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 _TOPIC = re.compile(rf"{_NAME.pattern}(?:/{_NAME.pattern}){{0,3}}")
 # The lookahead prevents a host such as `example.com` from matching `example.com@evil.example`.
 _ALIAS = re.compile(r"https?://([a-z0-9.-]+)(?=[/?#]|\Z)", re.IGNORECASE)
+_PRINTABLE = re.compile(r"[!-~]+")
 _ORIGIN = re.compile(r"([a-z0-9.-]+)(?::([1-9][0-9]{0,4}))?")
 
 
@@ -135,6 +139,12 @@ def is_origin(text: str) -> bool:
     """Whether `text` is a log's origin: a host of lower-case A-labels, with a port where it is not the default."""
     match = _ORIGIN.fullmatch(text)
     return match is not None and is_host(match[1]) and (match[2] is None or int(match[2]) <= 65535)
+
+
+def check_aliases(aliases: Sequence[str]) -> None:
+    """Check the foreign names of a protocol. Raises `Malformed` (`publish.aliases`)."""
+    if len(aliases) > MAX_ALIASES or len(set(aliases)) != len(aliases) or not all(map(_PRINTABLE.fullmatch, aliases)):
+        raise Malformed(PublishCode.ALIASES, f"Aliases must be distinct URIs without spaces, at most {MAX_ALIASES}.")
 
 
 def is_verified_alias(alias: str, publisher: Did) -> bool:

@@ -34,6 +34,7 @@ _MEANINGS = {
     "flow.timeouts.reply": "seconds for each answer",
     "flow.timeouts.idle": "seconds without a message",
     "flow.timeouts.work": "seconds for evaluating, fetching and starting a handler; less than `reply`",
+    "flow.timeouts.renew": "seconds before its end when the initiator renews a session, at most half of its time; 0 for never",
     "flow.limits.rounds": "offers of parameters for one protocol",
     "flow.limits.proposals": "protocols that are proposed",
     "flow.limits.batch": "protocols at once",

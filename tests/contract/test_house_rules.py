@@ -44,8 +44,6 @@ PRIVATE_TODAY: set[str] = {
     "property/test_secure_channel.py:_opener",
     "support/flow_peers.py:_say",
     "support/secure_peers.py:_keys",
-    "unit/test_flow_processor.py:_received",
-    "unit/test_flow_processor.py:_simultaneous",
     "unit/test_flow_reports.py:_write",
     "unit/test_flow_states.py:_fire",
 }

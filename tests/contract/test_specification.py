@@ -17,6 +17,8 @@ from treaty_client.anp.e2ee import channel, handshake, records
 from treaty_client.anp.e2ee import hello as secure_hello
 from treaty_client.anp.flow_profile import messages as flow_messages
 from treaty_client.anp.flow_profile import processor as flow_processor
+from treaty_client.anp.flow_profile import terms as flow_terms
+from treaty_client.anp.flow_profile import transfer as flow_transfer
 from treaty_client.anp.hello_profile import hello, messages
 from treaty_client.audit import auditor as anchor_files
 from treaty_client.identity import identity
@@ -59,8 +61,8 @@ SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 
 CAPS = {
     "flow-profile.md": [
-        *(flow_messages.MAX_MESSAGE, flow_messages.MAX_APPLICATION, flow_messages.MAX_DATA),
-        *(flow_processor.MAX_REMEMBERED, flow_processor.MAX_SIMULTANEOUS, agreements.MAX_AGREEMENTS),
+        *(flow_messages.MAX_MESSAGE, flow_messages.MAX_APPLICATION, flow_transfer.MAX_DATA, flow_terms.MIN_CHUNK),
+        *(flow_processor.MAX_REMEMBERED, flow_processor.MAX_RECENT, agreements.MAX_AGREEMENTS),
     ],
     "hello-profile.md": [
         *(frame.MAX_PAYLOAD, hello.MAX_HELLO, hello.MAX_CANDIDATES, protocol.MAX_DOCUMENT),

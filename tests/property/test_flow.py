@@ -23,6 +23,7 @@ from flow_peers import (
     digest_of,
     registry,
     sharing,
+    wrap,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,7 +31,7 @@ from hypothesis import strategies as st
 from treaty_client.anp.flow_profile.actions import Action, Agreed, NegotiationEnded, Ready, SendMessage, Shortcut
 from treaty_client.anp.flow_profile.capabilities import FlowRequest, Peer
 from treaty_client.anp.flow_profile.commands import Hosted, Loaded, Renegotiate, SendData, Unverified
-from treaty_client.anp.flow_profile.machine import FINAL, MAX_MESSAGES, FlowLimits, FlowState
+from treaty_client.anp.flow_profile.machine import MAX_MESSAGES
 from treaty_client.anp.flow_profile.messages import (
     HEADER,
     FlowMessage,
@@ -42,7 +43,6 @@ from treaty_client.anp.flow_profile.messages import (
     parse_time,
     sign,
     signing_input,
-    wrap,
 )
 from treaty_client.anp.flow_profile.parameters import Choice, Range, Unsupported, counter, next_offer, preferred, respond
 from treaty_client.anp.flow_profile.payloads import (
@@ -58,7 +58,8 @@ from treaty_client.anp.flow_profile.payloads import (
     share,
 )
 from treaty_client.anp.flow_profile.registry import ProtocolOffer
-from treaty_client.anp.flow_profile.strategy import evaluate
+from treaty_client.anp.flow_profile.states import FINAL, FlowLimits, FlowState
+from treaty_client.anp.flow_profile.strategy import StrategyEngine
 from treaty_client.sessions.agreements import FlowHistory
 from treaty_consensus.errors import TreatyError
 
@@ -190,8 +191,8 @@ def test_001_08_a_score_is_between_0_and_1_and_the_same_from_either_side(
     one: Supported, other: Supported, here: ContextInfo, there: ContextInfo, required: frozenset[str]
 ) -> None:
     goal = FlowRequest("x", required=tuple(required), requirements={"dataVolume": "large"})
-    mine = evaluate(one, other, goal, here, Peer(context=there))
-    theirs = evaluate(other, one, goal, there, Peer(context=here))
+    mine = StrategyEngine().evaluate(one, other, goal, here, Peer(context=there))
+    theirs = StrategyEngine().evaluate(other, one, goal, there, Peer(context=here))
     assert mine == theirs
     if mine is None:
         assert not required <= set(one.capabilities or ()) & set(other.capabilities or ())

@@ -32,13 +32,14 @@ from treaty_client.anp.flow_profile.actions import (
 from treaty_client.anp.flow_profile.capabilities import CapabilityManager, FlowRequest
 from treaty_client.anp.flow_profile.commands import Evaluated, Hosted, Loaded, LoadFailed
 from treaty_client.anp.flow_profile.initiator import Initiator
-from treaty_client.anp.flow_profile.machine import FlowLimits, FlowMachine, FlowTimeouts
-from treaty_client.anp.flow_profile.messages import TYPE, FlowMessage
+from treaty_client.anp.flow_profile.machine import NegotiationEngine
+from treaty_client.anp.flow_profile.messages import TYPE, FlowMessage, Foreign
 from treaty_client.anp.flow_profile.payloads import ContextInfo, Metrics, Payload
 from treaty_client.anp.flow_profile.processor import Now
 from treaty_client.anp.flow_profile.registry import ProtocolOffer, ProtocolRegistry
 from treaty_client.anp.flow_profile.responder import Responder
-from treaty_client.anp.flow_profile.strategy import evaluate
+from treaty_client.anp.flow_profile.states import FlowLimits, FlowTimeouts
+from treaty_client.anp.flow_profile.strategy import StrategyEngine
 from treaty_client.anp.transcript import TranscriptRecorder, replay
 from treaty_client.network.transport import memory
 from treaty_client.network.transport.connection import Connection
@@ -47,7 +48,7 @@ from treaty_client.sessions.flow_manager import MetaProtocolManager
 from treaty_client.sessions.handler_host import HandlerHosts
 from treaty_client.sessions.interfaces import Located, SpokenProtocol
 from treaty_client.sessions.operations import Functions, OperationError, choose_role
-from treaty_consensus.canonical import hex_digest
+from treaty_consensus.canonical import b64encode, hex_digest
 from treaty_consensus.errors import NotFound
 from treaty_consensus.handler import Role
 
@@ -96,9 +97,14 @@ def keeper(registry: ProtocolRegistry, context: ContextInfo | None = None) -> Ca
     return CapabilityManager(registry, context)
 
 
-def unsent(machine: FlowMachine, payload: Payload, *, session_id: str = "") -> FlowMessage:
+def unsent(machine: NegotiationEngine, payload: Payload, *, session_id: str = "") -> FlowMessage:
     """A message as this machine would write it next. The machine does not know that it is sent."""
     return machine._say(payload, session_id=session_id).message
+
+
+def wrap(data: bytes) -> Foreign:
+    """The payload of a message in the byte form."""
+    return Foreign({"data": b64encode(data)})
 
 
 def payloads(sent: Sequence[tuple[str, FlowMessage]], action: str) -> list[Payload]:
@@ -129,6 +135,8 @@ class FlowWire:
         count: int = 1,
         shortcut: Shortcut | None = None,
         limits: FlowLimits | None = None,
+        timeouts: FlowTimeouts | None = None,
+        encrypted: bool = False,
         refuses: Mapping[str, set[str]] | None = None,
         contexts: tuple[ContextInfo, ContextInfo] = (ContextInfo(), ContextInfo()),
         reports: tuple[bool, bool] = (False, False),
@@ -139,20 +147,22 @@ class FlowWire:
         def new_id(kind: str) -> str:
             return f"{kind}-{next(numbers):08}"
 
+        waits = timeouts or FlowTimeouts(renew=0)
         allowed, goal = limits or FlowLimits(), goal or FlowRequest("data-exchange")
         initiator = Initiator(
             BUYER.did,
             SHOP.did,
             keeper(mine, contexts[0]),
             new_id,
-            FlowTimeouts(),
+            waits,
             allowed,
+            encrypted=encrypted,
             goal=goal,
             count=count,
             shortcut=shortcut,
             reports=reports[0],
         )
-        responder = Responder(SHOP.did, "", keeper(theirs, contexts[1]), new_id, FlowTimeouts(), allowed, reports=reports[1])
+        responder = Responder(SHOP.did, "", keeper(theirs, contexts[1]), new_id, waits, allowed, reports[1], encrypted)
         recorders = {"initiator": TranscriptRecorder("flow"), "responder": TranscriptRecorder("flow")}
         initiator.recorder, responder.recorder = recorders["initiator"], recorders["responder"]
         wire = cls(initiator, responder, refuses=refuses or {}, recorders=recorders)
@@ -174,7 +184,10 @@ class FlowWire:
                     self.sent.append((who, stamped))
                     self.on_its_way["responder" if who == "initiator" else "initiator"].append(stamped)
                 case Evaluate(ids):
-                    self.perform(who, self.initiator.apply(Evaluated([one for id in ids if (one := self.judge(id))]), now))
+                    self.perform(
+                        who,
+                        self.initiator.apply(Evaluated(StrategyEngine().rank(one for id in ids if (one := self.judge(id)))), now),
+                    )
                 case LoadProtocol(protocol, digest):
                     if protocol in self.refuses.get(who, set()):
                         self.perform(
@@ -201,7 +214,9 @@ class FlowWire:
         one = self.initiator
         offer = one.capabilities.registry.get(id)
         assert offer is not None
-        judged = evaluate(offer.supported(), one.known.protocols[id], one.goal, one.capabilities.context, one.known)
+        judged = StrategyEngine().evaluate(
+            offer.supported(), one.known.protocols[id], one.goal, one.capabilities.context, one.known
+        )
         return judged and type(judged)(**{**vars(judged), "digest": digest_of(id)})
 
     def deliver(self, who: str) -> FlowMessage:

@@ -22,9 +22,9 @@ from meta_peers import source_hello
 from scripted_negotiators import TEST_CASES, WANTED, Script, ScriptedNegotiators
 
 from treaty_client.anp.flow_profile.capabilities import FlowRequest
-from treaty_client.anp.flow_profile.machine import FlowLimits
 from treaty_client.anp.flow_profile.payloads import ContextInfo
 from treaty_client.anp.flow_profile.registry import ProtocolOffer
+from treaty_client.anp.flow_profile.states import FlowLimits
 from treaty_client.network import egress
 from treaty_client.network.authentication.request_signing import RequestSigner
 from treaty_client.network.hosts import Address, Network
@@ -244,7 +244,8 @@ async def test_001_33_an_owner_gives_the_resolver_of_other_did_methods(tmp_path:
             return
         with pytest.raises(TreatyError) as failure:
             await customer.agent.flow.negotiate(tap, FlowRequest("buying"))
-        assert "flow.keys" in failure.value.message
+        assert failure.value.code == "flow.verification"
+        assert "did:anp cannot be resolved" in failure.value.message
         assert seller.runtime.opened == []
 
 

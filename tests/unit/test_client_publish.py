@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from fetching import fetcher
 from signers import ORIGIN, Signer
-from simulated_registry import ALICE, BOB, SimulatedRegistry, uri_of, with_echo
+from simulated_registry import ALICE, BOB, SimulatedRegistry, match_of, uri_of, with_echo
 from simulated_sigstore import Authority, serving
 
 from treaty_client.identity import Identity
 from treaty_client.protocols.project import Project, load_project
 from treaty_client.registries.api import RegistryClient
 from treaty_client.registries.trust import TrustedRegistries
+from treaty_client.sessions.flow_context import PolicyNames
 from treaty_client.statements.publish import Published, Publisher
 from treaty_consensus import canonical, kinds
 from treaty_consensus.errors import Conflict, Refused, TreatyError, Unavailable, Untrusted
@@ -33,10 +34,11 @@ MANIFEST = {
 }
 
 
-def project_in(folder: Path, *, document: str = "# Ping\n", handler: bool = True) -> Project:
+def project_in(folder: Path, *, document: str = "# Ping\n", handler: bool = True, aliases: Sequence[str] = ()) -> Project:
     folder.mkdir(parents=True, exist_ok=True)
     toml = 'name = "ping"\nversion = "1.0"\ntopic = "demo/ping"\norigin = "negotiated"\ntitle = "Ping"\nsummary = "Ping."\n'
     toml += 'licence = "Apache-2.0"\n'
+    toml += f"aliases = {json.dumps(aliases)}\n" if aliases else ""
     if handler:
         toml += '[handler]\nentry-point = "treaty_handler_ping:handler"\n'
         (folder / "handler").mkdir(exist_ok=True)
@@ -91,6 +93,22 @@ async def test_publishing_again_adds_nothing(registry: SimulatedRegistry, tmp_pa
     assert [step.what for step in again] == ["built", "tried", "found-published", "found-attached"]
     assert [step.index for step in again[2:]] == [first[2].index, first[4].index]
     assert registry.leaves == before
+
+
+async def test_the_aliases_of_a_project_are_claimed_and_its_id_is_found_with_the_proof(
+    registry: SimulatedRegistry, tmp_path: Path
+) -> None:
+    id = "anp:protocol:ping:1.0"
+    project = project_in(tmp_path / "project", aliases=[id, "https://ping.example/spec"])
+    await done(publisher(registry, tmp_path / "home"), project)
+    (made,) = [made for _, made in registry.statements() if getattr(made.body, "uri", "") == uri_of(name="ping")][:1]
+    assert isinstance(made.body, kinds.Publish)
+    assert made.body.aliases == project.aliases == (id, "https://ping.example/spec")
+    registry.aliases[id] = [match_of(made, verified=False)]
+    async with fetcher(registry, tmp_path / "agent") as agent:
+        names = PolicyNames(agent)
+        located = await names.locate(id)
+        assert (located.uri, (await names.fetch(id, located)).hash) == (uri_of(name="ping"), project.protocol_hash)
 
 
 async def test_an_interrupted_run_is_taken_up(registry: SimulatedRegistry, tmp_path: Path) -> None:

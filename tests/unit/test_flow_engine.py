@@ -24,6 +24,7 @@ from flow_peers import (
     registry,
     sharing,
     unsent,
+    wrap,
 )
 
 from treaty_client.anp.flow_profile.actions import (
@@ -41,8 +42,9 @@ from treaty_client.anp.flow_profile.actions import (
 )
 from treaty_client.anp.flow_profile.capabilities import CapabilityManager, FlowRequest
 from treaty_client.anp.flow_profile.commands import Loaded, Renegotiate, SendData, TellContext, Unverified
-from treaty_client.anp.flow_profile.machine import MAX_MESSAGES, PROTOCOL_HASH, FlowLimits, FlowMachine, FlowState
-from treaty_client.anp.flow_profile.messages import FlowMessage, format_time, wrap
+from treaty_client.anp.flow_profile.core import PROTOCOL_HASH
+from treaty_client.anp.flow_profile.machine import MAX_MESSAGES, NegotiationEngine
+from treaty_client.anp.flow_profile.messages import FlowMessage, format_time
 from treaty_client.anp.flow_profile.parameters import Choice, Fixed, Range
 from treaty_client.anp.flow_profile.payloads import (
     Accepted,
@@ -63,7 +65,8 @@ from treaty_client.anp.flow_profile.payloads import (
 from treaty_client.anp.flow_profile.processor import MessageProcessor
 from treaty_client.anp.flow_profile.registry import ProtocolOffer, ProtocolRegistry
 from treaty_client.anp.flow_profile.sessions import SessionManager
-from treaty_client.anp.flow_profile.strategy import evaluate
+from treaty_client.anp.flow_profile.states import FlowLimits, FlowState, FlowTimeouts
+from treaty_client.anp.flow_profile.strategy import StrategyEngine
 from treaty_client.sessions.flow_manager import MetaProtocolManager
 from treaty_consensus.errors import NotFound, TooLarge, TreatyError, Unauthorized
 
@@ -206,7 +209,10 @@ def test_001_04_a_rejected_protocol_gives_way_to_the_next() -> None:
     responses = [
         response.response for response in payloads(wire.sent, "protocol-response") if isinstance(response, ProtocolResponse)
     ]
-    assert responses == ["reject", "accept"]  # what was the fallback is proposed next, with the third as fallback
+    assert responses == ["accept"]
+    assert only(wire, "error").error_code == "NO_COMMON_PROTOCOL"
+    # The former fallback is proposed next, with the third protocol as fallback.
+    assert len(payloads(wire.sent, "protocol-proposal")) == 2
     assert wire.initiator.state is FlowState.RUNNING
 
 
@@ -259,7 +265,7 @@ def test_001_05_the_responder_modifies_parameters_and_the_initiator_takes_them()
 
 def test_001_05_a_counter_offer_is_made_when_the_answer_will_not_do() -> None:
     mine = registry(sharing(parameters={"chunkSize": Range(16_000, 64_000), "compressionFormat": Choice(("gzip", "none"))}))
-    theirs = registry(sharing(parameters={"chunkSize": Range(1_000, 20_000), "compressionFormat": Choice(("zstd", "none"))}))
+    theirs = registry(sharing(parameters={"chunkSize": Range(1_000, 20_000), "compressionFormat": Choice(("deflate", "none"))}))
     wire = FlowWire.join(mine, theirs).settle()
     offers = [
         offer.parameters for offer in payloads(wire.sent, "parameter-negotiation") if isinstance(offer, ParameterNegotiation)
@@ -288,7 +294,8 @@ def test_001_05_extensions_are_negotiated_like_parameters() -> None:
     theirs = sharing(extensions={"priorityLevels": Fixed(True), "deliveryGuarantee": Choice(("exactly-once", "at-least-once"))})
     wire = FlowWire.join(registry(mine), registry(theirs)).settle()
     (ready,) = wire.of("responder", Ready)
-    expected = {"priorityLevels": True, "deliveryGuarantee": "at-least-once", PROTOCOL_HASH: digest_of(SHARING)}
+    own = {"byteForm": True, PROTOCOL_HASH: digest_of(SHARING)}
+    expected = {"priorityLevels": True, "deliveryGuarantee": "at-least-once", **own}
     assert ready.agreed.extensions == expected
 
 
@@ -485,13 +492,13 @@ def test_001_15_the_same_protocol_in_other_versions_is_a_conflict() -> None:
 
 
 def test_001_16_a_parameter_that_cannot_be_agreed_on_is_named_with_what_is_supported() -> None:
-    mine = registry(sharing(parameters={"encryptionLevel": Fixed("AES-256-GCM", required=True)}))
+    mine = registry(sharing(parameters={"deliveryGuarantee": Fixed("exactly-once", required=True)}))
     supported = ("AES-128-GCM", "ChaCha20-Poly1305")
-    wire = FlowWire.join(mine, registry(sharing(parameters={"encryptionLevel": Choice(supported)}))).settle()
+    wire = FlowWire.join(mine, registry(sharing(parameters={"deliveryGuarantee": Choice(supported)}))).settle()
     error = payloads(wire.sent, "error")[0]
     assert isinstance(error, ErrorReport)
     assert (error.error_code, error.suggested_action, error.retry_after) == ("PARAM_NEGOTIATION_FAILED", "renegotiate", 0)
-    assert error.details == {"parameter": "encryptionLevel", "requested": "AES-256-GCM", "supported": list(supported)}
+    assert error.details == {"parameter": "deliveryGuarantee", "requested": "exactly-once", "supported": list(supported)}
     reply = next(message.reply_to for _, message in wire.sent if message.payload is error)
     assert reply == next(message.message_id for _, message in wire.sent if message.action == "parameter-negotiation")
     assert ended(wire, "initiator").code == "flow.parameters"
@@ -499,11 +506,11 @@ def test_001_16_a_parameter_that_cannot_be_agreed_on_is_named_with_what_is_suppo
 
 
 def test_001_16_after_a_refusal_something_both_support_is_asked_for() -> None:
-    mine = registry(sharing(parameters={"encryptionLevel": Choice(("AES-256-GCM", "ChaCha20-Poly1305"), required=True)}))
-    theirs = registry(sharing(parameters={"encryptionLevel": Choice(("AES-128-GCM", "ChaCha20-Poly1305"))}))
+    mine = registry(sharing(parameters={"deliveryGuarantee": Choice(("exactly-once", "at-least-once"), required=True)}))
+    theirs = registry(sharing(parameters={"deliveryGuarantee": Choice(("at-most-once", "at-least-once"))}))
     wire = FlowWire.join(mine, theirs).settle()
     (ready,) = wire.of("initiator", Ready)
-    assert ready.agreed.parameters == {"encryptionLevel": "ChaCha20-Poly1305"}
+    assert ready.agreed.parameters == {"deliveryGuarantee": "at-least-once"}
 
 
 def test_001_17_a_message_that_does_not_verify_is_told_and_ends_all() -> None:
@@ -578,7 +585,8 @@ def test_a_document_that_the_responder_cannot_have_is_refused_and_the_next_tried
     wire = FlowWire.join(registry(*both), registry(*both), refuses={"responder": {SHARING}}).settle()
     error = payloads(wire.sent, "error")[0]
     assert isinstance(error, ErrorReport)
-    assert error.details == {"parameter": PROTOCOL_HASH, "requested": digest_of(SHARING), "supported": []}
+    refused = {"parameter": PROTOCOL_HASH, "requested": digest_of(SHARING), "supported": [], "reason": "flow.alias-unknown"}
+    assert error.details == refused
     assert [ready.agreed.protocol for ready in wire.of("responder", Ready)] == [DELEGATION]
 
 
@@ -650,8 +658,21 @@ def test_001_21_where_the_document_is_not_known_yet_parameters_wait_for_it() -> 
     assert wire.actions() == ["initialize", "protocol-proposal"]
     wire.settle()
     offered = only(wire, "parameter-negotiation")
-    assert (offered.parameters, offered.extensions) == ({"chunkSize": 4096}, {PROTOCOL_HASH: digest_of(SHARING)})
+    assert offered.parameters == {"chunkSize": 4096}
+    assert offered.extensions == {"byteForm": True, PROTOCOL_HASH: digest_of(SHARING)}
     assert wire.of("initiator", Ready) == wire.of("responder", Ready)
+
+
+def test_001_28_proposals_without_end_end() -> None:
+    wire = joined()
+    unknown = ProtocolProposal(proposed_protocol=Proposed("anp:protocol:unknown:1.0", "1.0"))
+    begun = unsent(wire.initiator, Initialize(purpose="x", request_capabilities=False))
+    wire.perform("responder", wire.responder.receive(begun, at(0)))
+    for _ in range(FlowLimits().proposals):
+        wire.perform("responder", wire.responder.receive(unsent(wire.initiator, unknown), at(0)))
+    assert not wire.responder.is_final
+    wire.perform("responder", wire.responder.receive(unsent(wire.initiator, unknown), at(0)))
+    assert ended(wire, "responder").code == "flow.endless"
 
 
 def test_001_22_several_protocols_are_negotiated_at_once_over_one_connection() -> None:
@@ -742,6 +763,28 @@ def test_001_06_a_session_is_renewed_by_negotiating_again() -> None:
     assert wire.responder.sessions.get(session).expires_at == at(110).unix
 
 
+def test_001_06_a_session_renews_itself_before_its_end_as_often_as_it_must() -> None:
+    wire = running(limits=FlowLimits(lifetime=600, renegotiations=2), timeouts=FlowTimeouts(renew=60, idle=100_000))
+    session = session_of(wire)
+    for round in range(1, 5):
+        wire.wait(541)  # the tick is due 60 seconds before the end
+        wire.settle()
+        assert wire.responder.sessions.get(session).expires_at == at(wire.now + 600).unix, round
+    assert wire.initiator.sessions.get(session).agreed == wire.responder.sessions.get(session).agreed
+    assert wire.initiator.sessions.get(session).renegotiations == 0
+    wire.check_transcripts()
+
+
+def test_001_06_a_renewal_that_fails_is_tried_again_and_the_session_ends_in_its_time() -> None:
+    wire = running(limits=FlowLimits(lifetime=600), timeouts=FlowTimeouts(renew=120, reply=10, idle=100_000))
+    while not wire.initiator.is_final and wire.now < 700:
+        wire.wait(1)
+        wire.on_its_way["responder"].clear()  # nothing arrives
+    offers = [message for who, message in wire.sent if message.action == "parameter-negotiation" and message.session_id]
+    assert 3 <= len(offers) <= 10
+    assert ended(wire, "initiator").code == ended(wire, "responder").code == "flow.expired"
+
+
 def test_001_12_the_protocol_changes_and_the_session_is_the_same() -> None:
     both = (sharing(), delegation())
     wire = FlowWire.join(registry(*both), registry(*both)).settle()
@@ -774,7 +817,7 @@ def test_001_12_between_confirmation_and_acknowledgment_nothing_is_said_that_cou
 
 def test_001_12_a_change_that_fails_leaves_the_session_as_it_was() -> None:
     def spoken_with(*formats: str) -> ProtocolOffer:
-        return sharing(parameters={"compressionFormat": Choice(formats, required=True)})
+        return sharing(parameters={"deliveryMode": Choice(formats, required=True)})
 
     wire = FlowWire.join(registry(spoken_with("gzip")), registry(spoken_with("gzip"))).settle()
     session = session_of(wire)
@@ -862,11 +905,11 @@ def test_actions_of_the_engine_come_in_the_order_of_the_wire() -> None:
 
 COMPONENTS: dict[str, Callable[..., object]] = {
     "registry": ProtocolRegistry,
-    "machine": FlowMachine,
+    "machine": NegotiationEngine,
     "sessions": SessionManager,
     "capabilities": CapabilityManager,
     "processor": MessageProcessor,
-    "strategy": evaluate,
+    "strategy": StrategyEngine,
 }
 """The components of the source's architecture, in the order of the checklist, and the module that each is."""
 

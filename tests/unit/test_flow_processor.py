@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from flow_peers import BUYER, SHOP, START, at
+from flow_peers import BUYER, SHOP, START, at, wrap
 
 from treaty_client.anp.flow_profile import processor as processing
-from treaty_client.anp.flow_profile.messages import MAX_MESSAGE, FlowMessage, encode, wrap
+from treaty_client.anp.flow_profile.messages import MAX_MESSAGE, FlowMessage, encode
 from treaty_client.anp.flow_profile.payloads import Initialize
 from treaty_client.anp.flow_profile.processor import MessageProcessor, Now, ReplayMemory
 from treaty_client.identity import Identity
@@ -62,7 +62,7 @@ class World:
     def state(self) -> tuple[object, ...]:
         processor, memory = self.processor, self.memory
         heard = {sender: set(ids) for sender, ids in memory.known.items()}
-        return processor.peer, processor._received, set(processor._simultaneous), heard, list(memory.order), memory.since
+        return processor.peer, processor.peer_key, heard, list(memory.order), memory.since
 
 
 async def test_001_31_a_message_that_verifies_counts_and_binds_the_connection_to_its_sender() -> None:
@@ -107,9 +107,12 @@ async def test_001_17_after_a_restart_what_was_said_before_does_not_count() -> N
 async def test_001_17_messages_of_a_connection_count_in_their_order() -> None:
     world = World()
     await world.open(said(1, seconds=2), at(2))
-    assert await world.refuses(said(2, seconds=1), at(2)) == "flow.order"
     await world.open(said(3, seconds=2), at(2))
-    await world.open(said(4, seconds=3), at(3))
+    await world.open(said(4, seconds=1), at(2))  # a clock one second back, or whole seconds after decimals
+    await world.open(said(5, seconds=5), at(5))
+    assert await world.refuses(said(6, seconds=2.9), at(5)) == "flow.order"
+    await world.open(said(7, seconds=3), at(5))
+    assert await world.refuses(said(7, seconds=3), at(5)) == "flow.replayed"
 
 
 async def test_001_17_a_protocols_messages_are_not_replayed_either_and_their_memory_is_bounded(
@@ -123,12 +126,12 @@ async def test_001_17_a_protocols_messages_are_not_replayed_either_and_their_mem
     await world.open(spoken(1))
     assert await world.refuses(spoken(1)) == "flow.replayed"
     assert world.memory.known == {}
-    monkeypatch.setattr(processing, "MAX_SIMULTANEOUS", 2)
-    await world.open(spoken(2))
-    assert await world.refuses(spoken(3)) == "flow.simultaneous"
-    await world.open(spoken(4, 1))  # another time: the count begins again
-    await world.open(spoken(5, 1), at(1))
-    assert await world.refuses(spoken(6, 1), at(1)) == "flow.simultaneous"
+    monkeypatch.setattr(processing, "MAX_RECENT", 2)
+    await world.open(spoken(2, 0.1), at(1))
+    await world.open(spoken(3, 0.2), at(1))  # the first one is forgotten now
+    assert await world.refuses(spoken(1), at(1)) == "flow.order"
+    assert await world.refuses(spoken(2, 0.1), at(1)) == "flow.replayed"
+    await world.open(spoken(4, 0.1), at(1))
 
 
 @pytest.mark.threat(112)

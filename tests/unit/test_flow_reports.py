@@ -10,10 +10,11 @@ from flow_peers import BUYER, DELEGATION, SHARING, SHOP, FlowWire, at, delegatio
 
 from treaty_client.anp.flow_profile.actions import Agreed, NegotiationEnded, Ready, ReportReceived, Shortcut
 from treaty_client.anp.flow_profile.commands import Renegotiate, SendReport
-from treaty_client.anp.flow_profile.machine import MAX_MESSAGES, FlowState
+from treaty_client.anp.flow_profile.machine import MAX_MESSAGES
 from treaty_client.anp.flow_profile.messages import encode, parse
 from treaty_client.anp.flow_profile.payloads import ConfirmationAcknowledgment, ErrorReport, ReportMessage, parse_payload
 from treaty_client.anp.flow_profile.registry import ProtocolOffer
+from treaty_client.anp.flow_profile.states import FlowState
 from treaty_client.anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused, ReportSigned
 from treaty_client.anp.transcript import TranscriptRecorder, parse_transcript, replay
 from treaty_client.statements.report_rules import flow_negotiation_id

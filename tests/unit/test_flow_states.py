@@ -73,11 +73,11 @@ def test_an_event_that_the_table_does_not_have_is_an_error_of_the_program() -> N
 
 def test_states_are_set_by_the_tables_alone() -> None:
     folder = Path(flow_profile.__file__).parent
-    names = ("machine", "initiator", "responder", "actions", "sessions")
+    names = ("core", "machine", "proposing", "initiator", "responder", "actions", "sessions")
     found = {
         name: len(re.findall(r"(?:self|track)\.state(?:, [\w.]+)* = ", (folder / f"{name}.py").read_text())) for name in names
     }
-    assert found == {"machine": 2, "initiator": 0, "responder": 0, "actions": 1, "sessions": 0}
+    assert found == {"core": 2, "machine": 0, "proposing": 0, "initiator": 0, "responder": 0, "actions": 1, "sessions": 0}
 
 
 # What a guard, a wait and a row of the tables mean

@@ -10,7 +10,7 @@ from flow_peers import DELEGATION, SHARING, delegation, keeper, registry, sharin
 
 from treaty_client.anp.flow_profile.actions import Agreed
 from treaty_client.anp.flow_profile.adaptation import Adaptation, Change, Thresholds, adjust
-from treaty_client.anp.flow_profile.capabilities import FlowRequest, Peer, nothing_in_common
+from treaty_client.anp.flow_profile.capabilities import FlowRequest, Peer, check_common
 from treaty_client.anp.flow_profile.parameters import (
     Choice,
     Fixed,
@@ -25,10 +25,10 @@ from treaty_client.anp.flow_profile.parameters import (
 )
 from treaty_client.anp.flow_profile.payloads import CapabilitiesExchange, ContextInfo, Metrics, Supported, parse_payload
 from treaty_client.anp.flow_profile.registry import ProtocolOffer
-from treaty_client.anp.flow_profile.strategy import WEIGHTS, Evaluation, announce, evaluate, rank
+from treaty_client.anp.flow_profile.strategy import WEIGHTS, Evaluation, StrategyEngine, announce
 from treaty_client.sessions import agreements
 from treaty_client.sessions.agreements import FlowHistory
-from treaty_consensus.errors import Conflict, Malformed, TooLarge, TreatyError
+from treaty_consensus.errors import Conflict, Malformed, Refused, TooLarge, TreatyError
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "flow"
 
@@ -41,7 +41,7 @@ def example(number: str) -> CapabilitiesExchange:
 
 
 def judged(own: Supported, theirs: Supported, goal: FlowRequest | None = None, here: ContextInfo | None = None) -> Evaluation:
-    found = evaluate(own, theirs, goal or FlowRequest("x"), here or ContextInfo(), Peer())
+    found = StrategyEngine().evaluate(own, theirs, goal or FlowRequest("x"), here or ContextInfo(), Peer())
     assert found is not None
     return found
 
@@ -65,7 +65,7 @@ def test_001_08_the_sources_example_by_hand() -> None:
     peer.learn(theirs)
     assert mine.context_info is not None
     goal = FlowRequest("data-exchange", requirements=mine.task_requirements or {})
-    found = evaluate(mine.supported_protocols[0], peer.protocols[SHARING], goal, mine.context_info, peer)
+    found = StrategyEngine().evaluate(mine.supported_protocols[0], peer.protocols[SHARING], goal, mine.context_info, peer)
     assert found == Evaluation(
         SHARING,
         7379,
@@ -76,7 +76,9 @@ def test_001_08_the_sources_example_by_hand() -> None:
         "capability 0.5, task 1, performance 0.6667, preference 0.85, context 0.5417",
     )
     required = FlowRequest("data-exchange", required=("query", "stream"), requirements=goal.requirements)
-    with_required = evaluate(mine.supported_protocols[0], peer.protocols[SHARING], required, mine.context_info, peer)
+    with_required = StrategyEngine().evaluate(
+        mine.supported_protocols[0], peer.protocols[SHARING], required, mine.context_info, peer
+    )
     assert with_required is not None
     assert with_required.score == 8879
 
@@ -86,7 +88,7 @@ def test_001_08_each_sub_score_has_its_weight() -> None:
     worst = Metrics("high", "low", "low", "low")
     here = ContextInfo("high", "stable", ("efficiency",))
     there = Peer(context=ContextInfo("high", "stable"))
-    full = evaluate(supported(("a",), 1, best), supported(("a",), 1, best), FlowRequest("x"), here, there)
+    full = StrategyEngine().evaluate(supported(("a",), 1, best), supported(("a",), 1, best), FlowRequest("x"), here, there)
     assert full is not None
     assert (full.score, full.task, full.performance, full.context) == (10_000,) * 4
     assert judged(supported(("a", "b")), supported(("b", "c"))).score - judged(supported(("a",)), supported(("b",))).score == 1000
@@ -116,7 +118,7 @@ def test_001_08_what_a_task_needs_against_what_there_is(requirements: dict[str, 
 
 def test_001_08_required_capabilities_are_covered_or_there_is_no_match() -> None:
     goal = FlowRequest("x", required=("query",))
-    assert evaluate(supported(("query",)), supported(("stream",)), goal, ContextInfo(), Peer()) is None
+    assert StrategyEngine().evaluate(supported(("query",)), supported(("stream",)), goal, ContextInfo(), Peer()) is None
     found = judged(supported(("query", "a")), supported(("query", "b")), goal)
     assert found.score == judged(supported(("query",)), supported(("query",))).score
     assert found.capabilities == ("query",)
@@ -130,7 +132,7 @@ def test_001_08_both_sides_count_alike() -> None:
 def test_001_08_and_32_a_tie_goes_to_the_id_that_sorts_first() -> None:
     tied = [Evaluation(f"anp:protocol:{name}:1.0", 5000, (), 0, 0, 0) for name in "bca"]
     better = Evaluation("anp:protocol:z:1.0", 5001, (), 0, 0, 0)
-    assert [found.id[-5] for found in rank([*tied, better])] == ["z", "a", "b", "c"]
+    assert [found.id[-5] for found in StrategyEngine().rank([*tied, better])] == ["z", "a", "b", "c"]
 
 
 def test_001_03_an_evaluation_without_matches_has_no_metrics() -> None:
@@ -216,9 +218,16 @@ def test_001_26_details_complete_a_summary_and_a_summary_takes_nothing_back() ->
 
 
 def test_001_15_a_name_in_common_makes_a_conflict_of_versions() -> None:
-    assert nothing_in_common([SHARING], [SHARING.replace("1.0", "1.1")]).code == "flow.version-conflict"
-    assert nothing_in_common([SHARING], [DELEGATION]).code == "flow.no-common-protocol"
-    assert nothing_in_common([], []).code == "flow.no-common-protocol"
+    cases = (
+        ([SHARING.replace("1.0", "1.1")], "version-conflict"),
+        ([DELEGATION], "no-common-protocol"),
+        (["x"], "no-common-protocol"),
+    )
+    for theirs, code in cases:
+        with pytest.raises(Refused) as failure:
+            check_common([SHARING], theirs)
+        assert failure.value.code == f"flow.{code}"
+    check_common([SHARING], [DELEGATION, SHARING])
 
 
 # Experience

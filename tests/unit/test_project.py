@@ -99,6 +99,8 @@ def test_a_protocol_may_have_no_handler(folder: Path) -> None:
         ('source = "../handler"', 'source = "/etc"', "project.toml", "source"),
         ('source = "../handler"', 'source = "nowhere"', "project.source", "__init__.py"),
         ("entry-point", "entry_point", "project.toml", "entry"),
+        ('licence = "Apache-2.0"', 'licence = "Apache-2.0"\naliases = ["two words"]', "project.toml", "aliases"),
+        ('licence = "Apache-2.0"', 'licence = "Apache-2.0"\naliases = ["urn:a", "urn:a"]', "project.toml", "aliases"),
         ("[handler]", "[handler", "project.toml", "protocol.toml"),
     ],
 )

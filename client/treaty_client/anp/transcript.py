@@ -34,12 +34,12 @@ from .flow_profile import commands as flow_commands
 from .flow_profile import payloads as flow_payloads
 from .flow_profile.capabilities import CapabilityManager, FlowRequest
 from .flow_profile.initiator import Initiator
-from .flow_profile.machine import FlowLimits, FlowTimeouts
 from .flow_profile.messages import FlowMessage, Foreign
 from .flow_profile.parameters import Choice, Range
 from .flow_profile.processor import Now
 from .flow_profile.registry import ProtocolOffer, ProtocolRegistry
 from .flow_profile.responder import Responder
+from .flow_profile.states import FlowLimits, FlowTimeouts
 from .flow_profile.strategy import Evaluation
 from .hello_profile import commands, messages
 from .hello_profile.actions import Running, SendText

@@ -119,7 +119,6 @@ class FlowCode(Code):
     SESSION = "flow.session", "The session does not exist, or is not the negotiated one.", Malformed, Conflict, NotFound
     SESSIONS = "flow.sessions", "The connection has too many sessions.", TooLarge
     SIGNATURE = "flow.signature", "The signature is not a detached JWS in its one spelling.", Malformed
-    SIMULTANEOUS = "flow.simultaneous", "Too many messages have the same time.", Refused
     STALE = "flow.stale", "The message is older than the replay record.", Unauthorized
     TIME = "flow.time", "The text is not a UTC time of the flow.", Malformed
     TIMEOUT = "flow.timeout", "An answer did not come in time.", Unavailable

@@ -10,6 +10,7 @@ manifest.json, handler/ and vectors/*.json. An example of protocol.toml:
     title = "Product information"
     summary = "Ask a shop for a product."
     licence = "Apache-2.0"
+    aliases = ["anp:protocol:product-info:1.0"]
 
     [handler]
     entry-point = "treaty_handler_product_info:handler"
@@ -31,7 +32,16 @@ import msgspec
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Malformed, NotFound, Refused, TooLarge, TreatyError
 from treaty_consensus.handler import MAX_ARCHIVE, HandlerMetadata, build_wheel
-from treaty_consensus.protocol import MAX_DOCUMENT, Card, check_document, is_name, is_topic, parse_protocol_uri, parse_version
+from treaty_consensus.protocol import (
+    MAX_DOCUMENT,
+    Card,
+    check_aliases,
+    check_document,
+    is_name,
+    is_topic,
+    parse_protocol_uri,
+    parse_version,
+)
 
 from ..codes import ProjectCode
 from ..sandbox.vectors import MAX_VECTOR, Vector, parse_vector
@@ -56,6 +66,7 @@ class _Toml(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     summary: str
     tags: tuple[str, ...] = ()
     licence: str = ""
+    aliases: tuple[str, ...] = ()
     handler: _Handler | None = None
 
 
@@ -71,7 +82,8 @@ class HandlerSource:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A project that was read completely and is valid, as far as can be checked before the wheel is built."""
+    """A project that was read completely and is valid, as far as can be checked before the wheel is built. `aliases`: the foreign
+    names that its publisher claims for the protocol."""
 
     folder: Path
     name: str
@@ -82,6 +94,7 @@ class Project:
     document: bytes
     handler: HandlerSource | None
     vectors: tuple[Vector, ...]
+    aliases: tuple[str, ...] = ()
 
     @property
     def protocol_hash(self) -> str:
@@ -133,7 +146,16 @@ def load_project(folder: Path) -> Project:
     if len(vectors) > MAX_VECTORS:
         raise TooLarge(ProjectCode.VECTORS, f"{folder} has more than {MAX_VECTORS} vectors.")
     version = parse_version(toml.version)
-    return Project(folder, toml.name, version, toml.topic, toml.origin, card, document, handler, vectors)
+    return Project(folder, toml.name, version, toml.topic, toml.origin, card, document, handler, vectors, _aliases(toml))
+
+
+def _aliases(toml: _Toml) -> tuple[str, ...]:
+    """Return the aliases. Raises `Malformed` (`project.toml`); a registry refuses them too, but only after the wheel is built."""
+    try:
+        check_aliases(toml.aliases)
+    except TreatyError as error:
+        raise _malformed(f"aliases: {error.message.removesuffix('.')}") from error
+    return toml.aliases
 
 
 def _parse_toml(data: bytes) -> _Toml:

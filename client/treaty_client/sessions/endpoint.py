@@ -81,8 +81,9 @@ class AgentEndpoint:
 
     # Out
 
-    async def dial(self, url: str, *, untrusted: bool = False) -> Connection:
+    async def dial(self, url: str, *, untrusted: bool = False, repeat: bool = True) -> Connection:
         """Open a connection to an address, without encryption. `untrusted`: the address comes from a stranger and must be public.
+        `repeat`: a WebSocket that is lost before an answer is opened again, and the same messages are sent again.
 
         Raises `Malformed` (`connection.url`), `Unavailable` (`connection.failed`), `Refused` (`connection.refused`), and for an
         untrusted address the errors of `strangers_network`.
@@ -90,7 +91,7 @@ class AgentEndpoint:
         # A stranger's address must be public, else it could reach services of this machine or its network.
         network = await strangers_network(self._network, url) if untrusted else self._network
         unproved = _DID_KEY if self._context.identity.parsed.method == "key" else _UNPROVED
-        return await reconnect.connect(url, network, sign=self._signer.headers, unproved=unproved)
+        return await reconnect.connect(url, network, sign=self._signer.headers, unproved=unproved, repeat=repeat)
 
     def sealed(self, connection: Connection) -> Connection:
         """Wrap a connection with the encryption that the policy requires, for a Hello of this agent."""
@@ -112,7 +113,8 @@ class AgentEndpoint:
         if policy.encryption != "required" and len(self.flow.registry) > 0:
             # A connection that sends nothing must not hold a place for ever.
             try:
-                async with asyncio.timeout(self._context.timeouts.hello):
+                # The profile is not known yet, so the shorter of both waits holds.
+                async with asyncio.timeout(min(self._context.timeouts.hello, self.flow.settings.timeouts.first)):
                     first = await connection.receive()
             except TimeoutError:
                 return await connection.close(SessionCode.HELLO_TIMEOUT)

@@ -25,10 +25,11 @@ from treaty_consensus.did import did_key_id, parse_did, public_key_of
 from treaty_consensus.errors import Malformed, NotFound, Refused, Unavailable
 from treaty_consensus.protocol import is_verified_alias, parse_protocol_uri
 
-from ..anp.flow_profile.adaptation import Thresholds
+from ..anp.flow_profile.adaptation import Adaptation, Thresholds
 from ..anp.flow_profile.payloads import ContextInfo
 from ..anp.flow_profile.processor import Now
 from ..anp.flow_profile.states import FlowLimits, FlowTimeouts
+from ..anp.flow_profile.strategy import StrategyEngine
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed
 from ..anp.transcript import TranscriptRecorder
 from ..codes import FlowCode
@@ -57,6 +58,10 @@ def system_clock() -> Now:
     return Now(asyncio.get_running_loop().time(), time.time_ns() // 1_000_000)
 
 
+DEFAULT_STRATEGY = StrategyEngine()
+"""It has no state, so one object serves all settings, and equal settings are equal."""
+
+
 @dataclass(frozen=True)
 class FlowSettings:
     """The owner's choices for this profile.
@@ -65,6 +70,8 @@ class FlowSettings:
     `context`: this side's situation, until `MetaProtocolManager.tell` changes it.
     `shortcuts`: whether a former agreement is proposed at once (cached and predictive negotiation).
     `resolvers`: resolvers of DID methods beside did:key, did:wba and did:web, by method name, such as `anp`.
+    `strategy`: scores and ranks the protocols that both sides speak.
+    `adaptation`: makes the monitor of a session, which chooses its changes.
     """
 
     timeouts: FlowTimeouts = field(default_factory=FlowTimeouts)
@@ -73,6 +80,8 @@ class FlowSettings:
     context: ContextInfo | None = None
     shortcuts: bool = True
     resolvers: Mapping[str, Lookup] = field(default_factory=dict)
+    strategy: StrategyEngine = DEFAULT_STRATEGY
+    adaptation: Callable[[Thresholds], Adaptation] = Adaptation
 
 
 @dataclass(frozen=True)
@@ -147,6 +156,7 @@ class PolicyNames:
         """Return the verified protocol of an id. Raises the errors of `Fetcher.fetch`, and `Refused` (`flow.alias-claim`,
         `flow.document`)."""
         verified = await self._fetcher.fetch(located.uri)
+        # The registry might have another document than the one that the two sides agreed on.
         if located.digest not in ("", verified.hash):
             raise Refused(FlowCode.DOCUMENT, f"{located.uri} has another document than the one expected for {id}.")
         # A pinned URI needs no claim: the owner chose it.

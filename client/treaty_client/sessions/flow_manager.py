@@ -24,24 +24,26 @@ from treaty_consensus.errors import Malformed, Refused, TreatyError
 from ..anp.flow_profile import parameters as rules
 from ..anp.flow_profile.actions import Agreed, Shortcut
 from ..anp.flow_profile.capabilities import CapabilityManager, FlowRequest
+from ..anp.flow_profile.core import OWN_EXTENSIONS
 from ..anp.flow_profile.initiator import Initiator
-from ..anp.flow_profile.machine import PROTOCOL_HASH
 from ..anp.flow_profile.payloads import ContextInfo
 from ..anp.flow_profile.processor import Keys, MessageProcessor, ReplayMemory
 from ..anp.flow_profile.registry import ProtocolOffer, ProtocolRegistry
 from ..anp.flow_profile.responder import Responder
+from ..anp.flow_profile.terms import kept
 from ..codes import FlowCode
 from ..identity import Identity
 from ..network.transport.connection import Connection
+from ..network.transport.secure import SecureConnection
 from .agreements import FlowHistory
 from .flow_context import FlowDependencies, RequestedNames
-from .flow_run import FlowRun
+from .flow_run import MetaProtocolNegotiator
 from .flow_session import FlowSession
-from .interfaces import FlowNames
 from .session import Session
 
-STARTUP = 1000
-"""Milliseconds before the first negotiation from which messages are accepted: clocks differ, and older ones may be replays."""
+STARTUP = 2500
+"""Milliseconds before the first negotiation from which messages are accepted: clocks differ, and some peers write whole seconds.
+Older messages may be replays."""
 
 _log = logging.getLogger(__name__)
 
@@ -65,9 +67,9 @@ class MetaProtocolManager:
         self.capabilities = CapabilityManager(self.registry, self.settings.context)
         self.history = FlowHistory(home)
         self.identity, self._keys, self._dependencies = identity, keys, dependencies
-        self._runs: set[FlowRun] = set()
+        self._runs: set[MetaProtocolNegotiator] = set()
         self._memory: ReplayMemory | None = None
-        self._begun: dict[FlowRun, asyncio.Task[None]] = {}
+        self._begun: dict[MetaProtocolNegotiator, asyncio.Task[None]] = {}
 
     @property
     def sessions(self) -> list[Session]:
@@ -89,9 +91,14 @@ class MetaProtocolManager:
             self.settings.timeouts,
             self.settings.limits,
             self._dependencies.reports,
+            _is_encrypted(connection),
         )
         recorder = self._dependencies.recorder()
-        await self._run(FlowRun(connection, machine, self._processor(known), self._dependencies, first=first, recorder=recorder))
+        await self._run(
+            MetaProtocolNegotiator(
+                connection, machine, self._processor(known), self._dependencies, first=first, recorder=recorder
+            )
+        )
 
     async def negotiate(self, connection: Connection, goal: FlowRequest, *, peer: str = "") -> Session:
         """Return a session with the protocol that fits best. `peer`: the DID of the other side, which must sign; by default
@@ -130,7 +137,7 @@ class MetaProtocolManager:
         count: int = 1,
         offers: Sequence[ProtocolOffer] = (),
         role: str = "",
-    ) -> FlowRun:
+    ) -> MetaProtocolNegotiator:
         """Start a negotiation in a task of its own; `agree` waits for the outcome. Raises `Malformed` or `Refused` (`flow.peer`).
 
         `offers`: used on this connection instead of the registry; a URI in an offer defines the meaning of its id.
@@ -149,8 +156,11 @@ class MetaProtocolManager:
             capabilities = CapabilityManager(registry, self.capabilities.context)
             meant = {offer.id: offer.uri for offer in offers if offer.uri}
             dependencies = replace(dependencies, names=RequestedNames(dependencies.names, meant))
-        shortcuts = _Shortcuts(capabilities.registry, dependencies.names, self.history)
-        shortcut = await shortcuts.choose(goal, peer) if count == 1 and self.settings.shortcuts else None
+        encrypted = _is_encrypted(connection)
+        shortcuts = _Shortcuts(capabilities.registry, dependencies, self.history, encrypted=encrypted)
+        # A simplified negotiation is the caller's wish, which the owner's general setting does not change.
+        wanted = count == 1 and (self.settings.shortcuts or goal.simplified)
+        shortcut = await shortcuts.choose(goal, peer, recall=self.settings.shortcuts) if wanted else None
         machine = Initiator(
             self.identity.did,
             peer,
@@ -159,17 +169,19 @@ class MetaProtocolManager:
             self.settings.timeouts,
             self.settings.limits,
             self._dependencies.reports,
+            encrypted,
             goal=goal,
             count=count,
             shortcut=shortcut,
         )
         recorder = self._dependencies.recorder()
-        run = FlowRun(connection, machine, self._processor(peer), dependencies, role=role, recorder=recorder)
+        run = MetaProtocolNegotiator(connection, machine, self._processor(peer), dependencies, role=role, recorder=recorder)
+        # Kept, because the event loop holds tasks only weakly, and `aclose` must find it.
         self._begun[run] = task = asyncio.create_task(self._run(run))
         task.add_done_callback(lambda _: self._begun.pop(run, None))
         return run
 
-    async def agree(self, run: FlowRun) -> list[FlowSession]:
+    async def agree(self, run: MetaProtocolNegotiator) -> list[FlowSession]:
         """Wait until the first negotiation of a run ends, and remember its outcome. Raises `TreatyError` (`flow.*`) and closes
         the connection."""
         machine, task = run.machine, self._begun.get(run)
@@ -178,9 +190,10 @@ class MetaProtocolManager:
         try:
             await run.agreed
         except BaseException:
-            # A shortcut that failed once may fail each time, so it is forgotten.
-            if shortcut is not None:
+            # A shortcut that failed once may fail each time, so it is forgotten; a lost connection says nothing about it.
+            if shortcut is not None and not run.was_cut:
                 self._note(lambda: self.history.forget(peer, purpose))
+            # Also for a cancelled caller: the connection and its handlers must not outlive it.
             run.leave()
             if task is not None:
                 await task
@@ -191,7 +204,7 @@ class MetaProtocolManager:
         self._note(lambda: self.history.remember(peer, purpose, sessions[0].agreed))
         return sessions
 
-    async def _run(self, run: FlowRun) -> None:
+    async def _run(self, run: MetaProtocolNegotiator) -> None:
         self._runs.add(run)
         try:
             await run.run()
@@ -215,19 +228,23 @@ class MetaProtocolManager:
 class _Shortcuts:
     """Choose a proposal that needs no question for capabilities."""
 
-    def __init__(self, registry: ProtocolRegistry, names: FlowNames, history: FlowHistory) -> None:
-        self._registry, self._names, self._history = registry, names, history
+    def __init__(
+        self, registry: ProtocolRegistry, dependencies: FlowDependencies, history: FlowHistory, *, encrypted: bool
+    ) -> None:
+        self._registry, self._names, self._history = registry, dependencies.names, history
+        self._encrypted, self._time = encrypted, dependencies.settings.timeouts.work
 
-    async def choose(self, goal: FlowRequest, peer: str) -> Shortcut | None:
-        """Return the first possible shortcut: the goal's own, the last success with this peer, the usual success. Return None to
-        negotiate in full."""
+    async def choose(self, goal: FlowRequest, peer: str, *, recall: bool) -> Shortcut | None:
+        """Return the first possible shortcut: the last success with this peer, the goal's own, the usual success. Return None to
+        negotiate in full. `recall`: whether successes are remembered."""
         ids = [offer.id for offer in self._registry if not goal.protocols or offer.id in goal.protocols]
         ids = [id for id in ids if set(goal.required) <= set(self._offered(id).capabilities)]
-        if goal.simplified:
-            return await self._simplified(ids[0]) if ids else None
-        known = self._history.recall(peer, goal.purpose, ids)
+        ids = ids[:1] if goal.simplified else ids
+        known = self._history.recall(peer, goal.purpose, ids) if recall else None
         if known is not None and self._still_holds(known.agreed):
             return known
+        if goal.simplified:
+            return await self._simplified(ids[0]) if ids else None
         predicted = self._history.predict(peer, goal.purpose, ids)
         return await self._simplified(predicted) if predicted is not None else None
 
@@ -235,28 +252,40 @@ class _Shortcuts:
         """Return a shortcut for an id; None if the id has no meaning here."""
         offer = self._offered(id)
         try:
-            located = await self._names.locate(id)
-        except TreatyError:
-            return None
-        terms = rules.preferred(offer.parameters), rules.preferred(offer.extensions)
-        return Shortcut(Agreed(id, *terms, located.uri, located.digest), confirmed=False)
+            # Bounded like all work of this side, although no peer waits yet: the caller does.
+            async with asyncio.timeout(self._time):
+                located = await self._names.locate(id)
+                # Without the hash no parameters can be offered yet, which would cost a round trip to the peer. The session needs
+                # the protocol anyway, so it is fetched first.
+                digest = located.digest or (await self._names.fetch(id, located)).hash
+            terms = rules.preferred(self._kept(offer)), rules.preferred(offer.extensions)
+        except (TreatyError, TimeoutError):
+            return None  # the full negotiation finds out why, and may choose another protocol
+        return Shortcut(Agreed(id, *terms, located.uri, digest), confirmed=False)
 
     def _still_holds(self, agreed: Agreed) -> bool:
         """Return whether this side would accept the same terms again."""
         offer = self._offered(agreed.protocol)
-        extensions = {name: value for name, value in agreed.extensions.items() if name != PROTOCOL_HASH}
+        extensions = {name: value for name, value in agreed.extensions.items() if name not in OWN_EXTENSIONS}
         try:
             return all(
                 rules.json_equal(rules.counter(own, terms, terms), terms)
-                for own, terms in ((offer.parameters, agreed.parameters), (offer.extensions, extensions))
+                for own, terms in ((self._kept(offer), agreed.parameters), (offer.extensions, extensions))
             )
         except rules.Unsupported:
             return False
+
+    def _kept(self, offer: ProtocolOffer) -> rules.Rules:
+        return kept(offer.parameters, encrypted=self._encrypted)
 
     def _offered(self, id: str) -> ProtocolOffer:
         offer = self._registry.get(id)
         assert offer is not None
         return offer
+
+
+def _is_encrypted(connection: Connection) -> bool:
+    return isinstance(connection, SecureConnection) and connection.is_encrypted
 
 
 def new_id(kind: str) -> str:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,6 @@ from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, U
 
 from ..abandonable import abandonable
 from ..anp.flow_profile import commands
-from ..anp.flow_profile import parameters as rules
 from ..anp.flow_profile.actions import (
     Action,
     DeliverData,
@@ -33,18 +33,20 @@ from ..anp.flow_profile.actions import (
     SendMessage,
     SessionEnded,
 )
-from ..anp.flow_profile.adaptation import Adaptation
+from ..anp.flow_profile.errors import is_told
 from ..anp.flow_profile.initiator import Initiator
-from ..anp.flow_profile.messages import MAX_APPLICATION, MAX_MESSAGE
+from ..anp.flow_profile.messages import MAX_APPLICATION, MAX_MESSAGE, claimed
+from ..anp.flow_profile.payloads import ContextInfo
 from ..anp.flow_profile.processor import MessageProcessor, Now
 from ..anp.flow_profile.responder import Responder
 from ..anp.flow_profile.states import FlowState
-from ..anp.flow_profile.strategy import Evaluation, evaluate
+from ..anp.flow_profile.strategy import Evaluation
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
 from ..anp.transcript import TranscriptRecorder
 from ..codes import ClientReportCode, FlowCode, SessionCode
 from ..network.transport.connection import Connection
 from .connection_loop import INTERNAL, ConnectionLoop
+from .flow_adaptation import SessionAdapter
 from .flow_context import FlowDependencies
 from .flow_session import ActiveHandler, FlowSession, HandlerLine
 from .handler_host import HandlerHost, HostRequest
@@ -54,9 +56,10 @@ from .session import ReportParties
 _log = logging.getLogger(__name__)
 
 
-class FlowRun(ConnectionLoop[Action, Now]):
+class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
     """One connection, made by a manager. Implements `SessionPort`. `agreed`: done when the first negotiation has ended.
-    `failed_talks`: the transcript of a connection without a session, once it has ended."""
+    `failed_talks`: the transcript of a connection without a session, once it has ended. `was_cut`: the connection was lost,
+    without a reason, before the first message of the peer, so that it may be tried again."""
 
     def __init__(
         self,
@@ -82,7 +85,14 @@ class FlowRun(ConnectionLoop[Action, Now]):
         self._loaded: dict[str, SpokenProtocol] = {}
         self._prepared: dict[str, ActiveHandler] = {}
         self._over: list[FlowSession] = []
-        self._met = self._has_run = False
+        self._met = self._has_run = self.was_cut = False
+        self._adapter = SessionAdapter(
+            machine,
+            self.sessions,
+            seconds=self._seconds,
+            spawn=self.spawn,
+            tell=lambda context: self.post(partial(self.tell_context, context)),
+        )
         self._started = dependencies.clock().seconds
 
     # Called by sessions
@@ -101,8 +111,8 @@ class FlowRun(ConnectionLoop[Action, Now]):
     async def wait_writable(self) -> None:
         await self.wire.wait_writable()
 
-    async def send(self, session_id: str, data: bytes) -> None:
-        await self._command(commands.SendData(session_id, data))
+    async def send(self, session_id: str, data: bytes, action: str = "") -> None:
+        await self._command(commands.SendData(session_id, data, action))
 
     async def end(self, session_id: str, error: TreatyError | None) -> None:
         session = self.sessions.pop(session_id, None)
@@ -124,20 +134,7 @@ class FlowRun(ConnectionLoop[Action, Now]):
             await self.perform(actions)
 
     def adapt(self, session_id: str) -> None:
-        """Check whether the session should change. The initiator changes it; the responder sends its situation."""
-        session = self.sessions.get(session_id)
-        offer = self.machine.capabilities.registry.get(session.agreed.protocol) if session else None
-        if session is None or offer is None or session.changing is not None:
-            return
-        ranking = [found.id for found in self.machine.ranking] if isinstance(self.machine, Initiator) else []
-        change = session.adaptation.next_change(self._seconds(), offer, session.parameters, ranking)
-        if change is None:
-            return
-        session.record_event(f"adapting: {change.finding}")
-        if self.is_initiator:
-            self._change_quietly(session, change.parameters, change.protocol)
-        else:
-            self.post(self.tell_context)
+        self._adapter.check(session_id)
 
     async def send_report(self, session_id: str, message: ReportCosignature) -> None:
         """Send a message about a report, as a step."""
@@ -177,9 +174,9 @@ class FlowRun(ConnectionLoop[Action, Now]):
         if self.machine.is_final:
             await self.closed.wait()
 
-    async def tell_context(self) -> None:
-        """Send this side's situation to the initiator, as a step."""
-        await self._command(commands.TellContext())
+    async def tell_context(self, context: ContextInfo | None = None) -> None:
+        """Send a situation to the initiator, as a step; by default that of the manager."""
+        await self._command(commands.TellContext(context))
 
     # Steps
 
@@ -190,17 +187,17 @@ class FlowRun(ConnectionLoop[Action, Now]):
         try:
             if isinstance(message, bytes):
                 raise Malformed(FlowCode.BINARY, "Messages of the flow profile are text; a binary message came.")
+            # Before a session runs only messages of the negotiation may come, which are small.
             limit = MAX_APPLICATION if self.machine.state is FlowState.RUNNING else MAX_MESSAGE
+            # The keys may lie on a host of the peer, which may be slow on purpose.
             async with asyncio.timeout(self._dependencies.settings.timeouts.work):
                 opened = await self._processor.open(message, self.now(), limit=limit)
         except TimeoutError:
-            await self._command(
-                commands.Unverified(Unauthorized(FlowCode.KEYS, "The keys of the other side could not be fetched in time."))
-            )
+            late = Unauthorized(FlowCode.KEYS, "The keys of the other side could not be fetched in time.")
+            await self._command(commands.Unverified(late, *claimed(message)))
         except (Malformed, TooLarge, Refused, Unauthorized, Unavailable) as error:
-            told = isinstance(error, Unauthorized) or error.code == FlowCode.VERSION
-            if told:
-                await self._command(commands.Unverified(error))
+            if is_told(error):
+                await self._command(commands.Unverified(error, *claimed(message)))
             else:
                 await self.perform(self.machine.fail(error))
         else:
@@ -208,6 +205,10 @@ class FlowRun(ConnectionLoop[Action, Now]):
                 self._met = True
                 self._record("hello")
             await self.perform(self.machine.receive(opened, self.now()))
+
+    async def _lost(self, reason: str) -> None:
+        self.was_cut = not (self._met or reason)
+        await super()._lost(reason)
 
     async def _leave(self) -> None:
         for handler in self._speaking():
@@ -258,9 +259,9 @@ class FlowRun(ConnectionLoop[Action, Now]):
                     self.spawn(self._host(action))
                 case Ready():
                     await self._ready(action)
-                case DeliverData(session_id, data):
+                case DeliverData(session_id, data, said):
                     if session_id in self.sessions:
-                        await self.sessions[session_id].received(data)
+                        await self.sessions[session_id].received(data, said)
                 case ReportReceived(session_id, report):
                     if session_id in self.sessions:
                         self.sessions[session_id].report_received(report)
@@ -268,7 +269,7 @@ class FlowRun(ConnectionLoop[Action, Now]):
                     if session_id in self.sessions:
                         self.sessions[session_id].end_change(error)
                 case PeerChanged():
-                    self._peer_changed()
+                    self._adapter.peer_changed()
                 case SessionEnded(session_id, error):
                     session = self.sessions.pop(session_id, None)
                     if session is not None:
@@ -277,9 +278,14 @@ class FlowRun(ConnectionLoop[Action, Now]):
                     pass  # the loop checks `is_final`
 
     async def _evaluate(self, ids: tuple[str, ...]) -> None:
-        """Evaluate protocols, all at once. An id without a meaning here does not match."""
+        """Evaluate protocols, all at once, and rank them. An id without a meaning here does not match."""
         found = await asyncio.gather(*map(self._evaluate_one, ids))
-        self.post(partial(self._command, commands.Evaluated([one for one in found if one])))
+        try:
+            ranked = self._dependencies.settings.strategy.rank([one for one in found if one])
+        except Exception:  # the owner's strategy may raise anything
+            _log.exception("Ranking the protocols failed")
+            ranked = []
+        self.post(partial(self._command, commands.Evaluated(ranked)))
 
     async def _evaluate_one(self, id: str) -> Evaluation | None:
         machine = self.machine
@@ -287,15 +293,18 @@ class FlowRun(ConnectionLoop[Action, Now]):
         offer = machine.capabilities.registry.get(id)
         if offer is None:
             return None
-        context = machine.capabilities.context
-        judged = evaluate(offer.supported(), machine.known.protocols[id], machine.goal, context, machine.known)
-        if judged is None:
-            return None
+        context, strategy = machine.capabilities.context, self._dependencies.settings.strategy
         try:
+            judged = strategy.evaluate(offer.supported(), machine.known.protocols[id], machine.goal, context, machine.known)
+            if judged is None:
+                return None
             async with asyncio.timeout(self._dependencies.settings.timeouts.work):
                 located = await self._dependencies.names.locate(id)
         except (TreatyError, TimeoutError) as error:
             _log.info("%s is left out: %s", id, error)
+            return None
+        except Exception:  # the owner's strategy may raise anything
+            _log.exception("Evaluating %s failed", id)
             return None
         return Evaluation(**{**vars(judged), "uri": located.uri, "digest": located.digest})
 
@@ -313,12 +322,15 @@ class FlowRun(ConnectionLoop[Action, Now]):
 
     async def _host(self, wanted: Host) -> None:
         id = wanted.session_id
-        adaptation = Adaptation(self._dependencies.settings.thresholds)
+        settings = self._dependencies.settings
+        adaptation = settings.adaptation(settings.thresholds)
         session = self.sessions.get(id) or FlowSession(self, id, adaptation, self._timeouts, list(self.timeline))
         protocol, line = self._loaded[wanted.agreed.protocol], HandlerLine(self, session)
-        starting = self._dependencies.hosts.host(line, protocol, self._request(wanted.agreed.parameters))
+        request = replace(self._request(wanted.agreed.parameters), send_named=line.send_named, on_served=session.served)
+        starting = self._dependencies.hosts.host(line, protocol, request)
         host = await self._work(starting, partial(commands.HostFailed, id))
         if host is not None:
+            # The connection ended while the handler started; no one else would close it.
             if self.machine.is_final:
                 await host.close()
                 return
@@ -340,22 +352,6 @@ class FlowRun(ConnectionLoop[Action, Now]):
 
     async def _carry(self, former: SpokenProtocol, protocol: SpokenProtocol, parameters: Mapping[str, Any]) -> None:
         await self._dependencies.hosts.carry(former, protocol, self._request(parameters))
-
-    def _peer_changed(self) -> None:
-        """Ask again for this side's preferred parameters, because the responder's situation changed."""
-        for session in self.sessions.values():
-            offer = self.machine.capabilities.registry.get(session.agreed.protocol)
-            if self.is_initiator and offer is not None and session.changing is None and offer.parameters:
-                self._change_quietly(session, rules.preferred(offer.parameters))
-
-    def _change_quietly(self, session: FlowSession, parameters: Mapping[str, Any] | None, protocol: str = "") -> None:
-        async def change() -> None:
-            try:
-                await session.renegotiate(parameters, protocol)
-            except TreatyError as error:
-                _log.info("The session with %s could not be changed: %s", session.peer, error)
-
-        self.spawn(change())
 
     async def _work(self, work: Coroutine[Any, Any, Any], failed: Callable[[TreatyError], commands.Command]) -> Any:
         """Run work in bounded time. Report a failure to the machine, and return None."""
@@ -383,7 +379,9 @@ class FlowRun(ConnectionLoop[Action, Now]):
     # The end
 
     def _end(self) -> None:
-        self._over, self.sessions = list(self.sessions.values()), {}
+        # Kept for `_close_parts`: handlers are closed after the wire, which still sends their last messages.
+        self._over = list(self.sessions.values())
+        self.sessions.clear()
         for session in self._over:
             session.end(self.machine.error)
         if not self._has_run:
@@ -392,6 +390,7 @@ class FlowRun(ConnectionLoop[Action, Now]):
 
     async def _close_parts(self) -> None:
         prepared = [handler.host.close() for handler in self._prepared.values()]
+        # All at once: one handler that closes slowly must not delay the others. The connection is over, so errors change nothing.
         with suppress(TreatyError):
             await asyncio.gather(*(session.close_handler() for session in self._over), *prepared)
 

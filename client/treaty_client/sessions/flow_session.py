@@ -30,7 +30,7 @@ from .interfaces import SessionEvent, SessionTimeouts, SpokenProtocol, Step
 from .session import ReportParties, not_in_profile
 
 MAX_AGREED_TIME = 3600.0
-"""The longest time, in seconds, that an agreed `responseTimeout` may let a caller wait."""
+"""The longest time, in seconds, that an agreed `responseTimeout` may let a caller wait: that of a session."""
 
 
 class SessionPort(Protocol):
@@ -56,8 +56,8 @@ class SessionPort(Protocol):
     async def wait_writable(self) -> None:
         """Wait until a caller may send more."""
 
-    async def send(self, session_id: str, data: bytes) -> None:
-        """Send a handler's bytes in a session."""
+    async def send(self, session_id: str, data: bytes, action: str = "") -> None:
+        """Send a handler's bytes in a session. `action`: of a message in the JSON form."""
 
     async def end(self, session_id: str, error: TreatyError | None) -> None:
         """End one session; with an error, end the connection."""
@@ -104,8 +104,12 @@ class HandlerLine:
         self._port.post(partial(self._if_connected, step))
 
     async def send(self, payload: bytes, *, early: bool) -> None:
+        await self.send_named(payload, "")
+
+    async def send_named(self, payload: bytes, action: str) -> None:
+        """Send an application message with an action, the handler's stream."""
         if self.connected:
-            await self._port.send(self._session.id, payload)
+            await self._port.send(self._session.id, payload, action)
 
     def answer(self, call: str, outcome: Return | TreatyError) -> None:
         if self.connected:
@@ -159,7 +163,7 @@ class FlowSession:
                 time_limit=self._call_time,
                 is_reissued=lambda: True,
                 on_first_reply=partial(self.record_event, "first reply"),
-                on_outcome=self._sample,
+                on_outcome=self.served,
             )
         )
         self._reports = CosignatureExchange(
@@ -242,8 +246,10 @@ class FlowSession:
 
     async def close(self) -> None:
         if self._error is None:
+            # In the task of the connection, because a step may be using the handler now.
             self._port.post(self.leave)
         await self._over.wait()
+        # The last session of a connection ends it, and the caller may stop the event loop next.
         await self._port.wait_closed()
 
     # Called by the connection, in its own task
@@ -282,11 +288,16 @@ class FlowSession:
             else:
                 waiting.set_exception(error)
 
-    async def received(self, data: bytes) -> None:
-        """Give the peer's bytes to the handler."""
+    async def received(self, data: bytes, action: str) -> None:
+        """Give the peer's bytes to the handler. `action`: of a message in the JSON form, else ""."""
         if self.active is not None:
             self.messages_received += 1
-            await self.active.host.received(data)
+            await self.active.host.received(data, stream=action)
+
+    def served(self, seconds: float, succeeded: bool) -> None:
+        """Record the outcome of a call of either side, and check whether the session should change."""
+        self.adaptation.record(seconds, succeeded)
+        self._port.adapt(self.id)
 
     def report_received(self, message: ReportCosignature) -> None:
         """Handle a message about a report. Raises `Refused` (`meta.unexpected`) for an answer without a proposal."""
@@ -302,6 +313,7 @@ class FlowSession:
         """Fail everything that waits for the session. `close_handler` follows."""
         if self._error is not None:
             return
+        # Set first: callers that wake up must find the session closed.
         self._error = error or Unavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")
         self.end_change(self._error)
         self._reports.end(self._error)
@@ -324,10 +336,6 @@ class FlowSession:
             return ReportRefused(refusal_code(error))
         spoke = (self.calls.replies if self.is_initiator else self.messages_received) > 0
         return await self._port.cosign(self.spoken, parties, proposal, spoke=spoke)
-
-    def _sample(self, seconds: float, succeeded: bool) -> None:
-        self.adaptation.record(seconds, succeeded)
-        self._port.adapt(self.id)
 
     def _call_time(self, operation: str) -> float:
         """Return the seconds that a call may wait: the agreed `responseTimeout` (milliseconds), else the operation's own time."""

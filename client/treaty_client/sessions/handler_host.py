@@ -25,11 +25,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from treaty_consensus import canonical
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
@@ -87,6 +87,12 @@ class HandlerPort(Protocol):
         """End the session."""
 
 
+SendNamed: TypeAlias = Callable[[bytes, str], Awaitable[None]]
+"""Send an application message with an action."""
+OnServed: TypeAlias = Callable[[float, bool], None]
+"""Take the seconds of a business function, and whether it succeeded."""
+
+
 class HandlerState(Protocol):
     """The storage of a handler; `SessionStore` implements it. Both methods raise `Unavailable` or `Refused`
     (`session.storage…`)."""
@@ -114,12 +120,15 @@ class HandlerContext:
 
     `handler_time`: seconds that the handler may take for one event.
     `parameters`: the agreed parameters, for its `Opened`.
+    `send_named`, `on_served`: as in `HostRequest`.
     """
 
     peer: str
     role: Role
     handler_time: float
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    send_named: SendNamed | None = None
+    on_served: OnServed | None = None
 
 
 class HandlerHost:
@@ -149,15 +158,16 @@ class HandlerHost:
         await self._give(Opened(stored=stored, parameters=dict(self._context.parameters), at=_now()))
         self.is_open = True
 
-    async def received(self, payload: bytes) -> None:
-        """Give a message of the peer. Raises `TreatyError`."""
-        await self._give(Received(peer=self._context.peer, data=payload, at=_now()))
+    async def received(self, payload: bytes, *, stream: str = "") -> None:
+        """Give a message of the peer. `stream`: its action, where messages have one. Raises `TreatyError`."""
+        await self._give(Received(peer=self._context.peer, data=payload, stream=stream, at=_now()))
 
     async def call(self, call: str, operation: str, arguments: dict[str, Any], *, early: bool) -> None:
         """Give a call of the local application. `early`: resulting messages may be sent before the hash is confirmed. A fault
         of the caller answers the call. Raises `TreatyError` for other errors."""
         try:
-            await self._give(Call(call=call, operation=operation, arguments=arguments, at=_now()), early=early)
+            event = Call(call=call, operation=operation, arguments=arguments, at=_now())
+            await self._give(event, early=early, operation=operation)
         except TreatyError as error:
             if error.code not in _LOCAL_FAULTS:
                 raise
@@ -180,7 +190,7 @@ class HandlerHost:
             task.cancel()
         await self._handler.close()
 
-    async def _give(self, event: Event, *, early: bool = False) -> None:
+    async def _give(self, event: Event, *, early: bool = False, operation: str = "") -> None:
         if self._closed:
             return
         try:
@@ -191,11 +201,14 @@ class HandlerHost:
             raise Unavailable(SessionCode.HANDLER_TIMEOUT, "The protocol's handler did not answer in time.") from error
         # In order: `Persist` is durable before a later `Send` leaves.
         for effect in effects:
-            await self._do(effect, early)
+            await self._do(effect, early, operation)
 
-    async def _do(self, effect: Effect, early: bool) -> None:
+    async def _do(self, effect: Effect, early: bool, operation: str) -> None:
         match effect:
             case Send(data=data, stream=stream):
+                if self._context.send_named is not None:
+                    await self._context.send_named(data, stream or operation)
+                    return
                 if stream:
                     raise Refused(SessionCode.STREAM, "This handler uses several streams, but a connection has only one.")
                 await self._port.send(data, early=early)
@@ -222,7 +235,11 @@ class HandlerHost:
 
     async def _run_function(self, operation: Operation, effect: Invoke) -> None:
         async with self._running:
+            began = asyncio.get_running_loop().time()
             result = await self._functions.call(effect.call, operation, effect.arguments)
+        if self._context.on_served is not None:
+            succeeded = result.error is None or result.error.code < 500
+            self._context.on_served(asyncio.get_running_loop().time() - began, succeeded)
         self._port.post(partial(self._give_result, result))
 
     async def _give_result(self, result: Result) -> None:
@@ -316,6 +333,8 @@ class HostRequest:
     `role`: the name of the role, or "" for the only one of this side.
     `parameters`: the agreed parameters.
     `answers`: replace the business functions of a handler under test, which stores nothing.
+    `send_named`: send messages with an action: the stream that the handler names, else the operation that it was called for.
+    `on_served`: called after each business function.
     """
 
     peer: str
@@ -323,6 +342,8 @@ class HostRequest:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     role: str = ""
     answers: OperationHandlers | None = None
+    send_named: SendNamed | None = None
+    on_served: OnServed | None = None
 
 
 class HandlerHosts:
@@ -337,22 +358,25 @@ class HandlerHosts:
         """Return a handler for a session, before its first event. Raises `TreatyError`."""
         role, functions = self._served(protocol, is_initiator=request.is_initiator, role=request.role)
         handler = await self._runtime.open(protocol.package, role.name, local=self._local, peer=request.peer)
-        context = HandlerContext(request.peer, role, self._handler_time, request.parameters)
+        context = HandlerContext(
+            request.peer, role, self._handler_time, request.parameters, request.send_named, request.on_served
+        )
         if request.answers is not None:
             return HandlerHost(handler, context, request.answers, NullState(), port)
         return HandlerHost(handler, context, functions, self._store(protocol, role, request), port)
 
     async def carry(self, former: SpokenProtocol, protocol: SpokenProtocol, request: HostRequest) -> None:
-        """Copy the state of a former handler for the new one, unless the new one has its own state. The former handler is closed
-        already. Raises `TreatyError`."""
+        """Copy the stored state of a former handler for the new one. Of a key that both have, the former handler's value is newer
+        and replaces the other; other values of the new one stay. The former handler is closed already. Raises `TreatyError`."""
         stores = []
         for spoken in (former, protocol):
             role, _ = self._served(spoken, is_initiator=request.is_initiator, role=request.role)
             stores.append(self._store(spoken, role, request))
         kept, own = [await store.load() for store in stores]
-        # A crash in between leaves some values; then the new handler has state of its own and no more is copied.
-        for key, value in kept.items() if not own else ():
-            await stores[1].put(key, value)
+        # A crash in between leaves some of the values, whole ones; the next change of the protocol copies the rest.
+        for key, value in kept.items():
+            if own.get(key) != value:
+                await stores[1].put(key, value)
 
     def _store(self, protocol: SpokenProtocol, role: Role, request: HostRequest) -> SessionStore:
         return SessionStore(self._home, wheel=protocol.package.digest, role=role.name, local=self._local, peer=request.peer)

@@ -22,7 +22,7 @@ from ..anp.flow_profile.registry import ProtocolOffer as FlowOffer
 from ..codes import SessionCode
 from ..identity import Identity
 from ..network.hosts import Network
-from ..network.transport.connection import Connection
+from ..network.transport.connection import Backoff, Connection
 from ..protocols.fetch import Fetcher
 from ..protocols.project import Project
 from ..statements.publish import Publisher
@@ -31,7 +31,7 @@ from .agreements import AgreementRecord, NegotiatedProtocol
 from .context import AgentContext
 from .escalation import ESCALATED, FLOW_ESCALATED, Escalation
 from .flow_manager import MetaProtocolManager
-from .flow_run import FlowRun
+from .flow_run import MetaProtocolNegotiator
 from .flow_session import FlowSession
 from .hello_run import HelloRun
 from .roles import HelloOffer, InitiatorRole, ResponderRole, SessionRequest, initiator_machine, make_offer, responder_machine
@@ -40,6 +40,7 @@ from .session import Session, SessionBackend
 Dial: TypeAlias = Callable[[bool], Awaitable[Connection]]
 """Open a connection to the address of the request. True: for a Hello, encrypted as the policy requires."""
 
+# Each attempt is a signed statement to a registry, which limits its senders.
 MAX_VERSIONS = 16
 """Versions of a name that are tried before the owner must choose another name."""
 
@@ -56,6 +57,7 @@ async def run_responder(context: AgentContext, flow: MetaProtocolManager, connec
     # Only a proposal that was considered here is worth a person's time: a stranger must not be able to ask for one at no cost.
     if _is_escalated(context, run) and run.negotiation.peer_proposal and context.escalations.may_ask():
         context.spawn(_escalate_here(context, _hello_escalation(run)))
+    # After the session: the write waits for the disk.
     await context.keep_transcript(False, run.machine.own.message_id, recorder)
     if run.is_released:
         await flow.accept(run.wire.connection, peer=run.peer)
@@ -142,7 +144,10 @@ class _Connecting:
         offers = await profiles.flow_offers(context, self._request)
         return await self._by_flow(await self._dial(False), peer, offers, again=True) if offers else None
 
-    async def _by_flow(self, connection: Connection, peer: str, offers: Sequence[FlowOffer] = (), *, again: bool) -> _FlowAttempt:
+    async def _by_flow(
+        self, connection: Connection, peer: str, offers: Sequence[FlowOffer] = (), *, again: bool, attempt: int = 1
+    ) -> _FlowAttempt:
+        """Negotiate. `again`: another connection may be opened. `attempt`: the number of connections that were opened for it."""
         context = self._context
         try:
             chosen = context.flow_openings.pop(self._place, "")
@@ -155,19 +160,23 @@ class _Connecting:
                 )
             goal = profiles.flow_goal(self._request, offers)
             run = await self._flow.begin(connection, goal, peer=peer, offers=offers, role=self._request.role)
+        # Also for a cancelled caller: no session owns the connection yet.
         except BaseException:
             await connection.close()
             raise
         try:
             (session,) = await self._flow.agree(run)
         except TreatyError as error:
+            # The peer may have got the messages, so they are made and signed anew: each counts once.
+            if again and run.was_cut and await Backoff().pause(attempt):
+                return await self._by_flow(await self._dial(False), peer, offers, again=True, attempt=attempt + 1)
             if not await self._is_resumed(run, error) or not again:
                 raise
             return await self._by_flow(await self._dial(False), peer, again=False)
         self._remember(session, offers)
         return _FlowAttempt(run, session)
 
-    async def _is_resumed(self, run: FlowRun, error: TreatyError) -> bool:
+    async def _is_resumed(self, run: MetaProtocolNegotiator, error: TreatyError) -> bool:
         """Return whether a person named another protocol after the failed negotiation."""
         if self._context.on_escalation is None or error.code not in FLOW_ESCALATED:
             return False
@@ -207,6 +216,7 @@ class _HelloAttempt:
         early = (offer.known, offer.remembered.did) if offer.known and offer.remembered else None
         self.session = HelloRun(connection, machine, first, role, recorder=self._recorder, early=early)
         self._waits = early is None
+        # A task of its own, because the application uses the session meanwhile.
         self._task = asyncio.create_task(self.session.run())
 
     async def ready(self) -> None:
@@ -236,12 +246,13 @@ class _HelloAttempt:
 class _FlowAttempt:
     """One session of the flow profile, at the initiator."""
 
-    def __init__(self, run: FlowRun, session: FlowSession) -> None:
+    def __init__(self, run: MetaProtocolNegotiator, session: FlowSession) -> None:
         self.session = session
         self._run = run
 
     async def end(self) -> None:
         """Leave the session if it is open, and wait for the end of the connection."""
+        # Both: the session is over before its connection is.
         await self.session.close()
         await self._run.closed.wait()
 
@@ -286,7 +297,7 @@ def _hello_escalation(run: HelloRun) -> Escalation:
     )
 
 
-def _flow_escalation(run: FlowRun, error: TreatyError) -> Escalation:
+def _flow_escalation(run: MetaProtocolNegotiator, error: TreatyError) -> Escalation:
     machine = run.machine
     return Escalation(
         role="initiator",

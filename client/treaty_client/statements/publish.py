@@ -105,7 +105,7 @@ class Publisher:
             _, evidence = await self._evidence(uri)
         # Asked first, so that a repeated run after a crash finds the document that it logged.
         except NotFound:
-            body = Publish(str(uri), project.topic, _blob(project.document), _blob(card), project.origin)
+            body = Publish(str(uri), project.topic, _blob(project.document), _blob(card), project.origin, project.aliases)
             index = await self._log(body, project.document, card)
             return Published("published", str(uri), f"leaf {index}, in the topic {project.topic}", document, index)
         found = evidence.published(str(uri))

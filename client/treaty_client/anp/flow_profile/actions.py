@@ -94,10 +94,11 @@ class PeerChanged:
 
 @dataclass(frozen=True)
 class DeliverData:
-    """Give these bytes of the peer to the session's handler."""
+    """Give these bytes of the peer to the session's handler. `action`: of a message in the JSON form, else ""."""
 
     session_id: str
     data: bytes
+    action: str = ""
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,7 @@ class Track:
     expires_at: int = 0
     ready_at: int | None = None
     acknowledgment: str = ""
+    # The confirmation of a shortcut, which arrives while this side still loads the protocol.
     early: tuple[ProtocolConfirmation, str] | None = None
 
     def fire(self, event: TrackEvent) -> None:
@@ -185,6 +187,7 @@ class Track:
     def repeats(self) -> bool:
         """Return whether the last offer was made before. Record it if it is new."""
         offer = [self.parameters, self.extensions]
+        # A repeated offer gets the same answer, so the two sides would go round in circles.
         if any(json_equal(offer, before) for before in self.offers):
             return True
         self.offers.append(offer)
@@ -198,5 +201,6 @@ class Track:
 def check_rounds(track: Track, limits: FlowLimits) -> None:
     """Raise `TooLarge` (`flow.rounds`) if parameters were offered too often."""
     track.rounds += 1
+    # Counted on both sides: a peer of another make may not count.
     if track.rounds > limits.rounds:
         raise TooLarge(FlowCode.ROUNDS, f"After {limits.rounds} offers there is no agreement on parameters.")

@@ -75,12 +75,14 @@ class Adaptation:
     def record(self, seconds: float, succeeded: bool) -> None:
         """Record an answered call: its duration, and whether it succeeded."""
         self._samples.append((seconds, succeeded))
+        # Only the newest calls count, so that a session that has recovered is left alone.
         while len(self._samples) > self.thresholds.window:
             self._samples.popleft()
 
     def finding(self) -> Finding | None:
         """Return the finding of the samples, or None."""
         count = len(self._samples)
+        # A few calls say little: one slow answer must not change the session.
         if count < self.thresholds.samples:
             return None
         if sum(not succeeded for _, succeeded in self._samples) > self.thresholds.failures * count:
@@ -92,10 +94,20 @@ class Adaptation:
     def next_change(self, now: float, offer: ProtocolOffer, agreed: Mapping[str, Any], ranking: Sequence[str]) -> Change | None:
         """Return the next step, or None. `offer`: that of the current protocol. `ranking`: protocol ids, best first."""
         finding = self.finding()
-        if finding is None or now < self._quiet_until:
+        return None if finding is None else self.step(finding, now, offer, agreed, ranking)
+
+    def step(
+        self, finding: Finding, now: float, offer: ProtocolOffer, agreed: Mapping[str, Any], ranking: Sequence[str]
+    ) -> Change | None:
+        """Return the next step for a finding, of this side or of the peer; None within the pause, and when no step is left. The
+        other arguments are those of `next_change`."""
+        # The pause bounds how often a peer that reports trouble can cause a negotiation.
+        if now < self._quiet_until:
             return None
+        # The next finding is about the new terms.
         self._samples.clear()
         self._quiet_until = now + self.thresholds.pause
+        # A protocol that was slow once is not chosen again, or two slow ones would alternate without end.
         self._tried.add(offer.id)
         if self._adjustments < self.thresholds.patience:
             self._adjustments += 1

@@ -6,7 +6,7 @@ preferences first; then each side sends the details of the ids that the other on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from treaty_consensus.errors import TreatyError
@@ -45,6 +45,7 @@ class Peer:
         """Add a message to the description. Details complete a summary and never remove an entry."""
         for entry in told.supported_protocols:
             known = self.protocols.get(entry.id)
+            # A later summary must not remove the details that an earlier message gave.
             if known is None or known.capabilities is None or entry.capabilities is not None:
                 self.protocols[entry.id] = entry
         self.context = told.context_info or self.context
@@ -75,32 +76,46 @@ class CapabilityManager:
         summary: bool = False,
         requirements: Mapping[str, str] | None = None,
         request: tuple[str, ...] = (),
+        context: ContextInfo | None = None,
     ) -> CapabilitiesExchange:
-        """Make a message about these ids, or all ids. `request`: the ids whose details the other side should send."""
+        """Make a message about these ids, or all ids. `request`: the ids whose details the other side should send. `context`:
+        instead of this side's."""
+        context = context or self.context
         return CapabilitiesExchange(
             supported_protocols=self.describe(ids, summary=summary),
-            context_info=self.context if self.context != ContextInfo() else None,
+            # An empty context says nothing, so it is left out: messages are small.
+            context_info=context if context != ContextInfo() else None,
             task_requirements=dict(requirements) if requirements else None,
             request_details=request,
         )
 
     def details(self, ids: Iterable[str]) -> CapabilitiesExchange:
         """Make the answer to `requestDetails`. Unknown ids are skipped."""
+        # The peer may ask for ids that were removed meanwhile.
         known = [id for id in ids if self.registry.get(id)]
         return CapabilitiesExchange(supported_protocols=self.describe(known) if known else ())
 
     def common(self, peer: Peer, wanted: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return the common ids in this side's order. Raises the error of `nothing_in_common` if there are none."""
+        """Return the common ids in this side's order. Raises the errors of `check_common` if there are none."""
         own = [offer.id for offer in self.registry if not wanted or offer.id in wanted]
-        found = tuple(id for id in own if id in peer.protocols)
-        if not found:
-            raise nothing_in_common(own, peer.protocols)
-        return found
+        check_common(own, peer.protocols)
+        return tuple(id for id in own if id in peer.protocols)
 
 
-def nothing_in_common(own: Iterable[str], theirs: Iterable[str]) -> TreatyError:
-    """Return the error for sides without a common id: a version conflict if they have a common name."""
-    names = {parse_protocol_id(id).name for id in own} & {parse_protocol_id(id).name for id in theirs}
+def check_common(own: Collection[str], theirs: Collection[str]) -> None:
+    """Check that two sides have an id in common. Raises `Refused`: `flow.version-conflict` if they have a name in common, else
+    `flow.no-common-protocol`."""
+    if any(id in theirs for id in own):
+        return
+    names = {_name(id) for id in own} & {_name(id) for id in theirs} - {""}
     if names:
-        return error_of(ErrorCode.VERSION_CONFLICT, f"Both sides speak {sorted(names)[0]}, in other versions.")
-    return error_of(ErrorCode.NO_COMMON_PROTOCOL, "The two sides speak no protocol in common.")
+        raise error_of(ErrorCode.VERSION_CONFLICT, f"Both sides speak {sorted(names)[0]}, in other versions.")
+    raise error_of(ErrorCode.NO_COMMON_PROTOCOL, "The two sides speak no protocol in common.")
+
+
+def _name(id: str) -> str:
+    """Return the name in an id, "" for a text of another form."""
+    try:
+        return parse_protocol_id(id).name
+    except TreatyError:
+        return ""

@@ -1,4 +1,4 @@
-"""Define the commands of the flow machine: plain values for `FlowMachine.apply`.
+"""Define the commands of the flow machine: plain values for `NegotiationEngine.apply`.
 
 The first five answer actions of the machine. They have no effect if the machine does not wait for them any more. The others may
 be applied at any time. A refused command raises `TreatyError` and changes nothing.
@@ -13,12 +13,13 @@ from typing import Any, TypeAlias
 from treaty_consensus.errors import TreatyError
 
 from ..hello_profile.messages import ReportCosignature
+from .payloads import ContextInfo
 from .strategy import Evaluation
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Answer `Evaluate`: the suitable protocols, in any order."""
+    """Answer `Evaluate`: the suitable protocols, best first."""
 
     evaluations: Sequence[Evaluation]
 
@@ -57,10 +58,12 @@ class HostFailed:
 
 @dataclass(frozen=True)
 class SendData:
-    """Send a handler's bytes. They wait while the session changes. Raises `NotFound` or `TooLarge`."""
+    """Send a handler's bytes. They wait while the session changes. `action`: of the JSON form, or "". Raises `NotFound` or
+    `TooLarge`."""
 
     session_id: str
     data: bytes
+    action: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,10 @@ class Renegotiate:
 
 @dataclass(frozen=True)
 class TellContext:
-    """Send this side's new context to the initiator, while sessions run. Does nothing on the initiator's side."""
+    """Send this side's new context to the initiator, while sessions run. Does nothing on the initiator's side. `context`: sent
+    instead of the context that the registry's owner set."""
+
+    context: ContextInfo | None = None
 
 
 @dataclass(frozen=True)
@@ -99,12 +105,16 @@ class SendReport:
 
 @dataclass(frozen=True)
 class Unverified:
-    """A message could not be verified, so later ones cannot be accepted: tell the peer, and end."""
+    """A message was not accepted, so later ones cannot be either: tell the peer, and end. `sender`, `message_id`: the claims of
+    the message, "" for none."""
 
     error: TreatyError
+    sender: str = ""
+    message_id: str = ""
 
 
 Command: TypeAlias = (
+    # The union is closed, so that `match` in the machine is checked to be complete.
     Evaluated
     | Loaded
     | LoadFailed

@@ -6,10 +6,11 @@
     VERSION_CONFLICT           flow.version-conflict      Refused       the same protocol, or the flow itself, in other versions
     PARAM_NEGOTIATION_FAILED   flow.parameters            Refused       no agreement on a parameter
     VERIFICATION_FAILED        flow.verification          Unauthorized  a signature, a key, a time or a recipient is wrong
+    BUSY                       flow.busy                  Unavailable   the sender negotiates too much; beyond the source
 
 An error message has one of these codes, a sentence, `details`, the suggested action (`renegotiate`, `retry`, `abort`) and the
-seconds to wait. Other codes of a peer become `flow.peer-error`. A peer that breaks the rules of the flow gets none of the five:
-the connection is closed with the local code as its reason.
+seconds to wait. Other codes of a peer become `flow.peer-error`. A peer that breaks the rules of the flow gets none of them: the
+connection is closed with the local code as its reason.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from treaty_consensus.errors import Refused, TreatyError, Unauthorized, Unavaila
 
 from ...codes import FlowCode
 from .parameters import Unsupported
-from .payloads import ErrorReport
+from .payloads import VERSION, ErrorReport
+from .processor import BUSY_TIME
 
 
 class ErrorCode(StrEnum):
@@ -33,6 +35,7 @@ class ErrorCode(StrEnum):
     VERSION_CONFLICT = "VERSION_CONFLICT"
     PARAM_NEGOTIATION_FAILED = "PARAM_NEGOTIATION_FAILED"
     VERIFICATION_FAILED = "VERIFICATION_FAILED"
+    BUSY = "BUSY"
 
 
 RENEGOTIATE, RETRY, ABORT = "renegotiate", "retry", "abort"
@@ -47,6 +50,7 @@ _KINDS: Mapping[str, tuple[type[TreatyError], str, str]] = {
         FlowCode.VERIFICATION,
         "See whether the DID documents and the clocks are right.",
     ),
+    ErrorCode.BUSY: (Unavailable, FlowCode.BUSY, "Try again later."),
 }
 _SUGGESTED = {
     ErrorCode.NO_COMMON_PROTOCOL: ABORT,
@@ -54,17 +58,20 @@ _SUGGESTED = {
     ErrorCode.VERSION_CONFLICT: ABORT,
     ErrorCode.PARAM_NEGOTIATION_FAILED: RENEGOTIATE,
     ErrorCode.VERIFICATION_FAILED: ABORT,
+    ErrorCode.BUSY: RETRY,
 }
 
 
 def error_of(code: str, message: str) -> TreatyError:
     """Return the exception for a wire code. `message`: this side's own text."""
+    # A code of another make must not end in a KeyError: it is still an error of the peer.
     family, own, fix = _KINDS.get(code, (Refused, FlowCode.PEER_ERROR, ""))
     return family(own, message, fix=fix)
 
 
 def peers_error(report: ErrorReport) -> TreatyError:
     """Return the exception for a peer's error message. Its texts are escaped."""
+    # Escaped and cut: the text is of a stranger, and goes to logs and terminals.
     said = ascii(report.error_message[:200])
     later = f" It may be tried again after {report.retry_after:g} seconds." if report.retry_after else ""
     return error_of(report.error_code, f"The other side says {report.error_code}: {said}.{later}")
@@ -76,11 +83,27 @@ def report(
     """Return the payload of an error message."""
     return ErrorReport(
         error_code=code.value,
+        # The peer passes over a longer text.
         error_message=message[:500],
         details=dict(details or {}),
         suggested_action=suggested or _SUGGESTED[code],
         retry_after=retry_after,
     )
+
+
+def refusal(error: TreatyError) -> ErrorReport:
+    """Return the error message about a message that is not accepted. `details` say the local code."""
+    details: dict[str, Any] = {"reason": error.code}
+    if error.code == FlowCode.VERSION:
+        return report(ErrorCode.VERSION_CONFLICT, error.message, details={**details, "supported": [VERSION]})
+    if error.code == FlowCode.BUSY:
+        return report(ErrorCode.BUSY, error.message, details=details, retry_after=BUSY_TIME)
+    return report(ErrorCode.VERIFICATION_FAILED, "A message of yours is not accepted: " + error.message, details=details)
+
+
+def is_told(error: TreatyError) -> bool:
+    """Return whether `refusal` has a message for an error. All other errors mean that the peer breaks the rules."""
+    return isinstance(error, Unauthorized) or error.code in (FlowCode.VERSION, FlowCode.BUSY, FlowCode.SIGNATURE)
 
 
 def parameter_report(error: Unsupported) -> ErrorReport:

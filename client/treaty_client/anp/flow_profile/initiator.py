@@ -5,32 +5,19 @@ Full, simplified and cached negotiation: `docs/specification/flow-profile.md`, s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-from treaty_consensus.errors import Malformed, NotFound, Refused, TooLarge, TreatyError
+from treaty_consensus.errors import NotFound, Refused, TooLarge, TreatyError
 
 from ...codes import FlowCode
 from ..hello_profile.hello import REPORT_COSIGNATURE
 from . import parameters as rules
-from .actions import (
-    Action,
-    Evaluate,
-    Host,
-    LoadProtocol,
-    PeerChanged,
-    RenegotiationFailed,
-    SendMessage,
-    Shortcut,
-    Track,
-    check_rounds,
-)
-from .capabilities import FlowRequest
+from .actions import Action, Evaluate, LoadProtocol, PeerChanged, Shortcut
 from .commands import Renegotiate
-from .errors import RENEGOTIATE, ErrorCode, error_of, peers_error, report
-from .machine import PROTOCOL_HASH, FlowMachine
-from .messages import FlowMessage, format_time, parse_time
+from .errors import RENEGOTIATE, ErrorCode, error_of, peers_error
+from .messages import FlowMessage, parse_time
 from .payloads import (
     CapabilitiesExchange,
     ConfirmationAcknowledgment,
@@ -39,30 +26,23 @@ from .payloads import (
     ParameterNegotiation,
     ParameterResponse,
     Payload,
-    Proposed,
     ProtocolConfirmation,
     ProtocolProposal,
     ProtocolResponse,
-    parse_protocol_id,
 )
 from .processor import Now
+from .proposing import ProposingEngine
+from .sessions import NegotiationSession
 from .states import INITIATOR, INITIATOR_TRACK, FlowEvent, FlowState, TrackEvent, TrackState
-from .strategy import Evaluation, announce, rank
+from .strategy import Evaluation, announce
 
 
 @dataclass(kw_only=True)
-class Initiator(FlowMachine):
-    """The initiator of one connection. `count`: the number of protocols to agree on."""
+class Initiator(ProposingEngine):
+    """The initiator of one connection."""
 
-    goal: FlowRequest
-    count: int = 1
-    shortcut: Shortcut | None = None
-    ranking: list[Evaluation] = field(default_factory=list)
-    _candidates: list[Evaluation] = field(default_factory=list)
-    _proposals: int = 0
     _first: str = ""
     _told: str = ""
-    _superseded: set[str] = field(default_factory=set)
 
     TRANSITIONS, TRACK_TRANSITIONS = INITIATOR, INITIATOR_TRACK
 
@@ -72,7 +52,7 @@ class Initiator(FlowMachine):
     def _evaluated(self, evaluations: Sequence[Evaluation], now: Now) -> list[Action]:
         if self.state is not FlowState.EVALUATION:
             return []
-        self.ranking = rank(evaluations)
+        self.ranking = list(evaluations)
         self._candidates = list(self.ranking)
         if not self.ranking:
             return self._refuse(error_of(ErrorCode.NO_COMMON_PROTOCOL, "No protocol that both speak is fit for the task."))
@@ -89,7 +69,7 @@ class Initiator(FlowMachine):
         if track.digest not in ("", digest):
             return self._load_failed(protocol, Refused(FlowCode.DOCUMENT, f"{protocol} turned out to be another document."), now)
         track.loaded, track.uri, track.digest = True, uri, digest
-        return self._offer_first(track) if track.state is TrackState.LOADING else self._go_on(track, now)
+        return self._offer_first(track, now) if track.state is TrackState.LOADING else self._go_on(track, now)
 
     def _load_failed(self, protocol: str, error: TreatyError, now: Now) -> list[Action]:
         """Give up a protocol that cannot be fetched, and try the next one, unless the peer may already use this one."""
@@ -118,7 +98,7 @@ class Initiator(FlowMachine):
             raise Refused(FlowCode.CHANGING, "This session is being changed already.", fix="Wait for the outcome.")
         if session.renegotiations >= self.limits.renegotiations:
             raise TooLarge(FlowCode.RENEGOTIATIONS, "This session was changed too often.", fix="Negotiate a new one.")
-        asked = dict(parameters) if parameters is not None else rules.preferred(offer.parameters)
+        asked = dict(parameters) if parameters is not None else rules.preferred(self._parameter_rules(wanted))
         if wanted == session.agreed.protocol:
             track, agreed = self._track(wanted, TrackState.TERMS, now, session_id), session.agreed
             track.loaded = track.hosted = track.hosting = True
@@ -128,6 +108,20 @@ class Initiator(FlowMachine):
         track = self._track(wanted, TrackState.PROPOSED, now, session_id)
         track.parameters, track.digest = asked, known.digest if known else ""
         return [self._propose(track, known, None)]
+
+    def _renewal(self, expires_at: int, now: Now) -> int | None:
+        # At most half of the time, so that a short session is not renewed without end.
+        before = min(int(self.timeouts.renew * 1000), (expires_at - now.unix) // 2)
+        return expires_at - before if self.timeouts.renew else None
+
+    def _renew(self, session: NegotiationSession, now: Now) -> list[Action]:
+        # After a failure, in half of the rest; the last second is too short for an answer.
+        rest = (session.expires_at - now.unix) // 2
+        session.renew_at = now.unix + rest if rest > 1000 else None
+        try:
+            return self._renegotiate(Renegotiate(session.id, session.agreed.parameters), now)
+        except TreatyError:  # it is being changed already, which renews it too, or its offer was removed
+            return []
 
     def _making(self) -> dict[str, object]:
         return {**super()._making(), "goal": self.goal, "count": self.count, "shortcut": self.shortcut}
@@ -202,7 +196,7 @@ class Initiator(FlowMachine):
         if accepted is None:
             said = f"The other side rejected {track.protocol}: {answer.comments[:200]!a}."
             error = error_of(ErrorCode.NO_COMMON_PROTOCOL, said)
-            return self._give_up(track, ErrorCode.NO_COMMON_PROTOCOL, error, now)
+            return self._give_up(track, ErrorCode.NO_COMMON_PROTOCOL, error, now, reply_to=message.message_id)
         if accepted.id not in (track.protocol, track.fallback) or not set(track.required) <= set(accepted.provided_capabilities):
             raise Refused(FlowCode.ACCEPTED, f"The other side accepted {accepted.id}, which was not proposed in this form.")
         if accepted.id != track.protocol:
@@ -213,7 +207,7 @@ class Initiator(FlowMachine):
         if not track.digest:  # the offer must name the document
             track.fire(TrackEvent.ACCEPTED)
             return [load]
-        return [load, *self._offer_first(track)]
+        return [load, *self._offer_first(track, now)]
 
     def _weigh(self, answer: ParameterResponse, message: FlowMessage, now: Now) -> list[Action]:
         track = self._expect(message, ParameterNegotiation.ACTION)
@@ -222,7 +216,7 @@ class Initiator(FlowMachine):
         theirs = answer.accepted_parameters, answer.extensions
         try:
             mine = (
-                rules.counter(self._parameter_rules(track), track.parameters, theirs[0]),
+                rules.counter(self._parameter_rules(track.protocol), track.parameters, theirs[0]),
                 rules.counter(self._extension_rules(track), track.extensions, theirs[1]),
             )
             agrees = rules.json_equal(list(mine), list(theirs))
@@ -231,7 +225,9 @@ class Initiator(FlowMachine):
             if not agrees:
                 return self._offer(track, *mine)
         except (rules.Unsupported, TooLarge) as error:
-            return self._give_up(track, ErrorCode.PARAM_NEGOTIATION_FAILED, error, now)
+            details = error.details if isinstance(error, rules.Unsupported) else {"reason": error.code}
+            code = ErrorCode.PARAM_NEGOTIATION_FAILED
+            return self._give_up(track, code, error, now, reply_to=message.message_id, details=details)
         track.settled = True
         if not confirmed:  # by a confirmation that was sent ahead
             track.parameters, track.extensions = theirs
@@ -251,84 +247,6 @@ class Initiator(FlowMachine):
         track.ready_at, track.acknowledgment = ready_at, message.message_id
         return self._go_on(track, now)
 
-    # One track
-
-    def _propose_next(self, now: Now, renegotiates: str = "") -> list[Action]:
-        if not self._candidates or self._proposals >= self.limits.proposals:
-            return []
-        best = self._candidates.pop(0)
-        self._proposals += 1
-        fallback = self._candidates[0] if self._candidates and self.count == 1 else None
-        track = self._track(best.id, TrackState.PROPOSED, now, renegotiates)
-        track.digest = best.digest
-        return [self._propose(track, best, fallback)]
-
-    def _propose(self, track: Track, judged: Evaluation | None, fallback: Evaluation | None) -> SendMessage:
-        track.required = self.goal.required
-        track.fallback = fallback.id if fallback else ""
-        proposal = ProtocolProposal(
-            proposed_protocol=self._proposed(track.protocol, judged),
-            fallback_protocol=self._proposed(fallback.id, fallback) if fallback else None,
-        )
-        return self._ask(track, proposal)
-
-    def _proposed(self, id: str, judged: Evaluation | None) -> Proposed:
-        shared = judged.capabilities if judged else ()
-        optional = tuple(name for name in shared if name not in self.goal.required)
-        return Proposed(id, parse_protocol_id(id).version, self.goal.required, optional, judged.rationale if judged else "")
-
-    def _fall_back(self, track: Track, now: Now) -> Track:
-        """Continue with the fallback, which the responder has chosen."""
-        del self.tracks[track.protocol]
-        other = self._track(track.fallback, TrackState.PROPOSED, now, track.renegotiates)
-        self._candidates = [found for found in self._candidates if found.id != other.protocol]
-        other.digest = next((found.digest for found in self.ranking if found.id == other.protocol), "")
-        return other
-
-    def _offer_first(self, track: Track) -> list[Action]:
-        """Offer the preferred parameters, or those of a requested change."""
-        offer = self.capabilities.registry.get(track.protocol)
-        asked = track.parameters or rules.preferred(offer.parameters if offer else {})
-        extensions = rules.preferred(offer.extensions if offer else {})
-        return self._offer(track, asked, {**extensions, **self._own_extensions(track)})
-
-    def _offer(self, track: Track, parameters: Mapping[str, Any], extensions: Mapping[str, Any]) -> list[Action]:
-        """Offer parameters. Raises `TooLarge` (`flow.rounds`), also for an offer that was made before."""
-        check_rounds(track, self.limits)
-        track.parameters, track.extensions = dict(parameters), dict(extensions)
-        if track.repeats():
-            raise TooLarge(FlowCode.ROUNDS, "Offers of parameters go round in circles.")
-        track.fire(TrackEvent.OFFERED)
-        offer = ParameterNegotiation(protocol=track.protocol, parameters=track.parameters, extensions=track.extensions)
-        return [self._ask(track, offer)]
-
-    def _go_on(self, track: Track, now: Now) -> list[Action]:
-        """Take the next step of a track, if its inputs are complete."""
-        track.deadline = now.seconds + self.timeouts.reply
-        if track.state is TrackState.OFFERED and track.loaded and not track.agreed:
-            return self._confirm(track, now)
-        if track.agreed and track.settled and track.loaded and not track.hosting:
-            track.hosting = True
-            return [Host(track.session_id, track.result, bool(track.renegotiates))]
-        if track.ready_at is not None and track.hosted and now.unix >= track.ready_at:
-            return self._finish(track, now)
-        return []
-
-    def _confirm(self, track: Track, now: Now) -> list[Action]:
-        track.fire(TrackEvent.CONFIRMED)
-        track.agreed, track.session_id = True, track.renegotiates or self._draw("session")
-        track.expires_at = now.unix + self.limits.lifetime * 1000
-        if track.renegotiates:
-            self.sessions.get(track.session_id).changing = True
-        confirmation = ProtocolConfirmation(
-            protocol=track.protocol,
-            final_parameters=track.parameters,
-            extensions=track.extensions,
-            session_id=track.session_id,
-            expires_at=format_time(track.expires_at),
-        )
-        return [self._ask(track, confirmation), *self._go_on(track, now)]
-
     def _take_error(self, payload: ErrorReport, message: FlowMessage, now: Now) -> list[Action]:
         """Answer an error: refused parameters by another offer, another error by another protocol."""
         if message.reply_to in self._superseded:
@@ -337,64 +255,14 @@ class Initiator(FlowMachine):
         if track is None or (track.renegotiates and track.agreed):
             return super()._take_error(payload, message, now)
         if payload.error_code == ErrorCode.PARAM_NEGOTIATION_FAILED and payload.suggested_action == RENEGOTIATE:
-            asked = rules.next_offer(self._parameter_rules(track), track.parameters, payload.details)
+            asked = rules.next_offer(self._parameter_rules(track.protocol), track.parameters, payload.details)
             if asked is not None and not track.agreed:
                 try:
                     track.deadline = now.seconds + self.timeouts.reply
                     return self._offer(track, asked, track.extensions)
                 except TooLarge as error:
-                    return self._give_up(track, ErrorCode.PARAM_NEGOTIATION_FAILED, error, now)
+                    code, details = ErrorCode.PARAM_NEGOTIATION_FAILED, {"reason": error.code}
+                    return self._give_up(track, code, error, now, reply_to=message.message_id, details=details)
         if payload.error_code in (ErrorCode.PARAM_NEGOTIATION_FAILED, ErrorCode.NO_COMMON_PROTOCOL, ErrorCode.VERSION_CONFLICT):
             return self._give_up(track, None, peers_error(payload), now)
         return super()._take_error(payload, message, now)
-
-    def _give_up(self, track: Track, code: ErrorCode | None, error: TreatyError, now: Now) -> list[Action]:
-        """Give up a track: try the next candidate or the full negotiation, or end. `code`: sent to the peer at the end."""
-        if track.renegotiates and track.agreed:
-            return self._end(FlowEvent.FAILED, error)
-        self._superseded |= set(track.asked.values())
-        del self.tracks[track.protocol]
-        if track.renegotiates:
-            return [RenegotiationFailed(track.renegotiates, error)]
-        if self.shortcut is not None:
-            self.shortcut = None
-            return self._begin(now)
-        following = self._propose_next(now)
-        if following or self.tracks or len(self.sessions):
-            return following
-        return self._refuse(error, code=code)
-
-    def _refuse(
-        self, error: TreatyError, reply_to: str | None = None, *, code: ErrorCode | None = ErrorCode.NO_COMMON_PROTOCOL
-    ) -> list[Action]:
-        code = ErrorCode.VERSION_CONFLICT if error.code == FlowCode.VERSION_CONFLICT else code
-        told = [self._say(report(code, error.message), reply_to=reply_to)] if code else []
-        return [*told, *self._end(FlowEvent.NOT_AGREED, error)]
-
-    def _ask(self, track: Track, payload: Payload) -> SendMessage:
-        said = self._say(payload, session_id=track.renegotiates)
-        if payload.ACTION in track.asked:
-            self._superseded.add(track.asked[payload.ACTION])
-        track.asked[payload.ACTION] = said.message.message_id
-        return said
-
-    def _expect(self, message: FlowMessage, action: str) -> Track | None:
-        """Return the track that is answered; None for a superseded or second answer. Raises `Malformed` (`flow.unexpected`)."""
-        assert message.reply_to is not None
-        for track in self.tracks.values():
-            if track.asked.get(action) == message.reply_to:
-                self._superseded.add(track.asked.pop(action))
-                return track
-        if message.reply_to in self._superseded:
-            return None
-        raise Malformed(FlowCode.UNEXPECTED, f"{message.action} answers no message of this side.")
-
-    def _track(self, id: str, state: TrackState, now: Now, renegotiates: str = "") -> Track:
-        track = Track(id, self.TRACK_TRANSITIONS, state, now.seconds + self.timeouts.reply, renegotiates)
-        self.tracks[id] = track
-        return track
-
-    def _own_extensions(self, track: Track) -> dict[str, Any]:
-        """Return the extensions that this profile always offers."""
-        reports: dict[str, Any] = {REPORT_COSIGNATURE: True} if self.reports else {}
-        return {**reports, PROTOCOL_HASH: track.digest} if track.digest else reports

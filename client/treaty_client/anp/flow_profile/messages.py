@@ -1,18 +1,18 @@
 """Sign, encode and parse the messages of the flow profile: text, one JSON object (RFC 8259), signed.
 
     {"type": "meta-protocol",                        or the NAME of the agreed protocol, once a session runs
-     "action": "initialize",                         see `payloads`; "message" of a protocol
+     "action": "initialize",                         see `payloads`; in a protocol its own, or "message"
      "messageId": "msg-Zk3J…",                       8 to 128 of A-Z a-z 0-9 . _ : -, fresh
      "sender": "did:wba:buyer.example",
      "recipient": "did:wba:shop.example",
      "replyTo": "msg-…",                             on replies: the messageId that is answered
      "sessionId": "session-…",                       of a protocol's message, and of negotiations about a running session
-     "timestamp": "2026-11-20T14:05:00.123Z",        UTC; whole seconds or three decimals
+     "timestamp": "2026-11-20T14:05:00.123Z",        RFC 3339; written in UTC with none or three decimals
      "payload": {…},
      "signature": "eyJhbGciOiJFZERTQSIsImI2NCI6ZmFsc2UsImNyaXQiOlsiYjY0Il19..…"}        see `signatures`
 
-A message of the agreed protocol has the payload `{"data": B64}`, exactly: the bytes that a handler sent, in padded standard
-base64; at most 720 KiB of them, so that a message has at most 1 MiB. All other messages have at most 64 KiB.
+A message of the agreed protocol has a payload of its own, or `{"data": B64}` (see `transfer`), and at most 1 MiB. All other
+messages have at most 64 KiB.
 
 JSON is strict: UTF-8, no name twice, numbers within ±(2^53-1) however they are written, nested at most 32 deep, at most 20,000
 values. Written is JCS. Members that are not listed are ignored, and signed.
@@ -38,14 +38,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 import rfc8785
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError, Unauthorized
 from treaty_consensus.protocol import is_name
 from treaty_handler.values import MAX_INTEGER, decode_json
@@ -56,6 +55,7 @@ from ..frame import MAX_PAYLOAD
 from .payloads import Identifier, Payload, encode_payload, parse_payload
 
 HEADER = "eyJhbGciOiJFZERTQSIsImI2NCI6ZmFsc2UsImNyaXQiOlsiYjY0Il19"
+# Each key costs 0.1 ms for each message, and the sender chooses how many its document lists.
 MAX_KEYS = 8
 """Keys of one sender that are tried."""
 
@@ -77,6 +77,7 @@ def parse_signature(text: str) -> bytes:
     """The 64 bytes of a signature in its one spelling. Raises `Malformed` (`flow.signature`)."""
     match = _FORM.fullmatch(text)
     signature = base64.urlsafe_b64decode(match[1] + "==") if match else b""
+    # One spelling: base64 admits several, and a changed text must not pass as the same message.
     if match is None or _encode(signature) != match[1]:
         raise Malformed(FlowCode.SIGNATURE, "A message's signature is a detached JWS (EdDSA, b64=false) in its one spelling.")
     return signature
@@ -85,6 +86,7 @@ def parse_signature(text: str) -> bytes:
 def verify(content: bytes, signature: bytes, keys: Iterable[bytes], sender: str) -> bytes:
     """Return the one of the sender's `keys` (raw Ed25519) that signed. CPU-bound: 0.1 ms a key. Raises `Unauthorized`
     (`flow.unverified`)."""
+    # A DID document may list several keys, as during a rotation; the header names none.
     for key, _ in zip(keys, range(MAX_KEYS), strict=False):
         try:
             Ed25519PublicKey.from_public_bytes(key).verify(signature, content)
@@ -99,29 +101,20 @@ def _encode(signature: bytes) -> str:
 
 
 TYPE = "meta-protocol"
-ACTION = "message"
-"""The action of every message of an agreed protocol that this side sends."""
+# 64 protocols with all details; parsed before the signature is checked, so it is small.
 MAX_MESSAGE = 64 * 1024
 MAX_APPLICATION = MAX_PAYLOAD
-MAX_DATA = 720 * 1024
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?Z", re.ASCII)
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _Did: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\Adid:[a-z0-9]{1,32}:[!-~]{1,240}\Z")]
 
 
 @dataclass(frozen=True)
 class Foreign:
-    """The payload of a protocol's message, as JSON."""
+    """The payload of a protocol's message, as JSON. `transfer` reads and writes it."""
 
     value: dict[str, Any]
-
-    def data(self) -> bytes:
-        """The handler's bytes in it. Raises `Malformed` (`flow.data`, `canonical.base64`) or `TooLarge`."""
-        match self.value:
-            case {"data": str(text)} if len(self.value) == 1:
-                return canonical.b64decode(text, limit=MAX_DATA)
-        raise Malformed(FlowCode.DATA, 'The payload of a protocol\'s message is {"data": base64}.')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,9 +149,28 @@ class _Message(msgspec.Struct, frozen=True, rename="camel"):
     recipient: _Did
     timestamp: str
     payload: dict[str, Any]
-    signature: str
+    signature: str = ""
     reply_to: Identifier | None = None
     session_id: Identifier | None = None
+
+
+class Claimed(NamedTuple):
+    """The sender and the id that a message claims, before anything of it is verified; "" for none."""
+
+    sender: str = ""
+    message_id: str = ""
+
+
+def claimed(message: str | bytes) -> Claimed:
+    """Return the claims of a message of this profile, so that an error can name it. Never raises."""
+    if not isinstance(message, str) or len(message) > MAX_APPLICATION:
+        return Claimed()
+    try:
+        value = decode_json(message.encode())
+    except ValueError:
+        return Claimed()
+    said = value if isinstance(value, dict) else {}
+    return Claimed(_text(said.get("sender"), _Did), _text(said.get("messageId"), Identifier))
 
 
 def sender_of(message: str | bytes) -> str:
@@ -169,8 +181,17 @@ def sender_of(message: str | bytes) -> str:
         return ""
 
 
+def _text(value: object, form: Any) -> str:
+    try:
+        found: str = msgspec.convert(value, form)
+    except msgspec.ValidationError:
+        return ""
+    return found
+
+
 def is_flow(message: str | bytes) -> bool:
     """Whether this first message of a connection begins a negotiation of this profile: JSON text of type "meta-protocol"."""
+    # The size goes first: nothing of a stranger is parsed beyond the cap.
     if not isinstance(message, str) or len(message) > MAX_MESSAGE:
         return False
     try:
@@ -188,10 +209,11 @@ def parse(text: str, *, limit: int = MAX_APPLICATION) -> SignedMessage:
         raise TooLarge(FlowCode.TOO_LARGE, f"A message here has at most {limit} bytes.")
     try:
         value = decode_json(data)
-        _check_numbers(value)
+        check_numbers(value)
         envelope = msgspec.convert(value, _Message)
     except (ValueError, msgspec.ValidationError) as error:
         raise Malformed(FlowCode.MESSAGE, f"Not a message of the negotiation flow: {error}.") from error
+    # The caller allows more for the messages of a protocol, and the type is known only now.
     if envelope.type == TYPE and len(data) > MAX_MESSAGE:
         raise TooLarge(FlowCode.TOO_LARGE, f"A message of a negotiation has at most {MAX_MESSAGE} bytes.")
     message = FlowMessage(
@@ -233,22 +255,17 @@ def encode(message: FlowMessage, identity: Identity) -> str:
     return data.decode()
 
 
-def wrap(data: bytes) -> Foreign:
-    """The payload for a handler's bytes. Raises `TooLarge` (`flow.too-large`)."""
-    if len(data) > MAX_DATA:
-        raise TooLarge(FlowCode.TOO_LARGE, f"A protocol's message carries at most {MAX_DATA} bytes, not {len(data)}.")
-    return Foreign({"data": canonical.b64encode(data)})
-
-
 def parse_time(text: str) -> int:
-    """Milliseconds since 1970 of a UTC time. Raises `Malformed` (`flow.time`)."""
+    """Milliseconds since 1970 of a time of RFC 3339, with any offset; further decimals are cut. Raises `Malformed`
+    (`flow.time`)."""
+    match = _TIME.fullmatch(text)
     try:
-        moment = datetime.fromisoformat(text) if _TIME.fullmatch(text) else None
-    except ValueError:
+        moment = datetime.fromisoformat(match[1] + match[3]) - _EPOCH if match else None
+    except (ValueError, OverflowError):
         moment = None
-    if moment is None:
-        raise Malformed(FlowCode.TIME, f"A time is UTC, such as 2026-11-20T14:05:00Z or with three decimals, not {text[:40]!r}.")
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
+    if match is None or moment is None:
+        raise Malformed(FlowCode.TIME, f"A time is one of RFC 3339, such as 2026-11-20T14:05:00.123Z, not {text[:40]!r}.")
+    return moment // timedelta(milliseconds=1) + int((match[2] or "0").ljust(3, "0")[:3])
 
 
 def format_time(milliseconds: int) -> str:
@@ -260,6 +277,7 @@ def format_time(milliseconds: int) -> str:
 
 def _payload(envelope: _Message) -> Payload | Foreign:
     if envelope.type != TYPE:
+        # Without a session the message could belong to any of the connection.
         if not is_name(envelope.type) or envelope.session_id is None:
             raise Malformed(FlowCode.MESSAGE, "A protocol's message has its name as type, and a sessionId.")
         return Foreign(envelope.payload)
@@ -269,9 +287,10 @@ def _payload(envelope: _Message) -> Payload | Foreign:
     return payload
 
 
-def _check_numbers(value: object) -> None:
-    """1e16 is an integer in JCS, and as such beyond the cap. Raises `ValueError`."""
+def check_numbers(value: object) -> None:
+    """Check that every number of a JSON value has one form in all languages: 1e16 is an integer in JCS, and as such beyond the
+    cap. Raises `ValueError`."""
     if isinstance(value, float) and abs(value) > MAX_INTEGER:
         raise ValueError("a number is beyond 2^53-1")
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _check_numbers(item)
+        check_numbers(item)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from treaty_consensus.errors import Malformed, Refused
 
@@ -87,12 +87,32 @@ class Range:
 
     def clamp(self, name: str, value: Json) -> Json:
         """`value`, moved into the range. Raises `Unsupported` for a value that is no number."""
+        # In Python true is a number, in JSON it is not.
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise Unsupported(name, value, self.supported)
         return min(max(value, self.low), self.high)
 
 
-Rule: TypeAlias = Choice | Range
+class ParameterRule(Protocol):
+    """The interface of a rule: `Choice` and `Range`, and `terms.Unkept` where a connection can keep no value."""
+
+    @property
+    def required(self) -> bool:
+        """Whether the parameter may not be left out."""
+
+    @property
+    def preferred(self) -> Json:
+        """The value to ask for first."""
+
+    @property
+    def supported(self) -> Json:
+        """The values to name to a peer whose value was refused."""
+
+    def clamp(self, name: str, value: Json) -> Json:
+        """Return the value that satisfies the rule and is nearest to `value`. Raises `Unsupported`."""
+
+
+Rule: TypeAlias = ParameterRule
 Rules: TypeAlias = Mapping[str, Rule]
 
 
@@ -106,6 +126,7 @@ def respond(rules: Rules, asked: Mapping[str, Json]) -> dict[str, Json]:
     for name, rule in rules.items():
         if rule.required and name not in asked:
             raise Unsupported(name, None, rule.supported)
+    # A parameter without a rule has no meaning here, so agreeing to it would promise nothing.
     return {name: rules[name].clamp(name, value) for name, value in asked.items() if name in rules}
 
 
@@ -115,6 +136,7 @@ def counter(rules: Rules, asked: Mapping[str, Json], answered: Mapping[str, Json
     for name, rule in rules.items():
         if rule.required and name not in answered:
             raise Unsupported(name, None, rule.supported)
+    # A responder may leave parameters out, and add none.
     return {name: rules[name].clamp(name, value) for name, value in answered.items() if name in asked and name in rules}
 
 
@@ -130,8 +152,10 @@ def next_offer(rules: Rules, asked: Mapping[str, Json], details: Mapping[str, Js
             fitted = rule.clamp(name, value)
         except Unsupported:
             continue
+        # A value that must be moved is not the one that the responder named, and the refused one is refused again.
         if json_equal(fitted, value) and not json_equal(value, asked[name]):
             return {**asked, name: value}
+    # The last way to agree is to do without the parameter, unless the owner needs it.
     return None if rule.required else {key: value for key, value in asked.items() if key != name}
 
 
@@ -147,6 +171,7 @@ def json_equal(one: Json, other: Json) -> bool:
 def _values(supported: Json, asked: Json) -> list[Json]:
     match supported:
         case list():
+            # A stranger wrote the list, and each value is tried.
             return supported[:64]
         case {"minimum": int() | float() as low, "maximum": int() | float() as high} if isinstance(asked, int | float):
             return [min(max(asked, low), high)]

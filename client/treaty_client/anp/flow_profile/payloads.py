@@ -22,7 +22,8 @@
 
 `version` is "1.0". Scores are JSON numbers from 0 to 1; inside they are whole ten-thousandths, and four decimals at most are
 written (`0.85`). Metrics are `low`, `medium` or `high`. Parameters and extensions are objects of any JSON values. Empty
-optional members are left out, so that messages are small. Other members are ignored, but signed.
+optional members are left out, so that messages are small. Other members are ignored, but signed. `lenient` reads entries of
+another form.
 
 Beyond the source: `capabilityDetail: "summary"` asks for ids first, and `requestDetails` for the rest of the ids that matter; the
 metric `security`; `report-cosignature`, only after both sides agreed on the extension `reportCosignature`.
@@ -37,15 +38,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import ROUND_HALF_EVEN, Decimal
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from treaty_consensus.errors import Malformed, Refused
+from treaty_consensus.errors import Malformed, Refused, TreatyError
 from treaty_consensus.protocol import is_name, parse_version
 
 from ...codes import FlowCode
 from ..hello_profile.messages import ReportCosignature, parse_report, report_fields
+from .lenient import tolerated
 
 PREFIX = "anp:protocol:"
 MAX_ID = len(PREFIX) + 64 + 1 + 64
@@ -72,7 +74,9 @@ def parse_protocol_id(text: str) -> ProtocolId:
 VERSION = "1.0"
 UNIT = 10_000
 """A score of 1, in ten-thousandths."""
+# A peer evaluates each, and looks each up in its registries.
 MAX_PROTOCOLS = 64
+# Offers are kept and compared for each round.
 MAX_PARAMETERS = 64
 
 Level: TypeAlias = Literal["low", "medium", "high"]
@@ -81,7 +85,7 @@ Id: TypeAlias = Annotated[str, msgspec.Meta(max_length=MAX_ID)]
 Identifier: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._:-]{8,128}\Z")]
 Word: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,64}\Z")]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=500)]
-Time: TypeAlias = Annotated[str, msgspec.Meta(max_length=24)]
+Time: TypeAlias = Annotated[str, msgspec.Meta(max_length=40)]
 Words: TypeAlias = Annotated[tuple[Word, ...], msgspec.Meta(max_length=64)]
 Terms: TypeAlias = Annotated[dict[Word, Any], msgspec.Meta(max_length=MAX_PARAMETERS)]
 
@@ -269,13 +273,15 @@ class ErrorReport(Payload, frozen=True, kw_only=True):
     """Something cannot be done. `retry_after`: in seconds."""
 
     ACTION: ClassVar[str] = "error"
-    error_code: Annotated[str, msgspec.Meta(pattern=r"\A[A-Z][A-Z0-9_]{0,63}\Z")]
-    error_message: Text
+    # Any word: codes of other makes are shown, not refused.
+    error_code: Word
+    error_message: Text = ""
     details: dict[str, Any] = {}
     suggested_action: Annotated[str, msgspec.Meta(max_length=64)] = ""
     retry_after: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0
 
 
+_Entry = TypeVar("_Entry", Supported, Matched)
 PAYLOADS: Mapping[str, type[Payload]] = {
     kind.ACTION: kind
     for kind in (
@@ -290,24 +296,28 @@ class _Versioned(msgspec.Struct):
 
 
 def parse_payload(action: str, value: object) -> Payload:
-    """The payload of an action from its JSON value. Raises `Malformed` (`flow.action`, `flow.payload`, `flow.id`) or `Refused`
-    (`flow.version`)."""
+    """The payload of an action from its JSON value, without odd entries (`lenient`). Raises `Malformed` (`flow.action`,
+    `flow.payload`) or `Refused` (`flow.version`)."""
     kind = PAYLOADS.get(action)
+    # A new action may need an answer that this side cannot give, so it is no odd entry to pass over.
     if kind is None:
         raise Malformed(FlowCode.ACTION, f"There is no action {ascii(action)[:40]} in the negotiation flow.")
     try:
         version = msgspec.convert(value, _Versioned).version
+        # Checked before the form: another version may have other members.
         if version != VERSION:
             raise Refused(
                 FlowCode.VERSION, f"Version {ascii(version)[:16]} of the negotiation flow; this agent speaks {VERSION}."
             )
-        payload = msgspec.convert(value, kind)
+        try:
+            payload = msgspec.convert(value, kind)
+        except msgspec.ValidationError:  # slower, so only for payloads that need it
+            payload = msgspec.convert(tolerated(value, kind), kind)
         if isinstance(payload, ReportMessage):
             payload.message()
     except msgspec.ValidationError as error:
         raise Malformed(FlowCode.PAYLOAD, f"Not the payload of {action}: {error}.") from error
-    _check_ids(payload)
-    return payload
+    return _check(payload)
 
 
 def encode_payload(payload: Payload) -> dict[str, Any]:
@@ -320,6 +330,7 @@ def encode_payload(payload: Payload) -> dict[str, Any]:
 
 def ratio(share: float) -> int:
     """Convert a score between 0 and 1 to ten-thousandths, halves to even. Numbers of at most four decimals are exact."""
+    # By the decimal text, because 0.29 * 10000 is not 2900 as a float.
     return int((Decimal(repr(share)) * UNIT).to_integral_value(ROUND_HALF_EVEN))
 
 
@@ -328,34 +339,33 @@ def share(ratio: int) -> float:
     return ratio / UNIT
 
 
-def _check_ids(payload: Payload) -> None:
-    """Every id has the form of one, its `version` is the one in it, and no list names one twice."""
+def _check(payload: Payload) -> Payload:
+    """Return a payload without the entries whose ids have another form, and without repetitions. Raises `Malformed`."""
     match payload:
-        case CapabilitiesExchange(supported_protocols=listed):
-            entries: tuple[Supported | Proposed | Accepted, ...] = listed
-            _check_distinct([entry.id for entry in listed])
-            _check_distinct(payload.request_details)
-        case ProtocolProposal(proposed_protocol=proposed, fallback_protocol=fallback):
-            entries = (proposed, fallback) if fallback else (proposed,)
-        case ProtocolResponse(accepted_protocol=accepted):
-            entries = (accepted,) if accepted else ()
-            if (payload.response == "accept") != (accepted is not None):
-                raise Malformed(FlowCode.PAYLOAD, "acceptedProtocol belongs to an acceptance, and to nothing else.")
-        case ProtocolEvaluation(matched_protocols=matched):
-            entries = ()
-            _check_distinct([entry.id for entry in matched])
-        case ParameterNegotiation() | ParameterResponse() | ProtocolConfirmation() | ConfirmationAcknowledgment():
-            entries = ()
-            parse_protocol_id(payload.protocol)
-        case _:
-            entries = ()
+        case CapabilitiesExchange():
+            listed = _distinct([entry for entry in payload.supported_protocols if _is_id(entry.id, entry.version)])
+            asked = tuple(dict.fromkeys(id for id in payload.request_details if _is_id(id)))
+            return msgspec.structs.replace(payload, supported_protocols=listed, request_details=asked)
+        case ProtocolEvaluation():
+            matched = _distinct([entry for entry in payload.matched_protocols if _is_id(entry.id)])
+            return msgspec.structs.replace(payload, matched_protocols=matched)
+        case ProtocolResponse() if (payload.response == "accept") != (payload.accepted_protocol is not None):
+            raise Malformed(FlowCode.PAYLOAD, "acceptedProtocol belongs to an acceptance, and to nothing else.")
+    return payload
+
+
+def _distinct(entries: list[_Entry]) -> tuple[_Entry, ...]:
+    """Return the first entry of each id."""
+    found: dict[str, _Entry] = {}
     for entry in entries:
-        if parse_protocol_id(entry.id).version != entry.version:
-            raise Malformed(FlowCode.PAYLOAD, f"{entry.id} is not version {entry.version}.")
+        found.setdefault(entry.id, entry)
+    return tuple(found.values())
 
 
-def _check_distinct(ids: tuple[str, ...] | list[str]) -> None:
-    for text in ids:
-        parse_protocol_id(text)
-    if len(set(ids)) != len(ids):
-        raise Malformed(FlowCode.PAYLOAD, "An id is listed twice.")
+def _is_id(text: str, version: str = "") -> bool:
+    """Return whether a text is an id, with this version in it."""
+    try:
+        parsed = parse_protocol_id(text)
+    except TreatyError:
+        return False
+    return version in ("", parsed.version)

@@ -3,9 +3,9 @@
 docs/specification/flow-profile.md, section 1, "Accepted messages", has the checks in their order: size, form, sender and
 recipient, time, novelty, signature. For example, a message of 121 seconds ago is refused with `flow.stale`.
 
-A time must not be before that of the sender's last message, so messages cannot be replayed or reordered on their connection. Ids
-of negotiation messages are remembered for all connections while their time is valid, so they cannot be replayed on another one.
-Messages of a protocol name a session, which exists on one connection only.
+A time may lie at most two seconds before that of an earlier message, whose ids are remembered, so messages cannot be replayed on
+their connection. Ids of negotiation messages are remembered for all connections while their time is valid, so they cannot be
+replayed on another one. Messages of a protocol name a session, which exists on one connection only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from treaty_consensus.errors import Refused, TreatyError, Unauthorized, Unavailable
+from treaty_consensus.errors import TreatyError, Unauthorized, Unavailable
 
 from ...codes import FlowCode
 from ...identity import Identity
@@ -23,11 +23,16 @@ from .messages import TYPE, FlowMessage, encode, parse, verify
 
 MAX_REMEMBERED = 65_536
 MAX_OF_SENDER = 1_024
-"""The caps of remembered messages: in all, and of one sender."""
-MAX_SIMULTANEOUS = 4096
-"""Messages of one sender at the same time."""
+"""The caps of remembered messages: in all, for the memory of this agent, and of one sender, so that it cannot fill all of it."""
+BACK = 2000
+"""Milliseconds that a time may lie before that of an earlier message: clocks are corrected, and some peers write whole
+seconds."""
+MAX_RECENT = 4096
+"""Messages of one connection that are remembered as recent. Beyond it, the oldest one is forgotten, and none before it counts."""
+BUSY_TIME = 150
+"""Seconds after which the messages of a busy sender are forgotten: `ReplayMemory.window` and `skew`."""
 KEYS_AGE = 300.0
-"""Seconds after which a sender's keys are fetched again."""
+"""Seconds after which a sender's keys are fetched again, so that a removed key does not sign a long session."""
 
 Keys = Callable[[str], Awaitable[Sequence[bytes]]]
 """A function from a DID to the raw Ed25519 keys that it lists for authentication now. It raises `TreatyError`."""
@@ -80,11 +85,14 @@ class ReplayMemory:
 
     def remember(self, message: FlowMessage, now: Now) -> None:
         """Remember an accepted message. Raises `Unavailable` (`flow.busy`) beyond the cap of its sender."""
+        # A message is acceptable for the window after its time, which may be ahead by the skew.
         outlived = now.unix - (self.window + self.skew) * 1000
         while self.order and self.order[0].at < outlived:
             self._forget()
+        # One sender must not fill the memory that all others share.
         if len(self.known.get(message.sender, ())) >= MAX_OF_SENDER:
             raise Unavailable(FlowCode.BUSY, "This sender negotiates too much.", fix="Try again in two minutes.")
+        # Many senders may fill it. A forgotten message could be replayed, so nothing as old as it is accepted.
         while len(self.order) >= MAX_REMEMBERED:
             self.since = max(self.since, self._forget().time + 1)
         self.known.setdefault(message.sender, set()).add(message.message_id)
@@ -113,12 +121,14 @@ class MessageProcessor:
     peer: str = ""
     peer_key: bytes | None = None
     _sent: int = 0
-    _received: int = 0
-    _simultaneous: set[str] = field(default_factory=set)
+    _newest: int = 0
+    _earliest: int = 0
+    _recent: dict[str, int] = field(default_factory=dict)
     _peer_keys: tuple[str, float, Sequence[bytes]] | None = None
 
     def seal(self, message: FlowMessage, now: Now) -> str:
         """Set the time of a message, sign it, and return its text. The times never decrease, also if the clock is set back."""
+        # A peer may insist on the order of times, also when this clock is set back.
         self._sent = max(self._sent, now.unix)
         return encode(FlowMessage(**{**vars(message), "timestamp": self._sent}), self.identity)
 
@@ -133,6 +143,7 @@ class MessageProcessor:
             raise Unauthorized(FlowCode.SENDER, f"A message of {message.sender}, where {self.peer} speaks.")
         if message.recipient != self.identity.did:
             raise Unauthorized(FlowCode.RECIPIENT, f"A message for {message.recipient}, and not for this agent.")
+        # Cheap checks go first: keys may be fetched from a host that the sender chooses.
         self.memory.check_time(message, now)
         self._check_order(message)
         if message.type == TYPE:
@@ -143,19 +154,28 @@ class MessageProcessor:
             self.memory.check_new(message)
             self.memory.remember(message, now)
         self.peer, self.peer_key = message.sender, key
-        if message.timestamp > self._received:
-            self._received, self._simultaneous = message.timestamp, set()
-        self._simultaneous.add(message.message_id)
+        self._note(message)
         return message
 
     def _check_order(self, message: FlowMessage) -> None:
-        if message.timestamp < self._received:
-            raise Unauthorized(FlowCode.ORDER, "A message is older than the one before.")
-        if message.timestamp == self._received:
-            if message.message_id in self._simultaneous:
-                raise Unauthorized(FlowCode.REPLAYED, "A message came twice.")
-            if len(self._simultaneous) >= MAX_SIMULTANEOUS:
-                raise Refused(FlowCode.SIMULTANEOUS, f"More than {MAX_SIMULTANEOUS} messages have the same time.")
+        if message.timestamp < self._earliest:
+            raise Unauthorized(FlowCode.ORDER, "A message is much older than one before it.")
+        if message.message_id in self._recent:
+            raise Unauthorized(FlowCode.REPLAYED, "A message came twice.")
+
+    def _note(self, message: FlowMessage) -> None:
+        """Remember a message, and forget those that are too old to be accepted again."""
+        self._recent[message.message_id] = message.timestamp
+        self._newest = max(self._newest, message.timestamp)
+        self._earliest = max(self._earliest, self._newest - BACK)
+        while self._recent:
+            oldest = next(iter(self._recent))
+            time = self._recent[oldest]
+            if time >= self._earliest and len(self._recent) <= MAX_RECENT:
+                break
+            # A forgotten message could be replayed, so nothing as old as it is accepted any more.
+            del self._recent[oldest]
+            self._earliest = max(self._earliest, time + 1)
 
     async def _keys_of(self, did: str, now: Now) -> Sequence[bytes]:
         known = self._peer_keys

@@ -15,6 +15,7 @@ from treaty_consensus.protocol import parse_protocol_uri
 from ...codes import FlowCode
 from .parameters import Rule
 from .payloads import MAX_PROTOCOLS, Metrics, ProtocolId, Supported, parse_protocol_id
+from .terms import check_kept
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class ProtocolOffer:
             parse_protocol_uri(self.uri)
         if not 0 <= self.preference <= 1:
             raise Malformed(FlowCode.OFFER, "A preference must be a number from 0 to 1.")
+        check_kept(self.parameters)
 
     @property
     def parsed(self) -> ProtocolId:
@@ -63,6 +65,7 @@ class ProtocolRegistry:
         """Add an offer. Raises `Conflict` (`flow.offer`) if the id is taken, and `TooLarge` beyond the cap."""
         if offer.id in self._offers:
             raise Conflict(FlowCode.OFFER, f"{offer.id} is registered already.", fix="Remove it first.")
+        # All are described in one message.
         if len(self._offers) >= MAX_PROTOCOLS:
             raise TooLarge(FlowCode.OFFERS, f"An agent speaks at most {MAX_PROTOCOLS} protocols in this profile.")
         self._offers[offer.id] = offer
@@ -76,6 +79,7 @@ class ProtocolRegistry:
         return self._offers.get(id)
 
     def __iter__(self) -> Iterator[ProtocolOffer]:
+        # A copy, because the application may change the registry between two steps.
         return iter(tuple(self._offers.values()))
 
     def __len__(self) -> int:

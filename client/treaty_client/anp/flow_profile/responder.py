@@ -13,13 +13,17 @@ from treaty_consensus.errors import Conflict, Malformed, Refused, TooLarge, Trea
 from ...codes import FlowCode
 from . import parameters as rules
 from .actions import Action, Host, LoadProtocol, PeerChanged, Track, check_rounds
+from .capabilities import check_common
+from .core import PROTOCOL_HASH
 from .errors import ABORT, ErrorCode, parameter_report, report
-from .machine import PROTOCOL_HASH, FlowMachine
+from .machine import NegotiationEngine
 from .messages import FlowMessage, format_time, parse_time
 from .payloads import (
     Accepted,
     CapabilitiesExchange,
     ConfirmationAcknowledgment,
+    ContextInfo,
+    ErrorReport,
     Initialize,
     ParameterNegotiation,
     ParameterResponse,
@@ -36,11 +40,12 @@ from .states import RESPONDER, RESPONDER_TRACK, FlowEvent, FlowState, FlowWait, 
 
 
 @dataclass(kw_only=True)
-class Responder(FlowMachine):
+class Responder(NegotiationEngine):
     """The responder of one connection. `purpose`, `evaluation`: the initiator's; "" and None before they arrive."""
 
     purpose: str = ""
     evaluation: ProtocolEvaluation | None = None
+    _rejected: int = 0
 
     TRANSITIONS, TRACK_TRANSITIONS = RESPONDER, RESPONDER_TRACK
 
@@ -69,7 +74,7 @@ class Responder(FlowMachine):
         asked = track.asked[ParameterNegotiation.ACTION]
         del self.tracks[protocol]
         self._fire(FlowEvent.TRACK_FAILED, now)
-        details = {"parameter": PROTOCOL_HASH, "requested": track.digest, "supported": []}
+        details = {"parameter": PROTOCOL_HASH, "requested": track.digest, "supported": [], "reason": error.code}
         failed = report(ErrorCode.PARAM_NEGOTIATION_FAILED, "This side cannot run it.", details=details, suggested=ABORT)
         return [self._say(failed, reply_to=asked, session_id=track.renegotiates)]
 
@@ -86,9 +91,9 @@ class Responder(FlowMachine):
         track.acknowledgment = said.message.message_id
         return [said, *self._finish(track, now)]
 
-    def _tell_context(self) -> list[Action]:
+    def _tell_context(self, context: ContextInfo | None) -> list[Action]:
         """Send this side's new context to the initiator, which may then change the running sessions."""
-        return [self._say(self.capabilities.exchange())] if self.state is FlowState.RUNNING else []
+        return [self._say(self.capabilities.exchange(context=context))] if self.state is FlowState.RUNNING else []
 
     # The phases
 
@@ -111,6 +116,7 @@ class Responder(FlowMachine):
         return super()._take(payload, message, now)
 
     def _initialize(self, payload: Initialize, message: FlowMessage, now: Now) -> list[Action]:
+        # A new `initialize` replaces a shortcut that failed; its protocols are proposed again.
         self.tracks.clear()
         self.purpose = payload.purpose
         self._fire(_initialized(payload), now)
@@ -120,6 +126,13 @@ class Responder(FlowMachine):
         return [self._say(told, reply_to=message.message_id)]
 
     def _learn(self, told: CapabilitiesExchange, message: FlowMessage, now: Now) -> list[Action]:
+        if self.state is FlowState.DISCOVERY:
+            try:
+                # The initiator may be one that does not compare: then it hears it now, and not by a timeout.
+                check_common(self._own_ids(), [entry.id for entry in told.supported_protocols])
+            except TreatyError as error:
+                failed = self._common_report(error)
+                return [self._say(failed, reply_to=message.message_id), *self._end(FlowEvent.NOT_AGREED, error)]
         self.known.learn(told)
         self._fire(FlowEvent.CAPABILITIES_TOLD, now)
         answer = self.capabilities.details(told.request_details)
@@ -132,6 +145,7 @@ class Responder(FlowMachine):
         if session:
             self.sessions.get(session)
         self._fire(FlowEvent.PROPOSED, now)
+        # Each track loads code for a peer that has proved only a DID.
         if len(self.tracks) >= self.limits.batch:
             raise TooLarge(FlowCode.BATCH, f"At most {self.limits.batch} protocols are negotiated at once.")
         for proposed in (proposal.proposed_protocol, proposal.fallback_protocol):
@@ -143,6 +157,16 @@ class Responder(FlowMachine):
                 accepted = Accepted(proposed.id, proposed.version, provided)
                 answer = ProtocolResponse(response="accept", accepted_protocol=accepted)
                 return [self._say(answer, reply_to=message.message_id, session_id=session)]
+        self._rejected += 1
+        # Each rejected proposal begins another wait, so an initiator could hold the connection for an hour.
+        if self._rejected > self.limits.proposals and self.state is not FlowState.RUNNING:
+            raise Refused(FlowCode.ENDLESS, f"{self.limits.proposals} proposals led to no session.")
+        proposals = [one for one in (proposal.proposed_protocol, proposal.fallback_protocol) if one is not None]
+        if not any(self.capabilities.registry.get(one.id) for one in proposals):
+            try:
+                check_common(self._own_ids(), [one.id for one in proposals])
+            except TreatyError as error:
+                return [self._say(self._common_report(error), reply_to=message.message_id, session_id=session)]
         why = f"This side does not speak {proposal.proposed_protocol.id} with all that is required."
         return [self._say(ProtocolResponse(response="reject", comments=why), reply_to=message.message_id, session_id=session)]
 
@@ -159,6 +183,7 @@ class Responder(FlowMachine):
         track = self.tracks.get(payload.protocol) or self._reopened(payload.protocol, message.session_id, now)
         if track is None:
             return self._stray(message)
+        # A second offer during the loading would race with the answer to the first.
         if track.state not in (TrackState.TERMS, TrackState.OFFERED):
             raise Malformed(FlowCode.UNEXPECTED, "Parameters were offered before the answer to the last ones.")
         check_rounds(track, self.limits)
@@ -168,6 +193,7 @@ class Responder(FlowMachine):
         if track.loaded:
             return self._respond(track, now)
         track.fire(TrackEvent.LOAD_BEGUN)
+        # The initiator names its document, so that this side finds the same one or refuses before anything runs.
         meant = payload.extensions.get(PROTOCOL_HASH, "")
         track.digest = meant if isinstance(meant, str) else ""
         return [LoadProtocol(track.protocol, track.digest)]
@@ -195,7 +221,7 @@ class Responder(FlowMachine):
     def _respond(self, track: Track, now: Now) -> list[Action]:
         asked = track.asked[ParameterNegotiation.ACTION]
         try:
-            track.parameters = rules.respond(self._parameter_rules(track), track.parameters)
+            track.parameters = rules.respond(self._parameter_rules(track.protocol), track.parameters)
             track.extensions = rules.respond(self._extension_rules(track), track.extensions)
         except rules.Unsupported as error:
             track.fire(TrackEvent.REFUSED)
@@ -218,12 +244,15 @@ class Responder(FlowMachine):
         if track.state is not TrackState.OFFERED or not track.equals(payload.final_parameters, payload.extensions):
             if track.state is TrackState.CONFIRMED:
                 raise Malformed(FlowCode.UNEXPECTED, "A protocol was confirmed twice.")
-            failed = report(ErrorCode.PARAM_NEGOTIATION_FAILED, "The confirmed parameters are not the accepted ones.")
+            accepted = {"parameters": track.parameters, "extensions": track.extensions}
+            why = "The confirmed parameters are not the accepted ones."
+            failed = report(ErrorCode.PARAM_NEGOTIATION_FAILED, why, details={"accepted": accepted})
             return [self._say(failed, reply_to=message_id, session_id=track.renegotiates)]
         track.expires_at = parse_time(payload.expires_at)
         check_lifetime(track.expires_at, now, self.limits)
         if track.renegotiates not in ("", payload.session_id):
             raise Conflict(FlowCode.SESSION, "Another session was confirmed than the one that is negotiated about.")
+        # Two confirmations in one flight might name the same new session.
         if not track.renegotiates:
             self.sessions.check_free(payload.session_id)
             if any(other.session_id == payload.session_id for other in self.tracks.values()):
@@ -232,6 +261,7 @@ class Responder(FlowMachine):
         track.session_id, track.agreed = payload.session_id, True
         track.asked[ProtocolConfirmation.ACTION] = message_id
         track.deadline = now.seconds + self.timeouts.reply
+        # Only parameters change, so the handler stays and is ready.
         if track.hosted:
             return self._hosted(track.session_id, now)
         return [Host(track.session_id, track.result, bool(track.renegotiates))]
@@ -241,6 +271,15 @@ class Responder(FlowMachine):
         what: dict[str, Any] = {"messageId": message.message_id}
         failed = report(ErrorCode.PARAM_NEGOTIATION_FAILED, "This protocol was not accepted.", details=what, suggested=ABORT)
         return [self._say(failed, reply_to=message.message_id, session_id=message.session_id or "")]
+
+    def _common_report(self, error: TreatyError) -> ErrorReport:
+        """Return the error message for a peer that names no protocol of this side."""
+        conflict = error.code == FlowCode.VERSION_CONFLICT
+        code = ErrorCode.VERSION_CONFLICT if conflict else ErrorCode.NO_COMMON_PROTOCOL
+        return report(code, error.message, details={"supported": self._own_ids()})
+
+    def _own_ids(self) -> list[str]:
+        return [offer.id for offer in self.capabilities.registry]
 
     def _allows(self, event: FlowEvent) -> bool:
         return self._table.allows(self.state, event)

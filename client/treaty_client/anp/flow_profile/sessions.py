@@ -1,8 +1,8 @@
 """Keep the sessions of a connection, with their expiry and their message limits (the session manager).
 
 The initiator names a session (`sessionId`, at least 128 random bits) and confirms it with an expiry time. A session survives
-changes of its parameters and of its protocol. Its messages have its id, and the name of its protocol as type. The session
-enforces one agreed parameter: `maxMessageSize`, the bytes of one handler's message in each direction.
+changes of its parameters and of its protocol. Its messages have its id, and the name of its protocol as type. Its codec enforces
+the agreed parameters that concern messages (`transfer`).
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused, TooL
 from ...codes import FlowCode
 from ..hello_profile.hello import REPORT_COSIGNATURE
 from .actions import Agreed, SessionEnded
-from .messages import MAX_DATA, FlowMessage, Foreign
+from .messages import FlowMessage, Foreign
 from .payloads import parse_protocol_id
 from .processor import Now
 from .states import FlowLimits
+from .transfer import BYTE_FORM, PayloadCodec
 
 MAX_SESSIONS = 16
-"""The cap of sessions of one connection."""
+"""The cap of sessions of one connection: each has a handler, with a process of its own."""
 MAX_WAITING = 64
-"""The cap of messages that wait while a session changes."""
+"""The cap of messages that wait while a session changes: the peer chooses how long that takes."""
 
 
 @dataclass
-class AgreedSession:
+class NegotiationSession:
     """A session that runs. `changing`: nothing may be sent until the other side has acknowledged the change. `acknowledgment`:
     the messageId of the acknowledgment of the present protocol. With the session's id it makes the negotiation id of a
-    report."""
+    report. `renew_at`: when this side renews it, in milliseconds since 1970. `waiting`: messages with their actions."""
 
     id: str
     agreed: Agreed
@@ -38,7 +39,9 @@ class AgreedSession:
     acknowledgment: str = ""
     changing: bool = False
     renegotiations: int = 0
-    waiting: list[bytes] = field(default_factory=list)
+    renew_at: int | None = None
+    waiting: list[tuple[bytes, str]] = field(default_factory=list)
+    codec: PayloadCodec = field(default_factory=PayloadCodec)
 
     @property
     def name(self) -> str:
@@ -50,19 +53,13 @@ class AgreedSession:
         """Return whether both sides agreed to co-sign reports on it."""
         return self.agreed.extensions.get(REPORT_COSIGNATURE) is True
 
-    @property
-    def limit(self) -> int:
-        """Return the cap of bytes of one message."""
-        agreed = self.agreed.parameters.get("maxMessageSize")
-        return min(int(agreed), MAX_DATA) if isinstance(agreed, int | float) and not isinstance(agreed, bool) else MAX_DATA
-
 
 class SessionManager:
     """The sessions of one connection."""
 
     def __init__(self) -> None:
         """Start without sessions."""
-        self._sessions: dict[str, AgreedSession] = {}
+        self._sessions: dict[str, NegotiationSession] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -74,13 +71,13 @@ class SessionManager:
     def __contains__(self, id: object) -> bool:
         return id in self._sessions
 
-    def get(self, id: str) -> AgreedSession:
+    def get(self, id: str) -> NegotiationSession:
         """Return the session with this id. Raises `NotFound` (`flow.session`)."""
         if id not in self._sessions:
             raise NotFound(FlowCode.SESSION, "There is no such session on this connection, or it is over.")
         return self._sessions[id]
 
-    def of(self, protocol: str) -> AgreedSession | None:
+    def of(self, protocol: str) -> NegotiationSession | None:
         """Return the running session of this protocol id, or None."""
         return next((session for session in self._sessions.values() if session.agreed.protocol == protocol), None)
 
@@ -94,12 +91,18 @@ class SessionManager:
     def open(self, id: str, agreed: Agreed, expires_at: int, acknowledgment: str = "") -> bool:
         """Open a session, or continue one with new terms. Return whether its protocol changed."""
         known = self._sessions.get(id)
+        codec = PayloadCodec(agreed.parameters, json_form=agreed.extensions.get(BYTE_FORM) is not True)
         if known is None:
-            self._sessions[id] = AgreedSession(id, agreed, expires_at, acknowledgment)
+            self._sessions[id] = NegotiationSession(id, agreed, expires_at, acknowledgment, codec=codec)
             return False
+        # A renewal with the same terms is no change: it only costs messages, as any other use of the session does.
+        if agreed != known.agreed:
+            known.renegotiations += 1
+            # The form of the messages is the peer's habit, which new terms do not change.
+            codec.json_form, codec.action = known.codec.json_form, known.codec.action
+            known.codec = codec
         replaced = known.agreed.protocol != agreed.protocol
         known.agreed, known.expires_at, known.changing = agreed, expires_at, False
-        known.renegotiations += 1
         if replaced:
             known.acknowledgment = acknowledgment  # a report names one document: another protocol needs another negotiation id
             known.waiting.clear()  # they are from the former handler; the calls are repeated to the new one
@@ -111,6 +114,7 @@ class SessionManager:
 
     def expire(self, unix: int) -> list[SessionEnded]:
         """End the expired sessions."""
+        # Collected first: the loop below changes the dictionary.
         over = [session.id for session in self._sessions.values() if unix >= session.expires_at]
         for id in over:
             self.end(id)
@@ -120,24 +124,29 @@ class SessionManager:
         """Return the next expiry in milliseconds since 1970, or None."""
         return min((session.expires_at for session in self._sessions.values()), default=None)
 
-    def receive(self, message: FlowMessage, unix: int) -> tuple[AgreedSession, bytes]:
-        """Return the session and the handler's bytes of a protocol's message. A raised `TreatyError` ends the connection."""
+    def next_renewal(self) -> int | None:
+        """Return the next renewal in milliseconds since 1970, or None."""
+        return min((session.renew_at for session in self._sessions.values() if session.renew_at is not None), default=None)
+
+    def to_renew(self, unix: int) -> list[NegotiationSession]:
+        """Return the sessions whose renewal is due."""
+        return [session for session in self._sessions.values() if session.renew_at is not None and unix >= session.renew_at]
+
+    def receive(self, message: FlowMessage, unix: int) -> tuple[NegotiationSession, tuple[bytes, str] | None]:
+        """Return the session of a protocol's message, and the handler's bytes with their action, or None while chunks are
+        missing. A raised `TreatyError` ends the connection."""
         session = self.get(message.session_id or "")
+        # The timer may be late; the agreed end is exact.
         if unix >= session.expires_at:
             raise expired()
         if message.type != session.name:
             raise Malformed(FlowCode.SESSION, f"A message of {message.type} in a session about {session.name}.")
         assert isinstance(message.payload, Foreign)
-        data = message.payload.data()
-        if len(data) > session.limit:
-            raise TooLarge(FlowCode.TOO_LARGE, f"A message of this session has at most {session.limit} bytes.")
-        return session, data
+        return session, session.codec.decode(message.payload.value, message.action)
 
-    def check_send(self, id: str, data: bytes) -> AgreedSession:
-        """Return the session for a message to send. Raises `NotFound`, `TooLarge`."""
+    def check_send(self, id: str) -> NegotiationSession:
+        """Return the session for a message to send. Raises `NotFound`, `TooLarge` (`flow.waiting`)."""
         session = self.get(id)
-        if len(data) > session.limit:
-            raise TooLarge(FlowCode.TOO_LARGE, f"A message of this session has at most {session.limit} bytes, not {len(data)}.")
         if len(session.waiting) >= MAX_WAITING:
             raise TooLarge(FlowCode.WAITING, "Too much was said while the session changed.")
         return session
@@ -150,6 +159,7 @@ def expired() -> TreatyError:
 
 def check_lifetime(expires_at: int, now: Now, limits: FlowLimits) -> None:
     """Check an expiry. Raises `Refused` (`flow.lifetime`) if it has passed or is too far ahead."""
+    # A minute more than the limit, because the clocks of the two sides differ.
     if not now.unix < expires_at <= now.unix + limits.lifetime * 1000 + 60_000:
         raise Refused(
             FlowCode.LIFETIME, f"A session lasts at most {limits.lifetime} seconds here, and is not over when it begins."

@@ -62,38 +62,42 @@ class Evaluation:
         )
 
 
-def evaluate(own: Supported, theirs: Supported, goal: FlowRequest, here: ContextInfo, there: Peer) -> Evaluation | None:
-    """Score one common protocol. Return None if a required capability is missing."""
-    ours, others = set(own.capabilities or ()), set(theirs.capabilities or ())
-    shared = ours & others
-    if not set(goal.required) <= shared:
-        return None
-    have = {
-        metric: min(_level(own, metric), _level(theirs, metric))
-        for metric in ("latency", "throughput", "reliability", "security")
-    }
-    parts = {
-        "capability": Fraction(len(shared), len(ours | others)) if (ours | others) and not goal.required else _ONE,
-        "task": _task(goal.requirements, have),
-        "performance": _mean([have["latency"], have["throughput"], have["reliability"]]),
-        "preference": Fraction(ratio(own.preference_score) + ratio(theirs.preference_score), 2 * UNIT),
-        "context": _context(here, there.context, have),
-    }
-    score = sum((parts[name] * weight for name, weight in WEIGHTS.items()), _ZERO) / 100
-    return Evaluation(
-        id=own.id,
-        score=_round(score),
-        capabilities=tuple(sorted(shared)),
-        task=_round(parts["task"]),
-        performance=_round(parts["performance"]),
-        context=_round(parts["context"]),
-        rationale=", ".join(f"{name} {share(_round(part)):g}" for name, part in parts.items()),
-    )
+class StrategyEngine:
+    """The default strategy: the formula of the module. Override a method in a subclass to replace it, and give an object of the
+    subclass to `FlowSettings.strategy`. An object serves all connections of an agent, so it must not change."""
 
+    def evaluate(self, own: Supported, theirs: Supported, goal: FlowRequest, here: ContextInfo, there: Peer) -> Evaluation | None:
+        """Score one common protocol. Return None if a required capability is missing."""
+        ours, others = set(own.capabilities or ()), set(theirs.capabilities or ())
+        shared = ours & others
+        if not set(goal.required) <= shared:
+            return None
+        have = {
+            metric: min(_level(own, metric), _level(theirs, metric))
+            for metric in ("latency", "throughput", "reliability", "security")
+        }
+        parts = {
+            "capability": Fraction(len(shared), len(ours | others)) if (ours | others) and not goal.required else _ONE,
+            "task": _task(goal.requirements, have),
+            "performance": _mean([have["latency"], have["throughput"], have["reliability"]]),
+            "preference": Fraction(ratio(own.preference_score) + ratio(theirs.preference_score), 2 * UNIT),
+            "context": _context(here, there.context, have),
+        }
+        score = sum((parts[name] * weight for name, weight in WEIGHTS.items()), _ZERO) / 100
+        return Evaluation(
+            id=own.id,
+            score=_round(score),
+            capabilities=tuple(sorted(shared)),
+            task=_round(parts["task"]),
+            performance=_round(parts["performance"]),
+            context=_round(parts["context"]),
+            rationale=", ".join(f"{name} {share(_round(part)):g}" for name, part in parts.items()),
+        )
 
-def rank(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
-    """Sort evaluations, best first."""
-    return sorted(evaluations, key=lambda found: (-found.score, found.id))
+    def rank(self, evaluations: Iterable[Evaluation]) -> list[Evaluation]:
+        """Sort evaluations, best first. An evaluation that is left out is not proposed."""
+        # The id decides a tie, so that both sides compute the same order.
+        return sorted(evaluations, key=lambda found: (-found.score, found.id))
 
 
 def announce(ranked: Sequence[Evaluation]) -> ProtocolEvaluation:
@@ -109,6 +113,7 @@ def announce(ranked: Sequence[Evaluation]) -> ProtocolEvaluation:
 
 def _level(supported: Supported, metric: str) -> Fraction:
     stated = getattr(supported.metrics, metric) if supported.metrics else None
+    # An unknown metric must neither win nor lose against a known one.
     level = _LEVELS[stated] if stated else _HALF
     return 1 - level if metric == "latency" else level
 
@@ -130,6 +135,7 @@ def _context(here: ContextInfo, there: ContextInfo, have: Mapping[str, Fraction]
 
 
 def _mean(values: Sequence[Fraction]) -> Fraction:
+    # Fractions, because floats round differently in other languages, and both sides must find the same order.
     return sum(values, _ZERO) / len(values)
 
 

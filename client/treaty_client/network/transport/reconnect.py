@@ -26,10 +26,16 @@ MAX_REPEATED = 1024 * 1024
 
 
 async def connect(
-    url: str, network: Network, *, sign: http.Sign | None = None, unproved: str = "", backoff: Backoff | None = None
+    url: str,
+    network: Network,
+    *,
+    sign: http.Sign | None = None,
+    unproved: str = "",
+    backoff: Backoff | None = None,
+    repeat: bool = True,
 ) -> Connection:
     """Connect to the agent at `ws://`, `wss://`, `http://` or `https://`. `sign`, `unproved`: for requests over HTTP, as in
-    `http.connect`.
+    `http.connect`. `repeat`: whether messages are sent again on a new WebSocket; not for messages that count once.
 
     Raises `Malformed` (`connection.url`), `ConnectionFailed`, and over HTTP `Refused` (`connection.refused`). Over HTTP the first
     message opens the connection, so `send` raises the last two.
@@ -39,7 +45,7 @@ async def connect(
         return http.connect(url, network, sign=sign, unproved=unproved, backoff=backoff)
     if not url.startswith(("ws://", "wss://")):
         raise Malformed(ConnectionCode.URL, f"An agent's address begins with ws, wss, http or https, not {url[:80]!r}.")
-    reconnecting = ReconnectingConnection(lambda: websocket.connect(url, network), backoff)
+    reconnecting = ReconnectingConnection(lambda: websocket.connect(url, network), backoff, repeat=repeat)
     await reconnecting.open()
     return reconnecting
 
@@ -47,11 +53,12 @@ async def connect(
 class ReconnectingConnection:
     """A connection that is opened again until the other side has sent a message; see `Connection` for the contract."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Connection]], backoff: Backoff) -> None:
-        """Open nothing yet. `connect`: opens one connection, and raises `ConnectionFailed`."""
+    def __init__(self, connect: Callable[[], Awaitable[Connection]], backoff: Backoff, *, repeat: bool = True) -> None:
+        """Open nothing yet. `connect`: opens one connection, and raises `ConnectionFailed`. `repeat`: as in `connect`."""
         self._connect, self._backoff = connect, backoff
         self._connection: Connection | None = None
-        self._said: list[str | bytes] | None = []  # None: too many bytes were sent, or a message arrived
+        # None: too many bytes were sent, a message arrived, or nothing may be repeated
+        self._said: list[str | bytes] | None = [] if repeat else None
         self._room = MAX_REPEATED
         self._failures = 0
         self._opening = asyncio.Lock()  # `send` and `receive` may both see the loss; one of them reconnects

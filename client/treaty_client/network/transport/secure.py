@@ -104,6 +104,11 @@ class SecureConnection:
     def peer(self) -> str:
         return self._channel.peer or self._inner.peer
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Return whether both sides have the keys, so that every further message is encrypted."""
+        return self._channel.state in (ChannelState.KEYED, ChannelState.OPEN)
+
     async def send(self, message: str | bytes) -> None:
         if isinstance(message, bytes) and self._channel.may_say_hello:
             return  # the last word about a Hello that this side refuses; without an answer there will be no keys for it
