@@ -13,21 +13,12 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
-from . import canonical
+from . import canonical, protocol
 from .codes import BallotCode, GenesisCode, IdentityCode, ParametersCode, StatementCode
 from .did import decode_multikey, is_host, parse_did, parse_key_id
 from .errors import Malformed
 from .log.witness import MAX_COSIGNERS, Quorum
-from .protocol import (
-    MAX_ALIASES,
-    MAX_CARD,
-    MAX_DOCUMENT,
-    check_aliases,
-    check_topic,
-    is_origin,
-    parse_namespace,
-    parse_protocol_uri,
-)
+from .protocol import check_aliases, check_topic, is_origin, parse_namespace, parse_protocol_uri
 
 # Caps are checked at admission, so a replay never fetches an unbounded blob.
 MAX_BUNDLE = 64 * 1024
@@ -149,14 +140,14 @@ class Publish(Body, frozen=True):
     document: Blob
     card: Blob
     origin: Literal["negotiated", "standard"]
-    aliases: Annotated[tuple[Text, ...], msgspec.Meta(max_length=MAX_ALIASES)] = ()
+    aliases: Annotated[tuple[Text, ...], msgspec.Meta(max_length=protocol.MAX_ALIASES)] = ()
     base: Base | None = None
 
     def check(self) -> None:
         parse_protocol_uri(self.uri)
         check_topic(self.topic)
-        self.document.at_most(MAX_DOCUMENT, "protocol document")
-        self.card.at_most(MAX_CARD, "card")
+        self.document.at_most(protocol.MAX_DOCUMENT, "protocol document")
+        self.card.at_most(protocol.MAX_CARD, "card")
         check_aliases(self.aliases)
 
 
