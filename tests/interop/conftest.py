@@ -8,6 +8,7 @@ import queue
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -172,9 +173,17 @@ def sigstore_js(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="module")
-def real_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """`treaty-registry serve` on a free port, with the default name for its log: its URL."""
-    port, folder = free_port(), tmp_path_factory.mktemp("real")
+def real_registry() -> Iterator[str]:
+    """`treaty-registry serve` on a free port, with the default name for its log: its URL.
+
+    Its folder is none of pytest's: the next run of pytest closes those to PostgreSQL's user.
+    """
+    with tempfile.TemporaryDirectory(prefix="treaty-") as folder:
+        yield from _serve(Path(folder))
+
+
+def _serve(folder: Path) -> Iterator[str]:
+    port = free_port()
     command = [str(BIN / "treaty-registry"), "serve", "--data", str(folder / "registry"), "--port", str(port)]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
