@@ -99,7 +99,7 @@ class HandlerState(Protocol):
 
 
 class NullState:
-    """The storage of a handler under test: it stores nothing."""
+    """The storage of a handler under test, or with a peer that does not name itself: it stores nothing."""
 
     async def load(self) -> dict[str, bytes]:
         return {}
@@ -340,7 +340,9 @@ class HandlerHosts:
         context = HandlerContext(request.peer, role, self._handler_time, request.parameters)
         if request.answers is not None:
             return HandlerHost(handler, context, request.answers, NullState(), port)
-        return HandlerHost(handler, context, functions, self._store(protocol, role, request), port)
+        # Peers that do not name themselves must not see each other's state.
+        state = self._store(protocol, role, request) if request.peer else NullState()
+        return HandlerHost(handler, context, functions, state, port)
 
     async def carry(self, former: SpokenProtocol, protocol: SpokenProtocol, request: HostRequest) -> None:
         """Copy the state of a former handler for the new one, unless the new one has its own state. The former handler is closed
