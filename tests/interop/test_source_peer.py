@@ -25,6 +25,7 @@ from source_peer import (
     provider,
     requester,
 )
+from working_agents import NEW, agents_registry, open_shop
 
 from treaty_client.negotiators.negotiator import FaultAdmitted, Proposal, Rejection
 from treaty_client.sessions.operations import OperationError
@@ -121,6 +122,13 @@ async def test_000_52_a_missing_member_is_named_in_an_answer(tmp_path: Path) -> 
         answer = await peer.last_words()
         assert (answer["action"], answer["status"]) == ("protocolNegotiation", "rejected")
         assert "`supportedCapabilities`" in answer["modificationSummary"]
+
+
+async def test_000_11_63_a_peer_without_a_did_speaks_with_a_handler_in_the_sandbox(tmp_path: Path) -> None:
+    async with open_shop(agents_registry(), tmp_path) as url, requester(url) as peer:
+        assert (await meet(peer, candidateProtocols=[NEW]))["selectedProtocol"] == NEW
+        await codes(peer)
+        assert (await peer.request("msg001", "P12345"))["productInfo"] == LAPTOP
 
 
 async def test_000_63_64_the_first_candidate_is_selected_and_no_hash_is_confirmed(tmp_path: Path) -> None:

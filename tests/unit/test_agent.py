@@ -834,6 +834,23 @@ def test_what_a_handler_keeps_it_sees_again_in_that_role_with_that_peer(tmp_path
     run(main())
 
 
+def test_nothing_is_kept_of_a_peer_that_does_not_name_itself(tmp_path: Path) -> None:
+    async def main() -> None:
+        seller = shop(tmp_path)
+        handler = scripted(seller, Opened=[Persist(key="secret", value=b"of the first")])
+        unnamed = dataclasses.replace(meta_peers.source_hello((URI_2,), to=""), source_did="", session_id="").format()
+        for _ in range(2):
+            async with meeting(seller) as wire:
+                await wire.send(unnamed)
+                await wire.receive()
+                await wire.send(meta_peers.GENERATED)
+                await asyncio.sleep(1)
+        assert [event.stored for event in handler.seen if isinstance(event, Opened)] == [{}, {}]
+        assert agreements(seller) == []
+
+    run(main())
+
+
 def test_audit_texts_go_to_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="treaty_client.sessions.handler_host")
     seller, customer = shop(tmp_path), buyer(tmp_path)

@@ -281,6 +281,20 @@ async def test_closing_is_bounded_when_the_peer_reads_nothing(monkeypatch: pytes
         await flooding
 
 
+@pytest.mark.parametrize("binary", [False, True])
+async def test_a_signed_hello_never_passes_for_a_plain_one(binary: bool) -> None:
+    inner = memory.pair()
+    near = SecureConnection.source(inner[0], BUYER, resolve=resolve)
+    await near.send(ASKED)
+    signed = str(await inner[1].receive())
+    odd: str | bytes = signed.encode() if binary else signed[:-1] + ',"temperature":0.5}'
+    for required in (False, True):
+        asked = memory.pair()
+        far = SecureConnection.destination(asked[1], SHOP, resolve=resolve, required=required)
+        await asked[0].send(odd)
+        await refused("secure.message" if binary else "canonical.json", far)
+
+
 async def test_preferring_encryption_speaks_plain_with_a_plain_peer() -> None:
     inner = memory.pair()
     near = SecureConnection.source(inner[0], BUYER, resolve=resolve, required=False)

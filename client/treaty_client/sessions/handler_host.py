@@ -105,7 +105,7 @@ class HandlerState(Protocol):
 
 
 class NullState:
-    """The storage of a handler under test: it stores nothing."""
+    """The storage of a handler under test, or with a peer that does not name itself: it stores nothing."""
 
     async def load(self) -> dict[str, bytes]:
         return {}
@@ -363,7 +363,9 @@ class HandlerHosts:
         )
         if request.answers is not None:
             return HandlerHost(handler, context, request.answers, NullState(), port)
-        return HandlerHost(handler, context, functions, self._store(protocol, role, request), port)
+        # Peers that do not name themselves must not see each other's state.
+        state = self._store(protocol, role, request) if request.peer else NullState()
+        return HandlerHost(handler, context, functions, state, port)
 
     async def carry(self, former: SpokenProtocol, protocol: SpokenProtocol, request: HostRequest) -> None:
         """Copy the stored state of a former handler for the new one. Of a key that both have, the former handler's value is newer

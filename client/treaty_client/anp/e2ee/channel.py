@@ -268,7 +268,10 @@ class SecureChannel:
 
     def _is_secure(self, message: str | bytes) -> bool:
         """Return whether the peer's Hello is one of this profile. Raises `Refused` for a plain one if encryption is required."""
-        if isinstance(message, str) and is_secure_hello(message):
+        if is_secure_hello(message):
+            # Not taken for a plain one: the peer expects an encrypted answer.
+            if not isinstance(message, str):
+                raise Malformed(SecureCode.MESSAGE, "A Hello of the E2EE profile is text.")
             return True
         if self._required:
             raise Refused(

@@ -105,10 +105,12 @@ class Opening:
     fields: SourceHello | DestinationHello
 
 
-def is_secure_hello(text: str) -> bool:
+def is_secure_hello(message: str | bytes) -> bool:
     """Return whether this message has fields of the E2EE profile, valid or not. Never raises."""
+    data = message.encode("utf-8", "surrogatepass") if isinstance(message, str) else message
     try:
-        value = canonical.parse_json(text.encode("utf-8", "surrogatepass"), limit=MAX_HELLO)
+        # With floats, as the plain profile reads: a Hello that is signed must not pass for a plain one because of a number.
+        value = canonical.parse_json(data, limit=MAX_HELLO, floats=True)
     except TreatyError:
         return False
     return isinstance(value, dict) and any(mark in value for mark in _MARKS)
