@@ -122,11 +122,10 @@ async def test_a_method_is_called_once_by_name_or_by_position(hotel: Hotel) -> N
 )
 @pytest.mark.parametrize("place", ["arguments", "result"])
 async def test_a_schema_that_costs_too_much_is_not_used_and_nothing_is_sent(hotel: Hotel, schema: Any, place: str) -> None:
-    loop = {"schemas": {"Loop": {"$ref": "#/components/schemas/Loop"}}}
+    loop = {"schemas": {"Loop": {"$ref": "#/components/schemas/Loop"}}} if "Loop" in str(schema) else {}
     made = method(schema=schema) if place == "arguments" else method(result=schema)
     remote = hotel.remote(made, components=loop)
     assert list(await remote.list()) == ["search"], "it can be listed"
-    assert await refused(remote, {"query": []}) in ("rpc.schema", "rpc.arguments")
     assert await refused(remote) == "rpc.schema"
     assert hotel.asked == []
 
@@ -173,24 +172,24 @@ async def test_an_answer_that_is_none_is_refused(hotel: Hotel, answer: Any, code
 
 @pytest.mark.threat(140)
 @pytest.mark.parametrize(
-    "url",
+    ("url", "code"),
     [
-        "http://hotel.example/rpc",
-        "https://127.0.0.1/rpc",
-        "https://localhost/rpc",
-        "https://u:p@hotel.example/",
-        "file:///etc",
-        "x",
+        ("http://hotel.example/", "rpc.interface"),
+        ("file:///etc", "rpc.interface"),
+        ("https://127.0.0.1/rpc", "egress.url"),
+        ("https://u:p@hotel.example/", "egress.url"),
+        ("https://localhost/", "egress.unreachable"),
+        ("relative", "egress.unreachable"),
     ],
 )
-async def test_a_document_leads_to_no_address_of_the_own_network(hotel: Hotel, url: str) -> None:
+async def test_a_document_leads_to_no_address_of_the_own_network(hotel: Hotel, url: str, code: str) -> None:
     async def inside(host: str) -> list[str]:
         return ["10.0.0.1"]
 
     content = {"openrpc": "1.3.2", "servers": [{"url": url}], "methods": [method()]}
     interface = RemoteInterface("openrpc", "https://other.example/", document=content)
     remote = RemoteMethods([interface], RpcExchange(hotel.loopback.network(), lookup=inside))
-    assert await refused(remote) in ("rpc.interface", "egress.url", "egress.unreachable")
+    assert await refused(remote) == code
     assert hotel.asked == []
 
 

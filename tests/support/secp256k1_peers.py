@@ -61,12 +61,12 @@ class Secp256k1Peer:
         }
         return self.proved(document) if self.bound else document
 
-    def proved(self, document: dict[str, Any]) -> dict[str, Any]:
-        """A document with a proof by this peer's key."""
+    def proved(self, document: dict[str, Any], key_id: str = "") -> dict[str, Any]:
+        """A document with a proof by this peer's key, under its own id or another."""
         options = {
             "type": "DataIntegrityProof",
             "created": "2026-01-31T12:00:00Z",
-            "verificationMethod": self.key_id,
+            "verificationMethod": key_id or self.key_id,
             "proofPurpose": "assertionMethod",
             "cryptosuite": "didwba-jcs-ecdsa-secp256k1-2025",
         }

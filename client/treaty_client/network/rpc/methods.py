@@ -16,7 +16,7 @@ from treaty_consensus.printable import printable
 from treaty_handler import Value
 
 from ...codes import RpcCode
-from ...sandbox.schemas import Schemas, measure
+from ...sandbox.schemas import CompiledSchema, Schemas, measure
 
 # As many as protocols in a description; a model or a person chooses among them.
 MAX_METHODS = 64
@@ -49,22 +49,17 @@ class RemoteMethod:
         )
 
     def check_schemas(self) -> None:
-        """Check that both schemas follow the rules. Raises `Refused` (`rpc.schema`)."""
+        """Check that both schemas are valid and follow the rules. Raises `Refused` (`rpc.schema`)."""
         for schema in (self.parameters, self.result or {}):
-            self._accepted(schema)
+            self._compiled(schema)
 
     def _check(self, schema: Mapping[str, Any], value: Value, code: RpcCode, what: str) -> None:
         measure(value, code, what)  # without a schema, the size is still bounded
-        accepted = self._accepted(schema)
-        try:
-            compiled = Schemas().compile(accepted, self.name)
-        except TreatyError as error:
-            raise self._unusable(error) from error
-        compiled.check(value, code, what)
+        self._compiled(schema).check(value, code, what)
 
-    def _accepted(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _compiled(self, schema: Mapping[str, Any]) -> CompiledSchema:
         try:
-            return check_schema(dict(schema), "The schema")
+            return Schemas().compile(check_schema(dict(schema), "The schema"), self.name)
         except TreatyError as error:
             raise self._unusable(error) from error
 
