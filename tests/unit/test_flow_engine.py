@@ -867,6 +867,27 @@ def test_001_12_a_change_that_fails_leaves_the_session_as_it_was() -> None:
     assert not wire.responder.tracks
 
 
+def test_001_12_a_change_that_the_initiator_gives_up_is_told_and_both_sides_keep_the_session() -> None:
+    def sized(low: int, high: int) -> ProtocolOffer:
+        return sharing(parameters={"chunkSize": Range(low, high)})
+
+    wire = FlowWire.join(registry(sized(2000, 4000)), registry(sized(1000, 3000))).settle()
+    session = session_of(wire)
+    before = wire.responder.sessions.get(session).agreed
+    wire.responder.capabilities.registry.remove(SHARING)
+    wire.responder.capabilities.registry.add(sized(600, 900))
+    wire.perform("initiator", wire.initiator.apply(Renegotiate(session), at(1)))
+    wire.settle()
+    told = next(message for who, message in wire.sent if message.action == "error")
+    assert (told.session_id, isinstance(told.payload, ErrorReport)) == (session, True)
+    for who in ("initiator", "responder"):
+        (failed,) = wire.of(who, RenegotiationFailed)
+        assert failed.session_id == session
+        assert wire.engine(who).sessions.get(session).agreed == before
+        assert wire.engine(who).tracks == {}
+    wire.check_transcripts()
+
+
 def test_001_12_an_answer_that_does_not_come_leaves_the_session_as_it_was() -> None:
     wire = running()
     session = session_of(wire)
