@@ -18,16 +18,7 @@ from .codes import BallotCode, GenesisCode, IdentityCode, ParametersCode, Statem
 from .did import decode_multikey, is_host, parse_did, parse_key_id
 from .errors import Malformed
 from .log.witness import MAX_COSIGNERS, Quorum
-from .protocol import (
-    MAX_ALIASES,
-    MAX_CARD,
-    MAX_DOCUMENT,
-    check_aliases,
-    check_topic,
-    is_origin,
-    parse_namespace,
-    parse_protocol_uri,
-)
+from .protocol import MAX_CARD, MAX_DOCUMENT, check_aliases, check_topic, is_origin, parse_namespace, parse_protocol_uri
 
 # Caps are checked at admission, so a replay never fetches an unbounded blob.
 MAX_BUNDLE = 64 * 1024
@@ -39,6 +30,7 @@ MAX_ROLL = 128 * 1024 * 1024
 MAX_SUFFIX_LIST = 1024 * 1024
 MIN_ANCHORS = 16  # with fewer a small group could decide (docs/specification/election.md, section 10)
 MAX_ANCHORS = 512
+MAX_ALIASES = 8
 MAX_CANDIDATES = 32  # the count is quadratic in it
 NONE = "none"  # in a ballot: the choice that no candidate becomes the consensus
 # The election rule of `election.rule`. A decision made by another rule cannot be recomputed here.
