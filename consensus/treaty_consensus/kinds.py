@@ -13,12 +13,12 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
-from . import canonical, protocol
+from . import canonical
 from .codes import BallotCode, GenesisCode, IdentityCode, ParametersCode, StatementCode
 from .did import decode_multikey, is_host, parse_did, parse_key_id
 from .errors import Malformed
 from .log.witness import MAX_COSIGNERS, Quorum
-from .protocol import check_aliases, check_topic, is_origin, parse_namespace, parse_protocol_uri
+from .protocol import MAX_CARD, MAX_DOCUMENT, check_aliases, check_topic, is_origin, parse_namespace, parse_protocol_uri
 
 # Caps are checked at admission, so a replay never fetches an unbounded blob.
 MAX_BUNDLE = 64 * 1024
@@ -30,6 +30,7 @@ MAX_ROLL = 128 * 1024 * 1024
 MAX_SUFFIX_LIST = 1024 * 1024
 MIN_ANCHORS = 16  # with fewer a small group could decide (docs/specification/election.md, section 10)
 MAX_ANCHORS = 512
+MAX_ALIASES = 8
 MAX_CANDIDATES = 32  # the count is quadratic in it
 NONE = "none"  # in a ballot: the choice that no candidate becomes the consensus
 # The election rule of `election.rule`. A decision made by another rule cannot be recomputed here.
@@ -140,14 +141,14 @@ class Publish(Body, frozen=True):
     document: Blob
     card: Blob
     origin: Literal["negotiated", "standard"]
-    aliases: Annotated[tuple[Text, ...], msgspec.Meta(max_length=protocol.MAX_ALIASES)] = ()
+    aliases: Annotated[tuple[Text, ...], msgspec.Meta(max_length=MAX_ALIASES)] = ()
     base: Base | None = None
 
     def check(self) -> None:
         parse_protocol_uri(self.uri)
         check_topic(self.topic)
-        self.document.at_most(protocol.MAX_DOCUMENT, "protocol document")
-        self.card.at_most(protocol.MAX_CARD, "card")
+        self.document.at_most(MAX_DOCUMENT, "protocol document")
+        self.card.at_most(MAX_CARD, "card")
         check_aliases(self.aliases)
 
 

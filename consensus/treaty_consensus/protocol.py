@@ -32,8 +32,6 @@ MAX_DOCUMENT = 256 * 1024
 MAX_CARD = 8 * 1024
 # The same bound as `kinds.Text`, so that every URI fits a statement field.
 MAX_URI = 512
-# A registry looks all of them up for each name that it resolves.
-MAX_ALIASES = 8
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 _TOPIC = re.compile(rf"{_NAME.pattern}(?:/{_NAME.pattern}){{0,3}}")
@@ -143,8 +141,8 @@ def is_origin(text: str) -> bool:
 
 def check_aliases(aliases: Sequence[str]) -> None:
     """Check the foreign names of a protocol. Raises `Malformed` (`publish.aliases`)."""
-    if len(aliases) > MAX_ALIASES or len(set(aliases)) != len(aliases) or not all(map(_PRINTABLE.fullmatch, aliases)):
-        raise Malformed(PublishCode.ALIASES, f"Aliases must be distinct URIs without spaces, at most {MAX_ALIASES}.")
+    if len(set(aliases)) != len(aliases) or not all(map(_PRINTABLE.fullmatch, aliases)):
+        raise Malformed(PublishCode.ALIASES, "Aliases must be distinct URIs without spaces.")
 
 
 def is_verified_alias(alias: str, publisher: Did) -> bool:

@@ -289,6 +289,31 @@ def test_001_05_what_the_responder_does_not_know_is_left_out_unless_it_is_requir
             assert ended(wire, "initiator").code == "flow.parameters"
 
 
+@pytest.mark.parametrize(("values", "agrees"), [(("AES-128-GCM",), False), (("AES-128-GCM", "none"), True)])
+def test_001_16_an_encryption_that_the_peer_drops_ends_the_negotiation_unless_the_owner_allows_it(
+    values: tuple[str, ...], agrees: bool
+) -> None:
+    mine = sharing(parameters={"encryptionLevel": Choice(values), "chunkSize": Range(512, 4096)})
+    theirs = sharing(parameters={"chunkSize": Range(512, 4096)})  # the whole connection is encrypted, and it drops the word
+    wire = FlowWire.join(registry(mine), registry(theirs), encrypted=True).settle()
+    if agrees:
+        assert [ready.agreed.parameters for ready in wire.of("initiator", Ready)] == [{"chunkSize": 4096}]
+        return
+    assert ended(wire, "initiator").code == "flow.parameters"
+    told = only(wire, "error")
+    assert (told.error_code, told.details["parameter"]) == ("PARAM_NEGOTIATION_FAILED", "encryptionLevel")
+    assert wire.of("initiator", Ready) == wire.of("responder", Ready) == []
+    assert payloads(wire.sent, "protocol-confirmation") == []
+
+
+def test_001_16_an_encryption_that_the_peer_refuses_ends_the_negotiation_too() -> None:
+    mine = sharing(parameters={"encryptionLevel": Choice(("AES-128-GCM",))})
+    wire = FlowWire.join(registry(mine), registry(sharing(parameters={"encryptionLevel": Choice(("none",))})), encrypted=True)
+    wire.settle()
+    assert ended(wire, "initiator").code == "flow.parameters"
+    assert wire.of("responder", Ready) == []
+
+
 def test_001_05_extensions_are_negotiated_like_parameters() -> None:
     mine = sharing(extensions={"priorityLevels": Fixed(True), "deliveryGuarantee": Choice(("at-least-once",)), "odd": Fixed(1)})
     theirs = sharing(extensions={"priorityLevels": Fixed(True), "deliveryGuarantee": Choice(("exactly-once", "at-least-once"))})
@@ -315,6 +340,10 @@ def test_001_05_an_initiator_that_keeps_asking_is_stopped_by_the_responder() -> 
     for size in range(2000, 2000 + FlowLimits().rounds):
         inject(wire, "responder", ParameterNegotiation(protocol=SHARING, parameters={"chunkSize": size}))
     assert ended(wire, "responder").code == "flow.rounds"
+    told = only(wire, "error")
+    assert (told.error_code, told.suggested_action) == ("PARAM_NEGOTIATION_FAILED", "abort")
+    assert told.details == {"reason": "flow.rounds"}
+    assert wire.sent[-1][1].reply_to is not None
 
 
 def test_001_05_only_the_first_answer_counts() -> None:
@@ -476,8 +505,9 @@ def test_001_14_an_answer_that_does_not_come_ends_the_negotiation(deliveries: in
     wire.wait(2)
     assert wire.initiator.state is FlowState.TIMEOUT
     assert ended(wire, "initiator").code == "flow.timeout"
-    said = [error.error_code for error in payloads(wire.sent, "error") if isinstance(error, ErrorReport)]
-    assert "NEGOTIATION_TIMEOUT" in said
+    late = [message for _, message in wire.sent if message.action == "error"]
+    assert {message.payload.error_code for message in late if isinstance(message.payload, ErrorReport)} == {"NEGOTIATION_TIMEOUT"}
+    assert all(message.payload.details["seconds"] == 30 for message in late if isinstance(message.payload, ErrorReport))
     wire.settle()
     assert wire.responder.state is FlowState.TIMEOUT
 
@@ -835,6 +865,27 @@ def test_001_12_a_change_that_fails_leaves_the_session_as_it_was() -> None:
     wire.wait(60)  # the responder forgets the change that came to nothing
     assert not wire.responder.is_final
     assert not wire.responder.tracks
+
+
+def test_001_12_a_change_that_the_initiator_gives_up_is_told_and_both_sides_keep_the_session() -> None:
+    def sized(low: int, high: int) -> ProtocolOffer:
+        return sharing(parameters={"chunkSize": Range(low, high)})
+
+    wire = FlowWire.join(registry(sized(2000, 4000)), registry(sized(1000, 3000))).settle()
+    session = session_of(wire)
+    before = wire.responder.sessions.get(session).agreed
+    wire.responder.capabilities.registry.remove(SHARING)
+    wire.responder.capabilities.registry.add(sized(600, 900))
+    wire.perform("initiator", wire.initiator.apply(Renegotiate(session), at(1)))
+    wire.settle()
+    told = next(message for who, message in wire.sent if message.action == "error")
+    assert (told.session_id, isinstance(told.payload, ErrorReport)) == (session, True)
+    for who in ("initiator", "responder"):
+        (failed,) = wire.of(who, RenegotiationFailed)
+        assert failed.session_id == session
+        assert wire.engine(who).sessions.get(session).agreed == before
+        assert wire.engine(who).tracks == {}
+    wire.check_transcripts()
 
 
 def test_001_12_an_answer_that_does_not_come_leaves_the_session_as_it_was() -> None:

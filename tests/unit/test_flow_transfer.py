@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 import zlib
 from typing import Any
 
@@ -88,7 +89,7 @@ def test_001_07_json_that_cannot_be_sent_as_a_payload_goes_as_bytes() -> None:
         assert "data" in sent(codec, text)[0]
 
 
-BOMB = gzip.compress(bytes(50_000_000))
+BOMB = gzip.compress(bytes(5_000_000))
 
 
 @pytest.mark.parametrize(
@@ -124,6 +125,18 @@ def test_a_payload_that_breaks_the_agreement_is_refused(values: list[dict[str, A
     assert all(codec.decode(value, "x") is None for value in before)
     with pytest.raises(error):
         codec.decode(last, "x")
+
+
+def test_a_compressed_bomb_is_not_inflated() -> None:
+    codec = PayloadCodec({"compressionFormat": "gzip", "maxMessageSize": 10_000})
+    value = {"data": b64encode(gzip.compress(bytes(9_000_000), 9)), "encoding": "gzip"}
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLarge):
+            codec.decode(value, "x")
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

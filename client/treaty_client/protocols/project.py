@@ -25,13 +25,14 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Malformed, NotFound, Refused, TooLarge, TreatyError
 from treaty_consensus.handler import MAX_ARCHIVE, HandlerMetadata, build_wheel
+from treaty_consensus.kinds import MAX_ALIASES
 from treaty_consensus.protocol import (
     MAX_DOCUMENT,
     Card,
@@ -66,7 +67,7 @@ class _Toml(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     summary: str
     tags: tuple[str, ...] = ()
     licence: str = ""
-    aliases: tuple[str, ...] = ()
+    aliases: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_ALIASES)] = ()
     handler: _Handler | None = None
 
 
