@@ -176,7 +176,7 @@ async def test_an_answer_that_is_none_is_refused(hotel: Hotel, answer: Any, code
     [
         ("http://hotel.example/", "rpc.interface"),
         ("file:///etc", "rpc.interface"),
-        ("https://127.0.0.1/rpc", "egress.url"),
+        ("https://127.0.0.1/rpc", "egress.unreachable"),
         ("https://u:p@hotel.example/", "egress.url"),
         ("https://localhost/", "egress.unreachable"),
         ("relative", "egress.unreachable"),
