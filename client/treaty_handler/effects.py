@@ -15,7 +15,10 @@ from .values import Failure, Value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """Send one whole message to a peer of the session, after all earlier messages to it on this stream."""
+    """Send one whole message to a peer of the session, after all earlier messages to it on this stream.
+
+    `stream`: "" where the transport has one stream. In ANP's flow profile it is the action of a message that goes out as JSON.
+    """
 
     peer: str
     data: bytes

@@ -31,7 +31,8 @@ class Received:
 
     `peer`: the DID of the sender, authenticated by the host.
     `data`: any bytes; the sender may be faulty or hostile.
-    `stream`: separates messages of different streams; "" where the transport has one stream.
+    `stream`: separates messages of different streams; "" where the transport has one stream. In ANP's flow profile it is the
+    action of a message that the peer sent as JSON.
     """
 
     peer: str

@@ -89,10 +89,10 @@ class FlowCode(Code):
     BINARY = "flow.binary", "A message is binary; the flow is text.", Malformed
     BUSY = "flow.busy", "The sender negotiates more than is remembered of one sender.", Unavailable
     CHANGING = "flow.changing", "The session is being changed already.", Refused
-    DATA = "flow.data", "The payload is not the base64 bytes of a handler.", Malformed
+    DATA = "flow.data", "The payload of a protocol's message breaks the agreed form.", Malformed
     DID_METHOD = "flow.did-method", "No resolver supports the DID method.", Refused
     DOCUMENT = "flow.document", "The id turned out to be another document.", Refused
-    ENDLESS = "flow.endless", "100 messages of negotiation led to no session.", Refused
+    ENDLESS = "flow.endless", "100 messages of negotiation, or 8 proposals, led to no session.", Refused
     EXPIRED = "flow.expired", "The lifetime of the session is over.", Refused
     ID = "flow.id", "The text is not a protocol id.", Malformed
     IDLE = "flow.idle", "Nothing was said for the idle time.", Unavailable
@@ -102,7 +102,7 @@ class FlowCode(Code):
     NO_COMMON_PROTOCOL = "flow.no-common-protocol", "The two agents have no protocol in common.", Refused
     OFFER = "flow.offer", "The protocol cannot be registered, or is registered already.", Malformed, Conflict
     OFFERS = "flow.offers", "The agent registers more than 64 protocols.", TooLarge
-    ORDER = "flow.order", "The message is older than the one before it.", Unauthorized
+    ORDER = "flow.order", "The message is much older than one before it.", Unauthorized
     PARAMETERS = "flow.parameters", "The two agents do not agree on a parameter.", Refused
     PAYLOAD = "flow.payload", "The payload is not the one of its action.", Malformed
     PEER = "flow.peer", "No DID was named, or the transport proved another one.", Malformed, Refused
@@ -120,7 +120,7 @@ class FlowCode(Code):
     SESSIONS = "flow.sessions", "The connection has too many sessions.", TooLarge
     SIGNATURE = "flow.signature", "The signature is not a detached JWS in its one spelling.", Malformed
     STALE = "flow.stale", "The message is older than the replay record.", Unauthorized
-    TIME = "flow.time", "The text is not a UTC time of the flow.", Malformed
+    TIME = "flow.time", "The text is not a time of RFC 3339.", Malformed
     TIMEOUT = "flow.timeout", "An answer did not come in time.", Unavailable
     TOO_LARGE = "flow.too-large", "A message or a part of it is over its cap.", TooLarge
     UNEXPECTED = "flow.unexpected", "The message is not expected now.", Malformed
