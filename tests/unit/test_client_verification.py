@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import combinations, product
 from typing import Any
 
 import msgspec
 import pytest
-from signers import Signer, key_signer, signed
+from signers import Signer, domain_signer, identity_body, key_signer, signed
 from simulated_registry import ALICE, BOB, CLOCK_KEY, LOG_KEY, NAME, OPERATOR, TOPIC, SimulatedRegistry, uri_of, with_echo
 
 from treaty_client.policy import Policy
@@ -20,7 +21,7 @@ from treaty_client.protocols.verification.ten_steps import examine, prove, read_
 from treaty_client.protocols.verification.topic import TopicView, view_topic
 from treaty_client.registries.bundle import BundledLeaf, parse_bundle
 from treaty_client.registries.trust import TrustedRegistry
-from treaty_consensus import kinds
+from treaty_consensus import canonical, kinds
 from treaty_consensus.errors import Refused
 from treaty_consensus.log import merkle
 from treaty_consensus.log.note import SignerKey
@@ -204,10 +205,12 @@ def decided() -> SimulatedRegistry:
     """A log with two epochs closed in two topics."""
     registry = with_echo()
     registry.publish("2.0")
-    for name in (ALICE, BOB):
-        for topic in (TOPIC, "zzz"):
-            ballot = kinds.Ballot(topic, 0, ((registry.document_of(uri_of()).sha256,),), registry.checkpoint().decode())
-            registry.add(ballot, name)
+    carol, document = domain_signer("carol.example"), registry.document_of(uri_of())
+    registry.add(identity_body(carol), OPERATOR)
+    registry.add(kinds.Publish(uri_of(name="other"), "zzz", document, document, "negotiated"), ALICE)
+    for topic, pair in product((TOPIC, "zzz"), combinations((ALICE, BOB, carol), 2)):
+        nid = canonical.hex_digest(f"{topic} {pair[0].did} {pair[1].did}".encode())
+        registry.add(kinds.Report(topic, nid, document.sha256, "agreed", 0, registry.checkpoint().decode()), *pair)
     assert len(registry.decide()) == 2
     registry.add(kinds.Status(uri_of("2.0"), "deprecated"), ALICE)
     assert len(registry.decide()) == 2
