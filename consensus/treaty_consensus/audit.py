@@ -19,8 +19,9 @@ counts (`election.evidence`): a few numbers for each voter in a topic, every dis
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, MutableMapping, Sequence
-from typing import NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import msgspec
 
@@ -30,7 +31,7 @@ from .codes import AuditCode, BlobCode
 from .election.closing import DueDecision, Elections, EpochOutcome
 from .errors import NotFound, TreatyError, Untrusted
 from .facts import Fact, Facts, LogFact, TopicFact, find, keys_of, log_of, topic_key
-from .kinds import MAX_ROLL, MAX_TRANSCRIPT, Blob, Decision, Input
+from .kinds import MAX_ROLL, MAX_TRANSCRIPT, NONE, Blob, Decision, Input
 from .log.checkpoint import Checkpoint
 from .log.merkle import Frontier, leaf_hash
 from .sigstore_leaf import CertificateLeaf, RekordLeaf, parse_sigstore_leaf
@@ -71,6 +72,7 @@ class Replay:
         facts: MutableMapping[str, Fact] | None = None,
         digests: Digests | None = None,
         anchors: Sequence[str] | None = None,
+        differing: Callable[[Untrusted], None] | None = None,
     ) -> None:
         """Start with an empty log.
 
@@ -79,12 +81,15 @@ class Replay:
         `facts`, `digests`: empty stores for the data that grow with every leaf; in memory by default.
         `anchors`: replace the anchors of every open electorate, to ask how decisions would change. A decision is then
         compared only in the fields that do not follow from trust, and `recomputed` is the decision under these anchors.
+        `differing`: called with the error of a decision that differs from the recomputed one (`audit.decision`). The replay then
+        goes on from its own result, to find further differences. By default such a decision is refused.
         """
         self._blob = blob
         self._frontier = Frontier()
         self._facts: MutableMapping[str, Fact] = {} if facts is None else facts
         self._elections = Elections(self._checked_blob, anchors)
         self._what_if = anchors is not None
+        self._differing = differing
         # Ids of statements and digests of certificates share one store: both are SHA-256, so they cannot collide.
         self._digests: Digests = set() if digests is None else digests
         self._closing: EpochOutcome | None = None
@@ -215,10 +220,15 @@ class Replay:
                 said.pop(name, None)
                 right.pop(name, None)
         if canonical.dumps(said) != canonical.dumps(right):
-            # The blobs first: they show the cause, the body only shows a wrong digest.
-            self._explain(body.roll, expected.roll, MAX_ROLL, "roll")
-            self._explain(body.transcript, expected.transcript, MAX_TRANSCRIPT, "transcript")
-            self._diverged("body", right, said)
+            try:
+                # The blobs first: they show the cause, the body only shows a wrong digest.
+                missing = self._explain(body, body.roll, expected.roll, MAX_ROLL, "roll")
+                missing += self._explain(body, body.transcript, expected.transcript, MAX_TRANSCRIPT, "transcript")
+                self._diverged(body, "body", right, said, "".join(missing))
+            except Untrusted as error:
+                if self._differing is None or error.code != AuditCode.DECISION:
+                    raise
+                self._differing(error)
         return expected
 
     def _expected(self, body: Decision) -> DueDecision:
@@ -227,23 +237,25 @@ class Replay:
         # Other anchors give another order of the agenda, so the decision is found by its topic.
         if self._what_if and body.topic in closing.outcomes:
             return closing.due_in(body.topic, remaining=body.remaining)
-        if self._what_if or not closing.due:
+        if self._what_if or self._logged >= len(closing.due):
             self._fail(AuditCode.UNEXPECTED_DECISION, f"decides {body.topic}, but that topic was not due")
         return closing.due[self._logged]
 
-    def _explain(self, logged: Blob, recomputed: bytes, limit: int, part: str) -> None:
+    def _explain(self, body: Decision, logged: Blob, recomputed: bytes, limit: int, part: str) -> list[str]:
         """Name the first difference between the logged blob of a wrong decision and the recomputed blob.
 
-        Returns without an error when the blobs are equal or the logged blob is not available.
+        Returns without an error when the blobs are equal, and with a sentence when the logged blob is not available.
         """
         if logged.sha256 == canonical.hex_digest(recomputed):
-            return
+            return []
         try:
             data = self._checked_blob(logged.sha256)
-        except TreatyError:
-            return  # the caller then reports the difference of the statements
+        except TreatyError as error:
+            # The caller then reports the difference of the statements.
+            fault = "is not the one that the decision names" if error.code == AuditCode.BLOB else "is not served"
+            return [f"; its {part} {fault}, so no place in it can be named"]
         said = self._checked(AuditCode.DECISION, lambda: canonical.loads(data, limit=limit, name=f"decision's {part}"))
-        self._diverged(part, canonical.loads(recomputed, limit=limit), said)
+        return self._diverged(body, part, canonical.loads(recomputed, limit=limit), said)
 
     def _take_decision(self, body: Decision) -> None:
         closing = self._closing
@@ -254,9 +266,10 @@ class Replay:
             self._elections.finish(closing)
             self._closing = None
 
-    def _diverged(self, part: str, expected: object, logged: object) -> NoReturn:
+    def _diverged(self, body: Decision, part: str, expected: object, logged: object, note: str = "") -> NoReturn:
         path, right, wrong = _first_difference(expected, logged, part)
-        self._fail(AuditCode.DECISION, f"is a decision with {path} = {wrong}; recomputed from the log it is {right}")
+        decision = f"is a decision, of {body.topic} in epoch {body.epoch}, with {path}{_meaning(path, expected)} = {wrong}"
+        self._fail(AuditCode.DECISION, f"{decision}; recomputed from the log it is {right}{note}")
 
     def _checked(self, code: str, check: Callable[[], _T]) -> _T:
         try:
@@ -287,6 +300,27 @@ def _first_difference(expected: object, logged: object, path: str) -> tuple[str,
                 return _first_difference(right, wrong, f"{path}[{place}]")
         return f"{path}.length", str(len(expected)), str(len(logged))
     return path, _shown(expected), _shown(logged)
+
+
+_ROW = ("principal", "cluster", "trust", "weight", "age", "standing")
+_PLACE = re.compile(r"(?:roll|transcript)\.(principals|credits|voices|candidates|nominees|pairwise)\[(\d+)\](?:\[(\d+)\])?")
+
+
+def _meaning(path: str, blob: Any) -> str:
+    """Return in parentheses whom a place in a recomputed roll or transcript is about, and its column; empty where it is plain."""
+    found = _PLACE.match(path)
+    if found is None:
+        return ""
+    rows, place, column = blob[found[1]], int(found[2]), int(found[3]) if found[3] else None
+    if place >= len(rows):
+        return ""
+    if found[1] == "pairwise":
+        choices = [*(entry["hash"][:12] for entry in blob["candidates"]), NONE]
+        return f" ({choices[place]} over {choices[column]})" if column is not None and column < len(choices) else ""
+    row = rows[place]
+    if found[1] == "principals":
+        return f" ({_ROW[column]} of {row[0]})" if column is not None and column < len(_ROW) else f" ({row[0]})"
+    return f" ({row.get('principal') or row.get('hash')})"
 
 
 def _shown(value: object) -> str:

@@ -108,7 +108,9 @@ def test_a_decision_that_is_not_what_was_voted(honest: LogBuilder, path: str, ch
     last = decision_indexes(honest)[-1]
     where, refusal = rejects([*honest.leaves[:last], resigned(honest, last, **changes)])
     assert (where, refusal.code) == (last, "audit.decision")
-    assert f"Leaf {last} is a decision with {path}" in refusal.message
+    assert f"Leaf {last} is a decision, of {TOPIC} in epoch 2, with {path}" in refusal.message
+    missing = "its transcript is not served, so no place in it can be named" in refusal.message
+    assert missing == ("transcript" in changes)
 
 
 def test_a_decision_with_a_root_that_is_not_its_input(honest: LogBuilder) -> None:
@@ -183,7 +185,8 @@ def test_a_wrong_transcript_is_explained(honest: LogBuilder) -> None:
     leaf = resigned(honest, last, transcript=named(wrong))
     where, refusal = rejects([*honest.leaves[:last], leaf], wrong)
     assert (where, refusal.code) == (last, "audit.decision")
-    assert 'transcript.pairwise[0][1] = "7"; recomputed from the log it is "21474836480"' in refusal.message
+    choices = f"{document_hash('product-info')[:12]} over none"
+    assert f'transcript.pairwise[0][1] ({choices}) = "7"; recomputed from the log it is "21474836480"' in refusal.message
 
 
 @pytest.mark.threat(22)
@@ -194,7 +197,31 @@ def test_a_wrong_weight_is_explained(honest: LogBuilder) -> None:
     leaf = resigned(honest, last, roll=named(wrong), transcript=named(follows))
     where, refusal = rejects([*honest.leaves[:last], leaf], follows, wrong)
     assert (where, refusal.code) == (last, "audit.decision")
-    assert 'roll.principals[0][3] = "7"; recomputed from the log it is "4294967296"' in refusal.message
+    meaning = f"weight of {honest.agents[0].did}"
+    assert f'roll.principals[0][3] ({meaning}) = "7"; recomputed from the log it is "4294967296"' in refusal.message
+
+
+@pytest.mark.threat(22)
+def test_all_wrong_decisions_are_found_where_that_is_asked_for() -> None:
+    """An operator that lies twice, with honest epochs between. The replay goes on from its own result."""
+    lies: list[Untrusted] = []
+    log = LogBuilder(replay=Replay(differing=lies.append))
+    document = log.publish(log.agents[0], "product-info")
+    log.everybody_reports(document)
+    for epoch in range(4):
+        (due,) = log.replay.decide()
+        decision = due.decision if epoch % 2 else msgspec.structs.replace(due.decision, consensus="ab" * 32)
+        log.add(decision, log.operator)
+    assert [error.code for error in lies] == ["audit.decision"] * 2
+    again: list[Untrusted] = []
+    replay = Replay(differing=again.append)
+    for leaf in log.leaves:
+        replay.append(leaf)
+    replay.check_checkpoint(log.head())
+    assert [error.message for error in again] == [error.message for error in lies]
+    assert all(f"in epoch {epoch}" in error.message for epoch, error in zip((0, 2), lies, strict=True))
+    where, refusal = rejects(log.leaves)
+    assert (log.leaves[where], refusal.message) == (log.leaves[where], lies[0].message)
 
 
 @pytest.mark.threat(22)

@@ -205,3 +205,15 @@ def test_a_development_electorate_has_no_anchors(tmp_path: Path, capsys: pytest.
     value, text = shown(capsys, log, tmp_path, anchors=anchors)
     assert value["parts"] is None and value["known"] == ["alpha.example"]
     assert "not open" in text
+
+
+async def test_an_audit_names_every_wrong_decision(tmp_path: Path) -> None:
+    lying = LogBuilder(replay=Replay(differing=lambda _: None))
+    lying.everybody_reports(lying.publish(lying.agents[0], "one"))
+    for epoch in range(3):
+        (due,) = lying.replay.decide()
+        lying.add(due.decision if epoch == 1 else msgspec.structs.replace(due.decision, consensus="ab" * 32), lying.operator)
+    with pytest.raises(Untrusted) as refused:
+        await audited(served(lying), tmp_path, AuditOptions())
+    assert refused.value.code == "audit.decision" and refused.value.message.startswith("2 decisions differ:\n- Leaf ")
+    assert "in epoch 0" in refused.value.message and "in epoch 2" in refused.value.message

@@ -54,6 +54,8 @@ _BUNDLES_AHEAD = 8
 _RECENT_ROOTS = 65_536
 # Opening a note verifies a signature; a root costs reads of tiles. Both caches bound memory.
 _KEPT_NOTES = 4096
+# A log with more wrong decisions is not read on: each of them is a message.
+_MAX_DIFFERENCES = 100
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,28 @@ class AuditOptions:
     topic: str | None = None
 
 
+@dataclass
+class Differences:
+    """Collects the decisions of a log that differ from their recomputation."""
+
+    errors: list[Untrusted] = field(default_factory=list)
+
+    def add(self, error: Untrusted) -> None:
+        """Keep a difference. Raises it when there are too many already."""
+        if len(self.errors) >= _MAX_DIFFERENCES:
+            raise error
+        self.errors.append(error)
+
+    def check(self) -> None:
+        """Raise `Untrusted` (`audit.decision`) with all differences, if there are any."""
+        if len(self.errors) == 1:
+            raise self.errors[0]
+        if self.errors:
+            found = "".join(f"\n- {error.message}" for error in self.errors)
+            fix, cause = self.errors[0].fix, self.errors[0]
+            raise Untrusted(cause.code, f"{len(self.errors)} decisions differ:{found}", fix=fix) from cause
+
+
 async def audit(
     registry: RegistryName,
     folder: Path,
@@ -117,7 +141,8 @@ async def audit(
 ) -> AuditReport:
     """Audit a log into `folder`, which later audits continue. A proof of two histories is written into `evidence`.
 
-    Raises `Untrusted` (`mirror.*`, `audit.*`) at the first check that fails, `Unavailable` if the registry does not answer or the
+    Raises `Untrusted` (`mirror.*`, `audit.*`) at the first check that fails, or, for decisions that differ from their
+    recomputation, one error with all of them at the end. Raises `Unavailable` if the registry does not answer or the
     disk fails, and `NotFound` or `Gone` if it does not serve a suffix list. Memory grows with the data that the election counts.
     The facts of every leaf are on disk in `folder` while it runs.
     """
@@ -126,7 +151,10 @@ async def audit(
         signed = await mirror.update(client, lambda done, total: progress("mirror", done, total))
         blobs = _Blobs(Store(folder), client, asyncio.get_running_loop())
         with ReplayStore(folder) as scratch:
-            replay = Replay(blobs.get, facts=scratch.facts, digests=scratch.digests, anchors=options.anchors)
+            differences = Differences()
+            replay = Replay(
+                blobs.get, facts=scratch.facts, digests=scratch.digests, anchors=options.anchors, differing=differences.add
+            )
             run = _Audit(registry.key, mirror, replay, evidence, options.topic)
             async for done in _replayed(run, signed.checkpoint.size):
                 progress("replay", done, signed.checkpoint.size)
@@ -134,6 +162,7 @@ async def audit(
     # After the replay: the root over all replayed leaves must be the signed one, or leaves were changed between mirror and
     # replay.
     replay.check_checkpoint(signed.checkpoint)
+    differences.check()
     if run.clock is not None:
         # Opened again: the clock's key is known only after the genesis was replayed.
         signed = open_checkpoint(signed.note, registry.key, run.clock)
