@@ -215,5 +215,5 @@ async def test_an_audit_names_every_wrong_decision(tmp_path: Path) -> None:
         lying.add(due.decision if epoch == 1 else msgspec.structs.replace(due.decision, consensus="ab" * 32), lying.operator)
     with pytest.raises(Untrusted) as refused:
         await audited(served(lying), tmp_path, AuditOptions())
-    assert refused.value.code == "audit.decision" and refused.value.message.startswith("2 decisions differ:\n- Leaf ")
+    assert refused.value.code == "audit.decision" and refused.value.message.startswith("2 decisions differ: (1) Leaf ")
     assert "in epoch 0" in refused.value.message and "in epoch 2" in refused.value.message

@@ -125,7 +125,7 @@ class Differences:
         if len(self.errors) == 1:
             raise self.errors[0]
         if self.errors:
-            found = "".join(f"\n- {error.message}" for error in self.errors)
+            found = "".join(f" ({number}) {error.message}" for number, error in enumerate(self.errors, 1))
             fix, cause = self.errors[0].fix, self.errors[0]
             raise Untrusted(cause.code, f"{len(self.errors)} decisions differ:{found}", fix=fix) from cause
 
