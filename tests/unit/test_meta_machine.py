@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from meta_peers import (
     BUYER,
-    DOCUMENT,
     FAILED,
     GENERATED,
     HASH,
@@ -259,11 +258,37 @@ def test_a_version_that_was_not_offered_aborts() -> None:
     assert error_of(machine) == "hello.version"
 
 
-def test_000_57_and_58_the_hash_is_of_the_agreed_text() -> None:
-    assert hashlib.sha256(DOCUMENT.encode("utf-8")).hexdigest() == HASH
+# The types of frames
+
+
+def test_000_02_type_00_is_read_as_a_meta_message_and_no_other_type_is() -> None:
+    said = b'{"action": "codeGeneration", "status": "error"}'
+    for header in (b"\x40", b"\x80", b"\xc0"):
+        machine = agreed_buyer()
+        machine.receive(header + said, 0.0)
+        assert machine.error is None or machine.error.code != "session.peer-code"
     machine = agreed_buyer()
-    machine.apply(CodeReady(hashlib.sha256(DOCUMENT.encode("utf-8")).hexdigest()), 0.0)
-    assert not machine.is_final
+    machine.receive(b"\x00" + said, 0.0)
+    assert error_of(machine) == "session.peer-code"
+    (sent,) = agreed_buyer().apply(CodeReady(HASH), 0.0)
+    assert isinstance(sent, SendBinary)
+    assert (sent.data[:1], json.loads(sent.data[1:])) == (b"\x00", {"action": "codeGeneration", "status": "generated"})
+
+
+@pytest.mark.parametrize(("sender", "receiver"), [("source", "destination"), ("destination", "source")])
+def test_000_03_type_01_carries_a_message_of_the_agreed_protocol_to_the_other_side(sender: str, receiver: str) -> None:
+    wire = Wire.join(source_hello())
+    wire.settle()
+    wire.perform(sender, (wire.source if sender == "source" else wire.destination).apply(Send(b"in the agreed form"), 0.0))
+    assert wire.sent[-1] == (sender, b"\x40in the agreed form")
+    wire.settle()
+    assert wire.delivered == {sender: [], receiver: [b"in the agreed form"]}
+
+
+def test_000_03_no_other_type_is_taken_for_the_agreed_protocol() -> None:
+    for header in (b"\x00", b"\x80", b"\xc0"):
+        machine = running_buyer()
+        assert not [action for action in machine.receive(header + b"{}", 0.0) if isinstance(action, Deliver)]
 
 
 # codeGeneration
