@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from compileall import compile_dir
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
@@ -45,12 +45,21 @@ def named(mutant: Mutant) -> str:
     return mutant.rule if len(of_rule) == 1 else f"{mutant.rule}.{of_rule.index(mutant) + 1}"
 
 
-@contextmanager
-def copied() -> Iterator[Path]:
-    """A copy of the packages. Its path is short, as the tests open sockets below it."""
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages with their bytecode. The processes then compile one file each, not all of them."""
+    folder = tmp_path_factory.mktemp("compiled")
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, folder / package)
+        compile_dir(folder / package, quiet=1)
+    return folder
+
+
+@pytest.fixture
+def copy(compiled: Path) -> Iterator[Path]:
+    """A copy of the packages for one process. Its path is short, as the tests open sockets below it."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as name:
-        for package in PACKAGES:
-            shutil.copytree(ROOT / package, Path(name, package))
+        shutil.copytree(compiled, name, dirs_exist_ok=True)
         yield Path(name)
 
 
@@ -84,19 +93,17 @@ def run(copy: Path, tests: list[str]) -> Outcome:
 
 
 @pytest.mark.parametrize("path", FILES)
-def test_without_a_mutant_the_numbered_tests_pass(path: str) -> None:
+def test_without_a_mutant_the_numbered_tests_pass(path: str, copy: Path) -> None:
     tests = {name for names in numbered_tests().values() for name in names if name.startswith(f"{path}::")}
-    with copied() as copy:
-        outcome = run(copy, sorted(tests))
+    outcome = run(copy, sorted(tests))
     assert outcome.passed, outcome.output
     assert (outcome.failed, outcome.errors) == (0, 0), outcome.output
 
 
 @pytest.mark.parametrize("mutant", all_mutants(), ids=named)
-def test_a_mutant_is_killed(mutant: Mutant) -> None:
-    with copied() as copy:
-        broken = copy / mutant.file
-        broken.write_text(mutant.applied_to(broken.read_text(encoding="utf-8")), encoding="utf-8")
-        outcome = run(copy, numbered_tests()[mutant.rule])
+def test_a_mutant_is_killed(mutant: Mutant, copy: Path) -> None:
+    broken = copy / mutant.file
+    broken.write_text(mutant.applied_to(broken.read_text(encoding="utf-8")), encoding="utf-8")
+    outcome = run(copy, numbered_tests()[mutant.rule])
     assert outcome.errors == 0, f"No test began: {mutant.breaks}\n{outcome.output}"
     assert outcome.failed, f"It survived {outcome.passed} tests: {mutant.breaks}"

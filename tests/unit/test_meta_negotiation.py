@@ -363,11 +363,15 @@ def test_000_28_timeout_is_read_as_rejected(status: str) -> None:
     assert (machine.state, error_of(machine)) == (HelloState.REJECTED, "negotiation.rejected")
 
 
-def test_000_28_there_is_no_other_status() -> None:
-    machine = negotiating_shop(())
-    value = {"action": "protocolNegotiation", "sequenceId": 0, "candidateProtocols": DOCUMENT, "status": "undecided"}
-    machine.receive(frame.encode(ProtocolType.META, json.dumps(value).encode()), 0.0)
-    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "meta.message")
+@pytest.mark.parametrize("action", ["protocolNegotiation", "testCasesNegotiation", "fixErrorNegotiation"])
+def test_000_28_and_38_there_is_no_other_status(action: str) -> None:
+    fields = {"sequenceId": 0, "candidateProtocols": DOCUMENT, "testCases": "# T", "errorDescription": "# E"}
+    others = ("generated", "error", "REQUEST", "undecided", "finished", "Accepted", "accepted ", "", None, 0, True, ["accepted"])
+    for status in others:
+        machine = negotiating_shop(())
+        value = {"action": action, **fields, "status": status}
+        machine.receive(frame.encode(ProtocolType.META, json.dumps(value).encode()), 0.0)
+        assert (machine.state, error_of(machine)) == (HelloState.ERROR, "meta.message"), status
 
 
 def test_without_a_model_a_proposal_is_rejected_and_the_peer_learns_why() -> None:
