@@ -364,6 +364,18 @@ def test_an_action_nobody_listed_is_a_clear_error() -> None:
 # Application messages
 
 
+@pytest.mark.parametrize(
+    "payload", [b"", b"\0", bytes(range(256)), b"\xff\xfe\0", b' {"json": 1}\r\n', "<xml>价格</xml>".encode()]
+)
+def test_000_47_any_bytes_of_the_agreed_form_are_carried_as_they_are(payload: bytes) -> None:
+    wire = Wire.join(source_hello())
+    wire.settle()
+    for sender, machine in (("source", wire.source), ("destination", wire.destination)):
+        wire.perform(sender, machine.apply(Send(payload), 0.0))
+    wire.settle()
+    assert wire.delivered == {"source": [payload], "destination": [payload]}
+
+
 @pytest.mark.parametrize("make", [agreed_buyer, agreed_shop])
 def test_000_47_messages_before_the_code_is_ready_are_kept_in_order(make: Callable[[], Machine]) -> None:
     machine = make()

@@ -189,6 +189,7 @@ def test_000_24_and_27_a_later_proposal_says_what_it_changes() -> None:
 def test_000_26_the_first_proposal_needs_no_summary() -> None:
     assert negotiating_shop().receive(proposal(0), 0.0) == [Consider(DOCUMENT, "", 1, False)]
     assert negotiating_shop().receive(proposal(0, DOCUMENT, "first"), 0.0) == [Consider(DOCUMENT, "first", 1, False)]
+    assert said(negotiating_buyer().apply(Propose(DOCUMENT, ""), 0.0)) == [ProtocolNegotiation(0, "negotiating", DOCUMENT)]
 
 
 # Sequence numbers
