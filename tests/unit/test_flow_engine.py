@@ -194,6 +194,23 @@ def test_001_04_a_responder_may_take_the_fallback() -> None:
     assert [ready.agreed.protocol for ready in wire.of("responder", Ready) + wire.of("initiator", Ready)] == [DELEGATION] * 2
 
 
+def test_001_04_a_responder_without_a_required_capability_takes_the_fallback_or_rejects() -> None:
+    best, next_best = Proposed(SHARING, "1.0", ("query", "sort")), Proposed(DELEGATION, "2.1", ("assign",))
+    unfit = Proposed(DELEGATION, "2.1", ("assign", "report"))
+    for proposal, response, accepted in (
+        (ProtocolProposal(proposed_protocol=best, fallback_protocol=next_best), "accept", DELEGATION),
+        (ProtocolProposal(proposed_protocol=best, fallback_protocol=unfit), "reject", ""),
+        (ProtocolProposal(proposed_protocol=Proposed(SHARING, "1.0", ("query",))), "accept", SHARING),
+    ):
+        wire = FlowWire.join(registry(sharing(), delegation()), registry(sharing(), delegation()))
+        while wire.responder.evaluation is None:
+            wire.deliver("responder" if wire.on_its_way["responder"] else "initiator")
+        inject(wire, "responder", proposal)
+        answer = only(wire, "protocol-response")
+        assert (answer.response, answer.accepted_protocol.id if answer.accepted_protocol else "") == (response, accepted)
+        assert list(wire.responder.tracks) == [accepted] * bool(accepted)
+
+
 def test_001_04_a_rejected_protocol_gives_way_to_the_next() -> None:
     both = (sharing(), delegation(), ProtocolOffer(GRAPH))
     wire = FlowWire.join(registry(*both), registry(*both))
