@@ -175,6 +175,18 @@ def test_000_22_and_23_every_proposal_has_the_whole_text() -> None:
     assert numbers(machine.apply(Propose(DOCUMENT, ""), 0.0)) == [0]
 
 
+def test_000_22_23_24_and_27_every_later_proposal_is_sent_whole_with_its_summary_and_judged_so() -> None:
+    source, destination = negotiating_buyer(), negotiating_shop()
+    (sent,) = source.apply(Propose(DOCUMENT, ""), 0.0)
+    text, summary = DOCUMENT, ""
+    for number, side in enumerate((destination, source, destination, source)):
+        assert isinstance(sent, SendBinary)
+        assert side.receive(sent.data, 0.0) == [Consider(text, summary, number + 1, False)]
+        text, summary = text + "- one more\n", f"- {number + 1} more\n- nothing less\n"
+        (sent,) = side.apply(Propose(text, summary), 0.0)
+        assert said([sent]) == [ProtocolNegotiation(number + 1, "negotiating", text, summary)]
+
+
 def test_000_24_and_27_a_later_proposal_says_what_it_changes() -> None:
     machine = negotiating_shop(())
     machine.receive(proposal(0), 0.0)
