@@ -33,7 +33,7 @@ from treaty_client.anp.hello_profile.machine import Limits
 from treaty_client.anp.transcript import parse_transcript, replay
 from treaty_client.negotiators.language_model import Budget, Prompt
 from treaty_client.negotiators.model_negotiator import ModelNegotiators
-from treaty_client.negotiators.negotiator import Negotiator, Proposal, Rejection, Requirement, Verdict
+from treaty_client.negotiators.negotiator import Capability, Negotiator, Proposal, Rejection, Requirement, Verdict
 from treaty_client.sessions.escalation import Escalation
 from treaty_client.sessions.operations import OperationError
 from treaty_client.sessions.session import Session
@@ -141,6 +141,12 @@ def test_000_09_the_initiator_proposes_and_the_peer_accepts_at_once(tmp_path: Pa
     check_replays(tmp_path)
 
 
+def _properties(offered: Capability) -> list[str]:
+    found = offered.arguments["properties"]
+    assert isinstance(found, dict)
+    return sorted(found)
+
+
 @dataclass
 class Serving(ScriptedNegotiator):
     """A negotiator that answers each proposal by the functions that it was told of."""
@@ -148,7 +154,7 @@ class Serving(ScriptedNegotiator):
     async def consider(self, document: str, summary: str, *, last: bool) -> Verdict:
         (situation,) = self.script.situations
         served = "".join(
-            f"- `{offered.name}`: {offered.description} Arguments: {', '.join(sorted(offered.arguments['properties']))}.\n"
+            f"- `{offered.name}`: {offered.description} Arguments: {', '.join(_properties(offered))}.\n"
             for offered in situation.capabilities
         )
         return Proposal(f"{document}\n## Served\n\n{served}", f"Added what this side serves:\n\n{served}")
