@@ -170,6 +170,12 @@ def test_001_03_the_initiator_tells_its_evaluation_of_what_both_speak_the_best_f
     assert told.matched_protocols[0].rationale == "capability 1, task 1, performance 0.8333, preference 0.9, context 0.6667"
 
 
+def test_001_03_the_capabilities_of_a_match_are_those_of_both_sides() -> None:
+    mine, theirs = sharing(capabilities=("query", "stream", "sort")), sharing(capabilities=("batch", "stream", "query"))
+    (match,) = only(FlowWire.join(registry(mine), registry(theirs)).settle(), "protocol-evaluation").matched_protocols
+    assert match.capabilities == ("query", "stream")
+
+
 def test_001_04_the_best_is_proposed_with_the_next_as_fallback_and_accepted() -> None:
     both = (sharing(), delegation())
     wire = FlowWire.join(registry(*both), registry(*both), FlowRequest("x", required=())).settle()
@@ -501,7 +507,7 @@ def test_001_15_the_same_protocol_in_other_versions_is_a_conflict() -> None:
     assert wire.initiator.state is FlowState.REJECTED
 
 
-def test_001_16_a_parameter_that_cannot_be_agreed_on_is_named_with_what_is_supported() -> None:
+def test_001_16_and_18_a_parameter_that_cannot_be_agreed_on_is_named_with_what_is_supported() -> None:
     mine = registry(sharing(parameters={"encryptionLevel": Fixed("AES-256-GCM", required=True)}))
     supported = ("AES-128-GCM", "ChaCha20-Poly1305")
     wire = FlowWire.join(mine, registry(sharing(parameters={"encryptionLevel": Choice(supported)}))).settle()

@@ -54,7 +54,7 @@ def supported(capabilities: tuple[str, ...] = (), preference: float = 0.5, metri
 
 
 def test_001_08_the_weights_are_the_sources() -> None:
-    assert list(WEIGHTS.values()) == [30, 30, 20, 15, 5]
+    assert WEIGHTS == {"capability": 30, "task": 30, "performance": 20, "preference": 15, "context": 5}
 
 
 def test_001_08_the_sources_example_by_hand() -> None:

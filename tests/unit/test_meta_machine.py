@@ -251,7 +251,7 @@ def test_a_destination_may_leave_the_hash_of_its_selection_out() -> None:
     assert machine.agreement == Agreement(URI, HASH, False)
 
 
-def test_a_version_that_was_not_offered_aborts() -> None:
+def test_000_53_a_version_that_was_not_offered_aborts() -> None:
     machine = buyer()
     text = destination_hello(selected=URI).format().replace('"version":"1.0"},"random"', '"version":"1.1"},"random"')
     machine.receive(text, 0.0)
