@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test test-deep check docs bench bench-attacks lock clean
+.PHONY: help demo run test test-deep mutants check docs bench bench-attacks lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -40,8 +40,13 @@ TEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadscope --n
 test: $(VENV)/development ## Every test
 	$(TEST)
 
-test-deep: $(VENV)/development ## Every test, with all examples of each property
+test-deep: $(VENV)/development ## Every test, with all examples of each property, and the mutants
 	TREATY_DEPTH=full $(TEST)
+	$(MAKE) mutants
+
+# One process for each processor: each of them starts pytest once for a mutant, and works all the time.
+mutants: $(VENV)/development ## Break each rule of the conformance page on purpose, and see a test of its number fail
+	$(BIN)/python -m pytest --numprocesses $$(nproc) --dist load --verbose tests/mutants/run_mutants.py
 
 check: $(VENV)/development ## Lint, types, import directions
 	$(BIN)/ruff check .

@@ -6,14 +6,16 @@ import base64
 import hashlib
 
 import httpx
+import msgspec
 import pytest
-from http_api import post, problem, publish, put
-from registries import Publication, publication
+from http_api import attach, path_of, post, problem, publish, put, unchanged
+from registries import Publication, blob, publication
 from signers import Signer, domain_signer
 
 from treaty_consensus import kinds
 from treaty_consensus.did import parse_did
 from treaty_consensus.protocol import is_verified_alias
+from treaty_registry.registry import Registry
 
 W3C = "https://alice.example/ns/product-info/v1"
 
@@ -66,6 +68,32 @@ async def test_every_kind_of_name_resolves(api: httpx.AsyncClient, alice: Signer
         "anp:protocol:product-info:2",
     ):
         assert await resolve(api, name) == [], name
+
+
+async def test_000_62_each_version_of_a_standard_and_of_a_negotiated_protocol_has_one_uri_and_its_own_code(
+    api: httpx.AsyncClient, registry: Registry, alice: Signer
+) -> None:
+    """A name or a hash leads to one URI, and that URI to the document and the handler of its version."""
+    standard, negotiated = claiming(alice, W3C), publication(alice, version="2.0")
+    assert (standard.body.origin, negotiated.body.origin) == ("standard", "negotiated")
+    for made in (standard, negotiated):
+        await publish(api, alice, made)
+        code = (await attach(api, alice, made)).body
+        assert isinstance(code, kinds.Handler)
+        for name in (made.body.uri, made.body.document.sha256, *made.body.aliases):
+            assert [match["uri"] for match in await resolve(api, name)] == [made.body.uri]
+        path = path_of(made.body.uri)
+        assert (await api.get(f"{path}.md")).content == made.document
+        described = (await api.get(path)).json()
+        assert (described["origin"], described["hash"]) == (made.body.origin, made.body.document.sha256)
+        assert [handler["wheel"] for handler in described["handlers"]] == [code.wheel.sha256]
+    document = b"# Another\n"
+    body = msgspec.structs.replace(negotiated.body, document=blob(document))
+    signed = alice.statement(body)
+    assert (await put(api, document, signed)).status_code == 201
+    async with unchanged(registry):
+        problem(await post(api, signed), 409, "publish.version-exists")
+    assert (await api.get(f"{path_of(body.uri)}.md")).content == negotiated.document
 
 
 async def test_a_claim_is_listed_beside_the_truth_and_never_verified(api: httpx.AsyncClient, alice: Signer, bob: Signer) -> None:

@@ -44,7 +44,7 @@ from treaty_client.anp.flow_profile.messages import (
     sign,
     signing_input,
 )
-from treaty_client.anp.flow_profile.parameters import Choice, Range, Unsupported, counter, next_offer, preferred, respond
+from treaty_client.anp.flow_profile.parameters import Choice, Range, Rule
 from treaty_client.anp.flow_profile.payloads import (
     PAYLOADS,
     ContextInfo,
@@ -200,32 +200,37 @@ def test_001_08_a_score_is_between_0_and_1_and_the_same_from_either_side(
         assert all(0 <= score <= 10_000 for score in (mine.score, mine.task, mine.performance, mine.context))
 
 
+VALUES = range(10)
 RULES = st.dictionaries(
     st.sampled_from("abc"),
-    st.lists(st.integers(0, 9), min_size=1, max_size=3).map(lambda values: Choice(tuple(values)))
-    | st.tuples(st.integers(0, 9), st.integers(0, 9)).map(lambda ends: Range(min(ends), max(ends))),
+    st.lists(st.sampled_from(VALUES), min_size=1, max_size=3, unique=True).map(lambda values: Choice(tuple(values)))
+    | st.lists(st.sampled_from(VALUES), min_size=3, max_size=3).map(sorted).map(lambda ends: Range(ends[0], ends[2], ends[1])),
 )
 
 
-@settings(deadline=None)
+def admitted(rule: Rule) -> set[int]:
+    """The values that a rule admits, counted out."""
+    if isinstance(rule, Choice):
+        return {value for value in VALUES if value in rule.values}
+    assert isinstance(rule, Range)
+    return {value for value in VALUES if rule.low <= value <= rule.high}
+
+
+@settings(max_examples=examples(400), deadline=None)
 @given(RULES, RULES)
-def test_001_05_what_both_rules_admit_is_agreed_on_or_refused_by_name(mine: Any, theirs: Any) -> None:
-    asked = preferred(mine)
-    for _ in range(4):
-        try:
-            answered = respond(theirs, asked)
-            wanted = counter(mine, asked, answered)
-        except Unsupported as error:
-            assert error.details["parameter"] in theirs
-            following = next_offer(mine, asked, error.details)
-            if following is None:
-                return
-            asked = following
-            continue
-        if wanted == answered:
-            assert all(rules[name].clamp(name, value) == value for rules in (mine, theirs) for name, value in answered.items())
-            return
-        asked = wanted
+def test_001_05_what_both_rules_admit_is_agreed_on(mine: dict[str, Rule], theirs: dict[str, Rule]) -> None:
+    """Two engines negotiate. Each parameter that both know gets a value that both rules admit, if there is one."""
+    both = {name: admitted(mine[name]) & admitted(theirs[name]) for name in mine.keys() & theirs.keys()}
+    wire = FlowWire.join(registry(sharing(parameters=mine)), registry(sharing(parameters=theirs))).settle()
+    ready = wire.of("initiator", Ready)
+    assert ready == wire.of("responder", Ready)
+    if not ready:
+        assert ended_with(wire) in ("flow.parameters", "flow.rounds")
+        assert not all(both.values()), "each parameter has a value that both rules admit"
+        return
+    agreed = ready[0].agreed.parameters
+    assert agreed.keys() == {name for name, values in both.items() if values}
+    assert all(agreed[name] in both[name] for name in agreed)
 
 
 # The engine

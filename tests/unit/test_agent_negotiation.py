@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from scripted_negotiators import (
     WRONG_CODE,
     WRONG_PRICE,
     Script,
+    ScriptedNegotiator,
     ScriptedNegotiators,
 )
 from virtual_time import run
@@ -32,7 +34,7 @@ from treaty_client.anp.hello_profile.machine import Limits
 from treaty_client.anp.transcript import parse_transcript, replay
 from treaty_client.negotiators.language_model import Budget, Prompt
 from treaty_client.negotiators.model_negotiator import ModelNegotiators
-from treaty_client.negotiators.negotiator import Proposal, Rejection, Requirement
+from treaty_client.negotiators.negotiator import Capability, Negotiator, Proposal, Rejection, Requirement, Verdict
 from treaty_client.sessions.escalation import Escalation
 from treaty_client.sessions.operations import OperationError
 from treaty_client.sessions.session import Session
@@ -43,9 +45,11 @@ HASH = hex_digest(DOCUMENT.encode())
 T = TypeVar("T")
 
 
-def seller(home: Path, script: Script | None = None, **options: Any) -> Party:
+def seller(
+    home: Path, script: Script | None = None, *, make: Callable[[Script], Negotiator] = ScriptedNegotiator, **options: Any
+) -> Party:
     """A shop that offers its function to whoever negotiates; without a script it has no negotiator."""
-    negotiators = ScriptedNegotiators(script) if script else None
+    negotiators = ScriptedNegotiators(script, make) if script else None
     made = party("shop", home, negotiators=negotiators, transcripts=home / "shop-transcripts", **options)
     made.sold = []  # type: ignore[attr-defined]
 
@@ -136,6 +140,75 @@ def test_000_09_the_initiator_proposes_and_the_peer_accepts_at_once(tmp_path: Pa
 
     run(main())
     check_replays(tmp_path)
+
+
+def _properties(offered: Capability) -> list[str]:
+    found = offered.arguments["properties"]
+    assert isinstance(found, dict)
+    return sorted(found)
+
+
+@dataclass
+class Serving(ScriptedNegotiator):
+    """A negotiator that answers each proposal by the functions that it was told of."""
+
+    async def consider(self, document: str, summary: str, *, last: bool) -> Verdict:
+        (situation,) = self.script.situations
+        served = "".join(
+            f"- `{offered.name}`: {offered.description} Arguments: {', '.join(_properties(offered))}.\n"
+            for offered in situation.capabilities
+        )
+        return Proposal(f"{document}\n## Served\n\n{served}", f"Added what this side serves:\n\n{served}")
+
+
+SERVED = "- `getProductInfo`: Everything about one product. Arguments: productId, productName.\n"
+
+
+def test_000_10_the_responder_answers_with_its_capabilities_and_its_choice(tmp_path: Path) -> None:
+    async def main() -> None:
+        here, there = Script(), Script()
+        shop = seller(tmp_path, there, make=Serving)
+        async with talks(shop, customer(tmp_path, here)) as (session, tap):
+            assert session.document == f"{DOCUMENT}\n## Served\n\n{SERVED}"
+        answer = next(json.loads(said[1:]) for way, said in tap.seen if way == "<" and isinstance(said, bytes))
+        assert (answer["status"], answer["candidateProtocols"]) == ("negotiating", session.document)
+        assert SERVED in answer["modificationSummary"]
+
+    run(main())
+
+
+async def test_000_10_a_model_judges_a_proposal_by_the_functions_that_its_agent_serves(tmp_path: Path) -> None:
+    prompts = Prompts()
+    shop = party("shop", tmp_path, negotiators=ModelNegotiators(prompts))
+
+    @shop.agent.offers
+    async def getProductInfo(productId: str) -> dict[str, Any]:  # noqa: N802, N803
+        """Everything about one product."""
+        return LAPTOP
+
+    await fails(shop, customer(tmp_path, Script()))
+    name, told = prompts.asked[0]
+    (capabilities,) = re.findall(r"^BEGIN capabilities \w+\n(.*?)\nEND capabilities ", told, re.MULTILINE | re.DOTALL)
+    (offered,) = json.loads(capabilities)
+    assert (name, offered["name"], offered["description"]) == ("consider", "getProductInfo", "Everything about one product.")
+    assert offered["arguments"]["required"] == ["productId"]
+
+
+async def test_000_09_the_model_that_begins_is_told_the_requirement_the_input_and_the_output(tmp_path: Path) -> None:
+    prompts = Prompts()
+    buyer = party("buyer", tmp_path, negotiators=ModelNegotiators(prompts))
+    with pytest.raises(TreatyError):
+        await buy(seller(tmp_path, Script()), buyer)
+    name, told = prompts.asked[0]
+    sections = dict(re.findall(r"^BEGIN ([a-z-]+) \w+\n(.*?)\nEND ", told, re.MULTILINE | re.DOTALL))
+    assert name == "draft"
+    assert sections == {
+        "role": "initiator",
+        "requirement": WANTED.text,
+        "input": WANTED.input,
+        "output": WANTED.output,
+        "topic": WANTED.topic,
+    }
 
 
 def test_000_29_a_counter_proposal_is_accepted_by_the_initiator(tmp_path: Path) -> None:
@@ -548,12 +621,30 @@ def test_000_45_and_46_a_question_is_answered_by_the_peers_negotiator(tmp_path: 
         metas = [json.loads(said[1:]) for _, said in tap.seen if isinstance(said, bytes) and said[0] == 0]
         talk = [said for said in metas if said["action"] == "naturalLanguageNegotiation"]
         asked, answered = ([said["messageId"] for said in talk if said["type"] == type] for type in ("REQUEST", "RESPONSE"))
-        assert len(set(asked)) == 2
-        assert [len(id) for id in asked] == [16, 16]
         assert sorted(answered) == sorted(asked)
 
     run(main())
     check_replays(tmp_path)
+
+
+def test_000_46_the_ids_of_questions_are_16_random_characters(tmp_path: Path) -> None:
+    """Over 32 questions in two sessions each of the 16 places has many characters. Of random ones at most 8 are the same
+    everywhere with a probability below 10**-12."""
+
+    async def asked(home: Path) -> list[str]:
+        shop, buyer = seller(home, Script()), customer(home, Script())
+        async with talks(shop, buyer) as (session, tap):
+            await asyncio.gather(*(session.ask(f"Question {number}?") for number in range(16)))
+        metas = [json.loads(said[1:]) for way, said in tap.seen if way == ">" and isinstance(said, bytes) and said[0] == 0]
+        return [said["messageId"] for said in metas if said["action"] == "naturalLanguageNegotiation"]
+
+    async def main() -> list[str]:
+        return await asked(tmp_path / "1") + await asked(tmp_path / "2")
+
+    ids = run(main())
+    assert [len(id) for id in ids] == [16] * 32
+    assert len(set(ids)) == 32
+    assert [place for place in range(16) if len({id[place] for id in ids}) <= 8] == []
 
 
 def test_000_50_a_session_in_natural_language_alone(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,18 +11,24 @@ from typing import Any
 
 import pytest
 from meetings import LAPTOP, Party, Tap, meeting, party
-from model_negotiators import opened, script, written
-from scripted_model import Script as AnyScript
-from scripted_model import ScriptedModel, code, load_scripts, scripted_model
+from model_negotiators import destination, opened, script, source, written
+from scripted_model import ScriptedModel, changed, code, load_scripts, scripted_model
 from scripted_negotiators import CHANGED, TEST_CASES, WANTED, WRONG_PRICE, Script, ScriptedNegotiators
 from virtual_time import run
 
 from treaty_client.anp.hello_profile.hello import NATURAL_LANGUAGE_NEGOTIATION
-from treaty_client.negotiators.negotiator import Proposal
-from treaty_client.negotiators.prompts import system
+from treaty_client.negotiators.negotiator import Proposal, Rejection
 from treaty_client.sessions.session import Session
+from treaty_consensus.errors import TreatyError
 
 SUMMARY = "## Changes\n\n- **Purpose**: says for whom it is\n- `productId` stays\n"
+COVERED = {
+    "Purpose": "what it is for",
+    "Flow": "one request message of the caller and one response message of the server",
+    "Data format": "the exact bytes of each message",
+    "Errors": "the codes by which an operation fails",
+}
+"""What a document is asked to cover: the part, and words of its description."""
 TEXT = "# Need\n\n- Product: `P12345`\n\n> 多少钱?\n"
 
 
@@ -87,44 +94,74 @@ def test_000_12_both_sides_test_each_other_before_they_speak_and_what_does_not_c
     run(main())
 
 
-def test_000_25_a_summary_is_markdown_and_arrives_as_it_was_written(tmp_path: Path) -> None:
+def test_000_25_a_summary_arrives_as_it_was_written(tmp_path: Path) -> None:
     async def main() -> None:
         there = Script(verdicts=[Proposal(CHANGED, SUMMARY)])
         async with talks(shop(tmp_path, there), Script(), tmp_path) as (_, tap):
             assert [said["modificationSummary"] for said in metas(tap) if "modificationSummary" in said] == [SUMMARY]
 
     run(main())
-    assert "in Markdown" in system("consider").partition("`summary`")[2]
 
 
-def test_000_19_documents_are_asked_for_with_purpose_flow_formats_and_errors() -> None:
-    for name in ("draft", "consider"):
-        for part in ("Purpose", "Flow", "Data format", "Errors"):
-            assert f"- `## {part}`: " in system(name)
+async def test_000_25_a_model_writes_the_summary_in_markdown_and_the_other_model_reads_it_so(server: ScriptedModel) -> None:
+    """The lines of the summary, and so its heading and its list, are those that the model wrote."""
+    server.misbehave("consider", changed(summary=SUMMARY))
+    async with opened(server) as negotiators:
+        talk = script(server)
+        countered = await destination(negotiators, talk).consider(talk.draft, "", last=False)
+        assert countered == Proposal(talk.document, SUMMARY.strip())
+        buyer = source(negotiators, talk)
+        await buyer.draft()
+        await buyer.consider(countered.text, countered.summary, last=False)
+    asked, told = server.prompts[0][0]["content"], server.prompts[-1][1]["content"]
+    assert re.search(r"`summary`: with `counter`, what you changed\s+and why, in Markdown", asked)
+    assert re.search(rf"^BEGIN peer-summary \w+\n{re.escape(SUMMARY.strip())}\nEND peer-summary ", told, re.MULTILINE)
 
 
-@pytest.mark.parametrize("script", load_scripts(), ids=lambda script: script.topic)
-def test_000_19_what_is_negotiated_covers_purpose_flow_formats_and_errors(script: AnyScript) -> None:
-    headings = [line.removeprefix("## ").lower() for line in script.document.split("\n") if line.startswith("## ")]
-    assert {"purpose", "flow", "data format"} <= set(headings)
-    assert "error" in script.document.lower()
+async def test_000_19_and_20_every_document_is_asked_for_as_concise_markdown_with_all_that_it_has_to_cover(
+    server: ScriptedModel,
+) -> None:
+    """The messages that reach the model when it writes a document: for the first proposal and for a counter-proposal."""
+    async with opened(server) as negotiators:
+        talk = script(server)
+        buyer = source(negotiators, talk)
+        drafted = await buyer.draft()
+        assert isinstance(drafted, Proposal)
+        countered = await destination(negotiators, talk).consider(drafted.text, "", last=False)
+    assert server.seen == ["draft", "consider"]
+    for instructions, _ in server.prompts:
+        form = instructions["content"].partition("## What a protocol document is\n\n")[2]
+        assert form.startswith("Markdown, concise, at most ")
+        parts = dict(re.findall(r"^- `## (.+?)`: (.+)", form, re.MULTILINE))
+        for name, meaning in COVERED.items():
+            assert meaning in parts[name]
+    assert (drafted.text, countered) == (talk.draft, Proposal(talk.document, "Added what was missing."))
 
 
-def test_000_20_documents_are_asked_for_in_markdown_and_concise() -> None:
-    for name in ("draft", "consider"):
-        assert "Markdown, concise" in system(name)
+@pytest.mark.parametrize("topic", [script.topic for script in load_scripts()])
+def test_000_19_and_20_a_document_is_sent_with_every_line_that_was_written(tmp_path: Path, topic: str) -> None:
+    written = next(script.document for script in load_scripts() if script.topic == topic)
+
+    async def main() -> None:
+        there = Script(verdicts=[Rejection("Not for sale.")])
+        with pytest.raises(TreatyError):
+            async with talks(shop(tmp_path, there), Script(drafts=[Proposal(written)]), tmp_path):
+                pass
+        assert there.calls == [("consider", written)]
+
+    run(main())
 
 
 def test_000_44_predefined_messages_do_the_whole_negotiation(tmp_path: Path) -> None:
-    """Natural language is there, on both sides, and nothing needs it."""
+    """Natural language is there, on both sides. A counter-proposal, test cases and a fault go by the predefined messages."""
 
     async def main() -> None:
-        there = Script(verdicts=[Proposal(CHANGED, SUMMARY)])
+        there = Script(verdicts=[Proposal(CHANGED, SUMMARY)], bugs=[WRONG_PRICE])
         async with talks(shop(tmp_path, there), Script(tests=TEST_CASES), tmp_path) as (_, tap):
             hellos = [json.loads(said)["metaProtocol"] for _, said in tap.seen if isinstance(said, str)]
             assert all(NATURAL_LANGUAGE_NEGOTIATION in hello["supportedCapabilities"] for hello in hellos)
             said = [message["action"] for message in metas(tap)]
-            assert set(said) == {"protocolNegotiation", "codeGeneration", "testCasesNegotiation"}
+            assert set(said) == {"protocolNegotiation", "codeGeneration", "testCasesNegotiation", "fixErrorNegotiation"}
             assert "natural" not in "".join(tap.kinds())
 
     run(main())

@@ -173,6 +173,12 @@ def test_001_03_the_initiator_tells_its_evaluation_of_what_both_speak_the_best_f
     assert told.matched_protocols[0].rationale == "capability 1, task 1, performance 0.8333, preference 0.9, context 0.6667"
 
 
+def test_001_03_the_capabilities_of_a_match_are_those_of_both_sides() -> None:
+    mine, theirs = sharing(capabilities=("query", "stream", "sort")), sharing(capabilities=("batch", "stream", "query"))
+    (match,) = only(FlowWire.join(registry(mine), registry(theirs)).settle(), "protocol-evaluation").matched_protocols
+    assert match.capabilities == ("query", "stream")
+
+
 def test_001_04_the_best_is_proposed_with_the_next_as_fallback_and_accepted() -> None:
     both = (sharing(), delegation())
     wire = FlowWire.join(registry(*both), registry(*both), FlowRequest("x", required=())).settle()
@@ -195,6 +201,23 @@ def test_001_04_a_responder_may_take_the_fallback() -> None:
     wire.settle()
     assert only(wire, "protocol-response").accepted_protocol.id == DELEGATION
     assert [ready.agreed.protocol for ready in wire.of("responder", Ready) + wire.of("initiator", Ready)] == [DELEGATION] * 2
+
+
+def test_001_04_a_responder_without_a_required_capability_takes_the_fallback_or_rejects() -> None:
+    best, next_best = Proposed(SHARING, "1.0", ("query", "sort")), Proposed(DELEGATION, "2.1", ("assign",))
+    unfit = Proposed(DELEGATION, "2.1", ("assign", "report"))
+    for proposal, response, accepted in (
+        (ProtocolProposal(proposed_protocol=best, fallback_protocol=next_best), "accept", DELEGATION),
+        (ProtocolProposal(proposed_protocol=best, fallback_protocol=unfit), "reject", ""),
+        (ProtocolProposal(proposed_protocol=Proposed(SHARING, "1.0", ("query",))), "accept", SHARING),
+    ):
+        wire = FlowWire.join(registry(sharing(), delegation()), registry(sharing(), delegation()))
+        while wire.responder.evaluation is None:
+            wire.deliver("responder" if wire.on_its_way["responder"] else "initiator")
+        inject(wire, "responder", proposal)
+        answer = only(wire, "protocol-response")
+        assert (answer.response, answer.accepted_protocol.id if answer.accepted_protocol else "") == (response, accepted)
+        assert list(wire.responder.tracks) == [accepted] * bool(accepted)
 
 
 def test_001_04_a_rejected_protocol_gives_way_to_the_next() -> None:
@@ -521,7 +544,7 @@ def test_001_15_the_same_protocol_in_other_versions_is_a_conflict() -> None:
     assert wire.initiator.state is FlowState.REJECTED
 
 
-def test_001_16_a_parameter_that_cannot_be_agreed_on_is_named_with_what_is_supported() -> None:
+def test_001_16_and_18_a_parameter_that_cannot_be_agreed_on_is_named_with_what_is_supported() -> None:
     mine = registry(sharing(parameters={"deliveryGuarantee": Fixed("exactly-once", required=True)}))
     supported = ("AES-128-GCM", "ChaCha20-Poly1305")
     wire = FlowWire.join(mine, registry(sharing(parameters={"deliveryGuarantee": Choice(supported)}))).settle()

@@ -54,7 +54,7 @@ def supported(capabilities: tuple[str, ...] = (), preference: float = 0.5, metri
 
 
 def test_001_08_the_weights_are_the_sources() -> None:
-    assert list(WEIGHTS.values()) == [30, 30, 20, 15, 5]
+    assert WEIGHTS == {"capability": 30, "task": 30, "performance": 20, "preference": 15, "context": 5}
 
 
 def test_001_08_the_sources_example_by_hand() -> None:
@@ -156,6 +156,16 @@ def test_001_05_rules_move_numbers_and_keep_choices() -> None:
         with pytest.raises(Unsupported) as failure:
             respond(rules, bad)
         assert failure.value.details["parameter"] in bad
+
+
+def test_001_05_a_choice_that_an_answer_does_not_name_is_the_nearest_one_beyond_it() -> None:
+    sizes: Rules = {"size": Choice((16, 1, 8, 4))}
+    assert counter(sizes, {"size": 16}, {"size": 8}) == {"size": 8}
+    assert counter(sizes, {"size": 16}, {"size": 7}) == {"size": 4}
+    assert counter(sizes, {"size": 1}, {"size": 5}) == {"size": 8}
+    for answered in (0, 17, "7", True):  # beyond all of them, or no number
+        with pytest.raises(Unsupported):
+            counter(sizes, {"size": 1 if answered == 17 else 16}, {"size": answered})
 
 
 def test_001_16_a_refused_parameter_is_replaced_by_one_that_both_support() -> None:

@@ -27,18 +27,6 @@ def test_000_01_reserved_bits_are_ignored_on_receipt(header: int, type: Protocol
     assert frame.decode(bytes([header | reserved]) + b"payload") == Frame(type, b"payload")
 
 
-def test_000_02_meta_is_00() -> None:
-    assert frame.encode(ProtocolType.META, b"")[0] >> 6 == 0b00
-
-
-def test_000_03_application_is_01() -> None:
-    assert frame.encode(ProtocolType.APPLICATION, b"")[0] >> 6 == 0b01
-
-
-def test_000_04_natural_language_is_10() -> None:
-    assert frame.encode(ProtocolType.NATURAL_LANGUAGE, b"")[0] >> 6 == 0b10
-
-
 def test_000_05_verification_is_11() -> None:
     assert frame.encode(ProtocolType.VERIFICATION, b"")[0] >> 6 == 0b11
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from treaty_client.anp.hello_profile import hello
-from treaty_client.anp.hello_profile.hello import Hello, common_version, parse
+from treaty_client.anp.hello_profile.hello import Hello, choose, common_version, parse
 from treaty_consensus.errors import Refused, TreatyError
 
 HASH = hashlib.sha256(b"# Agreed\n").hexdigest()
@@ -101,8 +102,17 @@ def test_000_54_the_five_named_capabilities_are_optional_and_unknown_ones_are_re
 
 
 def test_000_55_the_version_is_1_0() -> None:
-    assert json.loads(read(SOURCE).format())["version"] == "1.0"
-    assert json.loads(read(SOURCE).format())["metaProtocol"]["version"] == "1.0"
+    own = Hello(
+        type="sourceHello",
+        message_id="0123456789abcdef",
+        session_id="fedcba9876543210",
+        source_did="did:wba:buyer.example",
+        destination_did="",
+    )
+    written = json.loads(own.format())
+    assert (written["version"], written["metaProtocol"]["version"]) == ("1.0", "1.0")
+    answer, _ = choose(replace(own, type="destinationHello", source_did="did:wba:shop.example"), read(SOURCE), {})
+    assert (answer.meta_version, json.loads(answer.format())["version"]) == ("1.0", "1.0")
     assert refused(SOURCE, version="2.0") == "hello.version"
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from meta_peers import (
     BUYER,
-    DOCUMENT,
     FAILED,
     GENERATED,
     HASH,
@@ -254,18 +253,44 @@ def test_a_destination_may_leave_the_hash_of_its_selection_out() -> None:
     assert machine.agreement == Agreement(URI, HASH, False)
 
 
-def test_a_version_that_was_not_offered_aborts() -> None:
+def test_000_53_a_version_that_was_not_offered_aborts() -> None:
     machine = buyer()
     text = destination_hello(selected=URI).format().replace('"version":"1.0"},"random"', '"version":"1.1"},"random"')
     machine.receive(text, 0.0)
     assert error_of(machine) == "hello.version"
 
 
-def test_000_57_and_58_the_hash_is_of_the_agreed_text() -> None:
-    assert hashlib.sha256(DOCUMENT.encode("utf-8")).hexdigest() == HASH
+# The types of frames
+
+
+def test_000_02_type_00_is_read_as_a_meta_message_and_no_other_type_is() -> None:
+    said = b'{"action": "codeGeneration", "status": "error"}'
+    for header in (b"\x40", b"\x80", b"\xc0"):
+        machine = agreed_buyer()
+        machine.receive(header + said, 0.0)
+        assert machine.error is None or machine.error.code != "session.peer-code"
     machine = agreed_buyer()
-    machine.apply(CodeReady(hashlib.sha256(DOCUMENT.encode("utf-8")).hexdigest()), 0.0)
-    assert not machine.is_final
+    machine.receive(b"\x00" + said, 0.0)
+    assert error_of(machine) == "session.peer-code"
+    (sent,) = agreed_buyer().apply(CodeReady(HASH), 0.0)
+    assert isinstance(sent, SendBinary)
+    assert (sent.data[:1], json.loads(sent.data[1:])) == (b"\x00", {"action": "codeGeneration", "status": "generated"})
+
+
+@pytest.mark.parametrize(("sender", "receiver"), [("source", "destination"), ("destination", "source")])
+def test_000_03_type_01_carries_a_message_of_the_agreed_protocol_to_the_other_side(sender: str, receiver: str) -> None:
+    wire = Wire.join(source_hello())
+    wire.settle()
+    wire.perform(sender, (wire.source if sender == "source" else wire.destination).apply(Send(b"in the agreed form"), 0.0))
+    assert wire.sent[-1] == (sender, b"\x40in the agreed form")
+    wire.settle()
+    assert wire.delivered == {sender: [], receiver: [b"in the agreed form"]}
+
+
+def test_000_03_no_other_type_is_taken_for_the_agreed_protocol() -> None:
+    for header in (b"\x00", b"\x80", b"\xc0"):
+        machine = running_buyer()
+        assert not [action for action in machine.receive(header + b"{}", 0.0) if isinstance(action, Deliver)]
 
 
 # codeGeneration
@@ -339,6 +364,18 @@ def test_an_action_nobody_listed_is_a_clear_error() -> None:
 
 
 # Application messages
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"\0", bytes(range(256)), b"\xff\xfe\0", b' {"json": 1}\r\n', "<xml>价格</xml>".encode()]
+)
+def test_000_47_any_bytes_of_the_agreed_form_are_carried_as_they_are(payload: bytes) -> None:
+    wire = Wire.join(source_hello())
+    wire.settle()
+    for sender, machine in (("source", wire.source), ("destination", wire.destination)):
+        wire.perform(sender, machine.apply(Send(payload), 0.0))
+    wire.settle()
+    assert wire.delivered == {"source": [payload], "destination": [payload]}
 
 
 @pytest.mark.parametrize("make", [agreed_buyer, agreed_shop])

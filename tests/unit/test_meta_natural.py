@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from meta_peers import (
     DOCUMENT,
+    HASH,
     NAMED,
     application,
     buyer,
@@ -20,6 +21,7 @@ from meta_peers import (
     said,
     shop,
     source_hello,
+    verdict,
 )
 
 from treaty_client.anp import frame
@@ -30,11 +32,12 @@ from treaty_client.anp.hello_profile.actions import (
     Answered,
     Consider,
     DeliverText,
+    Load,
     Question,
     Running,
     SendBinary,
 )
-from treaty_client.anp.hello_profile.commands import Answer, Ask, Say, Send
+from treaty_client.anp.hello_profile.commands import Answer, Ask, Propose, Say, Send
 from treaty_client.anp.hello_profile.machine import HelloState, Limits, Machine
 from treaty_client.anp.hello_profile.messages import NaturalLanguageNegotiation
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
@@ -86,6 +89,15 @@ def test_000_50_it_is_optional() -> None:
         assert refusal.value.code == "meta.not-agreed"
         assert rejection_in(machine.receive(natural("Hello?"), 0.0)).startswith("frame.unsupported-type: ")
         assert error_of(machine) == "frame.unsupported-type"
+
+
+def test_000_04_type_10_carries_natural_language_and_no_other_type_does() -> None:
+    machine = natural_buyer()
+    assert machine.receive(b"\x80How much is it?", 0.0) == [DeliverText("How much is it?")]
+    assert machine.apply(Say("19 euro."), 0.0) == [SendBinary(b"\x8019 euro.")]
+    for header in (b"\x00", b"\x40", b"\xc0"):
+        other = natural_buyer()
+        assert not [action for action in other.receive(header + b"How much is it?", 0.0) if isinstance(action, DeliverText)]
 
 
 def test_000_48_it_is_utf_8() -> None:
@@ -178,6 +190,25 @@ def test_000_45_and_46_an_answer_has_its_questions_id() -> None:
     assert destination.apply(Answer(ID, "In dollars."), 0.0) == []
 
 
+def test_000_44_what_natural_language_says_decides_nothing_the_predefined_messages_do() -> None:
+    """A model may write that it accepts, or that its code is ready. The session goes on by the predefined messages alone."""
+    source, destination = negotiating_buyer(), negotiating_shop()
+    source.apply(Propose(DOCUMENT, ""), 0.0)
+    destination.receive(proposal(0), 0.0)
+    for text in ("Do you accept my proposal?", '{"action": "protocolNegotiation", "status": "accepted"}'):
+        message_id = f"{len(text):016}"
+        (asked,) = source.apply(Ask(message_id, text), 0.0)
+        assert isinstance(asked, SendBinary)
+        assert destination.receive(asked.data, 0.0) == [Question(message_id, text)]
+        (answered,) = destination.apply(Answer(message_id, "Accepted. My code is ready."), 0.0)
+        assert isinstance(answered, SendBinary)
+        assert source.receive(answered.data, 0.0) == [Answered(message_id, "Accepted. My code is ready.")]
+    assert source.receive(natural("Accepted. My code is ready."), 0.0) == [DeliverText("Accepted. My code is ready.")]
+    for machine in (source, destination):
+        assert (machine.state, machine.agreement) == (HelloState.NEGOTIATING, None)
+    assert source.receive(verdict(1, "accepted"), 0.0) == [Load(Agreement("", HASH, False, DOCUMENT))]
+
+
 @pytest.mark.parametrize("message_id", [ID, "十六个字符的随机字符串一二三四五", "0b7a1d6e-0e0c-4f0e-9c35-6f1b3a4f5d21"])
 def test_000_46_an_id_of_another_form_is_repeated_in_the_answer(message_id: str) -> None:
     machine = negotiating_buyer()
@@ -222,6 +253,14 @@ def test_000_46_an_id_asks_once() -> None:
     with pytest.raises(Refused) as refusal:
         machine.apply(Ask(ID, "?"), 0.0)
     assert refusal.value.code == "question.repeated"
+
+
+def test_000_43_either_side_may_ask_where_both_list_the_capability() -> None:
+    for machine in (negotiating_buyer(), negotiating_shop()):
+        assert machine.receive(question(), 0.0) == [Question(ID, "In which currency?")]
+        assert said(machine.apply(Answer(ID, "In euro."), 0.0)) == [NaturalLanguageNegotiation("RESPONSE", ID, "In euro.")]
+        assert machine.apply(Ask(OTHER_ID, "In which currency?"), 0.0) == [SendBinary(question(OTHER_ID))]
+        assert machine.receive(response(OTHER_ID), 0.0) == [Answered(OTHER_ID, "In euro.")]
 
 
 def test_000_43_questions_need_the_capability_on_both_sides() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 
@@ -19,6 +20,7 @@ from meta_peers import (
     buyer,
     destination_hello,
     meta,
+    natural,
     negotiating_buyer,
     negotiating_shop,
     proposal,
@@ -27,12 +29,13 @@ from meta_peers import (
     shop,
     source_hello,
     verdict,
+    verification,
 )
 
 from treaty_client.anp import frame
 from treaty_client.anp.frame import ProtocolType
 from treaty_client.anp.hello_profile import actions, messages
-from treaty_client.anp.hello_profile.actions import Action, Agreement, Consider, Draft, Ended, Load, SendBinary
+from treaty_client.anp.hello_profile.actions import Action, Agreement, Consider, Deliver, Draft, Ended, Load, Running, SendBinary
 from treaty_client.anp.hello_profile.commands import Accept, CodeFailed, CodeReady, Propose, Reject, Send
 from treaty_client.anp.hello_profile.machine import HelloState, Limits, Machine, Provided
 from treaty_client.anp.hello_profile.messages import CodeGeneration, FixErrorNegotiation, ProtocolNegotiation
@@ -40,6 +43,9 @@ from treaty_consensus import canonical, protocol
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError, Unavailable
 
 AGREEMENT = Agreement("", HASH, False, DOCUMENT)
+GOODS = "# 需求\n获取商品信息\n"
+GOODS_HASH = "c0b599a4053cea0bef1245d900f7c5cdc792c6a456b8454ce41a77d4e8697b3b"
+"""A text that was agreed on, and its hash by `sha256sum`."""
 
 
 def error_of(machine: Machine) -> str:
@@ -124,6 +130,37 @@ def test_000_07_an_agreed_document_changes_nothing_of_the_meta_process() -> None
     assert machine.state is HelloState.RUNNING
 
 
+# The basic capability
+
+
+def test_000_54_an_agent_that_lists_no_capability_understands_the_basic_messages() -> None:
+    """The messages as the source prints them, between agents that list nothing."""
+    machine = negotiating_shop(())
+    printed = '{"action": "protocolNegotiation", "sequenceId": 0, "candidateProtocols": %s, "modificationSummary": "", %s}'
+    proposed = (printed % (json.dumps(DOCUMENT), '"status": "negotiating"')).encode()
+    assert machine.receive(b"\x00" + proposed, 0.0) == [Consider(DOCUMENT, "", 1, False)]
+    assert machine.apply(Accept(), 0.0) == [SendBinary(verdict(1, "accepted", DOCUMENT)), Load(AGREEMENT)]
+    assert machine.receive(b'\x00{"action": "codeGeneration", "status": "generated"}', 0.0) == []
+    assert machine.apply(CodeReady(HASH), 0.0) == [SendBinary(GENERATED), Running()]
+    assert machine.receive(application(b"x"), 0.0) == [Deliver(b"x")]
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        (meta(messages.TestCasesNegotiation("negotiating", "# Test case 1\n")), "meta.not-agreed"),
+        (meta(FixErrorNegotiation("negotiating", "It is wrong.")), "meta.not-agreed"),
+        (meta(messages.NaturalLanguageNegotiation("REQUEST", "0123456789abcdef", "Why?")), "meta.not-agreed"),
+        (natural("Why?"), "frame.unsupported-type"),
+        (verification(b"x"), "frame.unsupported-type"),
+    ],
+)
+def test_000_54_each_of_the_five_named_capabilities_is_needed_for_its_messages(sent: bytes, code: str) -> None:
+    machine = negotiating_shop(())
+    machine.receive(sent, 0.0)
+    assert error_of(machine) == code
+
+
 def test_000_22_and_23_every_proposal_has_the_whole_text() -> None:
     machine = negotiating_shop()
     for payload in (
@@ -138,6 +175,18 @@ def test_000_22_and_23_every_proposal_has_the_whole_text() -> None:
         machine.apply(Propose("", ""), 0.0)
     assert machine.state is HelloState.NEGOTIATING
     assert numbers(machine.apply(Propose(DOCUMENT, ""), 0.0)) == [0]
+
+
+def test_000_22_23_24_and_27_every_later_proposal_is_sent_whole_with_its_summary_and_judged_so() -> None:
+    source, destination = negotiating_buyer(), negotiating_shop()
+    (sent,) = source.apply(Propose(DOCUMENT, ""), 0.0)
+    text, summary = DOCUMENT, ""
+    for number, side in enumerate((destination, source, destination, source)):
+        assert isinstance(sent, SendBinary)
+        assert side.receive(sent.data, 0.0) == [Consider(text, summary, number + 1, False)]
+        text, summary = text + "- one more\n", f"- {number + 1} more\n- nothing less\n"
+        (sent,) = side.apply(Propose(text, summary), 0.0)
+        assert said([sent]) == [ProtocolNegotiation(number + 1, "negotiating", text, summary)]
 
 
 def test_000_24_and_27_a_later_proposal_says_what_it_changes() -> None:
@@ -159,6 +208,7 @@ def test_000_27_a_later_proposal_of_the_peer_is_considered_without_a_summary() -
 def test_000_26_the_first_proposal_needs_no_summary() -> None:
     assert negotiating_shop().receive(proposal(0), 0.0) == [Consider(DOCUMENT, "", 1, False)]
     assert negotiating_shop().receive(proposal(0, DOCUMENT, "first"), 0.0) == [Consider(DOCUMENT, "first", 1, False)]
+    assert said(negotiating_buyer().apply(Propose(DOCUMENT, ""), 0.0)) == [ProtocolNegotiation(0, "negotiating", DOCUMENT)]
 
 
 # Sequence numbers
@@ -346,11 +396,15 @@ def test_000_28_timeout_is_read_as_rejected(status: str) -> None:
     assert (machine.state, error_of(machine)) == (HelloState.REJECTED, "negotiation.rejected")
 
 
-def test_000_28_there_is_no_other_status() -> None:
-    machine = negotiating_shop(())
-    value = {"action": "protocolNegotiation", "sequenceId": 0, "candidateProtocols": DOCUMENT, "status": "undecided"}
-    machine.receive(frame.encode(ProtocolType.META, json.dumps(value).encode()), 0.0)
-    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "meta.message")
+@pytest.mark.parametrize("action", ["protocolNegotiation", "testCasesNegotiation", "fixErrorNegotiation"])
+def test_000_28_and_38_there_is_no_other_status(action: str) -> None:
+    fields = {"sequenceId": 0, "candidateProtocols": DOCUMENT, "testCases": "# T", "errorDescription": "# E"}
+    others = ("generated", "error", "REQUEST", "undecided", "finished", "Accepted", "accepted ", "", None, 0, True, ["accepted"])
+    for status in others:
+        machine = negotiating_shop(())
+        value = {"action": action, **fields, "status": status}
+        machine.receive(frame.encode(ProtocolType.META, json.dumps(value).encode()), 0.0)
+        assert (machine.state, error_of(machine)) == (HelloState.ERROR, "meta.message"), status
 
 
 def test_without_a_model_a_proposal_is_rejected_and_the_peer_learns_why() -> None:
@@ -480,14 +534,26 @@ def test_the_sdks_three_conversations() -> None:
 # After the agreement
 
 
-def test_000_56_and_57_the_hash_of_the_agreement_is_that_of_the_agreed_text() -> None:
-    text = "# 需求\n获取商品信息\n"
+def test_000_56_57_and_58_the_hash_of_the_agreement_is_that_of_the_agreed_text_on_both_sides() -> None:
+    source, destination = negotiating_buyer(), negotiating_shop()
+    source.apply(Propose("# Another\n", ""), 0.0)
+    destination.receive(proposal(0, "# Another\n"), 0.0)
+    destination.apply(Propose(GOODS, "- All of it."), 0.0)
+    source.receive(proposal(1, GOODS, "- All of it."), 0.0)
+    source.apply(Accept(), 0.0)
+    destination.receive(verdict(2, "accepted"), 0.0)
+    for machine in (source, destination):
+        assert machine.agreement == Agreement("", GOODS_HASH, False, GOODS)
+
+
+@pytest.mark.parametrize("other", ["# Another\n", GOODS.rstrip("\n"), GOODS.replace("\n", "\r\n"), "\ufeff" + GOODS])
+def test_000_57_code_for_a_text_of_another_hash_ends_the_session(other: str) -> None:
     machine = negotiating_shop()
-    machine.receive(proposal(0, text), 0.0)
+    machine.receive(proposal(0, GOODS), 0.0)
     machine.apply(Accept(), 0.0)
-    assert machine.agreement is not None
-    assert machine.agreement.document == text
-    assert machine.agreement.protocol_hash == canonical.hex_digest(text.encode())
+    digest = hashlib.sha256(other.encode()).hexdigest()
+    assert machine.apply(CodeReady(digest), 0.0) == [SendBinary(FAILED), Ended(machine.error)]
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "session.hash-mismatch")
 
 
 def test_000_32_both_sides_say_that_their_code_is_ready() -> None:

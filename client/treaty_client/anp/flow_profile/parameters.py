@@ -87,8 +87,7 @@ class Range:
 
     def clamp(self, name: str, value: Json) -> Json:
         """`value`, moved into the range. Raises `Unsupported` for a value that is no number."""
-        # In Python true is a number, in JSON it is not.
-        if not isinstance(value, int | float) or isinstance(value, bool):
+        if not _is_number(value):
             raise Unsupported(name, value, self.supported)
         return min(max(value, self.low), self.high)
 
@@ -137,7 +136,21 @@ def counter(rules: Rules, asked: Mapping[str, Json], answered: Mapping[str, Json
         if rule.required and name not in answered:
             raise Unsupported(name, None, rule.supported)
     # A responder may leave parameters out, and add none.
-    return {name: rules[name].clamp(name, value) for name, value in answered.items() if name in asked and name in rules}
+    return {
+        name: _fitted(rules[name], name, asked[name], value)
+        for name, value in answered.items()
+        if name in asked and name in rules
+    }
+
+
+def _fitted(rule: Rule, name: str, asked: Json, answered: Json) -> Json:
+    """Return the answer, moved into the rule. A responder with a range answers with its end nearer to the value asked for. So the
+    nearest choice beyond that end is in the range, if any choice is. Raises `Unsupported`."""
+    if isinstance(rule, Choice) and _is_number(asked) and _is_number(answered):
+        beyond = [own for own in rule.values if _is_number(own) and (own <= answered < asked or own >= answered > asked)]
+        if beyond:
+            return min(beyond, key=lambda own: abs(own - answered))
+    return rule.clamp(name, answered)
 
 
 def next_offer(rules: Rules, asked: Mapping[str, Json], details: Mapping[str, Json]) -> dict[str, Json] | None:
@@ -166,6 +179,10 @@ def json_equal(one: Json, other: Json) -> bool:
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(map(json_equal, one, other))
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _values(supported: Json, asked: Json) -> list[Json]:

@@ -1,0 +1,66 @@
+"""The list of mutants, `tests/mutants/mutants.toml`: each breaks one rule of the conformance page in one line of the code.
+
+    [[mutant]]
+    rule = "000-18"
+    file = "client/treaty_client/anp/hello_profile/negotiation.py"
+    was = "holds = number == due or counts_from_one if self._strict else number > self._seen"
+    broken = "holds = True"
+    breaks = "Any sequence number is accepted."
+
+`was` occurs once in the file. `make mutants` applies each entry to a copy of the packages (`tests/mutants/run_mutants.py`).
+"""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import msgspec
+from docs.generate.rules import SOURCES, rules_of
+from docs.generate.suite import all_tests
+
+ROOT = Path(__file__).parents[2]
+LIST = ROOT / "tests" / "mutants" / "mutants.toml"
+PACKAGES = ("consensus", "client", "registry")
+
+
+class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One line of the code, broken. `breaks`: the sentence that says how the rule is broken."""
+
+    rule: str
+    file: str
+    was: str
+    broken: str
+    breaks: str
+
+    def applied_to(self, text: str) -> str:
+        """Return a file's text with the line broken. Raises ValueError where the line is not there exactly once."""
+        if text.count(self.was) != 1:
+            raise ValueError(f"{self.file} has {text.count(self.was)} times: {self.was}")
+        return text.replace(self.was, self.broken)
+
+
+class _List(msgspec.Struct, forbid_unknown_fields=True):
+    mutant: tuple[Mutant, ...]
+
+
+@cache
+def all_mutants() -> tuple[Mutant, ...]:
+    """Return the list, in its order."""
+    return msgspec.convert(tomllib.loads(LIST.read_text(encoding="utf-8")), _List).mutant
+
+
+def all_rules() -> list[str]:
+    """Return the rules of the conformance page, such as `000-18`."""
+    return [f"{source}-{number}" for source, count in SOURCES.items() for number in range(1, count + 1)]
+
+
+@cache
+def numbered_tests() -> dict[str, list[str]]:
+    """Return the pytest names of the tests of each rule. Without those of `interop`, which need foreign packages."""
+    found: dict[str, list[str]] = {rule: [] for rule in all_rules()}
+    for test in all_tests():
+        for source, number in () if test.path.startswith("interop/") else rules_of(test.name):
+            found[f"{source}-{number}"].append(f"tests/{test.path}::{test.name}")
+    return found
