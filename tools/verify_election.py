@@ -490,7 +490,7 @@ class Electorate:
         """Return the principal for which a DID speaks, or None (§1)."""
         method, _, rest = did[4:].partition(":")
         if not self.open:
-            return None if method == "key" else did
+            return None if method == "key" or "." not in rest.partition(":")[0] else did
         assert self.suffixes
         if method != "key" and ":" not in rest and "%3A" not in rest and self.suffixes.registrable(rest) == rest:
             return rest
@@ -526,7 +526,7 @@ class Electorate:
                 self.trust = trust
             flows = self._flows(seed, most)
             lent_on = {name: sum(flows.get(name, {}).values()) for name in self.trust}
-            held = [x - min(seed.get(name, 0) // 2, 2 * lent_on[name]) for name, x in self.trust.items()]
+            held = [x - min(seed.get(name, 0) // 2, 2 * lent_on[name]) for name, x in self.trust.items() if name in self.born]
             self.cap = cap(held, rules["cap_share"])
             most = self.cap // rules["loan_share"]
         self._form_clusters(anchors, flows)
