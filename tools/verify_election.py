@@ -783,7 +783,7 @@ class Count:
         """Return the sorting key of documents whose votes are equal."""
         published = self.published.get(document)
         numbers = self.approval[document], self.reporters.get(document, 0), self.pairs.get(document, 0)
-        return (published is None, *(-number for number in numbers), published or 0, document)
+        return (*(-number for number in numbers), published is None, published or 0, document)
 
     def _eligible(self, document: str) -> bool:
         return (
@@ -1158,7 +1158,7 @@ class Ledger:
                     partner = min(corroborators, key=lambda other: (-self.shared[name, other], other))
                     amount = ONE // rules["report_share"]
                     earned.append(self._earn(name, "reported", about, amount, partner, claim.report.index, claim.earlier, electorate))
-        self.claims = [claim for claim in waiting if now - claim.report.epoch + 1 < rules["epochs"]]
+        self.claims = waiting
         for topic, document in sorted(elected.items()):
             holders = [c for k, c in sorted(self.credits.items()) if k[:3] == ("reported", topic, document)]
             for held in holders:
