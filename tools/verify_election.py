@@ -1053,7 +1053,7 @@ class Count:
         """Return the transcript; `frame` has the members that do not follow from the count."""
         former = {d: r.state for d, r in self.records.items() if r.state in ("dormant", "superseded", "repealed")}
         others = {*self.published, *self.pairs} - {*self.candidates, *former, *self.rejected}
-        nominees = [*self.rejected, *sorted(others, key=self._rank)][: self.rules["max_candidates"]]
+        nominees = [d for d in [*self.rejected, *sorted(others, key=self._rank)] if d not in former][: self.rules["max_candidates"]]
         voices = sorted(self.voices, key=lambda voice: (-int(voice["counts"]), voice["principal"]))
         made = {
             **frame,
@@ -1101,6 +1101,7 @@ class Claim:
     report: Report
     pair: tuple[str, str]
     earlier: int
+    names: set[str]
 
 
 @dataclass(frozen=True)
@@ -1137,12 +1138,13 @@ class Ledger:
             for report, pair in reports:
                 if report.epoch == now:
                     fresh[topic, report.document].append((report, pair))
-                    self.claims.append(Claim(report, pair, len(self.clusters.get((topic, report.document), ()))))
+                    self.claims.append(Claim(report, pair, len(self.clusters.get((topic, report.document), ())), set(pair)))
         self.claims = [
             claim
             for claim in self.claims
             if now - claim.report.epoch < rules["epochs"] and all(name in electorate.weight for name in claim.pair)
         ]
+        self._drop_holders()
         earned: list[Credit] = []
         waiting = []
         for claim in sorted(self.claims, key=lambda c: (c.report.topic, c.report.document, c.report.index)):
@@ -1153,12 +1155,13 @@ class Ledger:
             if corroborators is None:
                 waiting.append(claim)
                 continue
-            for name in claim.pair:
+            for name in sorted(claim.names):
                 if ("reported", *about, name) not in self.credits:
                     partner = min(corroborators, key=lambda other: (-self.shared[name, other], other))
                     amount = ONE // rules["report_share"]
                     earned.append(self._earn(name, "reported", about, amount, partner, claim.report.index, claim.earlier, electorate))
         self.claims = waiting
+        self._drop_holders()
         for topic, document in sorted(elected.items()):
             holders = [c for k, c in sorted(self.credits.items()) if k[:3] == ("reported", topic, document)]
             for held in holders:
@@ -1169,6 +1172,13 @@ class Ledger:
                     )
         self._remember(electorate, fresh)
         return earned
+
+    def _drop_holders(self) -> None:
+        """Let no principal wait for a credit that it holds."""
+        for claim in self.claims:
+            about = claim.report.topic, claim.report.document
+            claim.names = {name for name in claim.names if ("reported", *about, name) not in self.credits}
+        self.claims = [claim for claim in self.claims if claim.names]
 
     def _earn(
         self,
@@ -1237,9 +1247,9 @@ class Election:
         shown = {topic: counts[topic] for topic in decided}
         if not decided:
             every = {*facts.publications, *facts.ballots, *electorate.agreed}
-            heaviest = sorted((-electorate.topic_weight(topic), topic) for topic in (counted or every))
-            if heaviest and heaviest[0][0] < 0:
-                topic = heaviest[0][1]
+            weights = {topic: electorate.topic_weight(topic) for topic in sorted(every)}
+            if counted or any(weights.values()):
+                topic = max(sorted(counted or every), key=lambda topic: weights[topic])
                 shown = {topic: counts.get(topic) or Count(electorate, topic, self.topics[topic])}
         for topic, count in counts.items():
             self.topics[topic] = count.memory

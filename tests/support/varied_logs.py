@@ -95,6 +95,8 @@ class VariedLog(LogBuilder):
         self.documents: dict[str, list[str]] = {topic: [] for topic in TOPICS}
         self.uris: dict[str, tuple[Signer, str]] = {}
         self.crowd = self.random.sample(self.agents, self.random.randint(6, 16))
+        self.fickle = self.random.choice((0.05, 0.3, 1))
+        self.fashion: dict[str, str] = {}
         self.rotated: set[str] = set()
 
     def fill(self, epochs: int, actions: int = 40) -> None:
@@ -106,9 +108,11 @@ class VariedLog(LogBuilder):
             if self.random.random() < 0.15:
                 self.add(varied_parameters(self.random, self.random.choice(("development", "open", "open"))), self.operator)
             busy = self.random.choice((0, 0.1, 1, 1, 1, 1))
-            fashion = {topic: self.random.choice(found) for topic, found in self.documents.items() if found}
+            for topic, found in self.documents.items():
+                if found and (topic not in self.fashion or self.random.random() < self.fickle):
+                    self.fashion[topic] = self.random.choice(found)
             for _ in range(int(actions * busy)):
-                self.act(fashion)
+                self.act(self.fashion)
             self.add(identity_body(domain_signer(f"late-{len(self.leaves)}.example")), self.operator)  # time passes
             for _ in range(9):
                 self.grant()
@@ -119,13 +123,15 @@ class VariedLog(LogBuilder):
         random = self.random
         choice = random.random()
         topic = random.choice(list(fashion))
-        if choice < 0.04:
+        if choice < 0.04 * self.fickle:
             self.issue(random.choice(TOPICS))
         elif choice < 0.62:
             self.meet(topic, fashion[topic])
         elif choice < 0.82:
             known = [*self.documents[topic], document_hash("never published"), NONE]
             ranked = random.sample(known, random.choice((0, 1, 1, 2, 3)) if len(known) > 2 else 1)
+            if random.random() > self.fickle:
+                ranked = [fashion[topic]]
             tiers = (tuple(ranked[:2]), *ranked[2:]) if random.random() < 0.3 and len(ranked) > 1 else tuple(ranked)
             self.vote(random.choice(self.crowd), *tiers, topic=topic)
         elif choice < 0.95:
@@ -140,7 +146,7 @@ class VariedLog(LogBuilder):
         """Let two agents report, mostly the document in fashion; sometimes they equivocate."""
         random = self.random
         one, other = random.sample(self.crowd, 2)
-        document = fashion if random.random() < 0.6 else random.choice(self.documents[topic])
+        document = fashion if random.random() < 0.9 - self.fickle / 2 else random.choice(self.documents[topic])
         if random.random() < 0.04:
             document = document_hash("never published")
         nid = self.report(one, other, document, topic=topic, outcome="failed" if random.random() < 0.15 else "agreed")
