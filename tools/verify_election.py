@@ -1101,7 +1101,6 @@ class Claim:
     report: Report
     pair: tuple[str, str]
     earlier: int
-    names: set[str]
 
 
 @dataclass(frozen=True)
@@ -1138,13 +1137,13 @@ class Ledger:
             for report, pair in reports:
                 if report.epoch == now:
                     fresh[topic, report.document].append((report, pair))
-                    self.claims.append(Claim(report, pair, len(self.clusters.get((topic, report.document), ())), set(pair)))
+                    self.claims.append(Claim(report, pair, len(self.clusters.get((topic, report.document), ()))))
         self.claims = [
             claim
             for claim in self.claims
             if now - claim.report.epoch < rules["epochs"] and all(name in electorate.weight for name in claim.pair)
         ]
-        self._drop_holders()
+        self._drop_paid()
         earned: list[Credit] = []
         waiting = []
         for claim in sorted(self.claims, key=lambda c: (c.report.topic, c.report.document, c.report.index)):
@@ -1155,13 +1154,13 @@ class Ledger:
             if corroborators is None:
                 waiting.append(claim)
                 continue
-            for name in sorted(claim.names):
+            for name in claim.pair:
                 if ("reported", *about, name) not in self.credits:
                     partner = min(corroborators, key=lambda other: (-self.shared[name, other], other))
                     amount = ONE // rules["report_share"]
                     earned.append(self._earn(name, "reported", about, amount, partner, claim.report.index, claim.earlier, electorate))
         self.claims = waiting
-        self._drop_holders()
+        self._drop_paid()
         for topic, document in sorted(elected.items()):
             holders = [c for k, c in sorted(self.credits.items()) if k[:3] == ("reported", topic, document)]
             for held in holders:
@@ -1173,12 +1172,13 @@ class Ledger:
         self._remember(electorate, fresh)
         return earned
 
-    def _drop_holders(self) -> None:
-        """Let no principal wait for a credit that it holds."""
-        for claim in self.claims:
-            about = claim.report.topic, claim.report.document
-            claim.names = {name for name in claim.names if ("reported", *about, name) not in self.credits}
-        self.claims = [claim for claim in self.claims if claim.names]
+    def _drop_paid(self) -> None:
+        """Drop the claims whose two principals both hold the credit."""
+        self.claims = [
+            claim
+            for claim in self.claims
+            if any(("reported", claim.report.topic, claim.report.document, name) not in self.credits for name in claim.pair)
+        ]
 
     def _earn(
         self,
