@@ -14,9 +14,11 @@ from __future__ import annotations
 import argparse
 import base64
 import hashlib
+import http.client
 import json
 import struct
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections import Counter, defaultdict
@@ -32,8 +34,12 @@ NONE = "none"
 PAYLOAD_TYPE = "application/vnd.treaty.statement.v1+json"
 ROLL_PRINCIPALS, ROLL_CREDITS, COUNTED_TOPICS, VOICES = 96 * 2**20, 31 * 2**20, 4096, 256
 CAPS = {"checkpoint": 2**18, "entries": 256 * (2**16 + 1), "suffixes": 2**20, "transcript": 2**22, "roll": 2**27}
-TIMEOUT = 60
-"""Seconds without a byte before a request is given up."""
+TIMEOUT, DEADLINE = 30, 600
+"""Seconds without a byte, and for a whole answer, before a request is given up."""
+KINDS = {"genesis", "identity", "grant", "publish", "handler", "status", "report", "ballot", "vouch", "parameters", "decision"}
+KINDS |= {"withdrawal"}
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError)
+"""Errors that a body of another form causes where it is read."""
 
 
 class Unreadable(Exception):
@@ -69,7 +75,7 @@ def parse(data: bytes) -> Any:
         raise ValueError(f"{text} is not allowed")
 
     try:
-        value = json.loads(data, parse_float=refuse, parse_constant=refuse)
+        value = json.loads(data.decode(), parse_float=refuse, parse_constant=refuse)
         need(jcs(value) == data, "the JSON is not canonical")  # also finds a name that occurs twice
     except (ValueError, RecursionError) as error:
         raise BrokenRule(f"no JSON: {error}") from error
@@ -150,8 +156,8 @@ class Verifier:
                 continue
             if self.kind == 1:
                 return verifies(self.key, data[4:], text)
-            time = b"cosignature/v1\ntime %d\n" % int.from_bytes(data[4:12], "big")
-            return verifies(self.key, data[12:], time + text)
+            head = b"cosignature/v1\ntime %d\n" % int.from_bytes(data[4:12], "big")
+            return verifies(self.key, data[12:], head + text)
         return False
 
 
@@ -232,8 +238,9 @@ def read_leaf(leaf: bytes, index: int) -> Statement | None:
         need([one["keyid"] for one in envelope["signatures"]] == by, "the signatures are not those of the authors")
         signatures = [unbase64(one["sig"]) for one in envelope["signatures"]]
         pae = b"DSSEv1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
+        need(value["type"] in KINDS and type(value["issued"]) is int, "an unknown kind, or no time")
         return Statement(digest(pae), index, value["type"], value["body"], by, value["issued"], value["log"], pae, signatures)
-    except (KeyError, TypeError, AttributeError) as error:
+    except MALFORMED as error:
         raise BrokenRule(f"no statement: {error!r}") from error
 
 
@@ -295,12 +302,12 @@ class Facts:
 
     def append(self, statement: Statement) -> None:
         """Check the rules on which elections depend, then add the statement. Raises BrokenRule and changes nothing."""
-        self._authentic(statement)
         rule = getattr(self, f"_{statement.kind}", None)
         try:
+            self._authentic(statement)
             if rule:
                 rule(statement, statement.body)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except MALFORMED as error:
             raise BrokenRule(f"malformed {statement.kind}: {error!r}") from error
         self.ids.add(statement.id)
         if self.operator in statement.dids:
@@ -396,6 +403,17 @@ class Facts:
         else:
             self.announced = statement.id, body
 
+    def _decision(self, _: Statement, body: dict[str, Any]) -> None:
+        numbers = [
+            body["epoch"],
+            body["remaining"],
+            body["input"]["size"],
+            *(body[name]["size"] for name in ("transcript", "roll")),
+        ]
+        texts = [body["topic"], body["input"]["root"], *(body[name]["sha256"] for name in ("transcript", "roll"))]
+        need(all(type(number) is int for number in numbers) and all(type(text) is str for text in texts), "malformed")
+        need(type(body["input"].get("witnessed", "")) is str, "malformed")
+
     def open_next_epoch(self, now: int) -> None:
         """Open the next epoch: announced parameters come into force, and the schedule goes on without drift."""
         assert self.parameters
@@ -460,6 +478,7 @@ class Electorate:
         self.horizon: int = self.rules["horizon_epochs"]
         self.open = self.rules["electorate"] == "open"
         self.suffixes = suffixes
+        self._names: dict[str, str | None] = {}
         self.granted: dict[str, str] = {}
         if suffixes:
             for domain, to in facts.grants:
@@ -470,10 +489,7 @@ class Electorate:
             if name := self.principal(did):
                 self.born[name] = min(epoch, self.born.get(name, epoch))
         self.barred = {
-            self.principal(did)
-            for epoch, dids in facts.equivocations
-            if self.now - epoch < self.horizon
-            for did in dids
+            self.principal(did) for epoch, dids in facts.equivocations if self.now - epoch < self.horizon for did in dids
         }
         self.trust: dict[str, int] = {}
         self.cap = 0
@@ -488,6 +504,11 @@ class Electorate:
 
     def principal(self, did: str) -> str | None:
         """Return the principal for which a DID speaks, or None (§1)."""
+        if did not in self._names:
+            self._names[did] = self._principal(did)
+        return self._names[did]
+
+    def _principal(self, did: str) -> str | None:
         method, _, rest = did[4:].partition(":")
         if not self.open:
             return None if method == "key" or "." not in rest.partition(":")[0] else did
@@ -609,7 +630,7 @@ class Electorate:
         return {name: weight for name, weight in weights.items() if weight}
 
     def live_ballots(self, topic: str) -> dict[str, list[Ballot]]:
-        """Return the ballots of each principal that are neither withdrawn nor faded, that of the eldest DID in the topic first."""
+        """Return the live ballots of each principal, that of the eldest DID in the topic first (§3)."""
         ballots: dict[str, list[Ballot]] = defaultdict(list)
         for did, ballot in sorted(self.facts.ballots.get(topic, {}).items(), key=lambda item: item[1].first):
             name = self.principal(did)
@@ -808,7 +829,7 @@ class Count:
         for vote in self.votes:
             summands[frozenset(vote.over_none()).intersection(eligible)] += vote.weight
         seated: Counter[frozenset[str]] = Counter()
-        rest, order = sorted(eligible, key=self._rank), []
+        rest, order = sorted(eligible, key=self._rank), list[str]()
         while rest and len(order) < places:
             scores = {d: sum(weight // (seated[s] + 1) for s, weight in summands.items() if d in s) for d in rest}
             best = max(rest, key=lambda document: scores[document])  # the first of equal ones
@@ -859,7 +880,9 @@ class Count:
                 for b in range(size):
                     if a != b:
                         path[a][b] = max(path[a][b], min(path[a][middle], path[middle][b]))
-        remaining, self.order, self.ties = list(range(size)), [], []
+        remaining = list(range(size))
+        self.order: list[str] = []
+        self.ties: list[dict[str, Any]] = []
         while remaining:
             best = [a for a in remaining if not any(path[b][a] > path[a][b] for b in remaining)]
             chosen = next((a for a in best if self.choices[a] == self.incumbent), best[0])
@@ -1053,7 +1076,9 @@ class Count:
         """Return the transcript; `frame` has the members that do not follow from the count."""
         former = {d: r.state for d, r in self.records.items() if r.state in ("dormant", "superseded", "repealed")}
         others = {*self.published, *self.pairs} - {*self.candidates, *former, *self.rejected}
-        nominees = [d for d in [*self.rejected, *sorted(others, key=self._rank)] if d not in former][: self.rules["max_candidates"]]
+        nominees = [d for d in [*self.rejected, *sorted(others, key=self._rank)] if d not in former][
+            : self.rules["max_candidates"]
+        ]
         voices = sorted(self.voices, key=lambda voice: (-int(voice["counts"]), voice["principal"]))
         made = {
             **frame,
@@ -1158,7 +1183,9 @@ class Ledger:
                 if ("reported", *about, name) not in self.credits:
                     partner = min(corroborators, key=lambda other: (-self.shared[name, other], other))
                     amount = ONE // rules["report_share"]
-                    earned.append(self._earn(name, "reported", about, amount, partner, claim.report.index, claim.earlier, electorate))
+                    earned.append(
+                        self._earn(name, "reported", about, amount, partner, claim.report.index, claim.earlier, electorate)
+                    )
         self.claims = waiting
         self._drop_paid()
         for topic, document in sorted(elected.items()):
@@ -1420,7 +1447,10 @@ class Check:
 
     def _close(self) -> list[Due]:
         need(self.facts.parameters, "no parameters are in force")
-        return self.election.close(self.facts, self.tree.size, self.tree.root(), self._suffix_list())
+        try:
+            return self.election.close(self.facts, self.tree.size, self.tree.root(), self._suffix_list())
+        except (*MALFORMED, ZeroDivisionError) as error:
+            raise Unreadable(f"the parameters or the suffix list are malformed: {error!r}") from error
 
     def _suffix_list(self) -> SuffixList | None:
         assert self.facts.parameters
@@ -1515,6 +1545,8 @@ class Client:
     """Read a log over HTTP. Every answer has a cap and every silence a timeout; redirects are not followed."""
 
     def __init__(self, base: str) -> None:
+        if not base.startswith(("http://", "https://")):
+            raise Unreadable(f"{base!r} is no URL of a log")
         self.base = base.rstrip("/")
         self._opener = urllib.request.build_opener(NoRedirects)
 
@@ -1522,13 +1554,17 @@ class Client:
         """Return the body at a path. Raises Missing with a 404 or 410, Unreadable for any other failure."""
         request = urllib.request.Request(f"{self.base}{path}", headers={"Accept-Encoding": "identity"})  # noqa: S310
         try:
+            data, end = b"", time.monotonic() + DEADLINE
             with self._opener.open(request, timeout=TIMEOUT) as answer:
-                data: bytes = answer.read(most + 1)
+                while (part := answer.read1(2**20)) and len(data) <= most:
+                    data += part
+                    if time.monotonic() > end:
+                        raise Unreadable(f"{path}: the answer takes too long")
         except urllib.error.HTTPError as error:
             if error.code in (404, 410):
                 raise Missing(f"the registry answers {error.code}") from error
             raise Unreadable(f"{path}: {error}") from error
-        except OSError as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:
             raise Unreadable(f"{path}: {error}") from error
         if len(data) > most:
             raise Unreadable(f"{path}: the answer is larger than {most} bytes")
@@ -1590,8 +1626,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("key", help="the log's verifier key; a registry's name is URL#KEY")
     parser.add_argument("--json", action="store_true", help="print one JSON object for each decision")
     given = parser.parse_args(arguments)
-    client = Client(given.url)
     try:
+        client = Client(given.url)
         size, root = checkpoint(client.get("/checkpoint", CAPS["checkpoint"]), Verifier.read(given.key))
         findings = verify(client.leaves(size), client.blob, given.key, root)
     except (Unreadable, Missing) as error:

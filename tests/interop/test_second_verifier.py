@@ -243,7 +243,9 @@ def test_names_grants_and_several_dids() -> None:
     made = VariedLog(2000, electorate="open")
     parameters = made.parameters
     assert parameters.reputation
-    rules = msgspec.structs.replace(parameters.reputation, suffix_list=suffix_list(0), counterparty_share=2**16, acquainted_epochs=1, max_vouches=8)
+    rules = msgspec.structs.replace(
+        parameters.reputation, suffix_list=suffix_list(0), counterparty_share=2**16, acquainted_epochs=1, max_vouches=8
+    )
     made.add(msgspec.structs.replace(parameters, reputation=rules, candidate_pairs=1), made.operator)
     owner, guest, idn = domain_signer("anchor-00.example"), key_signer("guest 0"), domain_signer("xn--d1acufc.xn--80adxhks")
     web, sub = domain_signer("anchor-00.example", "web"), domain_signer("sub.anchor-03.example")
@@ -329,10 +331,12 @@ def test_parameters_and_anchors_change() -> None:
         if epoch == 4:
             assert made.parameters.reputation
             anchors = tuple(sorted((*ANCHORS[2:], "new-0.example", "new-1.example")))
-            rules = msgspec.structs.replace(made.parameters.reputation, anchors=anchors, suffix_list=made.parameters.reputation.suffix_list)
+            rules = msgspec.structs.replace(
+                made.parameters.reputation, anchors=anchors, suffix_list=made.parameters.reputation.suffix_list
+            )
             made.add(msgspec.structs.replace(made.parameters, reputation=rules, sustain_epochs=1), made.operator)
         pass_epochs(made, 1, first)
-    clusters = [dict((entry[0], entry[1]) for entry in json.loads(made.rolls[n])["principals"]) for n in (4, 5)]
+    clusters = [{entry[0]: entry[1] for entry in json.loads(made.rolls[n])["principals"]} for n in (4, 5)]
     assert (clusters[0]["new-0.example"], clusters[1]["new-0.example"]) == (ANCHORS[0], "new-0.example")
     assert len({one["parameters"] for one in agree(made)}) == 2
 
@@ -381,9 +385,9 @@ def forged(made: LogBuilder, leaf: int, change: Callable[[dict[str, Any]], objec
                 change(body)
             elif "witnessed" in body["input"]:
                 body["input"]["witnessed"] = statement.body["input"]["witnessed"]
-            old = signed(msgspec.convert(body, kinds.Decision), made.operator, issued=statement.issued).leaf
-        check.append(old)
-        made.leaves.append(old)
+            leaves[index] = signed(msgspec.convert(body, kinds.Decision), made.operator, issued=statement.issued).leaf
+        check.append(leaves[index])
+        made.leaves.append(leaves[index])
     made.replay = Tree(check)  # type: ignore[assignment]
     return store
 
@@ -480,7 +484,9 @@ def test_a_leaf_that_breaks_a_rule_counts_for_nothing() -> None:
         check.append(leaf)
     before = copy.deepcopy(check).open_epoch()[0].body["transcript"]
     check.append(again.leaf)
-    damaged = made.agents[0].statement(kinds.Ballot(TOPIC, 0, ((first,),), made.checkpoint())).leaf.replace(b'"sig":"', b'"sig":"AA')
+    damaged = (
+        made.agents[0].statement(kinds.Ballot(TOPIC, 0, ((first,),), made.checkpoint())).leaf.replace(b'"sig":"', b'"sig":"AA')
+    )
     check.append(damaged)
     assert [one.outcome for one in check.findings] == ["broken", "broken"]
     ballots = json.loads(copy.deepcopy(check).open_epoch()[0].transcript)["ballots"]

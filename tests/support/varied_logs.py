@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Literal
 
 import msgspec
-from signers import Signer, domain_signer, identity_body, key_signer
+from signers import ORIGIN, Signer, domain_signer, identity_body, key_signer
 from simulated_log import ANCHORS, SUFFIX_LIST, LogBuilder, document_hash
 
 from treaty_consensus import did, kinds
@@ -15,13 +16,16 @@ from treaty_consensus.election.defaults import development_parameters, open_para
 from treaty_consensus.kinds import NONE, Blob, Parameters
 
 SUFFIX_LISTS = (
-    "// ===BEGIN ICANN DOMAINS===\nexample\nco.example // second level\n*.wild.example\n!city.wild.example\nмосква\nхоста.example\n"
-    "// ===END ICANN DOMAINS===\n// ===BEGIN PRIVATE DOMAINS===\nhosting.example\n// ===END PRIVATE DOMAINS===\n",
+    "// ===BEGIN ICANN DOMAINS===\nexample\nco.example // second level\n*.wild.example\n!city.wild.example\nмосква\n"
+    "хоста.example\n// ===END ICANN DOMAINS===\n// ===BEGIN PRIVATE DOMAINS===\nhosting.example\n// ===END PRIVATE DOMAINS===\n",
     "// ===BEGIN ICANN DOMAINS===\n\nexample\nhosting.example\nмосква\n// ===END ICANN DOMAINS===\n",
 )
 """Two lists: under the second one `co.example` is a registrable domain and `hosting.example` a suffix."""
-ODD = ("co.example", "shop.co.example", "a.wild.example", "b.a.wild.example", "city.wild.example", "hosting.example")
-ODD += ("me.hosting.example", "xn--80adxhks", "xn--d1acufc.xn--80adxhks", "xn--d1acufc.xn--80atdjx.example", "sub.anchor-03.example")
+ODD = (
+    *("co.example", "shop.co.example", "a.wild.example", "b.a.wild.example", "city.wild.example", "hosting.example"),
+    *("me.hosting.example", "xn--80adxhks", "xn--d1acufc.xn--80adxhks", "xn--d1acufc.xn--80atdjx.example"),
+    "sub.anchor-03.example",
+)
 TOPICS = ("games/chess", "games/go", "music", "zoo")
 
 
@@ -39,7 +43,7 @@ def suffix_list(number: int) -> Blob:
 def varied_parameters(random: Random, electorate: str) -> Parameters:
     """Return parameters with small constants, so that every threshold is met now and then."""
     if electorate == "open":
-        anchors = random.sample(ANCHORS, 15) + ["alpha.example"]
+        anchors = [*random.sample(ANCHORS, 15), "alpha.example"]
         base = open_parameters(tuple(sorted(anchors)), suffix_list(random.random() < 0.2), epoch_seconds=random.randint(1, 9))
         reputation = msgspec.structs.replace(
             base.reputation or SUFFIX_LIST,  # an open electorate has it
@@ -97,7 +101,7 @@ class VariedLog(LogBuilder):
         self.crowd = self.random.sample(self.agents, self.random.randint(6, 16))
         self.fickle = self.random.choice((0.05, 0.3, 1))
         self.fashion: dict[str, str] = {}
-        self.rotated: set[str] = set()
+        self.granted: set[tuple[str, str]] = set()
 
     def fill(self, epochs: int, actions: int = 40) -> None:
         """Let epochs pass; in some of them hardly anything happens."""
@@ -132,14 +136,16 @@ class VariedLog(LogBuilder):
             ranked = random.sample(known, random.choice((0, 1, 1, 2, 3)) if len(known) > 2 else 1)
             if random.random() > self.fickle:
                 ranked = [fashion[topic]]
-            tiers = (tuple(ranked[:2]), *ranked[2:]) if random.random() < 0.3 and len(ranked) > 1 else tuple(ranked)
+            tied = random.random() < 0.3 and len(ranked) > 1
+            tiers: list[str | tuple[str, ...]] = [tuple(ranked[:2]), *ranked[2:]] if tied else [*ranked]
             self.vote(random.choice(self.crowd), *tiers, topic=topic)
         elif choice < 0.95:
             one, other = random.sample(self.crowd, 2)
             self.vouch(one, other, withdrawn=random.random() < 0.15)
         elif self.uris:
             uri = random.choice(list(self.uris))
-            state = random.choice(("active", "deprecated", "deprecated", "yanked", "revoked"))
+            states: tuple[Literal["active", "deprecated", "yanked", "revoked"], ...] = "active", "deprecated", "yanked", "revoked"
+            state = random.choices(states, (1, 2, 1, 1))[0]
             self.add(kinds.Status(uri, state), self.uris[uri][0])
 
     def meet(self, topic: str, fashion: str) -> None:
@@ -161,18 +167,13 @@ class VariedLog(LogBuilder):
         document = self.publish(agent, name, topic=topic, text=text or f"p{self.random.randint(0, 40)}")
         if document not in self.documents[topic]:
             self.documents[topic].append(document)
-        self.uris[kinds_uri(self, agent, name)] = agent, topic
+        self.uris[f"https://{ORIGIN}/protocols/{agent.did.split(':', 2)[2]}/{name}/1.0"] = agent, topic
 
     def grant(self) -> None:
         """Let an agent grant its namespace to another one, mostly to a made-up one, which only lets time pass."""
-        owner = self.random.choice([one for one in self.roots])
+        owner = self.random.choice(self.roots)
         other = self.random.choice(self.agents).did if self.random.random() < 0.1 else f"did:wba:x{len(self.leaves)}.example"
         self.identify(owner)
-        if other != owner.did and (owner.did, other) not in self.rotated:
-            self.rotated.add((owner.did, other))
+        if other != owner.did and (owner.did, other) not in self.granted:
+            self.granted.add((owner.did, other))
             self.add(kinds.Grant(did.parse_did(owner.did).namespace, other), owner)
-
-
-def kinds_uri(log: LogBuilder, agent: Signer, name: str) -> str:
-    """Return the URI under which `LogBuilder.publish` publishes a name."""
-    return f"https://registry.example/protocols/{agent.did.split(':', 2)[2]}/{name}/1.0"
