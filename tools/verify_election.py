@@ -280,6 +280,7 @@ class Facts:
     epoch: int = 0
     clock: int = 0
     opened: int = 0
+    closed: int = 0
     closing: list[str] = field(default_factory=list)
     parameters: tuple[str, dict[str, Any]] | None = None
     announced: tuple[str, dict[str, Any]] | None = None
@@ -403,7 +404,7 @@ class Facts:
         else:
             self.announced = statement.id, body
 
-    def _decision(self, _: Statement, body: dict[str, Any]) -> None:
+    def _decision(self, statement: Statement, body: dict[str, Any]) -> None:
         numbers = [
             body["epoch"],
             body["remaining"],
@@ -413,12 +414,19 @@ class Facts:
         texts = [body["topic"], body["input"]["root"], *(body[name]["sha256"] for name in ("transcript", "roll"))]
         need(all(type(number) is int for number in numbers) and all(type(text) is str for text in texts), "malformed")
         need(type(body["input"].get("witnessed", "")) is str, "malformed")
+        need(self.parameters, "no parameters are in force")
+        if not self.closing:  # the first decision of an epoch: its own time is the newest of the log's clock
+            assert self.parameters
+            now, seconds = max(self.clock, statement.issued), self.parameters[1].get("epoch_seconds")
+            need(not seconds or now >= self.opened + seconds, "the epoch is closed too early")
+            self.closed = now
 
-    def open_next_epoch(self, now: int) -> None:
+    def open_next_epoch(self) -> None:
         """Open the next epoch: announced parameters come into force, and the schedule goes on without drift."""
         assert self.parameters
         seconds = self.parameters[1].get("epoch_seconds")
-        self.opened = self.opened + max(1, (now - self.opened) // seconds) * seconds if seconds else now
+        passed = max(1, (self.closed - self.opened) // seconds) * seconds if seconds else self.closed - self.opened
+        self.opened += passed
         self.epoch += 1
         if self.announced:
             self.parameters, self.announced = self.announced, None
@@ -745,18 +753,9 @@ class Count:
                 counts += value // len(cast)
             _, age, held = min(cast, key=lambda ballot: ballot[1])
             if counts:
-                self.voices.append(
-                    {
-                        "principal": name,
-                        "cluster": electorate.cluster[name],
-                        "weight": str(weight),
-                        "ballots": len(cast),
-                        "implied": name not in explicit,
-                        "age": age,
-                        "held": held,
-                        "counts": str(counts),
-                    }
-                )
+                voice = {"principal": name, "cluster": electorate.cluster[name], "weight": str(weight), "counts": str(counts)}
+                freshest = {"ballots": len(cast), "implied": name not in explicit, "age": age, "held": held}
+                self.voices.append(voice | freshest)
 
     def _implied_ballots(self) -> dict[str, tuple[list[frozenset[str]], int, int]]:
         """Return for each principal its implied ranking, its age and the epochs since it changed; keep them in `memory`."""
@@ -1119,29 +1118,35 @@ def missing(conditions: Iterable[tuple[str, int, int, str | None]]) -> list[dict
 # ---------------------------------------------------------------------------------------------------------------- standing, §9
 
 
-@dataclass
+@dataclass(frozen=True)
 class Claim:
-    """A report that waits for an independent one."""
+    """A report that waits for an independent one. `about`: topic and document; `earlier`: k."""
 
-    report: Report
+    about: tuple[str, str]
+    index: int
+    epoch: int
     pair: tuple[str, str]
     earlier: int
 
 
 @dataclass(frozen=True)
 class Credit:
-    """An earned credit."""
+    """An earned credit. `shared`: j."""
 
     principal: str
     reason: str
-    topic: str
-    document: str
+    claim: Claim
     amount: int
     partner: str
-    index: int
     shared: int
-    earlier: int
     epoch: int
+
+    def entry(self) -> dict[str, Any]:
+        """Return the credit as the roll has it."""
+        topic, document = self.claim.about
+        who = {"principal": self.principal, "with": self.partner, "shared": self.shared, "earlier": self.claim.earlier}
+        what = {"amount": str(self.amount), "reason": self.reason, "topic": topic, "document": document}
+        return {**who, **what, "index": self.claim.index}
 
 
 class Ledger:
@@ -1149,89 +1154,58 @@ class Ledger:
 
     def __init__(self) -> None:
         self.claims: list[Claim] = []
-        self.credits: dict[tuple[str, str, str, str], Credit] = {}  # the live one by reason, topic, document, principal
+        self.credits: dict[tuple[str, tuple[str, str], str], Credit] = {}  # the live one by reason, about, principal
         self.shared: Counter[tuple[str, str]] = Counter()
         self.clusters: dict[tuple[str, str], set[str]] = {}
 
     def close(self, electorate: Electorate, elected: dict[str, str]) -> list[Credit]:
         """Close an epoch; return the credits that it adds, in their order. `elected`: topic → new consensus."""
-        rules, now = electorate.rules["credit"], electorate.now
+        rules, now, weight = electorate.rules["credit"], electorate.now, electorate.weight
         self.credits = {k: c for k, c in self.credits.items() if fading(now - c.epoch, electorate.horizon)}
-        fresh: dict[tuple[str, str], list[tuple[Report, tuple[str, str]]]] = defaultdict(list)
+        fresh: dict[tuple[str, str], list[Claim]] = defaultdict(list)
         for topic, reports in electorate.agreed.items():
             for report, pair in reports:
                 if report.epoch == now:
-                    fresh[topic, report.document].append((report, pair))
-                    self.claims.append(Claim(report, pair, len(self.clusters.get((topic, report.document), ()))))
-        self.claims = [
-            claim
-            for claim in self.claims
-            if now - claim.report.epoch < rules["epochs"] and all(name in electorate.weight for name in claim.pair)
-        ]
-        self._drop_paid()
+                    about = topic, report.document
+                    fresh[about].append(Claim(about, report.index, now, pair, len(self.clusters.get(about, ()))))
+        waiting = [c for c in self.claims if now - c.epoch < rules["epochs"] and all(name in weight for name in c.pair)]
+        waiting = self._unpaid([*waiting, *(claim for claims in fresh.values() for claim in claims)])
         earned: list[Credit] = []
-        waiting = []
-        for claim in sorted(self.claims, key=lambda c: (c.report.topic, c.report.document, c.report.index)):
-            about = claim.report.topic, claim.report.document
+        self.claims = []
+        for claim in sorted(waiting, key=lambda claim: (claim.about, claim.index)):
             sides = {electorate.cluster[name] for name in claim.pair}
-            pairs = (p for _, p in fresh[about] if not sides & {electorate.cluster[name] for name in p})
-            corroborators = next(pairs, None)
+            independent = (c.pair for c in fresh[claim.about] if not sides & {electorate.cluster[name] for name in c.pair})
+            corroborators = next(independent, None)
             if corroborators is None:
-                waiting.append(claim)
+                self.claims.append(claim)
                 continue
             for name in claim.pair:
-                if ("reported", *about, name) not in self.credits:
+                if ("reported", claim.about, name) not in self.credits:
                     partner = min(corroborators, key=lambda other: (-self.shared[name, other], other))
-                    amount = ONE // rules["report_share"]
-                    earned.append(
-                        self._earn(name, "reported", about, amount, partner, claim.report.index, claim.earlier, electorate)
-                    )
-        self.claims = waiting
-        self._drop_paid()
-        for topic, document in sorted(elected.items()):
-            holders = [c for k, c in sorted(self.credits.items()) if k[:3] == ("reported", topic, document)]
-            for held in holders:
-                if ("elected", topic, document, held.principal) not in self.credits and held.principal in electorate.weight:
-                    about, amount = (topic, document), ONE >> held.earlier
-                    earned.append(
-                        self._earn(held.principal, "elected", about, amount, held.partner, held.index, held.earlier, electorate)
-                    )
-        self._remember(electorate, fresh)
+                    earned.append(self._earn(electorate, name, "reported", claim, ONE // rules["report_share"], partner))
+        self.claims = self._unpaid(self.claims)
+        for about in sorted(elected.items()):
+            for held in [credit for key, credit in sorted(self.credits.items()) if key[:2] == ("reported", about)]:
+                name, amount = held.principal, ONE >> held.claim.earlier
+                if ("elected", about, name) not in self.credits and name in weight:
+                    earned.append(self._earn(electorate, name, "elected", held.claim, amount, held.partner))
+        for about, claims in fresh.items():
+            names = {electorate.cluster[name] for claim in claims for name in claim.pair}
+            self.clusters.setdefault(about, set()).update(names)
+        needed = {claim.about for claim in self.claims} | {about for reason, about, _ in self.credits if reason == "reported"}
+        self.clusters = {about: names for about, names in self.clusters.items() if about in needed}
         return earned
 
-    def _drop_paid(self) -> None:
-        """Drop the claims whose two principals both hold the credit."""
-        self.claims = [
-            claim
-            for claim in self.claims
-            if any(("reported", claim.report.topic, claim.report.document, name) not in self.credits for name in claim.pair)
-        ]
+    def _unpaid(self, claims: list[Claim]) -> list[Claim]:
+        """Return the claims of which at least one principal does not hold the credit."""
+        return [claim for claim in claims if any(("reported", claim.about, name) not in self.credits for name in claim.pair)]
 
-    def _earn(
-        self,
-        name: str,
-        reason: str,
-        about: tuple[str, str],
-        amount: int,
-        partner: str,
-        index: int,
-        earlier: int,
-        electorate: Electorate,
-    ) -> Credit:
+    def _earn(self, electorate: Electorate, name: str, reason: str, claim: Claim, amount: int, partner: str) -> Credit:
         pairs, shared = electorate.rules["credit"]["pairs"], self.shared[name, partner]
         self.shared[name, partner] += 1
-        amount = amount * pairs // (pairs + shared)
-        credit = Credit(name, reason, *about, amount, partner, index, shared, earlier, electorate.now)
-        self.credits[reason, *about, name] = credit
+        credit = Credit(name, reason, claim, amount * pairs // (pairs + shared), partner, shared, electorate.now)
+        self.credits[reason, claim.about, name] = credit
         return credit
-
-    def _remember(self, electorate: Electorate, fresh: dict[tuple[str, str], list[tuple[Report, tuple[str, str]]]]) -> None:
-        for about, reports in fresh.items():
-            names = {electorate.cluster[name] for _, pair in reports for name in pair}
-            self.clusters.setdefault(about, set()).update(names)
-        needed = {(c.report.topic, c.report.document) for c in self.claims}
-        needed |= {(c.topic, c.document) for c in self.credits.values() if c.reason == "reported"}
-        self.clusters = {about: names for about, names in self.clusters.items() if about in needed}
 
     def standing(self, name: str, electorate: Electorate) -> int:
         """Return the standing of a principal."""
@@ -1305,20 +1279,7 @@ class Election:
             standing = self.ledger.standing(name, electorate)
             principals.append([name, electorate.cluster[name], str(trust), str(weight), age, str(standing)])
         heaviest = within(sorted(principals, key=lambda row: (-int(row[3]), row[0])), ROLL_PRINCIPALS)
-        credits_ = [
-            {
-                "principal": credit.principal,
-                "amount": str(credit.amount),
-                "reason": credit.reason,
-                "topic": credit.topic,
-                "document": credit.document,
-                "with": credit.partner,
-                "index": credit.index,
-                "shared": credit.shared,
-                "earlier": credit.earlier,
-            }
-            for credit in earned
-        ]
+        credits_ = [credit.entry() for credit in earned]
         listed = within(credits_, ROLL_CREDITS)
         omitted = {"principals": len(principals) - len(heaviest), "credits": len(credits_) - len(listed)}
         roll = {
@@ -1470,12 +1431,8 @@ class Check:
     def _decision(self, statement: Statement) -> None:
         facts, body = self.facts, statement.body
         first = not facts.closing
-        closes_at = facts.clock
         facts.append(statement)
         if first:
-            assert facts.parameters
-            seconds = facts.parameters[1].get("epoch_seconds")
-            need(not seconds or statement.issued >= facts.opened + seconds, "the epoch is closed too early")
             self.due = self._close()
         finding = Finding(statement.index, "ok", body["topic"], body["epoch"], body.get("consensus"))
         self.findings.append(finding)
@@ -1491,7 +1448,7 @@ class Check:
                 finding.outcome = "different"
                 path = f"the decision of {due.body['topic']} is not in the log"
                 finding.details.append({"part": "statement", "path": path})
-            facts.open_next_epoch(max(closes_at, facts.clock))
+            facts.open_next_epoch()
             self._rolls.clear()
 
     def _compare(self, body: dict[str, Any], due: Due, finding: Finding) -> None:

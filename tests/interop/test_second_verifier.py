@@ -603,3 +603,23 @@ def test_the_voice_of_two_dids_is_that_of_the_elder_ballot() -> None:
     voices = [next(voice for voice in one["voices"] if voice["principal"] == ANCHORS[0]) for one in agree(made)]
     assert [voice["held"] for voice in voices] == [0, 0, 1]
     assert voices[0]["ballots"] == 2
+
+
+def test_an_early_decision_is_no_decision() -> None:
+    made = open_log()
+    made.add(msgspec.structs.replace(made.parameters, epoch_seconds=50), made.operator)
+    first = made.publish(made.agents[0], "first")
+    pass_epochs(made, 1, first)
+    ring(made, first)
+    store = served(made)
+    check = Check(Verifier.read(KEY), reader(store))
+    for leaf in made.leaves:
+        check.append(leaf)
+    due = copy.deepcopy(check).open_epoch()[0]
+    store |= {hashlib.sha256(data).hexdigest(): data for data in (due.transcript, due.roll)}
+    body = msgspec.convert(due.body, kinds.Decision)
+    for seconds, outcome in ((49, "broken"), (50, "ok")):
+        later = Check(Verifier.read(KEY), reader(store))
+        for leaf in (*made.leaves, signed(body, made.operator, issued=check.facts.opened + seconds).leaf):
+            later.append(leaf)
+        assert [one.outcome for one in later.findings] == ["ok", outcome]
