@@ -1467,7 +1467,7 @@ class Check:
             name = body[part]["sha256"]
             try:
                 served = self._rolls.get(name) or self._blob(name, CAPS[part])
-            except Missing as error:
+            except (Missing, Unreadable) as error:
                 note("missing", f"{part} {name}: {error}")
                 continue
             if part == "roll":
@@ -1561,7 +1561,7 @@ def verify(leaves: Iterable[bytes], blob: Callable[[str, int], bytes], key: str,
     """Check leaves without HTTP.
 
     `blob` returns the bytes of a digest, at most so many, or raises Missing. `root` is that of a verified checkpoint.
-    Raises Unreadable when the leaves do not have the root, or a suffix list is missing.
+    Raises Unreadable when the leaves do not have the root. Without a suffix list the findings end with an unreadable one.
     """
     check = Check(Verifier.read(key), blob)
     entries = list(leaves)
@@ -1571,8 +1571,11 @@ def verify(leaves: Iterable[bytes], blob: Callable[[str, int], bytes], key: str,
             tree.append(leaf)
         if tree.root() != root:
             raise Unreadable("the leaves do not have the root of the checkpoint")
-    for leaf in entries:
-        check.append(leaf)
+    try:
+        for leaf in entries:
+            check.append(leaf)
+    except Unreadable as error:
+        check.findings.append(Finding(check.tree.size, "unreadable", details=[{"part": "leaf", "path": str(error)}]))
     return check.findings
 
 
@@ -1593,7 +1596,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for finding in findings:
         print(json.dumps(vars(finding)) if given.json else finding.line())
     outcomes = {finding.outcome for finding in findings}
-    return 1 if outcomes & {"different", "broken"} else 2 if "missing" in outcomes else 0
+    return 1 if outcomes & {"different", "broken"} else 2 if outcomes & {"missing", "unreadable"} else 0
 
 
 if __name__ == "__main__":

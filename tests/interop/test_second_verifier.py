@@ -477,6 +477,24 @@ def test_a_missing_blob_is_not_a_wrong_one() -> None:
     assert found[1].details == [{"part": "transcript", "path": "the served bytes are not those that the decision names"}]
 
 
+def test_without_the_suffix_list_nothing_is_counted() -> None:
+    made = two_topics()
+    store = served(made)
+    del store[hashlib.sha256(SUFFIXES).hexdigest()]
+    (found,) = findings(made, store)
+    assert found.outcome == "unreadable" and "suffix list" in found.line()
+
+
+def test_more_voices_than_are_listed() -> None:
+    made = LogBuilder()
+    first = made.candidate("first", topic=TOPIC)
+    for number in range(270):
+        made.vote(domain_signer(f"voter-{number}.example"), first)
+    made.close()
+    (seen,) = agree(made)
+    assert len(seen["voices"]) == 256 and seen["ballots"] == {"explicit": 270, "implied": 5}
+
+
 def test_a_leaf_that_breaks_a_rule_counts_for_nothing() -> None:
     made = LogBuilder()
     first = made.candidate("first", topic=TOPIC)
