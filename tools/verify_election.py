@@ -817,7 +817,7 @@ class Count:
         eligible = [document for document in self.published if document != self.incumbent and self._eligible(document)]
         size: int = self.rules["max_candidates"]
         places = size - (self.incumbent is not None)
-        self.queue = self._proportional(eligible, 3 * size) if len(eligible) > places else sorted(eligible, key=self._rank)
+        self.queue = self._proportional(eligible, 2 * size) if len(eligible) > places else sorted(eligible, key=self._rank)
         chosen = {*self.queue[:places], *([self.incumbent] if self.incumbent else [])}
         self.candidates = sorted(chosen, key=lambda document: self.published[document])
         self.rejected = self.queue[places:]

@@ -585,6 +585,43 @@ def test_equal_ballots_share_one_summand() -> None:
     assert [one["hash"] for one in transcript["nominees"]] == [lonely]
 
 
+@pytest.mark.parametrize(("places", "incumbent", "opponents"), [(1, True, 3), (1, True, 4), (2, True, 3), (1, False, 3)])
+def test_the_end_of_the_order_of_the_field(places: int, incumbent: bool, opponents: int) -> None:
+    """Twice as many documents as there are places are chosen one by one; former consensuses take a part of them."""
+    made = LogBuilder(
+        msgspec.structs.replace(
+            development_parameters(), max_candidates=places, sustain_epochs=1, candidate_pairs=1, dormant_epochs=60
+        )
+    )
+    made.agents = tuple(domain_signer(f"voter-{n}.example") for n in range(10))
+    first, second, elected, third, other = (made.publish(made.agents[0], name) for name in ("a", "b", "c", "d", "e"))
+    for document in (first, second):
+        everybody(made, document)
+        pass_epochs(made, 3, document)
+        everybody(made, NONE, document)
+        pass_epochs(made, 1, document)
+    everybody(made, elected if incumbent else NONE)
+    pass_epochs(made, 3 if incumbent else 1, *((elected, third, other) if incumbent else (third, third, other)))
+    above = (elected,) if incumbent else ()
+    for agent in made.agents[:6]:
+        made.vote(agent, (*above, first, second, third))
+    for agent in made.agents[6 : 6 + opponents]:
+        made.vote(agent, (*above, other))
+    ring(made, first, 4)
+    ring(made, second, 2)
+    made.close()
+    seen = agree(made)[-1]
+    by_turn = {one["hash"]: lack["has"] for one in seen["nominees"] for lack in one["missing"] if lack["condition"] == "field"}
+    assert (seen.get("consensus") == elected) is incumbent
+    assert seen["nominees"][0]["hash"] == (other if opponents == 4 or places == 2 else third) and by_turn
+
+
+def everybody(made: LogBuilder, *tiers: str) -> None:
+    """Let all agents of a log cast the same ballot."""
+    for agent in made.agents:
+        made.vote(agent, *tiers)
+
+
 def test_a_void_report_acquaints_nobody() -> None:
     made = open_log(mature_epochs=1, acquainted_epochs=1)
     made.parameters = msgspec.structs.replace(made.parameters, horizon_epochs=1)
