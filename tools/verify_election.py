@@ -398,7 +398,7 @@ class Facts:
         self.vouch_epochs[statement.index] = self.epoch
 
     def _parameters(self, statement: Statement, body: dict[str, Any]) -> None:
-        need(body["rule"] == "schulze-margins-v1", "an unknown rule")
+        need(body["rule"] == "schulze-margins-v2", "an unknown rule")
         if self.parameters is None:
             self.parameters = statement.id, body
         else:

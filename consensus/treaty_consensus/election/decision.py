@@ -155,7 +155,7 @@ def decide(question: Question, evidence: Evidence, tally: Tally, electorate: Ele
             **_votes(poll, cast),
             "voices": _voters(cast, weights, electorate),
             # Shortfalls are listed against the states after the decision: a reader wants to know what comes next.
-            "candidates": _candidates(Poll(parameters, poll.count, after), supports),
+            "candidates": _candidates(Poll(parameters, poll.count, after, ranked=poll.ranking), supports),
             "nominees": _nominees(poll, eligible, supports, after),
             "former": sorted((d, current.state) for d, current in after.items() if d not in contenders),
             **_result(before, after),

@@ -197,12 +197,15 @@ class Poll:
     `count`: the votes over the field.
     `before`: the document states at the beginning of the epoch.
     `warned`: the documents with enough reports of failure in this epoch.
+    `ranked`: the order of the decision, where `before` holds the states after it; by default the order is computed. A tie goes to
+    the incumbent of the beginning, so it must not be computed with the new one.
     """
 
     parameters: Parameters
     count: Count
     before: Mapping[str, DocumentState] = field(default_factory=dict)
     warned: AbstractSet[str] = frozenset()
+    ranked: Ranking | None = None
 
     @property
     def candidates(self) -> tuple[str, ...]:
@@ -217,7 +220,7 @@ class Poll:
     @cached_property
     def ranking(self) -> Ranking:
         """Return Schulze's order of the choices; the incumbent wins ties."""
-        return rank(self.count.pairwise, self._number(self.incumbent) if self.incumbent else None)
+        return self.ranked or rank(self.count.pairwise, self._number(self.incumbent) if self.incumbent else None)
 
     @property
     def cap(self) -> int:
