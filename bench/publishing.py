@@ -57,7 +57,10 @@ async def introduce(voters: Sequence[Voter], data: Path, origin: str) -> None:
         return read_did_document(did, documents[did.text])
 
     async with RunningRegistry.open(Settings(data, origin=origin), resolve=resolve) as opened:
-        await asyncio.gather(*map(opened.authentication_keys, documents))
+        dids = list(documents)
+        # A few at a time: a look-up waits three seconds for a connection to the database, and then fails.
+        for first in range(0, len(dids), 64):
+            await asyncio.gather(*map(opened.authentication_keys, dids[first : first + 64]))
 
 
 @dataclass(frozen=True)
