@@ -1595,6 +1595,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     for finding in findings:
         print(json.dumps(vars(finding)) if given.json else finding.line())
+    # On the error stream, so that the lines of the output are findings alone.
+    print(f"{len(findings)} findings in {size} leaves", file=sys.stderr)
     outcomes = {finding.outcome for finding in findings}
     return 1 if outcomes & {"different", "broken"} else 2 if outcomes & {"missing", "unreadable"} else 0
 

@@ -35,7 +35,6 @@ from treaty_registry.registry import Registry
 SCRIPT = Path(verify_election.__file__)
 KEY = str(SignerKey(ORIGIN, KeyType.ED25519, hashlib.sha256(b"log key").digest()).verifier)
 Store = dict[str, bytes]
-"""The one known difference: the place of tied candidates in an epoch in which the incumbent changes."""
 
 
 def served(made: LogBuilder) -> Store:

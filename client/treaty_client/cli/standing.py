@@ -66,7 +66,10 @@ def weightless(found: Standing) -> str | None:
     if parse_decimal(found.weight, limit=_MAX_AMOUNT):
         return None
     if found.epoch is None:
-        return "No epoch is decided yet: the weights of agents follow from the first decision."
+        return (
+            "No epoch is decided yet: the weights of agents follow from the first decision. A did:key has no weight, unless a "
+            "domain grants it its namespace."
+        )
     name = _text(found.principal or found.did)
     if found.electorate == "open":
         return (
