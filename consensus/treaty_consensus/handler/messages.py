@@ -66,7 +66,7 @@ class DeclaredOperation(Protocol):
     @property
     def arguments(self) -> Mapping[str, Any]: ...
     @property
-    def result(self) -> Mapping[str, Any]: ...
+    def result(self) -> Mapping[str, Any] | None: ...
     def may_fail_with(self, code: int) -> bool:
         """Tell whether the manifest allows this error code."""
 
@@ -133,7 +133,7 @@ def _of_operation(operation: DeclaredOperation, written: Mapping[str, Mapping[st
     forms = {kind: form for kind, form in found.items() if kind in needed | optional}
     for kind, form in forms.items():
         if (source := _OWN.get(kind)) is not None:
-            _check_carried(form, source, operation.arguments if source == "arguments" else operation.result)
+            _check_carried(form, source, operation.arguments if source == "arguments" else operation.result or {})
     return forms
 
 
