@@ -46,9 +46,7 @@ class LocalWorker:
         self.local, self.peers = local, tuple(peers)
         self._compiled = compiled
 
-    async def open(
-        self, role: str, parameters: Mapping[str, Value] | None = None, *, seed: str | None = None
-    ) -> LocalSession:
+    async def open(self, role: str, parameters: Mapping[str, Value] | None = None, *, seed: str | None = None) -> LocalSession:
         """Open a session. Raises `Refused` (`session.role`) and `Malformed` (`session.parameters`)."""
         rules = SessionRules(find_role(self.package, role), self._compiled.operations, self.peers)
         full = session_parameters(self.local, self.peers[0], parameters or {}, seed)

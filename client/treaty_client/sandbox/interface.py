@@ -40,9 +40,7 @@ class LoadedHandler(Protocol):
     def alive(self) -> bool:
         """Return whether the worker can still answer."""
 
-    async def open(
-        self, role: str, parameters: Mapping[str, Value] | None = None, *, seed: str | None = None
-    ) -> LoadedSession:
+    async def open(self, role: str, parameters: Mapping[str, Value] | None = None, *, seed: str | None = None) -> LoadedSession:
         """Open a session. Its first event must be `Opened`. Raises `TreatyError`."""
 
     async def encode(self, message: Value) -> bytes:

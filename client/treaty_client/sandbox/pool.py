@@ -128,9 +128,7 @@ class SandboxPool:
         return self._cached(package.digest, self._compiled, lambda: Operations(package.manifest))
 
     def _declarative(self, package: HandlerPackage) -> DeclarativePackage:
-        return self._cached(
-            package.digest, self._declared, lambda: DeclarativePackage(package, Operations(package.manifest))
-        )
+        return self._cached(package.digest, self._declared, lambda: DeclarativePackage(package, Operations(package.manifest)))
 
     @staticmethod
     def _cached(digest: str, cache: OrderedDict[str, _T], compile: Callable[[], _T]) -> _T:

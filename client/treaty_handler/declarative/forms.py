@@ -57,7 +57,7 @@ class Form:
         return found if isinstance(found, str) and len(found) <= MAX_ID else None
 
     def write(self, values: Mapping[str, Value]) -> bytes:
-        """Return the bytes of a message. An absent optional member is left out. Raises `ValueError` if the message is too large."""
+        """Return the bytes of a message, without absent members. Raises `ValueError` if the message is too large."""
         message = self._fill(self._template, {"operation": self.operation, "message": _SUCCESS, **values})
         check_size(message)
         data = encode_json(message)

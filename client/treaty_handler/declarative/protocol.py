@@ -97,9 +97,7 @@ class CompiledProtocol:
 
     def __init__(self, manifest: Mapping[str, Value], check: Check) -> None:
         messages = manifest["messages"]
-        self.operations = {
-            name: OperationForms(name, item, messages, check) for name, item in manifest["operations"].items()
-        }
+        self.operations = {name: OperationForms(name, item, messages, check) for name, item in manifest["operations"].items()}
         self.roles = {name: RoleForms(name, item, self.operations) for name, item in manifest["roles"].items()}
         self.answers = FormIndex(_forms(self.operations.values(), _ANSWERS))
         self.controls = FormIndex(_forms(self.operations.values(), _CONTROLS))

@@ -1,8 +1,8 @@
 """Read and build handler packages: the wheels that carry the code of a protocol.
 
 `wheel` has the rules. They use `archive` (the zip subset), `paths`, `text` and `modules` (files with a single
-interpretation), `dist_info` (the package's metadata), `manifest` (roles and operations) and `messages` (the forms of a protocol without code). `build` is the
-builder.
+interpretation), `dist_info` (the package's metadata), `manifest` (roles and operations) and `messages` (the forms of a
+protocol without code). `build` is the builder.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from ..codes import HandlerCode
 from ..errors import Refused
 
 EVERY = "*"
-# All forms as they are written. A host compares a message with each constant at most once, and a registry compares forms in pairs.
+# All forms as they are written: a host compares a message with each constant, and a registry compares forms in pairs.
 MAX_NODES = 2_000
 MAX_FORM_NODES = 64
 MAX_FORM_DEPTH = 8

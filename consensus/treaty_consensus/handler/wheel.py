@@ -170,9 +170,7 @@ def _check_declarative(manifest: Manifest, entry_point: EntryPoint, package: str
     if manifest.messages and (
         other := [path for path in files if path.startswith(f"{package}/") and path != f"{package}/{MANIFEST_NAME}"]
     ):
-        raise Refused(
-            HandlerCode.DECLARATIVE, f"The manifest has messages, so the package has no other file; it has {other[0]}."
-        )
+        raise Refused(HandlerCode.DECLARATIVE, f"The manifest has messages, so the package has no other file; it has {other[0]}.")
 
 
 def _file(files: Mapping[str, bytes], path: str) -> bytes:

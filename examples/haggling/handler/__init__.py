@@ -13,6 +13,7 @@ from .buyer import Buyer
 from .seller import Seller
 from .talks import issues
 
+
 class Haggling:
     """The protocol: a message is a JSON object with `id` and `type`."""
 
