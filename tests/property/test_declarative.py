@@ -66,7 +66,7 @@ def test_a_message_that_a_form_writes_it_reads(data: st.DataObject) -> None:
 @given(st.integers(0, 2**32))
 @settings(max_examples=examples(200), deadline=None)
 def test_every_call_ends_once_whatever_the_network_does(seed: int) -> None:
-    asyncio.run(talk(random.Random(seed)))  # noqa: S311
+    asyncio.run(talk(random.Random(seed)))
 
 
 async def talk(draw: random.Random) -> None:
@@ -132,7 +132,7 @@ def test_no_message_of_a_hostile_peer_raises(messages: list[Any], operation: str
     async def attack() -> None:
         network = Network(
             await session(PACKAGE, "left"), await session(PACKAGE, "right", local=RIGHT, peer=LEFT), random.Random(0)
-        )  # noqa: S311
+        )
         for _ in range(3):
             await network.call(LEFT, operation, name="x")
         numbers = [decode_json(data)["id"] for data in network.wire[RIGHT]]
@@ -149,7 +149,7 @@ def test_no_message_of_a_hostile_peer_raises(messages: list[Any], operation: str
 @settings(max_examples=examples(100), deadline=None)
 def test_a_snapshot_at_any_time_changes_nothing(operations: list[str], seed: int) -> None:
     async def effects(*, moving: bool) -> list[Any]:
-        draw = random.Random(seed)  # noqa: S311
+        draw = random.Random(seed)
         left = await session(PACKAGE, "left")
         network = Network(left, await session(PACKAGE, "right", local=RIGHT, peer=LEFT), draw)
         seen: list[Any] = []

@@ -60,8 +60,13 @@ _LISTED = {"400": "It does not conform.", "404": "There is none.", "429": "Too m
 OPERATIONS: dict[str, Any] = {
     "ask": {"arguments": _ARGUMENTS, "result": {"type": "string"}, "errors": _LISTED, "idempotent": True, "timeout": 5},
     "find": {
-        **{"kind": "stream", "arguments": _ARGUMENTS, "result": {"type": "integer"}, "errors": _LISTED},
-        **{"idempotent": True, "timeout": 5, "window": 4},
+        "kind": "stream",
+        "arguments": _ARGUMENTS,
+        "result": {"type": "integer"},
+        "errors": _LISTED,
+        "idempotent": True,
+        "timeout": 5,
+        "window": 4,
     },
     "tell": {"kind": "event", "arguments": _ARGUMENTS},
 }
