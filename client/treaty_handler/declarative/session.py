@@ -9,7 +9,7 @@ from ..events import Call, Cancelled, Close, Event, Item, PeerLost, Received, Re
 from ..interface import Session
 from ..values import Value, decode_json, encode_json
 from .caller import MAX_TEXT, Caller
-from .forms import dotted
+from .forms import dotted, with_article
 from .protocol import Check, CompiledProtocol, RoleForms, ids_at
 from .provider import Provider
 
@@ -122,11 +122,10 @@ class DeclarativeSession:
             return []
         role = self._role
         if not role.requests:
-            expected = "answer to no open request" if role.calls else "message that is no event"
-            return [Audit(text=f"Ignored an {expected}." if role.calls else f"Ignored a {expected}.")]
+            return [Audit(text=f"Ignored {'an answer to no open request' if role.calls else 'a message that is no event'}.")]
         found = role.request_id(message)
         if found is None:
-            return [Audit(text=f"Ignored a message without a {dotted(role.request_forms[0].places['id'])}.")]
+            return [Audit(text=f"Ignored a message without {with_article(dotted(role.request_forms[0].places['id']))}.")]
         if self._protocol.answers.match(message):
             return [Audit(text="Ignored a response; answering it could go on for ever.")]
         form, number = found
