@@ -163,7 +163,7 @@ def test_a_snapshot_at_any_time_changes_nothing(operations: list[str], seed: int
                     await network.finish(side, call)
             if moving:
                 for opened in network.sides.values():
-                    await opened.move(opened)  # type: ignore[arg-type]  # a local session needs no worker to move to
+                    await opened.move(opened)
         return [*seen, network.items, network.ended]
 
     async def both() -> None:
