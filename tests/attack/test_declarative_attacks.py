@@ -62,7 +62,7 @@ def both(names: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.threat(160)
-async def test_a_peer_that_exceeds_its_credit_ends_the_stream_and_is_told_so() -> None:
+async def test_002_17_a_peer_that_exceeds_its_credit_ends_the_stream_and_is_told_so() -> None:
     network, call, number = await calling()
     for value in range(4):
         await network.give(LEFT, Received(peer=RIGHT, data=encode_json({"id": number, "type": "item", "item": value})))
@@ -75,7 +75,7 @@ async def test_a_peer_that_exceeds_its_credit_ends_the_stream_and_is_told_so() -
 
 
 @pytest.mark.threat(160)
-async def test_items_that_the_application_has_not_asked_for_wait_within_bounds() -> None:
+async def test_002_19_items_that_the_application_has_not_asked_for_wait_within_bounds() -> None:
     left = await session(PACKAGE, "left")
     network = Network(left, await hosted(), random.Random(0))
     network.calls[LEFT, "c"] = "find", 0
@@ -90,7 +90,7 @@ async def test_items_that_the_application_has_not_asked_for_wait_within_bounds()
     assert failure is not None and failure.code == 500
 
 
-async def test_an_end_waits_for_the_items_before_it() -> None:
+async def test_002_19_an_end_waits_for_the_items_before_it() -> None:
     network, call, number = await calling()
     network.calls[LEFT, "late"] = "find", 0
     await network.give(LEFT, Call(call="late", operation="find", arguments={"name": "x"}))
@@ -108,7 +108,7 @@ async def test_an_end_waits_for_the_items_before_it() -> None:
 
 
 @pytest.mark.threat(160)
-async def test_a_request_under_an_open_id_is_not_invoked_again() -> None:
+async def test_002_14_a_request_under_an_open_id_is_not_invoked_again() -> None:
     right = await hosted()
     assert [type(effect) for effect in await say(right, **request("1"))] == [Invoke, Request]
     for operation in ("find", "ask"):
@@ -121,7 +121,7 @@ async def test_a_request_under_an_open_id_is_not_invoked_again() -> None:
 
 
 @pytest.mark.threat(160)
-async def test_a_million_more_cost_one_answer() -> None:
+async def test_002_18_a_million_more_cost_one_answer() -> None:
     right = await hosted()
     await say(right, **request("1"))
     seen: list[Effect] = []
@@ -137,7 +137,7 @@ async def test_a_million_more_cost_one_answer() -> None:
 
 
 @pytest.mark.parametrize("count", [0, -1, 1_021, 2**53 - 1, True, 1.5, "1", None])
-async def test_a_more_of_another_count_ends_the_stream(count: Any) -> None:
+async def test_002_18_a_more_of_another_count_ends_the_stream(count: Any) -> None:
     right = await hosted()
     await say(right, **request("1"))
     cancel, send = await say(right, id="1", type="more", count=count)
@@ -163,7 +163,7 @@ async def test_a_more_of_another_count_ends_the_stream(count: Any) -> None:
         ("find", {"type": "response", "result": "x"}),
     ],
 )
-async def test_an_answer_of_another_form_fails_its_call_with_502(operation: str, answer: dict[str, Any]) -> None:
+async def test_002_11_an_answer_of_another_form_fails_its_call_with_502(operation: str, answer: dict[str, Any]) -> None:
     network = Network(await session(PACKAGE, "left"), await hosted(), random.Random(0))
     call = await network.call(LEFT, operation, name="x")
     number = decode_json(network.wire[RIGHT][0])["id"]
@@ -175,7 +175,7 @@ async def test_an_answer_of_another_form_fails_its_call_with_502(operation: str,
 
 
 @pytest.mark.threat(160)
-async def test_a_flood_of_requests_and_events_is_bounded() -> None:
+async def test_002_15_a_flood_of_requests_and_events_is_bounded() -> None:
     right = await hosted()
     invoked = 0
     for number in range(600):
@@ -190,14 +190,14 @@ async def test_a_flood_of_requests_and_events_is_bounded() -> None:
     assert invoked == 256
 
 
-async def test_long_ids_are_not_kept() -> None:
+async def test_002_14_long_ids_are_not_kept() -> None:
     right = await hosted()
     [note] = await say(right, **request("x" * 257, "ask"))
     assert note == Audit(text="Ignored a message without an id.")
     assert isinstance((await say(right, **request("x" * 256, "ask")))[0], Invoke)
 
 
-async def test_the_error_of_a_provider_is_never_answered() -> None:
+async def test_002_13_the_error_of_a_provider_is_never_answered() -> None:
     """Two providers that answer each other's errors would go on for ever."""
     right = await hosted()
     data = encode_json({"id": "1", "type": "nonsense"})
@@ -210,7 +210,7 @@ async def test_the_error_of_a_provider_is_never_answered() -> None:
 
 
 @pytest.mark.threat(160)
-async def test_a_message_costs_at_most_its_size_and_one_look_at_each_form() -> None:
+async def test_002_04_a_message_costs_at_most_its_size_and_one_look_at_each_form() -> None:
     """Counted in calls of Python functions, which do not depend on the machine."""
     many = copy.deepcopy(MANIFEST)
     many["operations"] = {f"op{number}": MANIFEST["operations"]["ask"] for number in range(64)}
@@ -271,7 +271,7 @@ async def test_large_and_deep_messages_are_answered_or_ignored(data: bytes) -> N
     assert isinstance((await say(right, **request("9", "ask")))[0], Invoke)
 
 
-async def test_a_value_that_does_not_fit_into_a_message_fails_the_call_alone() -> None:
+async def test_002_20_a_value_that_does_not_fit_into_a_message_fails_the_call_alone() -> None:
     left = await session(declared(_any_values()), "left")
     value: Any = "x"
     for _ in range(28):

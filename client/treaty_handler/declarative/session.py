@@ -121,12 +121,15 @@ class DeclarativeSession:
         if self._protocol.controls.match(message):
             return []
         role = self._role
+        is_answer = bool(self._protocol.answers.match(message))
+        if role.calls and (is_answer or not role.requests):
+            return [Audit(text="Ignored an answer to no open request.")]
         if not role.requests:
-            return [Audit(text=f"Ignored {'an answer to no open request' if role.calls else 'a message that is no event'}.")]
+            return [Audit(text="Ignored a message that is no event.")]
         found = role.request_id(message)
         if found is None:
             return [Audit(text=f"Ignored a message without {with_article(dotted(role.request_forms[0].places['id']))}.")]
-        if self._protocol.answers.match(message):
+        if is_answer:
             return [Audit(text="Ignored a response; answering it could go on for ever.")]
         form, number = found
         operation = role.invokes[form.operation]
