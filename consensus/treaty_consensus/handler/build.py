@@ -21,7 +21,7 @@ class HandlerMetadata:
     """Hold the metadata of the wheel.
 
     `name`: without `treaty-handler-`.
-    `entry_point`: `MODULE:ATTRIBUTE`.
+    `entry_point`: `MODULE:ATTRIBUTE`; `DECLARATIVE` if the manifest has `messages`.
     `manifest`: `operations` and `roles` as `manifest` describes them, and `interface` where the handler needs a later one than
     its operations show. The build adds the protocol.
     """
@@ -39,7 +39,7 @@ class HandlerMetadata:
 def build_wheel(sources: Mapping[str, bytes], metadata: HandlerMetadata) -> tuple[str, bytes]:
     """Return file name and bytes of the wheel. The result has passed `read_wheel`.
 
-    `sources`: path inside the package (`__init__.py`, …) → content, without the manifest.
+    `sources`: path inside the package (`__init__.py`, …) → content, without the manifest. Empty if the manifest has `messages`.
 
     Raises the errors of `read_wheel`, so every refusal names its rule before the package is published.
     """
@@ -75,7 +75,10 @@ def _manifest(metadata: HandlerMetadata) -> bytes:
     operations = metadata.manifest.get("operations")
     kinds = isinstance(operations, dict) and any(isinstance(item, dict) and "kind" in item for item in operations.values())
     # The lowest interface that the manifest needs: hosts of an earlier version can then run the handler too.
-    value = {"interface": INTERFACE if kinds else INTERFACES[0], "protocol": protocol, **metadata.manifest}
+    later = kinds or "messages" in metadata.manifest
+    # `$schema` is for the author's editor.
+    manifest = {name: member for name, member in metadata.manifest.items() if name != "$schema"}
+    value = {"interface": INTERFACE if later else INTERFACES[0], "protocol": protocol, **manifest}
     # Sorted, so that equal metadata give equal bytes.
     return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True, allow_nan=False).encode() + b"\n"
 

@@ -6,7 +6,8 @@ With the manifest, a host checks every effect of a handler, and every call to it
     "getProductInfo": {"arguments": {"type": "object"}, "result": {"type": "object"},
                        "errors": {"404": "There is no such product."}, "idempotent": true, "timeout": 15}
 
-An operation of interface 2 may have another `kind`: a `stream` answers with many results, an `event` with none.
+An operation of interface 2 may have another `kind`: a `stream` answers with many results, an `event` with none. With the member
+`messages` the protocol needs no code (`messages`).
 Schemas are foreign and the host compiles them: `schema` refuses those that cost too much.
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -24,6 +25,7 @@ from ..canonical import parse_decimal, parse_digest
 from ..codes import HandlerCode
 from ..errors import Malformed, Refused, TooLarge, TreatyError
 from ..protocol import parse_protocol_uri
+from .messages import Forms, parse_messages
 from .schema import check_schema, check_together
 
 # The versions of the interface between host and handler. Interface 2 adds streams, events and cancellation.
@@ -100,6 +102,7 @@ class Manifest:
     """Hold a parsed manifest. Mappings are read-only.
 
     `interface`: the version of the interface that the handler was written for.
+    `messages`: the forms of each operation's messages, if the protocol needs no code; else empty.
     """
 
     protocol_uri: str
@@ -107,18 +110,20 @@ class Manifest:
     operations: Mapping[str, Operation]
     roles: Mapping[str, Role]
     interface: int = INTERFACE
+    messages: Mapping[str, Forms] = field(default_factory=dict)
 
 
 def parse_manifest(data: bytes) -> Manifest:
     """Parse a manifest.
 
-    Raises `TooLarge`, `Malformed` (`handler.manifest`), `Refused` (`handler.interface`, `handler.schema`).
+    Raises `TooLarge`, `Malformed` (`handler.manifest`), `Refused` (`handler.interface`, `handler.schema`, `handler.messages`).
     """
     value = _parse_json(data)
     # Before the fields: a later interface may have other ones, and then only this error helps.
     if isinstance(value, dict):
         _check_interface(value.get("interface", INTERFACE))
-    fields = _object(value, "the manifest", {"interface", "protocol", "operations", "roles"})
+    declared = {"messages"} & value.keys() if isinstance(value, dict) else set[str]()
+    fields = _object(value, "the manifest", {"interface", "protocol", "operations", "roles"} | declared)
     interface = fields["interface"]
     protocol = _object(fields["protocol"], "protocol", {"uri", "sha256"})
     uri = _text(protocol["uri"], "protocol.uri")
@@ -137,7 +142,10 @@ def parse_manifest(data: bytes) -> Manifest:
         protocol_hash = parse_digest(_text(protocol["sha256"], "protocol.sha256"))
     except TreatyError as error:
         raise _malformed(f"protocol: {error.message}") from error
-    return Manifest(uri, protocol_hash, MappingProxyType(operations), MappingProxyType(roles), interface)
+    if declared and interface < 2:
+        raise _malformed('messages need "interface": 2')
+    messages = parse_messages(fields["messages"], operations) if declared else MappingProxyType[str, Forms]({})
+    return Manifest(uri, protocol_hash, MappingProxyType(operations), MappingProxyType(roles), interface, messages)
 
 
 def _check_interface(interface: object) -> None:
