@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .negotiators.openai import OpenAIModel
     from .network.hosts import Network
     from .policy import Policy
+    from .protocols.local import LocalProtocols
     from .sandbox.bubblewrap import SandboxLimits
     from .sandbox.passivation import Passivation
     from .sessions.context import AgentEvent
@@ -53,6 +54,7 @@ else:
         "FlowTimeouts": ".anp.flow_profile.states",
         "Identity": ".identity",
         "Limits": ".anp.hello_profile.core",
+        "LocalProtocols": ".protocols.local",
         "ModelNegotiators": ".negotiators.model_negotiator",
         "Negotiator": ".negotiators.negotiator",
         "Negotiators": ".negotiators.negotiator",
@@ -95,6 +97,7 @@ __all__ = [
     "Gone",
     "Identity",
     "Limits",
+    "LocalProtocols",
     "Malformed",
     "ModelNegotiators",
     "Negotiator",

@@ -26,7 +26,6 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TypeVar
@@ -38,30 +37,27 @@ from .codes import AgentCode
 from .config import AgentConfig, effective
 from .identity import Identity
 from .negotiators.negotiator import Negotiators, Requirement
-from .network.did_documents import DidResolver
 from .network.discovery.client import Discoverer, candidates
-from .network.egress import EgressGuard
 from .network.hosts import Network
 from .network.transport.application import Application
 from .network.transport.connection import Connection
 from .policy import Policy
-from .protocols.fetch import Fetcher
+from .ports import local_ports, registry_ports
+from .protocols.local import LocalProtocols
 from .protocols.store import default_home
 from .registries.trust import TrustedRegistries, parse_registry_name
-from .sandbox.runtime import SandboxRuntime
 from .sessions.agreements import AgreementCache, NegotiatedProtocols
 from .sessions.context import AgentContext, AgentEvent, Ports, Service
-from .sessions.endpoint import AgentEndpoint, PeerDocuments
+from .sessions.endpoint import AgentEndpoint
 from .sessions.escalation import Approvals, OnEscalation
-from .sessions.flow_context import PolicyNames
 from .sessions.flow_manager import MetaProtocolManager
-from .sessions.lifecycle import RegistryPublisher, run_initiator
+from .sessions.lifecycle import run_initiator
 from .sessions.negotiation import Answerer
 from .sessions.operations import Function
 from .sessions.provision import needs_sandbox, provide
 from .sessions.roles import SessionRequest
 from .sessions.session import Session
-from .statements.report import RegistryLog, Reporter
+from .statements.report import Reporter
 
 _F = TypeVar("_F", bound=Function)
 _log = logging.getLogger(__name__)
@@ -74,7 +70,7 @@ class Agent:
     def __init__(
         self,
         identity: Identity,
-        registry: str,
+        registry: str | LocalProtocols,
         config: AgentConfig | Policy | None = None,
         *,
         home: Path | None = None,
@@ -86,7 +82,8 @@ class Agent:
     ) -> None:
         """Make an agent; nothing is sent or started.
 
-        `registry`: BASE_URL#VKEY. The home trusts it from now on; negotiated protocols are published and reported there.
+        `registry`: BASE_URL#VKEY. The home trusts it from now on; negotiated protocols are published and reported there. Or
+        protocols in folders, without any registry: then nothing is published or reported.
         `config`: the owner's choices. A policy, with the `home`, is short for AgentConfig(policy, home=home).
         `negotiators`: decide in negotiations and are closed with the agent; without them there are none. `on_escalation`: asked
         when they fail (`sessions.escalation`). `on_event`: called with each event as it happens; must not block. `ports`:
@@ -105,13 +102,18 @@ class Agent:
                 "Code of a negotiator runs only in a sandbox: no publisher vouches for it.",
                 fix='Set isolation = "bubblewrap" in the policy, or do without negotiators.',
             )
-        name = parse_registry_name(registry)
-        TrustedRegistries(home).add(name)
         agreements = AgreementCache(home)
-        ports = ports or _real_ports(identity, home, config, self._network, name.origin, agreements)
+        if isinstance(registry, LocalProtocols):
+            origin, policy = registry.origin, replace(policy, report=False, publish=False)
+            ports = ports or local_ports(registry, home, config, self._network, agreements)
+        else:
+            name = parse_registry_name(registry)
+            TrustedRegistries(home).add(name)
+            origin = name.origin
+            ports = ports or registry_ports(identity, home, config, self._network, origin, agreements)
         self._context = AgentContext(
             identity=identity,
-            registry=name.origin,
+            registry=origin,
             home=home,
             policy=policy,
             timeouts=timeouts,
@@ -382,18 +384,3 @@ class Agent:
 
         if self._warming is None:
             self._warming = asyncio.create_task(warm())
-
-
-def _real_ports(
-    identity: Identity, home: Path, config: AgentConfig, network: Network, origin: str, agreements: AgreementCache
-) -> Ports:
-    """Return the trusted registries, over the network, and the sandbox."""
-    fetcher = Fetcher(home, config.policy, network)
-    return Ports(
-        protocols=fetcher,
-        runtime=SandboxRuntime(home, config.policy.isolation, config.workers, config.sandbox),
-        log_of=partial(RegistryLog, fetcher, EgressGuard(network)),
-        publisher=RegistryPublisher(identity, fetcher, origin, network),
-        resolver=DidResolver(PeerDocuments(network, agreements, secp256k1=config.policy.accept_secp256k1).fetch),
-        names=partial(PolicyNames, fetcher),
-    )

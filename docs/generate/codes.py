@@ -59,7 +59,7 @@ TABLES: dict[str, list[str]] = {
     "codes-network": ["network"],
     "codes-note": ["note"],
     "codes-operation": ["operation", "transcript"],
-    "codes-project": ["project", "vector"],
+    "codes-project": ["local", "project", "vector"],
     "codes-protocol": ["protocol"],
     "codes-quota": ["quota", "blob", "content", "statements", "disk"],
     "codes-report": ["report"],

@@ -11,10 +11,10 @@ import pytest
 from handler_packages import PROBE, package
 from meetings import LAPTOP, TOPIC, URI_1, URI_2, Party, Published, SimulatedProtocols, buyer, meeting, shop
 from sandboxes import descendants, gone
-from virtual_time import run
 
 from treaty_client.sandbox import SandboxLimits, SandboxPool
 from treaty_client.sessions import provision
+from treaty_client.testing.virtual_time import run
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_consensus.handler import HandlerPackage
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import httpx
 import pytest
 import requests
-import virtual_time
 from fetching import kept_in
 from loopback import Loopback
 from simulated_registry import NAME, TOPIC, SimulatedNetwork, SimulatedRegistry, uri_of, with_echo
@@ -27,6 +26,7 @@ from treaty_client.protocols import fetch
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.registries.api import RegistryClient
 from treaty_client.registries.trust import RegistryName, TrustedRegistries
+from treaty_client.testing import virtual_time
 from treaty_consensus.errors import Malformed, TreatyError, Unavailable
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.tiles import Bundle

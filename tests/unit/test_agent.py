@@ -27,12 +27,12 @@ from meetings import (
     product_info,
     shop,
 )
-from virtual_time import run
 
 from treaty_client.network.transport import memory, outbox
 from treaty_client.protocols.project import load_project
 from treaty_client.sandbox.interface import RunningHandler
 from treaty_client.sessions.operations import OperationError
+from treaty_client.testing.virtual_time import run
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
 from treaty_consensus.handler import read_wheel
 from treaty_handler import Call, Close, Effect, End, Event, Opened, Persist, Received, Return, Send, SetTimer, Timer

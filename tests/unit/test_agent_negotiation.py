@@ -27,7 +27,6 @@ from scripted_negotiators import (
     ScriptedNegotiator,
     ScriptedNegotiators,
 )
-from virtual_time import run
 
 from treaty_client import Capacity
 from treaty_client.anp.hello_profile.machine import Limits
@@ -38,6 +37,7 @@ from treaty_client.negotiators.negotiator import Capability, Negotiator, Proposa
 from treaty_client.sessions.escalation import Escalation
 from treaty_client.sessions.operations import OperationError
 from treaty_client.sessions.session import Session
+from treaty_client.testing.virtual_time import run
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Refused, TreatyError, Unavailable, Untrusted
 

@@ -14,11 +14,11 @@ from meetings import LAPTOP, Party, Tap, meeting, party
 from model_negotiators import destination, opened, script, source, written
 from scripted_model import ScriptedModel, changed, code, load_scripts, scripted_model
 from scripted_negotiators import CHANGED, TEST_CASES, WANTED, WRONG_PRICE, Script, ScriptedNegotiators
-from virtual_time import run
 
 from treaty_client.anp.hello_profile.hello import NATURAL_LANGUAGE_NEGOTIATION
 from treaty_client.negotiators.negotiator import Proposal, Rejection
 from treaty_client.sessions.session import Session
+from treaty_client.testing.virtual_time import run
 from treaty_consensus.errors import TreatyError
 
 SUMMARY = "## Changes\n\n- **Purpose**: says for whom it is\n- `productId` stays\n"

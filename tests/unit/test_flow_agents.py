@@ -20,7 +20,6 @@ from flow_peers import (
     meeting,
 )
 from meetings import LAPTOP, URI_1, URI_2
-from virtual_time import run
 
 from treaty_client.anp.flow_profile.adaptation import Thresholds
 from treaty_client.anp.flow_profile.capabilities import FlowRequest
@@ -35,6 +34,7 @@ from treaty_client.sessions.flow_context import system_clock
 from treaty_client.sessions.interfaces import Located
 from treaty_client.sessions.operations import Functions, OperationError
 from treaty_client.sessions.session import Session
+from treaty_client.testing.virtual_time import run
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
 from treaty_handler import Call, Effect, Event, Opened, Persist, Send
 

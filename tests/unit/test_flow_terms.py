@@ -15,7 +15,6 @@ from data_sharing import QUERY, ROWS, SHARING, TRANSFER, offer, published, share
 from flow_peers import SHOP, agent
 from flow_peers import meeting as flow_meeting
 from meetings import LAPTOP, MAX_AGE, Tap, meeting
-from virtual_time import run
 
 from treaty_client import Policy
 from treaty_client.anp.flow_profile import processor
@@ -27,6 +26,7 @@ from treaty_client.anp.flow_profile.states import FlowLimits, FlowTimeouts
 from treaty_client.anp.flow_profile.strategy import Evaluation, StrategyEngine
 from treaty_client.sessions.flow_context import FlowSettings
 from treaty_client.sessions.session import Session
+from treaty_client.testing.virtual_time import run
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 
 HASTY = Thresholds(latency=1e-9, samples=2, window=2, patience=1, pause=0.001)

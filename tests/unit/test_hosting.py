@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from meetings import URI_2, product_info
-from virtual_time import run
 
 from treaty_client.sessions.handler_host import HandlerContext, HandlerHost
 from treaty_client.sessions.handler_state import SessionStore
 from treaty_client.sessions.interfaces import Step
 from treaty_client.sessions.operations import Functions
+from treaty_client.testing.virtual_time import run
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Effect, Event, Invoke, Received, Result, Return, SetTimer, Timer, Value
 

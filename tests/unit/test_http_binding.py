@@ -11,7 +11,6 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from virtual_time import run
 
 from treaty_client.anp.frame import MAX_FRAME
 from treaty_client.network.exchange import BoundedClient
@@ -22,6 +21,7 @@ from treaty_client.network.transport.http import CAPACITY, MAX_BODY, MAX_INBOX, 
 from treaty_client.network.transport.http import decode_messages as decoded
 from treaty_client.network.transport.http import encode_messages as encoded
 from treaty_client.network.transport.http_server import EXPIRY, LINGER, MAX_AT_ONCE
+from treaty_client.testing.virtual_time import run
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unauthorized, Unavailable
 
 KEY = "k" * 43

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from virtual_time import run
 
 from treaty_client.anp.frame import MAX_PAYLOAD
 from treaty_client.network.transport import memory
 from treaty_client.network.transport.connection import Connection
 from treaty_client.network.transport.outbox import CALL_ROOM, MAX_BACKLOG, READ_ROOM, Outbox
+from treaty_client.testing.virtual_time import run
 from treaty_consensus.errors import TreatyError, Unavailable
 
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
-from virtual_time import run
 
 from treaty_client.sandbox.passivation import Passivation, PassiveHandler, WorkerPool
+from treaty_client.testing.virtual_time import run
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 from treaty_handler import Effect, Event, Opened, Received, Send
 

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from virtual_time import run
 
 from treaty_client.network.hosts import Network
 from treaty_client.network.transport import memory, reconnect
 from treaty_client.network.transport.connection import Backoff, Connection, ConnectionFailed, ConnectionLost
 from treaty_client.network.transport.reconnect import MAX_REPEATED, ReconnectingConnection
+from treaty_client.testing.virtual_time import run
 from treaty_consensus.errors import Malformed
 
 CERTAIN = Backoff(attempts=4, first=1.0, most=3.0, chance=lambda: 1.0)

@@ -18,7 +18,6 @@ from meetings import LAPTOP, MAX_AGE, TOPIC, Party, buyer, identity, meeting, sh
 from meta_peers import destination_hello, source_hello
 from signers import NOW, ORIGIN
 from simulated_registry import CLOCK_KEY, LOG_KEY
-from virtual_time import run
 from working_agents import agents_registry
 
 from treaty_client.anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused, ReportSigned
@@ -27,6 +26,7 @@ from treaty_client.network.egress import EgressGuard
 from treaty_client.policy import Policy
 from treaty_client.statements.report import RegistryLog, Reporter
 from treaty_client.statements.report_rules import OpenEpoch, SessionFacts, draft_report, negotiation_id
+from treaty_client.testing.virtual_time import run
 from treaty_consensus import canonical, kinds, statement
 from treaty_consensus.did import Did
 from treaty_consensus.errors import Refused, TreatyError, Unavailable, Untrusted

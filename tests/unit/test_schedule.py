@@ -14,8 +14,8 @@ import pytest
 from open_electorates import anchor, draft, write
 from registries import TOPIC, Web, ballot, contents, log, operator_in
 from signers import NOW, ORIGIN, Signer
-from virtual_time import run
 
+from treaty_client.testing.virtual_time import run
 from treaty_consensus import kinds
 from treaty_consensus.audit import Replay
 from treaty_consensus.errors import Refused, TreatyError, Unavailable

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from virtual_time import run
 
 from treaty_client.network import turns
 from treaty_client.network.turns import MAX_WAITING, Turns, asking_for
+from treaty_client.testing.virtual_time import run
 from treaty_consensus.errors import Unavailable
 
 MALLORY, ALICE = "198.51.100.7", "192.0.2.1"

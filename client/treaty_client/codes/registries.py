@@ -112,6 +112,12 @@ class ContradictionCode(Code):
     KEY = "contradiction.key", "The contradiction is of another log than the one asked about.", Untrusted
 
 
+class LocalCode(Code):
+    NO_REGISTRY = "local.no-registry", "An agent without a registry does not publish or report.", Refused
+    TWICE = "local.twice", "Two folders have the same protocol.", Malformed
+    UNKNOWN = "local.unknown", "No folder has this protocol.", NotFound
+
+
 class LockCode(Code):
     BEHIND = "lock.behind", "The answer is of an older log than the lock.", Unavailable
     DOCUMENT = "lock.document", "The log has another document for a locked version.", Untrusted

@@ -40,7 +40,7 @@ from treaty_consensus.errors import NotFound, Refused, TooLarge, TreatyError, Un
 from ..codes import EgressCode
 from .addresses import host_network, is_public
 from .exchange import BoundedClient, HttpReply
-from .hosts import Address, Network, PinnedTransport
+from .hosts import Address, Network
 from .turns import Turns
 
 MAX_BODY = 64 * 1024
@@ -107,7 +107,7 @@ class EgressGuard:
         self._network = network
         self._lookup = lookup
         self._clock = clock
-        self._transport = transport or (lambda address: PinnedTransport(address, network.tls))
+        self._transport = transport or network.transport
         # One fetch for many callers, so that a thousand requests of one DID are one request to its host.
         self._flights: dict[str, asyncio.Task[bytes]] = {}
         self._failures: dict[str, tuple[float, TreatyError]] = {}

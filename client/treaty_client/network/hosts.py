@@ -91,9 +91,13 @@ class Network:
         mounts: dict[str, httpx.AsyncBaseTransport | None] = {f"all://{host}": None for host in _LOOPBACK}
         for host, address in self.resolve.items():
             # A transport for each host: in a common pool two hosts at one address would share verified connections.
-            mounts[f"all://{host}"] = PinnedTransport(address, self.tls)
+            mounts[f"all://{host}"] = self.transport(address)
         seconds = self.timeout if timeout is None else timeout
         return BoundedClient(timeout=seconds, least_rate=self.least_rate, verify=self.tls, mounts=mounts, limits=_LIMITS)
+
+    def transport(self, address: Address) -> httpx.AsyncBaseTransport:
+        """Return a transport that sends every request to one address. Use it for one host only; the caller closes it."""
+        return PinnedTransport(address, self.tls)
 
     def endpoint(self, url: str) -> Endpoint:
         """Return the address of a WebSocket or HTTP URL. Raises `Malformed` (`network.url`)."""

@@ -24,20 +24,27 @@ from .validation import MAX_SNAPSHOT, Operations, SessionRules
 _MAX_ISSUE_TEXT = 500
 
 
-class DeclarativePackage:
-    """A package without code, compiled once for all its sessions."""
+class CompiledPackage:
+    """A package whose handler runs in this process. It is compiled once for all its sessions."""
+
+    def __init__(self, package: HandlerPackage, operations: Operations, handler: Handler) -> None:
+        """Set a handler of the package. `testing` has the only one that is foreign code."""
+        self.package, self.operations, self.handler = package, operations, handler
+
+
+class DeclarativePackage(CompiledPackage):
+    """A package without code."""
 
     def __init__(self, package: HandlerPackage, operations: Operations) -> None:
         """Compile the forms. `package`: a declarative one."""
-        self.package, self.operations = package, operations
         manifest = decode_json(package.files[f"{package.package}/{MANIFEST_NAME}"])
-        self.handler: Handler = handler(manifest, _check(package, operations))
+        super().__init__(package, operations, handler(manifest, _check(package, operations)))
 
 
 class LocalWorker:
     """Implement `LoadedHandler` without a process."""
 
-    def __init__(self, compiled: DeclarativePackage, local: str, peers: Sequence[str]) -> None:
+    def __init__(self, compiled: CompiledPackage, local: str, peers: Sequence[str]) -> None:
         """Use `SandboxPool.load` instead."""
         self.package = compiled.package
         self.local, self.peers = local, tuple(peers)

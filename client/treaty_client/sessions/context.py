@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,7 @@ from ..codes import AgentCode, ClientReportCode
 from ..identity import Identity
 from ..negotiators.negotiator import Negotiators, RoleName
 from ..network.did_documents import DidResolver
+from ..network.transport.connection import Connection
 from ..policy import Policy
 from ..sandbox.interface import Runtime
 from ..statements.report import LogOf, Reporter
@@ -67,6 +68,7 @@ class Ports:
     `publisher`: publish negotiated protocols.
     `resolver`: find DID documents.
     `names`: make the `FlowNames` from the URIs that the agent's owner registered with ids.
+    `dial`: open a connection to a URL, instead of the network's transports.
     """
 
     protocols: ProtocolSource
@@ -75,6 +77,7 @@ class Ports:
     publisher: ProtocolPublisher
     resolver: DidResolver
     names: Callable[[Callable[[str], str]], FlowNames]
+    dial: Callable[[str], Awaitable[Connection]] | None = None
 
 
 @dataclass

@@ -88,6 +88,8 @@ class AgentEndpoint:
         Raises `Malformed` (`connection.url`), `Unavailable` (`connection.failed`), `Refused` (`connection.refused`), and for an
         untrusted address the errors of `strangers_network`.
         """
+        if self._context.ports.dial is not None:
+            return await self._context.ports.dial(url)
         # A stranger's address must be public, else it could reach services of this machine or its network.
         network = await strangers_network(self._network, url) if untrusted else self._network
         unproved = _DID_KEY if self._context.identity.parsed.method == "key" else _UNPROVED

@@ -35,6 +35,7 @@ from ..anp.transcript import TranscriptRecorder
 from ..codes import FlowCode
 from ..negotiators.negotiator import RoleName
 from ..protocols.fetch import Fetcher
+from ..protocols.local import LocalProtocol, LocalProtocols
 from ..protocols.verification.records import VerifiedProtocol
 from ..registries.replies import Match
 from .handler_host import HandlerHosts
@@ -105,6 +106,30 @@ class FlowDependencies:
     keep_transcript: KeepTranscript = _keep_none
     key_ids: Callable[[str], Awaitable[Mapping[str, bytes]]] | None = None
     cosign: Cosign | None = None
+
+
+class LocalNames:
+    """Find the meaning of ids among the protocols of this machine's folders."""
+
+    def __init__(self, protocols: LocalProtocols, pins: Callable[[str], str] = lambda id: "") -> None:
+        """Set the folders. `pins`: as for `PolicyNames`."""
+        self._protocols, self._pins = protocols, pins
+
+    async def locate(self, id: str, digest: str = "") -> Located:
+        """Return the protocol of an id. Raises `NotFound` (`flow.alias-unknown`)."""
+        pinned = self._pins(id)
+        if pinned:
+            return Located(pinned, digest)
+        for uri in self._protocols.uris:
+            protocol = await self._protocols.fetch(uri)
+            if id in protocol.aliases and digest in ("", protocol.hash):
+                return Located(uri, protocol.hash)
+        fix = "Register the id with the URI of the protocol you mean."
+        raise NotFound(FlowCode.ALIAS_UNKNOWN, f"No folder of this agent claims the id {id[:200]}.", fix=fix)
+
+    async def fetch(self, id: str, located: Located) -> LocalProtocol:
+        """Return the protocol. Raises `NotFound` (`local.unknown`)."""
+        return await self._protocols.fetch(located.uri)
 
 
 class PolicyNames:

@@ -1,4 +1,8 @@
-"""An event loop whose clock jumps to the next timer as soon as nothing else can happen: hours of timeouts run in milliseconds."""
+"""Run a coroutine in virtual time: when nothing else can happen, the clock jumps to the next timer.
+
+Hours of timeouts pass in milliseconds. It is for code that waits for timers and threads. Sockets and processes are not waited
+for: a test that uses them needs `asyncio.run`.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,8 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 
 
-class _Skipping(selectors.DefaultSelector):
-    """Skips what it should wait, unless a thread is at work: then it really waits."""
+class _SkippingSelector(selectors.DefaultSelector):
+    """Count a wait instead of waiting, unless a thread is at work: then really wait."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,11 +31,11 @@ class _Skipping(selectors.DefaultSelector):
         return ready
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """For code that waits for timers and threads, not for sockets or processes: those it does not wait for."""
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """An event loop whose `time` includes all skipped waits."""
 
     def __init__(self) -> None:
-        self._skipping = _Skipping()
+        self._skipping = _SkippingSelector()
         super().__init__(self._skipping)
 
     def time(self) -> float:
@@ -48,6 +52,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run(main: Coroutine[Any, Any, _T]) -> _T:
-    """`asyncio.run` in virtual time."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    """Run a coroutine as `asyncio.run` does, in virtual time."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(main)
