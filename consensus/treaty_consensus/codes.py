@@ -119,7 +119,6 @@ class GenesisCode(Code):
 
 
 class GrantCode(Code):
-    EXISTS = "grant.exists", "The grant is in force already.", Conflict
     NOT_OWNER = "grant.not-owner", "The author does not own the namespace.", Refused
 
 

@@ -28,7 +28,7 @@ from ..codes import ClientRegistryCode
 from ..network.exchange import BoundedClient
 from ..network.hosts import Network
 from .bundle import MAX_BUNDLE
-from .replies import LogInfo, Match, NextBallot, Page, Reply, Speakers, Standing, Testimony, Vouches
+from .replies import Grants, LogInfo, Match, NextBallot, Page, Reply, Speakers, Standing, Testimony, Vouches
 from .trust import parse_base_url
 
 # Each route has its own cap: an answer is held in memory as a whole, and a registry may lie about its size.
@@ -194,6 +194,10 @@ class RegistryClient:
     async def vouches(self, did: str) -> Vouches:
         """Return the sequence number and epoch for the next vouch of a DID, and its present vouches, for display."""
         return await self._json("/vouches", Vouches, {"did": did})
+
+    async def grants(self, did: str) -> Grants:
+        """Return the grants in force of a DID's namespace and to the DID, for display."""
+        return await self._json("/grants", Grants, {"did": did})
 
     # Speakers and their standing
 

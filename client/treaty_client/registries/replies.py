@@ -72,6 +72,22 @@ class Vouches(Reply, frozen=True):
     vouches: tuple[VouchInfo, ...]
 
 
+class GrantInfo(Reply, frozen=True):
+    """A grant in force: `by` lets `to` publish in `namespace`."""
+
+    namespace: str
+    to: str
+    by: str
+    statement: str
+    index: int
+
+
+class Grants(Reply, frozen=True):
+    """The grants in force of a DID's namespace and to the DID, newest first."""
+
+    grants: tuple[GrantInfo, ...]
+
+
 class Speaker(Reply, frozen=True):
     """A DID that reported a document in a topic.
 
