@@ -76,9 +76,7 @@ def search(words: str = "", /, *, topic: str = "", limit: int = 20, options: Opt
             return (await client.search(words, topic=topic, limit=limit)).protocols
 
     found = run(work())
-    lines = [
-        f"[bold]{_line(p.uri)}[/]\n  {_line(p.title)}  [dim]{_line(p.topic)}, {_line(p.election or p.status)}[/]" for p in found
-    ]
+    lines = [f"[bold]{_line(p.uri)}[/]\n  {_line(p.title)}  [dim]{_line(p.topic)}, {_line(_states(p))}[/]" for p in found]
     value = {"protocols": [{name: getattr(p, name) for name in p.__struct_fields__} for p in found]}
     options.output.result(value, *(lines or ["Nothing found."]))
 
@@ -178,6 +176,12 @@ def _value(verified: VerifiedProtocol) -> dict[str, Any]:
 
 def _warnings(verified: VerifiedProtocol) -> list[str]:
     return [f"[yellow]![/] {escape(warning)}" for warning in verified.warnings]
+
+
+def _states(found: Summary) -> str:
+    """Return the state in the election and the status that the publisher gave, as far as they say something."""
+    said = [found.election, found.status if found.status != "active" else None]
+    return ", ".join(filter(None, said)) or found.status
 
 
 def _line(text: str) -> str:

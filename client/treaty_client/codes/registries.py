@@ -57,6 +57,10 @@ class ClientEquivocationCode(Code):
     FILE = "equivocation.file", "The file of the proof does not exist.", NotFound
 
 
+class ClientGrantCode(Code):
+    NONE = "grant.none", "There is no grant to take back.", NotFound
+
+
 class ClientIdentityCode(Code):
     CHANGED = "identity.changed", "The identity file changed during the rotation.", Conflict
     CONFIRMED = "identity.confirmed", "The registry knows the key already.", Conflict
@@ -96,6 +100,7 @@ class ClientRegistryCode(Code):
 
 class ClientStatusCode(Code):
     REVOKED = "status.revoked", "The publisher revoked it.", Refused
+    SUCCESSOR = "status.successor", "The protocol is named as its own successor.", Refused
     YANKED = "status.yanked", "The publisher yanked it.", Refused
 
 

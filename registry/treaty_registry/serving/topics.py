@@ -158,9 +158,7 @@ class Elections:
         # A DID with a port has no namespace; the empty one is nobody's.
         namespace = parsed.namespace if parsed.port is None else ""
         rows = await self._pool.fetch(_GRANTS, namespace, did, MAX_GRANTS)
-        shown = [
-            GrantView(row["namespace"], row["grantee"], row["owner"], row["statement"].hex(), row["index"]) for row in rows
-        ]
+        shown = [GrantView(row["namespace"], row["grantee"], row["owner"], row["statement"].hex(), row["index"]) for row in rows]
         return Grants(did, shown)
 
     async def log(self, head: Head) -> LogView:
