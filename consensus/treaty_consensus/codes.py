@@ -278,6 +278,7 @@ class StatusCode(Code):
 
 class SystemCode(Code):
     FILE = "system.file", "A file or a system call failed.", Unavailable
+    USAGE = "system.usage", "The command line is wrong.", Malformed
 
 
 class TokenCode(Code):

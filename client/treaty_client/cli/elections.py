@@ -158,5 +158,5 @@ async def _view(fetcher: Fetcher, topic: str, origin: str) -> TopicView:
     # A ballot counts at one registry, so the views of the others do not matter.
     views = [view for view in await fetcher.topic(topic) if view.evidence.genesis.origin == origin]
     if not views:
-        raise NotFound(TopicCode.UNKNOWN, f"{origin} knows no protocol in {topic}.")
+        raise NotFound(TopicCode.UNKNOWN, f"{origin} knows no protocol in {topic}.", fix="List the topics: treaty topics")
     return views[0]
