@@ -152,7 +152,7 @@ def time_schulze(number: int) -> float:
     ranked = iter(lists(number))
     for principal in principals:
         for voter in large_epoch.speakers(principal):
-            directory.grant(principal, voter)
+            directory.grant(principal, voter, f"did:wba:{principal}")
             ballots.cast(voter, tuple((names[candidate],) for candidate in next(ranked)), 0)
             directory.principal_of(voter)
     weights = dict.fromkeys(principals, ONE)

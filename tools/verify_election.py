@@ -287,7 +287,7 @@ class Facts:
     ids: set[str] = field(default_factory=set)
     identities: dict[str, Statement] = field(default_factory=dict)
     born: dict[str, int] = field(default_factory=dict)
-    grants: list[tuple[str, str]] = field(default_factory=list)
+    grants: dict[tuple[str, str], tuple[str, int, int]] = field(default_factory=dict)
     publications: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
     uris: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     status: dict[str, str] = field(default_factory=dict)
@@ -347,12 +347,26 @@ class Facts:
         need(set(statement.dids) <= {self.operator, did}, "another DID has signed")
         before = self.identities.get(did)
         need(body.get("previous") == (before.id if before else None), "it does not follow the newest identity")
+        tenure = 1
+        if before:
+            old, new = ({key["multikey"] for key in one["keys"]} for one in (before.body, body))
+            # The domain keeps its tenure if an old key co-signs or no key is new.
+            tenure = before.body["tenure"] + (did not in statement.dids and not new <= old)
+        need(body["tenure"] == tenure, "it has another tenure than it must")
         self.identities[did] = statement
         self.born.setdefault(did, self.epoch)
 
     def _grant(self, statement: Statement, body: dict[str, Any]) -> None:
-        need(namespace(statement.dids[0]) == body["namespace"], "the namespace is not the author's")
-        self.grants.append((body["namespace"], body["to"]))
+        owner, pair = statement.dids[0], (body["namespace"], body["to"])
+        need(namespace(owner) == body["namespace"], "the namespace is not the author's")
+        # The newest statement of a pair counts, in its own place of the order.
+        self.grants.pop(pair, None)
+        if not body.get("withdrawn"):
+            self.grants[pair] = owner, self.tenure(owner), self.tenure(body["to"])
+
+    def tenure(self, did: str) -> int:
+        """Return the tenure of a DID: 1 for a did:key, and before the first identity."""
+        return int(self.identities[did].body["tenure"]) if did in self.identities else 1
 
     def _publish(self, statement: Statement, body: dict[str, Any]) -> None:
         need(body["uri"] not in self.uris, "the version is published")
@@ -489,8 +503,9 @@ class Electorate:
         self._names: dict[str, str | None] = {}
         self.granted: dict[str, str] = {}
         if suffixes:
-            for domain, to in facts.grants:
-                if suffixes.registrable(domain) == domain:
+            for (domain, to), (owner, *tenures) in facts.grants.items():
+                lasts = tenures == [facts.tenure(owner), facts.tenure(to)]
+                if lasts and suffixes.registrable(domain) == domain:
                     self.granted.setdefault(to, domain)
         self.born: dict[str, int] = {}
         for did, epoch in facts.born.items():

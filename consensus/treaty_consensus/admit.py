@@ -39,7 +39,6 @@ from .facts import (
     BallotFact,
     Fact,
     Facts,
-    GrantFact,
     HandlerFact,
     IdentityFact,
     LogFact,
@@ -63,6 +62,7 @@ from .facts import (
     topic_key,
     vouch_key,
 )
+from .grants import find_grant, grant_reads, new_grant
 from .kinds import (
     Ballot,
     Body,
@@ -91,7 +91,7 @@ def reads(statement: Statement) -> set[str]:
         case Identity():
             keys.add(identity_key(body.did))
         case Publish():
-            keys |= {protocol_key(body.uri), grant_key(parse_protocol_uri(body.uri).namespace, author)}
+            keys |= {protocol_key(body.uri), *grant_reads(parse_protocol_uri(body.uri).namespace, author)}
             keys |= {protocol_key(body.base.uri)} if body.base else set()
         case Handler():
             keys |= {protocol_key(body.uri), handler_key(body.uri, author, body.wheel.sha256)}
@@ -107,7 +107,7 @@ def reads(statement: Statement) -> set[str]:
         case Decision():
             keys |= {topic_key(body.topic), parameters_key(body.parameters)}
         case Grant():
-            keys.add(grant_key(body.namespace, body.to))
+            keys |= grant_reads(body.namespace, body.to)
         case Withdrawal():
             keys.add(needed_key(body.sha256))
     return keys
@@ -218,10 +218,9 @@ def _identity(case: _Case, body: Identity) -> dict[str, Fact]:
 def _grant(case: _Case, body: Grant) -> dict[str, Fact]:
     if case.statement.author.namespace != body.namespace:
         raise Refused(GrantCode.NOT_OWNER, f"{case.statement.author.text} does not own the namespace {body.namespace}.")
-    key = grant_key(body.namespace, body.to)
-    if key in case.facts:
-        raise Conflict(GrantCode.EXISTS, f"{body.to} may already publish in {body.namespace}.")
-    return {key: GrantFact(case.index)}
+    # A repeated grant is admitted: the proof of a protocol holds only some of the statements of a pair.
+    fact = new_grant(case.facts, case.statement.author.text, body.to, case.index, withdrawn=body.withdrawn)
+    return {grant_key(body.namespace, body.to): fact}
 
 
 def _publish(case: _Case, body: Publish) -> dict[str, Fact]:
@@ -231,14 +230,17 @@ def _publish(case: _Case, body: Publish) -> dict[str, Fact]:
         raise Refused(PublishCode.OTHER_HOST, f"This log publishes below https://{case.log.origin}/protocols/.")
     # A port does not own the host: any user of the machine may listen on one.
     owner = author.port is None and author.namespace == uri.namespace
-    if not owner and grant_key(uri.namespace, author.text) not in case.facts:
+    grant = None if owner else find_grant(case.facts, uri.namespace, author.text)
+    if not owner and grant is None:
         raise Refused(
             PublishCode.NOT_ENTITLED,
             f"{author.text} may not publish in the namespace {uri.namespace}.",
             fix="Publish in your own namespace, or ask its owner for a grant.",
         )
     publisher = case.statement.author.text
-    check_tenure(case.log, publisher, case.find(identity_key(publisher), IdentityFact))
+    # Those of the grant's owner too: a guest must not publish for an owner that has to wait.
+    for did in (publisher, grant.owner) if grant else (publisher,):
+        check_tenure(case.log, did, case.find(identity_key(did), IdentityFact))
     if protocol_key(body.uri) in case.facts:
         raise Conflict(
             PublishCode.VERSION_EXISTS,

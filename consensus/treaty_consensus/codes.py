@@ -119,7 +119,6 @@ class GenesisCode(Code):
 
 
 class GrantCode(Code):
-    EXISTS = "grant.exists", "The grant is in force already.", Conflict
     NOT_OWNER = "grant.not-owner", "The author does not own the namespace.", Refused
 
 
@@ -281,6 +280,7 @@ class StatusCode(Code):
 
 class SystemCode(Code):
     FILE = "system.file", "A file or a system call failed.", Unavailable
+    USAGE = "system.usage", "The command line is wrong.", Malformed
 
 
 class TokenCode(Code):

@@ -6,7 +6,7 @@ leaves of a proof. Facts are derived from leaves alone, so a replay of the log c
 
     log                              → LogFact           the log itself: operator, clock, epoch
     identity/DID                     → IdentityFact      the newest identity of a DID
-    grant/NAMESPACE/DID              → GrantFact         a namespace's owner lets this DID publish
+    grant/NAMESPACE/DID              → GrantFact         the newest grant of a namespace to this DID
     protocol/URI                     → ProtocolFact      a published version
     handler/URI/DID/WHEEL            → HandlerFact       a handler that this DID attached
     ballot/TOPIC/DID                 → BallotFact        the newest ballot of a DID in a topic
@@ -74,9 +74,17 @@ class IdentityFact(msgspec.Struct, frozen=True, tag="identity"):
 
 
 class GrantFact(msgspec.Struct, frozen=True, tag="grant"):
-    """Hold the leaf of the grant."""
+    """Hold the newest grant of a namespace to a DID. `grants.in_force` tells whether it still counts.
+
+    `owner`: the DID that signed it, in tenure `owner_tenure`.
+    `tenure`: the tenure of the DID that may publish.
+    """
 
     index: int
+    owner: str
+    owner_tenure: int
+    tenure: int
+    withdrawn: bool = False
 
 
 class ProtocolFact(msgspec.Struct, frozen=True, tag="protocol"):

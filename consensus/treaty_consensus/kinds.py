@@ -116,10 +116,11 @@ class Identity(Body, frozen=True):
 
 
 class Grant(Body, frozen=True):
-    """Let another DID publish in a namespace and vote for it. Signed by the namespace's owner."""
+    """Let another DID publish in a namespace and vote for it, or take that back. The newest statement of a pair counts."""
 
     namespace: Text
     to: Text
+    withdrawn: bool = False
 
     def check(self) -> None:
         parse_namespace(self.namespace)

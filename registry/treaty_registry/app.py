@@ -36,6 +36,7 @@ _ROUTES = [
     topics.topic,
     topics.voter,
     topics.vouches,
+    topics.grants,
     standing.speakers,
     standing.standing,
     identities.identity,

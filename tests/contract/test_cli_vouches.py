@@ -42,11 +42,11 @@ async def test_an_agent_vouches_renews_and_withdraws(
         shown = await told("vouches", did)
         assert [made["to"] for made in shown["vouches"]] == [bob.did, alice.did]
         assert shown["vouches"][1]["statement"] == first["statement"]
-        assert "no longer" in await treaty("vouch", alice.did, "--withdraw")
+        assert "no longer" in await treaty("withdraw", "vouch", alice.did)
         assert alice.did not in await treaty("vouches")
         size = registry.head.size
         with pytest.raises(SystemExit):
-            await told("vouch", alice.did, "--withdraw")
+            await told("withdraw", "vouch", alice.did)
         assert json.loads(capsys.readouterr().out)["error"]["code"] == "vouch.none"
         assert registry.head.size == size
 

@@ -127,6 +127,26 @@ async def test_a_guest_comes_with_the_grant(api: httpx.AsyncClient, registry: Re
     assert [made.body.did for made in found.statements if isinstance(made.body, kinds.Identity)] == [alice.did, bob.did]
 
 
+async def test_a_guest_comes_with_its_own_grant_and_the_newest_one(
+    api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer
+) -> None:
+    """However often the owner changes its mind, a bundle has two of the statements, and they verify."""
+
+    async def say_grant(number: int, withdrawn: bool) -> kinds.Body:
+        made = await say(api, alice, kinds.Grant("alice.example", bob.did, withdrawn), issued=NOW + number)
+        return made.body
+
+    first = await say_grant(0, False)
+    await publish(api, bob, publication(alice))
+    for number in range(1, 7):
+        last = await say_grant(number, number % 2 == 1)
+    found = await fetch(api, registry)
+    assert found.bodies(kinds.Grant) == [first, last] and not last.withdrawn  # type: ignore[attr-defined]
+    newest = await say_grant(7, True)
+    found = await fetch(api, registry)
+    assert found.bodies(kinds.Grant) == [first, newest]
+
+
 async def test_a_change_comes_with_what_it_changes(
     api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer
 ) -> None:

@@ -53,6 +53,8 @@ async def _live(api: httpx.AsyncClient, registry: Registry, operator: Operator, 
     for seq, (to, withdrawn) in enumerate(((bob, False), (carol, False), (bob, True), (carol, False))):
         await say(api, alice, kinds.Vouch(to.did, seq, withdrawn))
     await publish(api, bob, publication(alice, "guest"))
+    await say(api, alice, kinds.Grant("alice.example", carol.did))
+    await say(api, alice, kinds.Grant("alice.example", bob.did, withdrawn=True))
     for number, state in enumerate(("yanked", "active", "deprecated")):
         await say(api, alice, kinds.Status(first.body.uri, state, successor=second.body.uri), issued=NOW + number)  # type: ignore[arg-type]
     await say(api, bob, kinds.Status(first.body.uri, "revoked", wheel=handler.body.wheel.sha256))

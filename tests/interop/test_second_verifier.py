@@ -20,7 +20,7 @@ import verify_election
 from http_api import serving
 from ports import free_port
 from registries import TOPIC, Web, ballot, log, publication, publish
-from signers import ORIGIN, Signer, domain_signer, key_signer, signed
+from signers import ORIGIN, Signer, domain_signer, identity_body, key_signer, signed
 from simulated_log import ANCHORS, SUFFIXES, LogBuilder, document_hash, open_log
 from varied_logs import VariedLog, blobs, suffix_list
 from verify_election import Check, Finding, Missing, Verifier, verify
@@ -30,6 +30,7 @@ from treaty_consensus import did, kinds
 from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.kinds import NONE
 from treaty_consensus.log.note import KeyType, SignerKey
+from treaty_consensus.statement import parse
 from treaty_registry.registry import Registry
 
 SCRIPT = Path(verify_election.__file__)
@@ -267,6 +268,41 @@ def test_names_grants_and_several_dids() -> None:
     names = {entry[0] for entry in json.loads(made.rolls[4])["principals"]}
     assert idn.did[8:] in names
     assert not {"co.example", "a.wild.example", sub.did[8:]} & names
+
+
+def test_grants_end() -> None:
+    """One is taken back and made again, one ends with the tenure of its owner, one with that of the guest."""
+    made = open_log(mature_epochs=1, counterparty_share=2**16, acquainted_epochs=1)
+    owners, others = made.agents[:3], made.agents[3:8]
+    guests = key_signer("guest 0"), key_signer("guest 1"), domain_signer("sub.guest.example")
+    document = made.publish(owners[0], "first")
+    made.identify(*owners, guests[2])
+    for owner, guest in zip(owners, guests, strict=True):
+        made.add(kinds.Grant(owner.did[8:], guest.did), owner)
+
+    def epoch(*speakers: Signer) -> None:
+        for speaker in speakers:
+            for other in others:
+                made.report(speaker, other, document)
+            made.vote(speaker, document)
+        made.close()
+
+    def taken_over(agent: Signer) -> Signer:
+        before = next(one for one in map(parse, reversed(made.leaves)) if getattr(one.body, "did", "") == agent.did)
+        heir = Signer(agent.did, f"{agent.did}#heir", key_signer(f"heir of {agent.did}").private_key)
+        made.add(identity_body(heir, tenure=2, previous=before.id, document=heir.key_id), made.operator)
+        return heir
+
+    epoch(*guests)
+    made.add(kinds.Grant(owners[0].did[8:], guests[0].did, withdrawn=True), owners[0])
+    taken_over(owners[1])
+    heir = taken_over(guests[2])
+    epoch(*guests[:2], heir)
+    made.add(kinds.Grant(owners[0].did[8:], guests[0].did), owners[0])
+    epoch(*guests[:2], heir)
+    spoke = [{voice["principal"] for voice in one["voices"]} for one in agree(made)]
+    names = [owner.did[8:] for owner in owners]
+    assert [set(names) & one for one in spoke] == [set(names), set(), {names[0]}]
 
 
 def test_equivocation_bars_both() -> None:

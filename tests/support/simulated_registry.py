@@ -302,7 +302,9 @@ class SimulatedRegistry:
     def _bundle(self, name: dict[str, str], kept: list[tuple[int, Statement]], topic: str, since: int | None) -> bytes:
         statements = self.shown()
         dids = {did.text for _, made in kept for did in made.authors}
-        grants = [made for _, made in statements if isinstance(made.body, kinds.Grant) and made.body.to in dids]
+        grants = [
+            made for index, made in statements if isinstance(made.body, kinds.Grant) and self._rests_on(index, made.body, kept)
+        ]
         dids |= {made.author.text for made in grants}
         parameters = [index for index, made in statements if isinstance(made.body, kinds.Parameters)]
         indexes = {0, 1, *parameters[-1:]} | {index for index, _ in kept}
@@ -324,6 +326,22 @@ class SimulatedRegistry:
         blobs = {digest: self.blobs[digest] for digest in sorted(wanted - self.withdrawn)}
         consistency = None if since is None else self._consistency(since)
         return Bundle(self.checkpoint(), leaves, blobs, **name, consistency=consistency).encode()
+
+    def _rests_on(self, index: int, grant: kinds.Grant, kept: list[tuple[int, Statement]]) -> bool:
+        """Whether it is the newest grant of its pair, in the log or before a publish by the guest."""
+        pair = [
+            place
+            for place, made in self.shown()
+            if isinstance(made.body, kinds.Grant) and (made.body.namespace, made.body.to) == (grant.namespace, grant.to)
+        ]
+        guests = [
+            place
+            for place, made in kept
+            if isinstance(made.body, kinds.Publish)
+            and made.author.text == grant.to
+            and parse_protocol_uri(made.body.uri).namespace == grant.namespace
+        ]
+        return bool(guests) and any(index == max((p for p in pair if p < end), default=-1) for end in (*guests, self.size))
 
     def time_index(self, before: int) -> int:
         """The leaf that set the log's clock last."""

@@ -191,7 +191,7 @@ def test_the_ballots_of_one_principal_share_its_weight() -> None:
     directory.read_domains_by("list", SuffixList(SUFFIXES))
     dids = [f"did:wba:alpha.example{rest}" for rest in ("", ":a", ":b", ":c", ":d")]
     for did in dids[1:4]:
-        directory.grant("alpha.example", did)
+        directory.grant("alpha.example", did, "did:wba:alpha.example")
     one, other = (("a",),), (("b",),)
     cast_by = ballots_of(dict(zip(dids, (one, other, one, (), one), strict=True)), directory)
     found = votes(cast_by, {"alpha.example": Implied(("c",), 0, 0)}, {"alpha.example": 8}, 0, None)

@@ -55,14 +55,14 @@ def test_everybody_else_speaks_for_nobody(directory: PrincipalDirectory, did: st
 def test_whoever_was_granted_a_domain_speaks_for_it(directory: PrincipalDirectory) -> None:
     helper = "did:wba:alpha.example:users:helper"
     assert directory.principal_of(helper) is None
-    directory.grant("alpha.example:users", helper)
+    directory.grant("alpha.example:users", helper, "did:wba:alpha.example:users")
     assert directory.principal_of(helper) is None, "a part of the name is not the name"
-    directory.grant("alpha.example", helper)
-    directory.grant("bravo.example", helper)
+    directory.grant("alpha.example", helper, "did:wba:alpha.example")
+    directory.grant("bravo.example", helper, "did:wba:bravo.example")
     assert directory.principal_of(helper) == "alpha.example", "the first grant counts"
-    directory.grant("bravo.example", "did:wba:alpha.example")
+    directory.grant("bravo.example", "did:wba:alpha.example", "did:wba:bravo.example")
     assert directory.principal_of("did:wba:alpha.example") == "alpha.example", "a root speaks for its own"
-    directory.grant("co.example", KEY)
+    directory.grant("co.example", KEY, "did:wba:co.example")
     assert directory.principal_of(KEY) is None, "nobody owns a public suffix"
 
 

@@ -59,7 +59,7 @@ def test_who_speaks_for_nobody_vouches_for_nobody() -> None:
         log.vouch(B, stranger)
     log.vouch(A, f"did:web:{A}")
     assert log.edges() == {}
-    log.directory.grant(A, key)
+    log.directory.grant(A, key, f"did:wba:{A}")
     assert log.edges() == {(A, B): ONE, (B, A): ONE}, "a grant counts for what was said before it, too"
 
 
@@ -75,7 +75,7 @@ def test_it_fades_and_is_renewed() -> None:
 def test_the_newest_word_counts_by_whichever_did_it_was_said() -> None:
     log = Log()
     helper = did_key(bytes(32))
-    log.directory.grant(A, helper)
+    log.directory.grant(A, helper, f"did:wba:{A}")
     log.vouch(A, B)
     log.vouch(helper, f"did:web:{B}", withdrawn=True)
     assert log.edges() == {}

@@ -47,7 +47,7 @@ def test_fading_ripening_and_shares() -> None:
     directory = PrincipalDirectory()
     ballots = Ballots(directory)
     directory.read_domains_by("suffixes", SuffixList(SUFFIXES))
-    directory.grant("s.example", "did:wba:s.example:agent")
+    directory.grant("s.example", "did:wba:s.example:agent", "did:wba:s.example")
     lines = ["principal  cluster  w  ballot  a  b  counts"]
     made = [
         ("p", "X", "A>B", 0, 2),

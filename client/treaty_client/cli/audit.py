@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,16 @@ from rich.table import Table
 from rich.text import Text
 
 from treaty_consensus.canonical import loads
-from treaty_consensus.errors import NotFound
 from treaty_consensus.kinds import MAX_TRANSCRIPT, Decision
+from treaty_consensus.printable import escaped
 
 from ..audit.auditor import AuditedDecision, AuditOptions, AuditReport, read_anchors
 from ..audit.auditor import audit as audit_log
 from ..audit.decision import read_transcript
-from ..codes import ClientTopicCode
 from ..registries.trust import TrustedRegistries, parse_registry_name
 from .context import Options, run
 from .explanation import explain
+from .failures import NOT_YET
 from .output import short
 
 
@@ -42,7 +43,7 @@ def audit(
         A file of registrable domains, one a line, to trust instead of the registry's anchors. The audit then shows the
         decisions that would differ, instead of comparing them.
     topic
-        Explain the newest decision in this topic, as it was recomputed.
+        Explain the newest decision in this topic, as it was recomputed. The exit status is 6 while there is none.
     """
     name = parse_registry_name(registry) if registry else options.trusted().name
     # A port's colon is replaced in file names, because some file systems do not allow it.
@@ -51,9 +52,11 @@ def audit(
     evidence = TrustedRegistries(options.home).evidence
     with _Bars(options) as bars:
         report = run(audit_log(name, folder, evidence, options.network, progress=bars.show, options=requested))
-    if topic is not None and report.newest is None:
-        raise NotFound(ClientTopicCode.UNDECIDED, f"Nothing was decided in {topic}.")
     options.output.result(_value(report, requested), *_lines(report, requested))
+    if topic is not None and report.newest is None:
+        # The log holds, so this is no failed audit.
+        options.output.say(f"[yellow]•[/] Nothing is decided in {escape(escaped(topic))} yet.")
+        sys.exit(NOT_YET)
 
 
 class _Bars:

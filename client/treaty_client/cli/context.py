@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import signal
+import threading
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, TypeVar
 
 from cyclopts import Parameter
@@ -16,6 +20,7 @@ from ..network.hosts import Network
 from ..policy import Policy, load_policy
 from ..protocols.store import default_home
 from ..registries.trust import TrustedRegistries, TrustedRegistry
+from .log import write_log
 from .output import Output
 
 _T = TypeVar("_T")
@@ -38,6 +43,8 @@ class Options:
         A PEM file of certificate authorities to accept besides the public ones.
     json
         Print one JSON value instead of text.
+    verbose
+        Tell on standard error which host was asked and which step was checked, with the time that each took. No secrets are told.
     """
 
     home: Annotated[Path, Parameter(env_var="TREATY_HOME")] = field(default_factory=default_home)
@@ -45,6 +52,12 @@ class Options:
     resolve: tuple[str, ...] = ()
     ca: Path | None = None
     json: Annotated[bool, Parameter()] = False
+    verbose: Annotated[bool, Parameter(name=["--verbose", "-v"])] = False
+
+    def __post_init__(self) -> None:
+        """Write the client's log if the user asked for it. The options of a command are made once, before it runs."""
+        if self.verbose:
+            write_log()
 
     @cached_property
     def output(self) -> Output:
@@ -81,5 +94,42 @@ class Options:
 
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:
-    """Run a command's coroutine to its end."""
-    return asyncio.run(work)
+    """Run a command's coroutine to its end. Raises `KeyboardInterrupt` after Ctrl-C, when the coroutine has cleaned up.
+
+    A second Ctrl-C does not wait for that.
+    """
+    tasks: list[asyncio.Task[Any]] = []
+    interrupted = False
+
+    async def announced() -> _T:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.append(task)
+        return await work
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupted
+        if interrupted or not tasks:
+            raise KeyboardInterrupt
+        interrupted = True
+        # Failures that nothing awaits any more would be reported as faults of the program.
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL + 1)
+        runner.get_loop().call_soon_threadsafe(tasks[0].cancel)
+
+    # Only the main thread gets signals. A program in the background may have to ignore them. With another handler than Python's
+    # own the runner sets none.
+    former = signal.getsignal(signal.SIGINT)
+    handles = threading.current_thread() is threading.main_thread() and former != signal.SIG_IGN
+    if handles:
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        with asyncio.Runner() as runner:
+            return runner.run(announced())
+    except BaseException:
+        # A child that the same Ctrl-C ended may fail first. Its error is a consequence, so it is not shown.
+        if interrupted:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        if handles:
+            signal.signal(signal.SIGINT, former)

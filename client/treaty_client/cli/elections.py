@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import RenderableType
@@ -16,7 +16,7 @@ from treaty_consensus.protocol import is_topic
 from ..audit.decision import read_transcript
 from ..codes import VoteCode
 from ..protocols.fetch import Fetcher
-from ..protocols.verification.topic import TopicView
+from ..protocols.verification.topic import TopicProtocol, TopicView
 from ..statements.vote import Vote, parse_tiers
 from ..statements.vote import vote as cast_vote
 from .context import Options, run
@@ -25,8 +25,8 @@ from .output import short
 from .standing import own_weightless
 
 
-def vote(topic: str, /, *tiers: str, withdraw: bool = False, options: Options = Options()) -> None:
-    """Vote on the consensus protocol of a topic. Your ballot replaces your former one.
+def vote(topic: str, /, *tiers: str, options: Options = Options()) -> None:
+    """Vote on the consensus protocol of a topic. Your ballot replaces your former one; `treaty withdraw vote` takes it back.
 
     Parameters
     ----------
@@ -34,11 +34,14 @@ def vote(topic: str, /, *tiers: str, withdraw: bool = False, options: Options = 
         Such as commerce/product-info.
     tiers
         Best first; each argument is one tier, commas tie. A choice is a protocol's URI, a document's hash, or none.
-    withdraw
-        Withdraw your ballot.
     """
-    if withdraw == bool(tiers):
-        raise Refused(VoteCode.TIERS, "A vote needs your choices, best first, or --withdraw.", fix="treaty vote TOPIC URI none")
+    if not tiers:
+        raise Refused(VoteCode.TIERS, "A vote needs your choices, best first.", fix="treaty vote TOPIC URI none")
+    cast(topic, tiers, options)
+
+
+def cast(topic: str, tiers: Sequence[str], options: Options) -> None:
+    """Cast a ballot; without tiers withdraw it."""
 
     async def work() -> tuple[Vote, list[str]]:
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
@@ -89,22 +92,42 @@ def topic(topic: str, /, *, explain: bool = False, options: Options = Options())
     view, shown = run(work())
     suspects = _suspects(view)
     lines = [
-        f"{p.state:<12} {short(p.hash)}  {escape(p.uri)}{'  [red]suspect[/]' if p.hash in suspects else ''}"
+        f"{p.state:<12} {short(p.hash)}  {escape(p.uri)}{'  [red]suspect[/]' if p.hash in suspects else ''}{_status(p)}"
         for p in view.protocols
     ]
+    lines += [f"{'–':<12} {short(p.hash)}  {escape(p.uri)}{_status(p)}" for p in view.taken_back]
     decided = "no decision yet" if view.epoch is None else f"decided at the end of epoch {view.epoch}"
     head = f"[bold]{escape(topic)}[/]  [dim]{escape(str(shown.get('electorate', '')))} electorate, {decided}[/]"
     value = {
         **shown,
-        "protocols": [
-            {"uri": p.uri, "hash": p.hash, "publisher": p.publisher, "state": p.state, "suspect": p.hash in suspects}
-            for p in view.protocols
-        ],
+        "protocols": [{**_value(p), "suspect": p.hash in suspects} for p in view.protocols],
+        "taken_back": [_value(p) for p in view.taken_back],
         "consensus": view.consensus,
         "decided_epoch": view.epoch,
     }
     reasons = _reasons(view) if explain else ()
     options.output.result(value, head, *lines, *reasons)
+
+
+def _value(protocol: TopicProtocol) -> dict[str, Any]:
+    status = protocol.status
+    return {
+        "uri": protocol.uri,
+        "hash": protocol.hash,
+        "publisher": protocol.publisher,
+        "state": protocol.state,
+        "status": status.state if status else "active",
+        "successor": status.successor if status else None,
+    }
+
+
+def _status(protocol: TopicProtocol) -> str:
+    """Return the status that the publisher gave a protocol, for the end of a line."""
+    status = protocol.status
+    if status is None or status.state == "active":
+        return ""
+    successor = f", successor {escape(status.successor)}" if status.successor else ""
+    return f"  [yellow]{status.state}{successor}[/]"
 
 
 def _suspects(view: TopicView) -> set[str]:
@@ -135,5 +158,5 @@ async def _view(fetcher: Fetcher, topic: str, origin: str) -> TopicView:
     # A ballot counts at one registry, so the views of the others do not matter.
     views = [view for view in await fetcher.topic(topic) if view.evidence.genesis.origin == origin]
     if not views:
-        raise NotFound(TopicCode.UNKNOWN, f"{origin} knows no protocol in {topic}.")
+        raise NotFound(TopicCode.UNKNOWN, f"{origin} knows no protocol in {topic}.", fix="List the topics: treaty topics")
     return views[0]

@@ -7,8 +7,7 @@ cannot control a terminal: characters that are not printable are escaped, in JSO
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,8 +25,8 @@ class Output:
     """The output of a command. `as_json`: print one JSON value to standard output instead of text."""
 
     as_json: bool = False
-    console: Console = field(default_factory=lambda: Console(highlight=False, emoji=False, soft_wrap=True))
-    errors: Console = field(default_factory=lambda: Console(stderr=True, highlight=False, emoji=False, soft_wrap=True))
+    console: Console = field(default_factory=lambda: make_console())
+    errors: Console = field(default_factory=lambda: make_console(stderr=True))
 
     def say(self, line: str) -> None:
         """Print a line for people; nothing with `--json`. The line is Rich markup: escape foreign text."""
@@ -43,12 +42,6 @@ class Output:
         for renderable in renderables:
             self.console.print(_visible(renderable) if isinstance(renderable, str) else renderable)
 
-    @contextmanager
-    def working(self, what: str) -> Iterator[None]:
-        """Show that work is in progress, on standard error and only on a terminal."""
-        with self.errors.status(escape(what)):
-            yield
-
     def error(self, error: TreatyError) -> None:
         """Print an error: its code, message and fix, and the step of the verification that failed, if there is one."""
         step = error.step if isinstance(error, VerificationFailed) else None
@@ -61,6 +54,16 @@ class Output:
         self.errors.print(f"[bold red]✗[/] {where}{escape(error.message)}  [dim]{escape(error.code)}[/]")
         if error.fix:
             self.errors.print(f"  [bold]→[/] {escape(error.fix)}")
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """Return a console for a command's output. With NO_COLOR in the environment it writes no escape sequence at all."""
+    if os.environ.get("NO_COLOR"):
+        # Rich's own `no_color` keeps bold text and moves the cursor, and FORCE_COLOR would bring both back.
+        return Console(
+            stderr=stderr, highlight=False, emoji=False, soft_wrap=True, color_system=None, force_terminal=False, no_color=True
+        )
+    return Console(stderr=stderr, highlight=False, emoji=False, soft_wrap=True)
 
 
 def short(digest: str) -> str:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
+from treaty_consensus.codes import ProtocolCode
+from treaty_consensus.errors import NotFound
 from treaty_consensus.printable import printable
 
 from ..policy import Policy
@@ -58,7 +60,7 @@ def publish(folder: Path, /, *, namespace: str | None = None, options: Options =
     options.output.result(value, f"[bold]{escape(uri)}[/]", f"hash {project.protocol_hash}")
 
 
-def search(words: str = "", /, *, topic: str = "", limit: int = 20, options: Options = Options()) -> None:
+def search(words: str = "", /, *, topic: str = "", limit: int = 20, uri: bool = False, options: Options = Options()) -> None:
     """Find protocols by words, in English or Chinese, or list the protocols of a topic.
 
     Parameters
@@ -69,6 +71,8 @@ def search(words: str = "", /, *, topic: str = "", limit: int = 20, options: Opt
         Only this topic, such as commerce/product-info.
     limit
         The maximum number of results.
+    uri
+        Print only the URIs, one a line. The exit status is 5 if nothing is found.
     """
 
     async def work() -> tuple[Summary, ...]:
@@ -76,9 +80,10 @@ def search(words: str = "", /, *, topic: str = "", limit: int = 20, options: Opt
             return (await client.search(words, topic=topic, limit=limit)).protocols
 
     found = run(work())
-    lines = [
-        f"[bold]{_line(p.uri)}[/]\n  {_line(p.title)}  [dim]{_line(p.topic)}, {_line(p.election or p.status)}[/]" for p in found
-    ]
+    if uri and not found:
+        raise NotFound(ProtocolCode.UNKNOWN, "Nothing is found.")
+    lines = [f"[bold]{_line(p.uri)}[/]\n  {_line(p.title)}  [dim]{_line(p.topic)}, {_line(_states(p))}[/]" for p in found]
+    lines = [_line(p.uri) for p in found] if uri else lines
     value = {"protocols": [{name: getattr(p, name) for name in p.__struct_fields__} for p in found]}
     options.output.result(value, *(lines or ["Nothing found."]))
 
@@ -178,6 +183,12 @@ def _value(verified: VerifiedProtocol) -> dict[str, Any]:
 
 def _warnings(verified: VerifiedProtocol) -> list[str]:
     return [f"[yellow]![/] {escape(warning)}" for warning in verified.warnings]
+
+
+def _states(found: Summary) -> str:
+    """Return the state in the election and the status that the publisher gave, as far as they say something."""
+    said = [found.election, found.status if found.status != "active" else None]
+    return ", ".join(filter(None, said)) or found.status
 
 
 def _line(text: str) -> str:

@@ -6,7 +6,6 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 from rich.markup import escape
-from rich.table import Table
 
 from treaty_consensus.errors import Refused
 
@@ -46,13 +45,17 @@ def add(registry: str, /, *, yes: Annotated[bool, Parameter()] = False, options:
 
 
 @app.command(name="list")
-def list_registries(*, options: Options = Options()) -> None:
-    """List the trusted registries."""
+def list_registries(*, name: Annotated[bool, Parameter()] = False, options: Options = Options()) -> None:
+    """List the trusted registries.
+
+    Parameters
+    ----------
+    name
+        Print only the names URL#KEY, one a line.
+    """
     names = [registry.name for registry in options.registries.all().values()]
-    table = Table("origin", "reached at", "key", box=None)
-    for name in names:
-        table.add_row(escape(name.origin), escape(name.base_url), escape(str(name.key)))
-    options.output.result({"registries": [str(name) for name in names]}, table)
+    lines = [escape(str(one)) if name else f"[bold]{escape(one.origin)}[/]\n  {escape(str(one))}" for one in names]
+    options.output.result({"registries": [str(one) for one in names]}, *lines)
 
 
 @app.command

@@ -15,18 +15,22 @@ from .context import Options, run
 from .standing import own_weightless
 
 
-def vouch(did: str, /, *, withdraw: bool = False, options: Options = Options()) -> None:
+def vouch(did: str, /, *, options: Options = Options()) -> None:
     """Vouch for another agent. Trust flows only along vouches. A vouch is public for ever.
 
-    It counts after both agents agreed in a few different epochs. It fades: vouch again to renew it.
+    It counts after both agents agreed in a few different epochs. It fades: vouch again to renew it. `treaty withdraw vouch` takes
+    it back.
 
     Parameters
     ----------
     did
         The agent to vouch for.
-    withdraw
-        Withdraw the vouch.
     """
+    make_vouch(did, withdrawn=False, options=options)
+
+
+def make_vouch(did: str, *, withdrawn: bool, options: Options) -> None:
+    """Vouch for an agent, or withdraw the vouch."""
 
     async def work() -> tuple[Vouched, list[str]]:
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
@@ -34,20 +38,20 @@ def vouch(did: str, /, *, withdraw: bool = False, options: Options = Options()) 
             client, head = fetcher.client(origin), fetcher.head(origin)
             now = int(time.time())
             identity = options.identity()
-            made = await vouch_for(client, head, identity, did, withdrawn=withdraw, origin=origin, now=now)
+            made = await vouch_for(client, head, identity, did, withdrawn=withdrawn, origin=origin, now=now)
             return made, await own_weightless(client, identity.did)
 
     done, notes = run(work())
     value = {
         "to": did,
-        "withdrawn": withdraw,
+        "withdrawn": withdrawn,
         "statement": done.statement.id,
         "seq": done.vouch.seq,
         "epoch": done.epoch,
         "index": done.receipt.index,
         "weightless": bool(notes),
     }
-    said = "You no longer vouch for" if withdraw else "You vouch for"
+    said = "You no longer vouch for" if withdrawn else "You vouch for"
     head = f"[green]✓[/] {said} [bold]{escape(did)}[/]"
     options.output.result(value, head, f"leaf {done.receipt.index}, epoch {done.epoch}", *notes)
 

@@ -57,6 +57,10 @@ class ClientEquivocationCode(Code):
     FILE = "equivocation.file", "The file of the proof does not exist.", NotFound
 
 
+class ClientGrantCode(Code):
+    NONE = "grant.none", "There is no grant to take back.", NotFound
+
+
 class ClientIdentityCode(Code):
     CHANGED = "identity.changed", "The identity file changed during the rotation.", Conflict
     CONFIRMED = "identity.confirmed", "The registry knows the key already.", Conflict
@@ -82,20 +86,24 @@ class ClientPublishCode(Code):
 class ClientRegistryCode(Code):
     ANSWER = "registry.answer", "The answer is not one of this route.", Malformed, TooLarge
     BATCH = "registry.batch", "The batch is over its caps.", TooLarge
+    DNS = "registry.dns", "No name server knows the host of the registry.", Unavailable
     FILE = "registry.file", "The list of trusted registries is malformed.", Malformed
     KEY = "registry.key", "The key of a registry is not the Ed25519 key of its log.", Malformed
-    NO_KEY = "registry.no-key", "The URL names no key.", Malformed
     NONE = "registry.none", "No registry is trusted yet.", NotFound
     NOT_TRUSTED = "registry.not-trusted", "The registry is not among the trusted ones.", Untrusted
+    NO_KEY = "registry.no-key", "The URL names no key.", Malformed
     OTHER_KEY = "registry.other-key", "The registry is trusted by another key.", Conflict
+    REFUSED = "registry.refused", "The host of the registry refuses the connection.", Unavailable
     SEVERAL = "registry.several", "Several registries are trusted; one must be named.", Refused
     STATUS = "registry.status", "The registry answered with an error status and no problem."
+    TLS = "registry.tls", "The certificate of the registry does not hold, or TLS fails.", Unavailable
     UNREACHABLE = "registry.unreachable", "The registry cannot be reached.", Unavailable
     URL = "registry.url", "The text is not the URL of a registry.", Malformed
 
 
 class ClientStatusCode(Code):
     REVOKED = "status.revoked", "The publisher revoked it.", Refused
+    SUCCESSOR = "status.successor", "The protocol is named as its own successor.", Refused
     YANKED = "status.yanked", "The publisher yanked it.", Refused
 
 
@@ -155,6 +163,7 @@ class MirrorCode(Code):
 
 
 class PolicyCode(Code):
+    EDIT = "policy.edit", "The list of publishers in the policy file has a form that is not edited.", Refused
     FILE = "policy.file", "The policy file cannot be read or is malformed.", Malformed, Unavailable
     LIST = "policy.list", "A field of the policy that is a list is given as one string.", Malformed
     PUBLISHER = "policy.publisher", "No publisher that the policy names has a handler for this runtime.", Refused

@@ -133,7 +133,7 @@ class Identity:
             raise Conflict(
                 ClientIdentityCode.EXISTS,
                 f"There is an identity at {path} already.",
-                fix="Move it away first, or name another file.",
+                fix="Use another home (--home FOLDER), or move the file away first.",
             ) from error
 
     def rotated(self) -> Identity:

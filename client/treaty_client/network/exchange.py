@@ -18,6 +18,7 @@ and 64 KiB/s a body of 640 KiB may take 40 s. Further bounds:
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, NamedTuple, cast
@@ -25,9 +26,11 @@ from weakref import WeakValueDictionary
 
 import httpx
 
-from treaty_consensus.errors import Malformed, Unavailable
+from treaty_consensus.errors import Malformed, TreatyError, Unavailable
 
 from ..codes import NetworkCode
+
+_log = logging.getLogger(__name__)
 
 TIMEOUT = 30.0
 """Seconds for an exchange without a body."""
@@ -67,8 +70,14 @@ class BoundedClient(httpx.AsyncClient):
 
         Raises `Unavailable` (`network.deadline`), `Malformed` (`network.pieces`) and `httpx.HTTPError`.
         """
-        body, pieces = bytearray(), 0
-        response = await self.send(request, stream=True)
+        body, pieces, begun = bytearray(), 0, asyncio.get_running_loop().time()
+        # Without query and user name: both may hold secrets.
+        url = request.url.copy_with(query=None, fragment=None, userinfo=b"")
+        try:
+            response = await self.send(request, stream=True)
+        except (httpx.HTTPError, OSError, TreatyError) as error:
+            _log.debug("not answered", extra={"method": request.method, "url": url, "error": type(error).__name__})
+            raise
         try:
             async with aclosing(cast(AsyncGenerator[bytes, None], response.aiter_raw())) as arriving:
                 async for piece in arriving:
@@ -80,6 +89,9 @@ class BoundedClient(httpx.AsyncClient):
                         raise Malformed(NetworkCode.PIECES, f"{request.url.host} sends its answer in too many small pieces.")
         finally:
             await response.aclose()
+        milliseconds = round((asyncio.get_running_loop().time() - begun) * 1000)
+        answer = {"status": response.status_code, "bytes": len(body), "ms": milliseconds}
+        _log.debug("answered", extra={"method": request.method, "url": url, **answer})
         return HttpReply(response.status_code, response.headers, bytes(body[:limit]), len(body) <= limit)
 
     async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:

@@ -28,8 +28,9 @@ from ..codes import ClientRegistryCode
 from ..network.exchange import BoundedClient
 from ..network.hosts import Network
 from .bundle import MAX_BUNDLE
-from .replies import LogInfo, Match, NextBallot, Page, Reply, Speakers, Standing, Testimony, Vouches
+from .replies import Grants, LogInfo, Match, NextBallot, Page, Reply, Speakers, Standing, Testimony, TopicPage, Vouches
 from .trust import parse_base_url
+from .unreachable import unreachable
 
 # Each route has its own cap: an answer is held in memory as a whole, and a registry may lie about its size.
 MAX_JSON = 4 * 1024 * 1024
@@ -175,9 +176,9 @@ class RegistryClient:
 
     # Topics
 
-    async def topics(self) -> dict[str, object]:
-        """Return all topics, for display."""
-        return await self._object("/topics")
+    async def topics(self, after: str = "") -> TopicPage:
+        """Return a page of the topics, for display. `after`: the `next` of the page before."""
+        return await self._json("/topics", TopicPage, {"after": after} if after else None)
 
     async def topic(self, topic: str) -> dict[str, object]:
         """Return a topic's candidates, matrix and newest decision, for display."""
@@ -194,6 +195,10 @@ class RegistryClient:
     async def vouches(self, did: str) -> Vouches:
         """Return the sequence number and epoch for the next vouch of a DID, and its present vouches, for display."""
         return await self._json("/vouches", Vouches, {"did": did})
+
+    async def grants(self, did: str) -> Grants:
+        """Return the grants in force of a DID's namespace and to the DID, for display."""
+        return await self._json("/grants", Grants, {"did": did})
 
     # Speakers and their standing
 
@@ -250,11 +255,7 @@ class RegistryClient:
             # A refusal may be larger than the answer of the route, so read up to the larger limit.
             reply = await self._client.exchange(request, limit=max(limit, _MAX_PROBLEM))
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise Unavailable(
-                ClientRegistryCode.UNREACHABLE,
-                f"The registry at {self.base_url} could not be reached: {type(error).__name__}.",
-                fix="Check its URL and your connection, then try again.",
-            ) from error
+            raise unreachable(self.base_url, error) from error
         # A compressed answer could expand beyond its limit.
         if reply.headers.get("content-encoding", "identity") != "identity":
             raise _bad_answer("it is encoded, which was not asked for")

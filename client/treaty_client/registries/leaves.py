@@ -63,11 +63,13 @@ def place_of(made: Statement) -> str | None:
     """Return the place in which a newer statement replaces an older one, or None if no statement replaces it."""
     body = made.body
     match body:
+        case Grant():
+            return f"grant/{body.namespace}/{body.to}"
         case Status():
             return f"status/{body.uri}/{made.author.text}/{body.wheel or ''}"
         case Decision():
             return f"decision/{body.topic}"
         case Parameters():
             return PARAMETERS
-    # All others are permanent: the log never replaces an identity, a grant, a publication or a handler.
+    # All others are permanent: the log never replaces an identity, a publication or a handler.
     return None

@@ -48,6 +48,22 @@ class Match(Reply, frozen=True):
     publisher: str
 
 
+class TopicSummary(Reply, frozen=True):
+    """A topic, the number of its protocols, and the consensus that was decided at the end of `epoch`, if there is one."""
+
+    topic: str
+    protocols: int
+    consensus: str | None = None
+    epoch: int | None = None
+
+
+class TopicPage(Reply, frozen=True):
+    """A page of topics by name; `next` is where the page after begins, or None."""
+
+    topics: tuple[TopicSummary, ...]
+    next: str | None = None
+
+
 class NextBallot(Reply, frozen=True):
     """The sequence number and epoch that a voter's next ballot must carry."""
 
@@ -70,6 +86,22 @@ class Vouches(Reply, frozen=True):
     seq: int
     epoch: int
     vouches: tuple[VouchInfo, ...]
+
+
+class GrantInfo(Reply, frozen=True):
+    """A grant in force: `by` lets `to` publish in `namespace`."""
+
+    namespace: str
+    to: str
+    by: str
+    statement: str
+    index: int
+
+
+class Grants(Reply, frozen=True):
+    """The grants in force of a DID's namespace and to the DID, newest first."""
+
+    grants: tuple[GrantInfo, ...]
 
 
 class Speaker(Reply, frozen=True):

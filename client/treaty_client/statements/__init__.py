@@ -2,6 +2,8 @@
 
     publish         publish a protocol and its handler
     vote            ballots and vouches
+    status          yank, revoke and deprecate a protocol or a handler
+    grant           let others publish in a namespace
     report          co-signed reports: both halves of the signature, and the submission
     report_rules    the checks before a report is signed
     report_ledger   the reports that an agent stores

@@ -46,8 +46,9 @@ class Evidence:
                 self.identities[body.did] = statement.id
                 # The first identity counts: a new key or a new tenure does not make a principal younger.
                 self.appeared.setdefault(body.did, epoch)
+                self.directory.identify(body.did, body.tenure)
             case Grant() as body:
-                self.directory.grant(body.namespace, body.to)
+                self.directory.grant(body.namespace, body.to, statement.author.text, withdrawn=body.withdrawn)
             case Publish() as body:
                 # The first publication orders documents; a later one of the same bytes is another URI for them.
                 self.published[body.topic].setdefault(body.document.sha256, index)

@@ -3,9 +3,9 @@
 In an *open* electorate a principal is a registrable domain: one label below a public suffix, by the ICANN section of the
 Public Suffix List that the parameters pin. (By the list's private section, every customer of a hosting company would be a
 principal, at no cost.) These DIDs act for the domain: its root DIDs `did:wba:DOMAIN` and `did:web:DOMAIN` without port and
-path, and the DIDs to which they granted the namespace DOMAIN. If a DID has several grants, the first in the log counts. The
-DID of a subdomain or of a path acts for no principal: a hosting company is not responsible for the signatures of its
-customers.
+path, and the DIDs to which they granted the namespace DOMAIN. If several grants of a DID are in force
+(`treaty_consensus.grants`), the first in the log counts. The DID of a subdomain or of a path acts for no principal: a hosting
+company is not responsible for the signatures of its customers.
 
 In a *development* electorate every DID with a domain is a principal of its own. A did:key, an IP address and a host of a
 single label never have a principal.
@@ -16,8 +16,8 @@ Specification: `docs/specification/election.md`, section 1.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,14 @@ from ..did import is_host, parse_did
 from ..errors import Malformed
 
 _NO_PRINCIPAL: Final = -1
+
+
+class _Grant(NamedTuple):
+    """The DID that signed a grant, its tenure then, and that of the DID that got the grant."""
+
+    owner: str
+    owner_tenure: int
+    tenure: int
 
 
 class SuffixList:
@@ -60,7 +68,7 @@ class SuffixList:
 
 
 class PrincipalDirectory:
-    """Map DIDs to principals. Mutable: pass in every grant and each change of the suffix list.
+    """Map DIDs to principals. Mutable: pass in every grant, every identity and each change of the suffix list.
 
     DIDs and principals have numbers, in the order of their first lookup, so that numpy can look up millions of them at once.
     A number never changes. Answers are cached.
@@ -69,18 +77,29 @@ class PrincipalDirectory:
     def __init__(self) -> None:
         self._suffixes: SuffixList | None = None
         self._suffix_digest: str | None = None
-        self._grants: dict[str, list[str]] = {}
+        self._grants: dict[str, dict[str, _Grant]] = {}  # DID → namespace → the newest grant, in the order of the log
+        self._grantees: dict[str, dict[str, None]] = {}  # DID → those to which it ever granted, in the order of the log
+        self._tenures: dict[str, int] = {}  # only those above the first
         self._dids: dict[str, int] = {}
         self._names: list[str] = []
         self._principals: dict[str, int] = {}
         self._owner = array("q")  # DID number → number of its principal, or −1
 
-    def grant(self, namespace: str, did: str) -> None:
-        """Record that the owner of `namespace` lets `did` act for it."""
-        self._grants.setdefault(did, []).append(namespace)
-        number = self._dids.get(did)
-        if number is not None:
-            self._owner[number] = self._find(did)
+    def grant(self, namespace: str, did: str, owner: str, *, withdrawn: bool = False) -> None:
+        """Record that `owner` lets `did` act for `namespace`, its own, or takes that back."""
+        grants = self._grants.setdefault(did, {})
+        # Removed first: a grant that is made anew takes the last place.
+        grants.pop(namespace, None)
+        if not withdrawn:
+            grants[namespace] = _Grant(owner, self._tenure(owner), self._tenure(did))
+            self._grantees.setdefault(owner, {})[did] = None
+        self._look_up_again((did,))
+
+    def identify(self, did: str, tenure: int) -> None:
+        """Record an identity of `did`. A new tenure ends the grants by it and to it."""
+        if tenure != self._tenure(did):
+            self._tenures[did] = tenure
+            self._look_up_again((did, *self._grantees.get(did, ())))
 
     def read_domains_by(self, digest: str | None, suffixes: SuffixList | None) -> None:
         """Set the suffix list, named by its digest. With None, every DID with a domain is a principal."""
@@ -121,6 +140,15 @@ class PrincipalDirectory:
                 place[owner] = number
         return place
 
+    def _tenure(self, did: str) -> int:
+        return self._tenures.get(did, 1)
+
+    def _look_up_again(self, dids: Iterable[str]) -> None:
+        for did in dids:
+            number = self._dids.get(did)
+            if number is not None:
+                self._owner[number] = self._find(did)
+
     def _find(self, text: str) -> int:
         principal = self._principal(text)
         if principal is None:
@@ -137,8 +165,12 @@ class PrincipalDirectory:
             return did.principal(lambda _host: did.text)
         if did.port is None and not did.path and did.host is not None and did.principal(suffixes.registrable) == did.host:
             return did.host
-        # A DID with several grants acts for one principal only: the first grant in the log.
-        return next((namespace for namespace in self._grants.get(text, ()) if suffixes.is_registrable(namespace)), None)
+        # A DID with several grants acts for one principal only: the first grant in the log that is in force.
+        for namespace, grant in self._grants.get(text, {}).items():
+            lasts = (self._tenure(grant.owner), self._tenure(text)) == (grant.owner_tenure, grant.tenure)
+            if lasts and suffixes.is_registrable(namespace):
+                return namespace
+        return None
 
 
 def _no_list() -> Malformed:

@@ -20,7 +20,9 @@ from ..storage.postgres import Pool
 
 # Any agent can grant to any DID, so the grants of one DID are not bounded.
 _MOST_GRANTS = 256
-_GRANTS = "select namespace from grants where grantee = $1 and namespace not like '%:%' order by index limit $2"
+_GRANTS = """
+select namespace from grants where grantee = $1 and ended is null and namespace not like '%:%' order by index limit $2
+"""
 """Anybody can grant to anybody: a did:key its own namespace, for nothing, and a DID with a path that path. Neither is a domain,
 and they must not crowd out the grant of one. The limit bounds the work for one statement."""
 _FIX = "Sign with the DID of a domain of your own (did:wba:DOMAIN), or with one that its owner has granted the domain to."
@@ -72,7 +74,7 @@ class Electors:
         if host is not None and did.port is None and not did.path and did.principal(suffixes.registrable) == host:
             return host
         namespaces = [row["namespace"] for row in await self._pool.fetch(_GRANTS, did.text, _MOST_GRANTS)]
-        # The first grant of a registrable domain counts, as in the election, so a later grant moves no vote.
+        # The first grant in force of a registrable domain counts, as in the election, so a later grant moves no vote.
         found = next((namespace for namespace in namespaces if suffixes.is_registrable(namespace)), None)
         if found is None and len(namespaces) == _MOST_GRANTS:
             return did.text  # at the limit a grant may be missing: accept, or many grants could block a DID

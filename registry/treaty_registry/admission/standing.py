@@ -1,7 +1,8 @@
 """Keep the standing of DIDs in memory, because the quotas need it for every statement.
 
 Standing belongs to a principal, and changes when an epoch is decided. `refresh` then reads the newest roll from the projection
-(`projection.rolls`) and the DIDs of each principal. A grant made in an epoch counts from the next epoch on.
+(`projection.rolls`) and the DIDs of each principal. A grant that is made
+or ends in an epoch counts so from the next epoch on.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from ..storage.postgres import Pool
 
 _ROLL = "select principal, standing from principals where standing > 0"
 _GRANTED = """
-select distinct on (grantee) grantee, standing from grants join principals on principal = namespace order by grantee, index
+select distinct on (grantee) grantee, standing from grants join principals on principal = namespace
+where ended is null order by grantee, index
 """
 
 

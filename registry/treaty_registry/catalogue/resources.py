@@ -222,6 +222,23 @@ class Vouches(msgspec.Struct, frozen=True):
     vouches: list[VouchView]
 
 
+class GrantView(msgspec.Struct, frozen=True):
+    """A grant in force: the namespace, the DID that may publish there, the DID that granted it, and the statement."""
+
+    namespace: str
+    to: str
+    by: str
+    statement: Digest
+    index: Index
+
+
+class Grants(msgspec.Struct, frozen=True):
+    """The grants in force of a DID's namespace and to the DID itself, newest first."""
+
+    did: str
+    grants: list[GrantView]
+
+
 class Speaker(msgspec.Struct, frozen=True):
     """A DID that co-signed reports of agreement on a document in a topic.
 

@@ -1,7 +1,7 @@
 """Query the speakers of a protocol, and the standing and credits of a DID.
 
 The tables are `projection.speakers` and `projection.rolls`. In a development electorate a DID speaks for the principal that it
-is itself. In an open electorate it speaks for the domain whose root DID it is, or for the one that first granted it a namespace.
+is itself. In an open electorate it speaks for the domain whose root DID it is, or for that of its first grant in force.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ MAX_CREDITS = 500
 _MAX_PLACE = 2**63 - 1
 
 # The order of `place` is the order of the election: the DID itself, then the domain whose root DID it is, then the
-# first grant.
+# first grant that is in force.
 _NAMED = """
 select named.principal, p.cluster, p.weight, p.standing from (
   select {did}::text as principal, 0 as place
   union all select substring({did}::text from '^did:(?:wba|web):([^:%]+)$'), 1
-  union all select namespace, 2 + index from grants where grantee = {did}
+  union all select namespace, 2 + index from grants where grantee = {did} and ended is null
 ) named left join principals p using (principal)
 """
 _PRINCIPAL = f"""

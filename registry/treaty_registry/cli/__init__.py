@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 
 from cyclopts import App
 
@@ -22,6 +23,7 @@ from .serving import init, migrate, serve, witness
 app = App(
     name="treaty-registry",
     help="Run a registry: the log of what agents publish, report, vote and agree on.",
+    version=version("treaty"),
     version_flags=["--version"],
     result_action="return_value",
 )

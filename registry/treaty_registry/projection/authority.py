@@ -15,6 +15,21 @@ from .columns import insert, statement_id, statement_of
 if TYPE_CHECKING:
     from ..storage.postgres import AnyConnection
 
+# By the indexes of the leaves, so that the order in which the writers of one batch run does not matter. The rule is that of
+# `treaty_consensus.grants`.
+_END = """
+update grants g set ended = ends.index from (
+  select g.namespace, g.grantee, g.index as begun, min(ends.index) as index from grants g cross join lateral (
+    select newer.index from grants newer
+    where (newer.namespace, newer.grantee) = (g.namespace, g.grantee) and newer.index > g.index
+    union all
+    select i.index from identities i
+    where i.did in (g.owner, g.grantee) and i.index > g.index and i.tenure > coalesce(
+      (select max(tenure) from identities before where before.did = i.did and before.index < g.index), 1)
+  ) ends where g.ended is null and ({some}) group by 1, 2, 3
+) ends where (g.namespace, g.grantee, g.index) = (ends.namespace, ends.grantee, ends.begun)
+"""
+
 
 async def _genesis(connection: AnyConnection, entries: Sequence[Entry]) -> None:
     bodies = [cast(Genesis, statement_of(entry).body) for entry in entries]
@@ -45,15 +60,24 @@ async def _identities(connection: AnyConnection, entries: Sequence[Entry]) -> No
         "($1::text[], $2::bigint[], $3::bytea[], $4::bytea[], $5::bigint[], $6::jsonb[])",
         rows,
     )
+    renewed = [did for did, _, _, _, tenure, _ in rows if tenure > 1]
+    if renewed:
+        await connection.execute(_END.format(some="g.owner = any($1) or g.grantee = any($1)"), renewed)
 
 
 async def _grants(connection: AnyConnection, entries: Sequence[Entry]) -> None:
     rows = []
     for entry in entries:
         body = cast(Grant, statement_of(entry).body)
-        # With its index, because the first grant counts.
-        rows.append((body.namespace, body.to, statement_of(entry).author.text, entry.index))
-    await insert(connection, "insert into grants select * from unnest($1::text[], $2::text[], $3::text[], $4::bigint[])", rows)
+        ended = entry.index if body.withdrawn else None
+        rows.append((body.namespace, body.to, statement_of(entry).author.text, entry.index, ended))
+    await insert(
+        connection,
+        "insert into grants select * from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[])",
+        rows,
+    )
+    pairs = "(g.namespace, g.grantee) in (select * from unnest($1::text[], $2::text[]))"
+    await connection.execute(_END.format(some=pairs), [row[0] for row in rows], [row[1] for row in rows])
 
 
 async def write_clock(connection: AnyConnection, entries: Sequence[Entry]) -> None:

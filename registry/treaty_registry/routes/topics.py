@@ -1,4 +1,4 @@
-"""Serve `/topics`, `/ballots` and `/vouches`: elections, and the next ballot or vouch of a DID."""
+"""Serve `/topics`, `/ballots`, `/vouches` and `/grants`: elections, the next ballot or vouch of a DID, and its grants."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from litestar.params import FromPath, QueryParameter
 
 from treaty_consensus.did import MAX_DID
 
-from ..catalogue.resources import Topic, Topics, VoterPosition, Vouches
+from ..catalogue.resources import Grants, Topic, Topics, VoterPosition, Vouches
 from ..log.changes import CATALOGUE, HEAD
 from ..serving.representation import BUNDLE, Representation
 from ..serving.views import Views, parse_since
@@ -56,3 +56,9 @@ async def voter(did: Voter, topic: TopicName, views: NamedDependency[Views]) -> 
 async def vouches(did: Voter, views: NamedDependency[Views]) -> Representation:
     """Return the fields of a DID's next vouch, and its newest vouches in force."""
     return await views.json(target("/vouches", did=did), lambda: views.elections.vouches(did), HEAD)
+
+
+@get("/grants", summary="A DID's grants", responses=answers(Grants, "Those of its namespace, and those to it.", *READ))
+async def grants(did: Voter, views: NamedDependency[Views]) -> Representation:
+    """Return the newest grants in force of the namespace of a DID, and to the DID."""
+    return await views.json(target("/grants", did=did), lambda: views.elections.grants(did), HEAD)

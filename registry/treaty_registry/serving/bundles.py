@@ -53,9 +53,18 @@ _STATUSES = """
 select distinct on (uri, publisher, wheel) index, publisher, wheel from statuses
 where uri = any($1) and index < $2 order by uri, publisher, wheel, index desc
 """
+# For each guest the grant on which its publish rests, and the newest of the pair, which replaces older ones for readers: two of
+# any number, so that an owner cannot make the bundles of a topic too large.
 _GRANTS = """
-select g.owner, g.index from grants g join unnest($1::text[], $2::text[]) as used (namespace, grantee)
-on (g.namespace, g.grantee) = (used.namespace, used.grantee) where g.index < $3
+select distinct g.owner, g.index, used.index as publish
+from unnest($1::text[], $2::text[], $3::bigint[]) as used (namespace, publisher, index)
+cross join lateral (
+  (select owner, index from grants where (namespace, grantee) = (used.namespace, used.publisher) and index < used.index
+   order by index desc limit 1)
+  union
+  (select owner, index from grants where (namespace, grantee) = (used.namespace, used.publisher) and index < $4
+   order by index desc limit 1)
+) g
 """
 _DECISION = """
 select d.index, d.transcript, p.index as parameters from decisions d join parameters p on p.statement = d.parameters
@@ -129,7 +138,9 @@ async def topic_plan(registry: Registry, head: Head, topic: str) -> Plan:
         rows = await connection.fetch(_TOPIC, topic, head.size, MAX_TOPIC_PROTOCOLS, named)
         uris = list(dict.fromkeys(row["uri"] for row in rows))[:MAX_TOPIC_PROTOCOLS]
         if not uris:
-            raise NotFound(TopicCode.UNKNOWN, f"Nothing is published in the topic {topic} here.", fix="See /topics.")
+            raise NotFound(
+                TopicCode.UNKNOWN, f"Nothing is published in the topic {topic} here.", fix="List the topics: treaty topics."
+            )
         await _add_publishes(connection, plan, uris, [])
         await _add_statuses(connection, plan, uris, [])
         await _add_foundation(connection, plan, topic)
@@ -177,10 +188,12 @@ async def _add_publishes(connection: AnyConnection, plan: Plan, uris: list[str],
     dids = {publisher for publisher, _ in judged}
     guests = [row for row in chain if not _owns(row["publisher"], row["namespace"])]
     if guests:
-        namespaces, grantees = [row["namespace"] for row in guests], [row["publisher"] for row in guests]
-        for grant in await connection.fetch(_GRANTS, namespaces, grantees, plan.size):
+        used = [[row[name] for row in guests] for name in ("namespace", "publisher", "index")]
+        for grant in await connection.fetch(_GRANTS, *used, plan.size):
             plan.leaves.add(grant["index"])
             dids.add(grant["owner"])
+            # The wait of a new tenure is the owner's too.
+            judged.append((grant["owner"], grant["publish"]))
     tenures = await _add_identities(connection, plan, dids)
     # A publisher in a later tenure: its 30 days are judged by the clock before its leaf.
     heirs = [

@@ -18,6 +18,8 @@ from treaty_consensus.protocol import is_topic
 from ..catalogue.resources import (
     Candidate,
     DecisionView,
+    Grants,
+    GrantView,
     LogView,
     Topic,
     Topics,
@@ -33,10 +35,11 @@ from ..registry import Head, Registry
 if TYPE_CHECKING:
     from asyncpg import Record as Row
 
-# Any agent can publish, so each list is bounded: topics by pages, candidates and vouches by their newest.
+# Any agent can publish, so each list is bounded: topics by pages, the others by their newest.
 MAX_TOPICS = 500
 MAX_NEWEST = 100
 MAX_VOUCHES = 1024
+MAX_GRANTS = 1024
 
 _TOPICS = """
 select t.topic, t.protocols, d.consensus, d.epoch
@@ -66,6 +69,13 @@ _VOUCHES = """
 select v.subject, v.statement, v.index, coalesce(d.epoch + 1, 0) as epoch from vouches v
 left join lateral (select epoch from decisions where index < v.index order by index desc limit 1) d on true
 where v.author = $1 order by v.index desc limit $2
+"""
+
+_GRANTS = """
+select g.namespace, g.grantee, g.owner, g.index, l.statement from (
+  (select * from grants where namespace = $1 and ended is null order by index desc limit $3)
+  union (select * from grants where grantee = $2 and ended is null order by index desc limit $3)
+) g join leaves l on l.index = g.index order by g.index desc limit $3
 """
 
 
@@ -105,7 +115,9 @@ class Elections:
         check_topic(topic)
         rows = await self._pool.fetch(_CANDIDATES, topic, MAX_NEWEST)
         if not rows:
-            raise NotFound(TopicCode.UNKNOWN, f"Nothing is published in the topic {topic} here.", fix="See /topics.")
+            raise NotFound(
+                TopicCode.UNKNOWN, f"Nothing is published in the topic {topic} here.", fix="List the topics: treaty topics."
+            )
         log, electorate = await self._log()
         decision = await self._decision(topic, head)
         transcript = None
@@ -141,6 +153,15 @@ class Elections:
             for row in await self._pool.fetch(_VOUCHES, did, MAX_VOUCHES)
         ]
         return Vouches(last.seq + 1 if isinstance(last, VouchFact) else 0, log.epoch, shown)
+
+    async def grants(self, did: str) -> Grants:
+        """Return the newest grants in force of the namespace of `did` and to `did`. Raises `Malformed`."""
+        parsed = parse_did(did)
+        # A DID with a port has no namespace; the empty one is nobody's.
+        namespace = parsed.namespace if parsed.port is None else ""
+        rows = await self._pool.fetch(_GRANTS, namespace, did, MAX_GRANTS)
+        shown = [GrantView(row["namespace"], row["grantee"], row["owner"], row["statement"].hex(), row["index"]) for row in rows]
+        return Grants(did, shown)
 
     async def log(self, head: Head) -> LogView:
         """Return the log's name, keys, size and parameters."""

@@ -166,7 +166,7 @@ def said(made: Statement) -> str:
         case Identity():
             return f"{body.did} has the keys {', '.join(key.multikey for key in body.keys)}, in tenure {body.tenure}"
         case Grant():
-            return f"{author} lets {body.to} publish in {body.namespace}"
+            return f"{author} {'no longer ' if body.withdrawn else ''}lets {body.to} publish in {body.namespace}"
         case Publish():
             return f"{author} publishes {body.uri} in {body.topic} with the document {body.document.sha256}"
         case Handler():

@@ -17,11 +17,15 @@ The code, the documentation and the errors use the same numbers. If a step fails
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 
 from treaty_consensus.errors import TreatyError
+
+_log = logging.getLogger(__name__)
 
 
 class Step(IntEnum):
@@ -65,8 +69,11 @@ def taking(step: Step) -> Iterator[None]:
     """Turn each `TreatyError` of the block into `VerificationFailed` with this step; an error that names its step already is
     kept.
     """
+    begun = time.perf_counter()
     try:
         yield
+        milliseconds = round((time.perf_counter() - begun) * 1000, 1)
+        _log.debug("checked", extra={"step": step.value, "title": step.title, "ms": milliseconds})
     # An inner step is the more precise one.
     except VerificationFailed:
         raise

@@ -36,6 +36,7 @@ from .blobs import blob_of, check_bytes, trusted_root_of
 from .checkpoint import check_age, check_consistency, open_head
 from .completeness import RegistryAnswer, left_out
 from .contradiction import contradiction_error
+from .guests import grant_warnings
 from .handler_choice import choose, newest_status, offered_handlers
 from .pins import check_not_older, check_pins, check_status, check_unchanged, lock_entry
 from .records import Evidence, Logged, OfferedHandler, ProvenProtocol, VerifiedProtocol
@@ -367,6 +368,7 @@ def verify_handler(proven: ProvenProtocol, wheel: bytes, policy: Policy, *, bund
     warnings = (
         *check_current(proven.status, str(proven.uri)),
         *check_current(offered.status, f"The handler {offered.body.filename}"),
+        *grant_warnings(proven.evidence, str(proven.uri)),
     )
     decision = proven.evidence.decision(proven.publish.topic)
     return VerifiedProtocol(

@@ -19,13 +19,14 @@ _ORDER = ("consensus", "provisional", "candidate", "published", "dormant", "supe
 @dataclass(frozen=True)
 class TopicProtocol:
     """A protocol of a topic. `hash`: that of its document. `state`: that of the document in the newest decision, else
-    `published`.
+    `published`. `status`: the newest one by its publisher, or None.
     """
 
     uri: str
     hash: str
     publisher: str
     state: str
+    status: Status | None = None
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class TopicView:
     """A topic. `protocols`: the consensus first, then by state, the newest of a state first. `epoch`: that of the decision, or
     None.
 
-    `transcript`: the transcript of the decision; None if there is no decision, or if the registry has lost it.
+    `transcript`: the transcript of the decision; None if there is no decision, or if the registry has lost it. `taken_back`: the
+    protocols that their publishers yanked or revoked, the newest first. They are not among `protocols`.
     """
 
     topic: str
@@ -42,23 +44,25 @@ class TopicView:
     epoch: int | None
     transcript: bytes | None
     evidence: Evidence
+    taken_back: tuple[TopicProtocol, ...] = ()
 
 
 def view_topic(bundle: Bundle, topic: str, evidence: Evidence) -> TopicView:
     """Read a topic's bundle, after `ten_steps.prove`. Raises `Untrusted` (`decision.transcript`).
 
-    The view omits repealed documents, protocols that their publishers took back, and protocols that are in the bundle only
-    because others are based on them: the bundle lacks their statuses.
+    The view omits repealed documents, and protocols that are in the bundle only because others are based on them: the bundle
+    lacks their statuses.
     """
     decision = evidence.decision(topic)
     states = dict(decision.states) if decision else {}
-    negative, listed = _taken_back(evidence), RegistryAnswer(evidence, topic=topic).listed
-    found = []
+    statuses, listed = _statuses(evidence), RegistryAnswer(evidence, topic=topic).listed
+    found, taken_back = [], []
     for logged in evidence.statements:
         body = logged.statement.body
-        if isinstance(body, Publish) and body.uri in listed and body.uri not in negative:
-            state = states.get(body.document.sha256, "published")
-            found.append(TopicProtocol(body.uri, body.document.sha256, logged.statement.author.text, state))
+        if isinstance(body, Publish) and body.uri in listed:
+            state, status = states.get(body.document.sha256, "published"), statuses.get(body.uri)
+            protocol = TopicProtocol(body.uri, body.document.sha256, logged.statement.author.text, state, status)
+            (taken_back if status and status.state in NEGATIVE_STATES else found).append(protocol)
     # The sort below keeps the order of equal states, so the newest of a state comes first.
     found.reverse()
     ranked = sorted((p for p in found if p.state in _ORDER), key=lambda protocol: _ORDER.index(protocol.state))
@@ -69,6 +73,7 @@ def view_topic(bundle: Bundle, topic: str, evidence: Evidence) -> TopicView:
         decision.epoch if decision else None,
         _transcript(bundle, decision) if decision else None,
         evidence,
+        tuple(reversed(taken_back)),
     )
 
 
@@ -80,10 +85,7 @@ def _transcript(bundle: Bundle, decision: Decision) -> bytes | None:
     return data
 
 
-def _taken_back(evidence: Evidence) -> set[str]:
-    newest: dict[str, str] = {}
-    for logged in evidence.statements:
-        body = logged.statement.body
-        if isinstance(body, Status) and body.wheel is None:
-            newest[body.uri] = body.state
-    return {uri for uri, state in newest.items() if state in NEGATIVE_STATES}
+def _statuses(evidence: Evidence) -> dict[str, Status]:
+    """Return the newest status of each protocol."""
+    bodies = [logged.statement.body for logged in evidence.statements]
+    return {body.uri: body for body in bodies if isinstance(body, Status) and body.wheel is None}

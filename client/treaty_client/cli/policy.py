@@ -1,0 +1,35 @@
+"""`treaty policy`: allow publishers, and list those that are allowed."""
+
+from __future__ import annotations
+
+from cyclopts import App
+from rich.markup import escape
+
+from ..policy_file import allow_publisher
+from .context import Options
+
+app = App(name="policy", help="Allow publishers, and list those that are allowed.")
+
+
+@app.command
+def allow(did: str, /, *, options: Options = Options()) -> None:
+    """Let the handlers of a publisher run on this machine, in the sandbox. All other text of policy.toml stays.
+
+    Parameters
+    ----------
+    did
+        The publisher.
+    """
+    changed = allow_publisher(options.home / "policy.toml", did)
+    said = f"Handlers of [bold]{escape(did)}[/] may run." if changed else f"{escape(did)} was allowed before."
+    options.output.result({"publisher": did, "changed": changed}, f"[green]✓[/] {said}")
+
+
+@app.command(name="list")
+def list_publishers(*, options: Options = Options()) -> None:
+    """List the publishers whose handlers may run, in the order of preference. `treaty config` shows all of the policy."""
+    policy = options.policy()
+    tenures = dict(policy.tenures)
+    lines = [escape(did) + (f"  [dim]only tenure {tenures[did]}[/]" if did in tenures else "") for did in policy.publishers]
+    value = {"publishers": list(policy.publishers), "tenures": tenures}
+    options.output.result(value, *(lines or ["No publisher is allowed, so no handler runs. Allow one: treaty policy allow DID"]))

@@ -1,0 +1,35 @@
+"""`treaty withdraw`: withdraw a vote or a vouch. A report cannot be withdrawn: a newer report of the same agents replaces it."""
+
+from __future__ import annotations
+
+from cyclopts import App
+
+from .context import Options
+from .elections import cast
+from .vouches import make_vouch
+
+app = App(name="withdraw", help="Withdraw your vote in a topic, or a vouch.")
+
+
+@app.command
+def vote(topic: str, /, *, options: Options = Options()) -> None:
+    """Withdraw your ballot in a topic.
+
+    Parameters
+    ----------
+    topic
+        Such as commerce/product-info.
+    """
+    cast(topic, (), options)
+
+
+@app.command
+def vouch(did: str, /, *, options: Options = Options()) -> None:
+    """Withdraw a vouch. It stays in the public log, and counts no more.
+
+    Parameters
+    ----------
+    did
+        The agent that you vouched for.
+    """
+    make_vouch(did, withdrawn=True, options=options)

@@ -1,0 +1,62 @@
+"""The errors of a registry that cannot be reached, told apart by their cause."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from treaty_consensus.errors import Unavailable
+
+from ..codes import ClientRegistryCode
+
+# HTTP libraries wrap an error of the system in a few of their own.
+_MAX_CAUSES = 32
+
+
+def unreachable(base_url: str, error: BaseException) -> Unavailable:
+    """Return the error for a failed exchange with the registry at `base_url`: `registry.tls`, `registry.dns`,
+    `registry.refused`, else `registry.unreachable`.
+    """
+    host = urlsplit(base_url).hostname or base_url
+    for cause in _causes(error):
+        match cause:
+            case ssl.SSLError():
+                why = getattr(cause, "verify_message", "") or cause.reason or type(cause).__name__
+                return Unavailable(
+                    ClientRegistryCode.TLS,
+                    f"{host} does not prove its name over TLS: {why}.",
+                    fix="If the registry has a certificate authority of its own, name it: --ca FILE. Else another host may answer.",
+                )
+            case socket.gaierror():
+                return Unavailable(
+                    ClientRegistryCode.DNS,
+                    f"No name server knows {host}.",
+                    fix=f"Check the name, and your connection. To reach it at a known address: --resolve {host}=IP:PORT",
+                )
+            case ConnectionRefusedError():
+                return Unavailable(
+                    ClientRegistryCode.REFUSED,
+                    f"{base_url} refuses the connection: no program listens there.",
+                    fix="Check the port. If the registry is yours, start it.",
+                )
+    return Unavailable(
+        ClientRegistryCode.UNREACHABLE,
+        f"The registry at {base_url} could not be reached: {type(error).__name__}.",
+        fix="Check its URL and your connection, then try again.",
+    )
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and those behind it, at most `_MAX_CAUSES`."""
+    waiting, seen = [error], set[int]()
+    while waiting and len(seen) < _MAX_CAUSES:
+        cause = waiting.pop(0)
+        if id(cause) in seen:
+            continue
+        seen.add(id(cause))
+        yield cause
+        # One attempt for each address of a host.
+        waiting += cause.exceptions if isinstance(cause, BaseExceptionGroup) else ()
+        waiting += filter(None, (cause.__cause__, cause.__context__))

@@ -1,0 +1,50 @@
+"""Let another DID publish in this identity's namespace and vote for it, or take that back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from treaty_consensus.did import parse_did
+from treaty_consensus.errors import NotFound
+from treaty_consensus.kinds import Grant
+from treaty_consensus.log.proof import Receipt
+from treaty_consensus.statement import Statement
+
+from ..codes import ClientGrantCode
+from ..identity import Identity
+from ..protocols.log_head import LogHead
+from ..registries.api import RegistryClient
+
+
+@dataclass(frozen=True)
+class LoggedGrant:
+    """A logged grant. `receipt` was checked."""
+
+    statement: Statement
+    grant: Grant
+    receipt: Receipt
+
+
+async def grant(
+    client: RegistryClient, head: LogHead, identity: Identity, to: str, *, withdrawn: bool, origin: str, now: int
+) -> LoggedGrant:
+    """Grant the namespace of `identity` to the DID `to`, or take the grant back. `now`: Unix seconds.
+
+    The same grant twice in one second is one statement, and keeps its first place in the log.
+
+    Raises `Refused` (`did.no-namespace`) for a DID with a port, `NotFound` (`grant.none`) when there is no grant to take back,
+    the errors of the registry, and those of `LogHead.accept_receipt`.
+    """
+    parse_did(to)
+    namespace = identity.parsed.namespace
+    if withdrawn:
+        # By the registry's word: a second withdrawal would do no harm, but the user shall see a mistyped DID.
+        given = await client.grants(identity.did)
+        if (namespace, to) not in {(made.namespace, made.to) for made in given.grants}:
+            raise NotFound(
+                ClientGrantCode.NONE, f"No grant of {namespace} to {to} is in force.", fix="List the grants: treaty grants"
+            )
+    body = Grant(namespace, to, withdrawn)
+    statement = identity.statement(body, log=origin, issued=now)
+    receipt = await head.accept_receipt(await client.submit(statement), statement)
+    return LoggedGrant(statement, body, receipt)

@@ -1,0 +1,146 @@
+"""`treaty yank`, `deprecate`, `revoke`, `activate`, `grant`, `ungrant`, `withdraw`, against a registry on a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from http_api import serving
+from ports import free_port
+from registries import TOPIC, Web, contents, publication, publish
+from signers import Signer
+
+from treaty_client.cli import main
+from treaty_client.identity import Identity
+from treaty_consensus import kinds
+from treaty_registry.registry import Registry
+
+
+class Treaty:
+    """The command, with a home of its own for each agent."""
+
+    def __init__(self, homes: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self._homes, self._capsys = homes, capsys
+
+    async def says(self, who: str, *arguments: str) -> str:
+        self._capsys.readouterr()
+        await asyncio.to_thread(main, [*arguments, "--home", str(self._homes / who)])
+        return " ".join(self._capsys.readouterr().out.split())
+
+    async def told(self, who: str, *arguments: str) -> dict[str, Any]:
+        value: dict[str, Any] = json.loads(await self.says(who, *arguments, "--json"))
+        return value
+
+    async def refused(self, who: str, *arguments: str) -> str:
+        with pytest.raises(SystemExit):
+            await self.told(who, *arguments)
+        return str(json.loads(self._capsys.readouterr().out)["error"]["code"])
+
+
+@pytest.fixture
+async def treaty(
+    registry: Registry, web: Web, tmp_path: Path, capsys: pytest.CaptureFixture[str], alice: Signer, bob: Signer
+) -> AsyncIterator[Treaty]:
+    """Two agents that trust the registry: `alice`, and `bob`, a stranger to her namespace."""
+    treaty = Treaty(tmp_path, capsys)
+    async with serving(registry, free_port()) as url:
+        for name in ("alice", "bob"):
+            made = await treaty.told(name, "identity", "new", f"{name}.example", "--document", str(tmp_path / "did.json"))
+            web.documents[made["did"]] = (tmp_path / "did.json").read_bytes()
+            await treaty.says(name, "trust", "add", f"{url}#{registry.log_key}")
+            (tmp_path / name / "policy.toml").write_text("max_age = 1_000_000_000\n")  # the registry's clock stands still
+        yield treaty
+
+
+def signer(homes: Path, name: str) -> Signer:
+    """The agent of a home, to sign what no command signs."""
+    identity = Identity.load(homes / name / "identity.json")
+    return Signer(identity.did, identity.key_id, identity.private_key)
+
+
+async def test_a_protocol_is_deprecated_yanked_and_active_again(treaty: Treaty, registry: Registry, tmp_path: Path) -> None:
+    own = signer(tmp_path, "alice")
+    old, new = publication(own), publication(own, version="2.0")
+    for made in (old, new):
+        await publish(registry, own, made)
+    uri, successor = old.body.uri, new.body.uri
+    done = await treaty.told("alice", "deprecate", uri, "--successor", successor)
+    assert (done["state"], done["successor"], done["index"]) == ("deprecated", successor, registry.head.size - 1)
+    assert "deprecated" in await treaty.says("bob", "search", "--topic", TOPIC)
+    assert f"deprecated, successor {successor}" in await treaty.says("bob", "topic", TOPIC)
+    await treaty.says("alice", "yank", uri)
+    found = await treaty.told("bob", "search", "--topic", TOPIC)
+    assert [each["uri"] for each in found["protocols"]] == [successor]
+    shown = await treaty.told("bob", "topic", TOPIC)
+    assert [(p["uri"], p["status"]) for p in shown["protocols"]] == [(successor, "active")]
+    assert [(p["uri"], p["status"]) for p in shown["taken_back"]] == [(uri, "yanked")]
+    assert f"{uri} yanked" in await treaty.says("bob", "topic", TOPIC)
+    await treaty.says("alice", "revoke", uri)
+    assert await treaty.refused("bob", "fetch", uri) in ("status.revoked", "policy.publisher", "bundle.no-handler")
+    await treaty.says("alice", "activate", uri)
+    assert [p["status"] for p in (await treaty.told("bob", "topic", TOPIC))["protocols"]] == ["active", "active"]
+
+
+async def test_nobody_elses_protocol_is_yanked(treaty: Treaty, registry: Registry, tmp_path: Path) -> None:
+    own, stranger = signer(tmp_path, "alice"), signer(tmp_path, "bob")
+    made = publication(own)
+    await publish(registry, own, made)
+    await publish(registry, stranger, publication(stranger))
+    before = await contents(registry)
+    for command in ("yank", "deprecate", "revoke", "activate"):
+        assert await treaty.refused("bob", command, made.body.uri) == "status.not-publisher"
+    assert await treaty.refused("bob", "yank", made.body.uri, "--wheel", "00" * 32) == "status.no-handler"
+    assert await treaty.refused("alice", "yank", made.body.uri.replace("1.0", "9.9")) == "protocol.unknown"
+    assert await treaty.refused("alice", "yank", "greeting") == "protocol.uri"
+    assert await treaty.refused("alice", "deprecate", made.body.uri, "--successor", made.body.uri) == "status.successor"
+    missing = made.body.uri.replace("1.0", "9.9")
+    assert await treaty.refused("alice", "deprecate", made.body.uri, "--successor", missing) == "protocol.unknown"
+    assert await contents(registry) == before
+
+
+async def test_a_grant_is_made_listed_and_taken_back(treaty: Treaty, registry: Registry, tmp_path: Path) -> None:
+    own, guest = signer(tmp_path, "alice"), signer(tmp_path, "bob")
+    assert "No grant" in await treaty.says("alice", "grants")
+    assert await treaty.refused("alice", "ungrant", guest.did) == "grant.none"
+    made = await treaty.told("alice", "grant", guest.did)
+    assert (made["namespace"], made["to"], made["withdrawn"]) == ("alice.example", guest.did, False)
+    for who in ("alice", "bob"):
+        (listed,) = (await treaty.told(who, "grants"))["grants"]
+        assert (listed["namespace"], listed["to"], listed["by"]) == ("alice.example", guest.did, own.did)
+        assert (listed["statement"], listed["index"]) == (made["statement"], made["index"])
+    await publish(registry, guest, publication(own))
+    assert "may no longer publish in alice.example" in await treaty.says("alice", "ungrant", guest.did)
+    assert (await treaty.told("bob", "grants"))["grants"] == []
+    size = registry.head.size
+    assert await treaty.refused("alice", "ungrant", guest.did) == "grant.none"
+    assert registry.head.size == size
+
+
+@pytest.mark.threat(27)
+async def test_the_order_in_the_log_decides_about_a_publish_in_flight(treaty: Treaty, registry: Registry, tmp_path: Path) -> None:
+    """The owner takes the grant back while the guest publishes: the one before it is in, the one after it is not."""
+    own, guest = signer(tmp_path, "alice"), signer(tmp_path, "bob")
+    await treaty.told("alice", "grant", guest.did)
+    first, second = publication(own), publication(own, version="2.0")
+    taken_back = own.statement(kinds.Grant("alice.example", guest.did, withdrawn=True))
+    for made in (first, second):
+        for digest, data in made.blobs.items():
+            await registry.put_blob(digest, guest.statement(made.body).leaf, data)
+    leaves = [guest.statement(first.body).leaf, taken_back.leaf, guest.statement(second.body).leaf]
+    size = registry.head.size
+    one, two, three = await registry.submit(leaves)
+    assert (getattr(one, "index", None), getattr(two, "index", None)) == (size, size + 1)
+    assert getattr(three, "code", None) == "publish.not-entitled"
+    assert registry.head.size == size + 2
+
+
+async def test_a_vote_is_withdrawn(treaty: Treaty, registry: Registry, tmp_path: Path) -> None:
+    own = signer(tmp_path, "alice")
+    await publish(registry, own, publication(own))
+    assert (await treaty.told("alice", "vote", TOPIC, "none"))["tiers"] == [["none"]]
+    done = await treaty.told("alice", "withdraw", "vote", TOPIC)
+    assert (done["tiers"], done["seq"]) == ([], 1)
