@@ -1,8 +1,7 @@
 """The demo's agents, each a process of its own: a shop that serves, a buyer that asks.
 
-    python agents.py shop  --home DIR --registry URL#KEY --publisher DID --port PORT --protocol URI… [--resolve …] [--ca PEM]
-    python agents.py buyer --home DIR --registry URL#KEY --publisher DID --url ws://… --topic TOPIC --product ID… [--resolve …]
-    [--ca PEM]
+    python agents.py shop  --home DIR --registry URL#KEY --publisher DID --port PORT --protocol URI…
+    python agents.py buyer --home DIR --registry URL#KEY --publisher DID --url ws://… --topic TOPIC --product ID…
 
 A buyer prints one JSON object: the protocol, whether the agreement was a remembered one, the answers, and its timeline.
 """
@@ -39,7 +38,7 @@ def make_agent(arguments: argparse.Namespace) -> Agent:
         arguments.registry,
         Policy(publishers=[arguments.publisher], report=True, report_delay=0),
         home=arguments.home,
-        network=Network.parse(arguments.resolve, arguments.ca),
+        network=Network.from_environment(),
     )
 
 
@@ -80,8 +79,6 @@ def main() -> None:
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--registry", required=True)
     parser.add_argument("--publisher", required=True)
-    parser.add_argument("--resolve", action="append", default=[])
-    parser.add_argument("--ca", type=Path)
     parser.add_argument("--port", type=int)
     parser.add_argument("--protocol", action="append", default=[])
     parser.add_argument("--url")

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,9 +40,20 @@ class Actor:
     log: Path | None = None
 
     @classmethod
-    def start(cls, name: str, command: Sequence[str], *, log: Path | None = None, folder: Path | None = None) -> Actor:
-        """Start `command` in `folder`. Call this in the main thread: the kernel ends a child with the thread that started it."""
-        environment, parent = {**os.environ, "PYTHONUNBUFFERED": "1"}, os.getpid()
+    def start(
+        cls,
+        name: str,
+        command: Sequence[str],
+        *,
+        log: Path | None = None,
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Actor:
+        """Start `command` in `folder`, with `environment` beside this process's own.
+
+        Call it in the main thread: the kernel ends a child with the thread that started it.
+        """
+        parent = os.getpid()
 
         def end_with_parent() -> None:
             _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -56,7 +67,7 @@ class Actor:
                 stdout=output,
                 stderr=output,
                 cwd=folder,
-                env=environment,
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
                 preexec_fn=end_with_parent,  # noqa: PLW1509 (two system calls)
             )
         finally:
@@ -69,7 +80,8 @@ class Actor:
         # No limit: a first start on a busy machine may take minutes. A reminder says which log shows the reason.
         remind = time.monotonic() + _REMIND
         while not ready():
-            if self.process.poll() is not None:
+            # Asked once more: the process may have become ready and ended since.
+            if self.process.poll() is not None and not ready():
                 raise DemoFailed(f"{self.name} ended with status {self.process.returncode}{self._last_lines()}")
             if time.monotonic() > remind:
                 where = f" Its log is {self.log}." if self.log else ""
@@ -80,6 +92,10 @@ class Actor:
     def listens(self, port: int) -> None:
         """Wait until `port` of loopback accepts connections. Raises as `wait_until`."""
         self.wait_until(lambda: accepts(port))
+
+    def succeeds(self) -> None:
+        """Wait until the process has ended. Raises `DemoFailed` with the end of its log when its status is not 0."""
+        self.wait_until(lambda: self.process.poll() == 0)
 
     def terminate(self) -> None:
         """Ask the process to end; `end` waits for it."""
