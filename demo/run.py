@@ -39,6 +39,7 @@ def main() -> int:
     # was inherited: a shell that starts this in the background has it ignored.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        _check_ports(arguments.port, arguments.web_port)
         with _alone(arguments.data):
             return _run(arguments.port, arguments.web_port, arguments.data, arguments.witness)
     except DemoFailed as error:
@@ -48,13 +49,17 @@ def main() -> int:
         return 0
 
 
-def _run(port: int, web_port: int, data: Path, witnesses: list[str]) -> int:
-    for taken in (port, web_port):
-        if not is_free(taken):
+def _check_ports(*ports: int) -> None:
+    """Raise `DemoFailed` when one of the ports is taken. Nothing is started or written before."""
+    for port in ports:
+        if not is_free(port):
             raise DemoFailed(
-                f"Port {taken} is taken, perhaps by another `make run`. Stop that program, or choose other ports and another "
+                f"Port {port} is taken, perhaps by another `make run`. Stop that program, or choose other ports and another "
                 "folder: .venv/bin/python demo/run.py --port 8090 --web-port 8453 --data .treaty-registry-2"
             )
+
+
+def _run(port: int, web_port: int, data: Path, witnesses: list[str]) -> int:
     print(f"A registry of your own, in {data}. Ctrl-C stops it.", flush=True)
     (data / "local").mkdir(parents=True, exist_ok=True)
     command = [str(BIN / "treaty-registry"), "serve", "--data", str(data), "--port", str(port)]
