@@ -12,8 +12,11 @@ manifest.json, handler/ and vectors/*.json. An example of protocol.toml:
     licence = "Apache-2.0"
     aliases = ["anp:protocol:product-info:1.0"]
 
+A manifest with `messages` is a handler without code, and needs nothing in protocol.toml. A handler with code is named there, and
+its sources are in handler/:
+
     [handler]
-    entry-point = "treaty_handler_product_info:handler"
+    entry-point = "treaty_handler_haggling:handler"
 
 The wheel is built when the protocol is published, because its manifest contains the URI and the protocol hash. Files whose names
 begin with a dot, and `__pycache__`, are omitted.
@@ -31,7 +34,7 @@ import msgspec
 
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Malformed, NotFound, Refused, TooLarge, TreatyError
-from treaty_consensus.handler import MAX_ARCHIVE, HandlerMetadata, build_wheel
+from treaty_consensus.handler import DECLARATIVE, MAX_ARCHIVE, HandlerMetadata, build_wheel
 from treaty_consensus.kinds import MAX_ALIASES
 from treaty_consensus.protocol import (
     MAX_DOCUMENT,
@@ -50,11 +53,12 @@ from ..sandbox.vectors import MAX_VECTOR, Vector, parse_vector
 MAX_TOML = 64 * 1024
 MAX_MANIFEST = 128 * 1024
 MAX_VECTORS = 256
+SOURCE = "handler"
 
 
 class _Handler(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    entry_point: str
-    source: str = "handler"
+    entry_point: str | None = None
+    source: str | None = None
     version: str | None = None
 
 
@@ -73,7 +77,7 @@ class _Toml(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class HandlerSource:
-    """A handler before it is built. `sources`: path inside the package to content."""
+    """A handler before it is built. `sources`: path inside the package to content; empty if the manifest has `messages`."""
 
     version: str
     entry_point: str
@@ -138,7 +142,7 @@ def load_project(folder: Path) -> Project:
     card.encode()
     document = _read(folder, "document.md", MAX_DOCUMENT)
     check_document(document)
-    handler = _handler(folder, toml.handler, toml) if toml.handler is not None else None
+    handler = _handler(folder, toml)
     vectors = tuple(
         parse_vector(path.name, _read(folder, f"vectors/{path.name}", MAX_VECTOR))
         # One vector more than the limit is read, to detect an excess without parsing thousands.
@@ -166,30 +170,50 @@ def _parse_toml(data: bytes) -> _Toml:
         raise _malformed(str(error)) from error
 
 
-def _handler(folder: Path, toml: _Handler, project: _Toml) -> HandlerSource:
-    if not project.licence:
+def _handler(folder: Path, toml: _Toml) -> HandlerSource | None:
+    manifest = _manifest(folder) if toml.handler is not None or (folder / "manifest.json").exists() else {}
+    declared = "messages" in manifest
+    if toml.handler is None and not declared:
+        return None
+    if not toml.licence:
         raise _malformed("a handler needs a licence")
-    source = (folder / toml.source).resolve()
+    handler = toml.handler or _Handler()
+    if declared:
+        sources: Mapping[str, bytes] = {}
+        if handler.entry_point is not None or handler.source is not None or (folder / SOURCE).exists():
+            raise _malformed(f"manifest.json has messages, so the handler has no code: no entry-point, source or {SOURCE}/")
+    else:
+        if handler.entry_point is None:
+            raise _malformed("[handler] has no entry-point, and manifest.json has no messages")
+        sources = dict(_sources(_source_folder(folder, handler.source or SOURCE)))
+    return HandlerSource(
+        version=parse_version(handler.version or toml.version),
+        entry_point=handler.entry_point or DECLARATIVE,
+        sources=sources,
+        manifest=manifest,
+    )
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    data = _read(folder, "manifest.json", MAX_MANIFEST)
+    try:
+        return msgspec.json.decode(data, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Malformed(ProjectCode.MANIFEST, f"{folder / 'manifest.json'} does not parse: {error}.") from error
+
+
+def _source_folder(folder: Path, name: str) -> Path:
+    source = (folder / name).resolve()
     # After links are resolved, so that a project cannot publish a folder from elsewhere.
     if not source.is_relative_to(folder.resolve().parent):
-        raise _malformed(f"handler.source = {toml.source!r} is neither in this folder nor beside it")
+        raise _malformed(f"handler.source = {name!r} is neither in this folder nor beside it")
     if not (source / "__init__.py").is_file():
         raise NotFound(
             ProjectCode.SOURCE,
             f"{source} has no __init__.py.",
             fix="Put the handler's source there, or name its folder in protocol.toml: [handler] source.",
         )
-    manifest_bytes = _read(folder, "manifest.json", MAX_MANIFEST)
-    try:
-        manifest = msgspec.json.decode(manifest_bytes, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise Malformed(ProjectCode.MANIFEST, f"{folder / 'manifest.json'} does not parse: {error}.") from error
-    return HandlerSource(
-        version=parse_version(toml.version or project.version),
-        entry_point=toml.entry_point,
-        sources=dict(_sources(source)),
-        manifest=manifest,
-    )
+    return source
 
 
 def _sources(folder: Path) -> Iterator[tuple[str, bytes]]:

@@ -79,6 +79,9 @@ class SandboxRuntime:
         await worker.close()
 
     async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str) -> RunningHandler:
+        if not self._pool.needs_process(package):
+            # It takes no place among the workers, and has nothing to give up while it is idle.
+            return await (await self._pool.load(package, local=local, peers=[peer])).open(role)
         key = _Key(package.digest, role, local, peer)
         spare = self._take_spare(key)
 
@@ -106,7 +109,7 @@ class SandboxRuntime:
         await self._workers.close()
 
     async def _load(self, package: HandlerPackage, key: _Key) -> Worker:
-        return await self._pool.load(package, local=key.local, peers=[key.peer], code_cache=self._code)
+        return await self._pool.load_code(package, local=key.local, peers=[key.peer], code_cache=self._code)
 
     async def _start(self, package: HandlerPackage, key: _Key, *, pause: float = 0) -> _Sandboxed:
         await asyncio.sleep(pause)

@@ -1,4 +1,4 @@
-"""Read transcripts of sessions, and replay them through a handler in its sandbox.
+"""Read transcripts of sessions, and replay them through a handler.
 
 A vector is one session in one role. docs/specification/handler-packages.md, section "The project folder", has the format. For
 example, a vector of one step:
@@ -25,7 +25,7 @@ from treaty_consensus.handler import HandlerPackage
 from treaty_handler import Effect, Event, Failure, Opened, Value, decode_json, encode_json
 
 from ..codes import VectorCode
-from .handler_session import HandlerSession, Worker
+from .interface import LoadedHandler, LoadedSession
 from .pool import SandboxPool
 from .validation import MAX_MESSAGE
 from .worker.framing import EFFECTS, EVENTS
@@ -112,7 +112,7 @@ async def run_vectors(pool: SandboxPool, package: HandlerPackage, vectors: Seque
     Raises `Unavailable` (`sandbox.unavailable`) if there is no sandbox, and `Refused` if the package cannot be loaded.
     """
     mismatches: list[Mismatch] = []
-    worker: Worker | None = None
+    worker: LoadedHandler | None = None
     try:
         # A handler whose snapshot loses part of its state would fail only in a busy agent, whose sessions rest. Here it fails for
         # its author.
@@ -132,9 +132,9 @@ async def run_vectors(pool: SandboxPool, package: HandlerPackage, vectors: Seque
     return mismatches
 
 
-async def _replay(worker: Worker, vector: Vector, moving: bool) -> Mismatch | None:
+async def _replay(worker: LoadedHandler, vector: Vector, moving: bool) -> Mismatch | None:
     when = " after a snapshot" if moving else ""
-    session: HandlerSession | None = None
+    session: LoadedSession | None = None
     for number, step in enumerate(vector.steps, 1):
         expected = [{tag: dict(wanted)} for tag, wanted in step.effects]
         try:

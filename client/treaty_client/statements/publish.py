@@ -207,7 +207,8 @@ async def _try(uri: ProtocolUri, project: Project, filename: str, wheel: bytes) 
     if mismatches:
         raise Refused(ClientPublishCode.VECTORS, str(mismatches[0]), fix="Correct the handler or the vector. Nothing was sent.")
     said = f"{len(project.vectors)} vectors" if project.vectors else "loads; it has no vectors"
-    return Published("tried", str(uri), f"in the sandbox: {said}", package.digest)
+    where = "without code" if package.is_declarative else "in the sandbox"
+    return Published("tried", str(uri), f"{where}: {said}", package.digest)
 
 
 def _blob(data: bytes) -> Blob:
