@@ -33,7 +33,7 @@ class DemoFailed(Exception):
 
 @dataclass(frozen=True)
 class Actor:
-    """A process with a name. `log`: the file that has its output; None where it prints to the terminal."""
+    """A process with a name. `log`: the file that has its output and errors; None where it prints to the terminal."""
 
     name: str
     process: subprocess.Popen[bytes]

@@ -26,7 +26,12 @@ SHOP, BUYER, MARKET, COURIER, STUDIO = DOMAINS = (
     "studio.example",
 )
 TOPIC = "commerce/product-info"
-PROJECT = Path(__file__).parent.parent / "protocols" / "product-info"
+HAGGLING = "commerce/haggling"
+ROOT = Path(__file__).parent.parent
+PROJECT, CODE_PROJECT = ROOT / "protocols" / "product-info", ROOT / "examples" / "haggling"
+LAPTOP = (TOPIC, "getProductInfo", {"productId": "P12345"})
+MISSING = (TOPIC, "getProductInfo", {"productId": "P99999"})
+LAMP = (HAGGLING, "buy", {"item": "lamp", "offer": 1000, "limit": 1800})
 EXPECTED_STATES = ["candidate", "provisional", "consensus"]
 LIARS = {
     "wheel": ("A byte of the handler is changed on the way", 7),
@@ -49,6 +54,8 @@ class Story:
     narrator: Narrator
     registry: str = ""
     uris: list[str] = field(default_factory=list)
+    """The versions of product-info, oldest first."""
+    haggling: str = ""
     ports: dict[str, int] = field(default_factory=dict)
     liars: dict[str, Actor] = field(default_factory=dict)
     _prepared: dict[str, Future[None]] = field(default_factory=dict)
@@ -99,14 +106,20 @@ class Story:
     # Act 1
 
     def publish(self) -> None:
-        """Two versions of one protocol, each with a handler."""
+        """Two versions of a protocol without code, and a protocol with code."""
         self.narrator.act("1  Publish, once")
         for version in ("1.0", "1.1"):
-            with self.narrator.step(f"{PUBLISHER} publishes product-info {version}: document, handler, attestation") as step:
-                done = self.stage.treaty(PUBLISHER, "publish", str(PROJECT / version))
-                self.uris.append(done["uri"])
-                for part in done["steps"]:
-                    step.say(f"{part['what']}: {part['said']}")
+            title = f"{PUBLISHER} publishes product-info {version}: a document, and message forms instead of code"
+            self.uris.append(self._publish(title, PROJECT / version))
+        title = f"{PUBLISHER} publishes haggling: a document, and a handler with code"
+        self.haggling = self._publish(title, CODE_PROJECT)
+
+    def _publish(self, title: str, project: Path) -> str:
+        with self.narrator.step(title) as step:
+            done = self.stage.treaty(PUBLISHER, "publish", str(project))
+            for part in done["steps"]:
+                step.say(f"{part['what']}: {part['said']}")
+        return str(done["uri"])
 
     # Act 2
 
@@ -119,27 +132,33 @@ class Story:
                 actor.listens(self.ports[shop])
         store = self.stage.home(BUYER) / "store"
         check(not store.exists(), "the buyer's store must be empty")
-        with self.narrator.step(
-            f"{BUYER} connects by topic, downloads, verifies, sandboxes, and asks for P12345 and P99999"
-        ) as step:
-            told = _outcome(self._start_buyer(BUYER, SHOP, "P12345", "P99999"))
+        calls = self._start_buyer(BUYER, SHOP, LAPTOP, MISSING, LAMP)
+        with self.narrator.step(f"{BUYER} connects by topic, downloads, verifies, and asks for P12345 and P99999") as step:
+            told, haggled = _outcomes(calls)
             hit, miss = told["answers"]
             check(hit["price"] == 1299.99, f"P12345 must be found, not {hit}")
             check(miss["status"] == 404, f"P99999 must not be found, not {miss}")
             check(told["protocol"] in self.uris and not told["resumed"], "the first meeting agrees on a published protocol")
-            step.say(f"agreed on {told['protocol']}, with no language model")
+            step.say(f"agreed on {told['protocol']}, with no language model; it has no code to run")
             step.say(f"P12345 is a {hit['productName']} for {hit['price']} {hit['currency']}")
             step.say(f"P99999: {miss['status']} {miss['message']}")
             step.say(_timeline(told))
+        with self.narrator.step("The same for haggling: both run the downloaded code, each in a sandbox") as step:
+            (price,) = haggled["answers"]
+            check(haggled["protocol"] == self.haggling, "the second session speaks haggling")
+            check(LAMP[2]["offer"] <= price <= LAMP[2]["limit"], f"they must meet between the offer and the limit, not at {price}")
+            step.say(f"agreed on {haggled['protocol']}")
+            step.say(f"offers and counter-offers from {LAMP[2]['offer']} and 2000 ended at {price} cents")
+            step.say(_timeline(haggled))
 
     def _open_shop(self, domain: str) -> Actor:
         port = self.ports[domain] = free_port()
-        protocols = [part for uri in reversed(self.uris) for part in ("--protocol", uri)]
+        protocols = [part for uri in (*reversed(self.uris), self.haggling) for part in ("--protocol", uri)]
         return self.stage.start_script(domain, "agents.py", "shop", "--port", str(port), *protocols, *self._agent(domain))
 
-    def _start_buyer(self, buyer: str, shop: str, *products: str) -> Actor:
-        asked = [part for product in products for part in ("--product", product)]
-        url = ["--url", f"ws://agent.{shop}:{self.ports[shop]}", "--topic", TOPIC]
+    def _start_buyer(self, buyer: str, shop: str, *calls: tuple[str, str, dict[str, Any]]) -> Actor:
+        asked = [part for topic, name, values in calls for part in ("--call", topic, name, json.dumps(values))]
+        url = ["--url", f"ws://agent.{shop}:{self.ports[shop]}"]
         address = f"agent.{shop}=127.0.0.1:{self.ports[shop]}"
         return self.stage.start_script(buyer, "agents.py", "buyer", *url, *asked, *self._agent(buyer), resolve=[address])
 
@@ -154,10 +173,10 @@ class Story:
         self.narrator.act("3  Tell")
         pairs = ((COURIER, MARKET), (STUDIO, SHOP), (BUYER, MARKET))
         # All at once, to save time: each has a home of its own.
-        started = [(buyer, shop, self._start_buyer(buyer, shop, "P12345")) for buyer, shop in pairs]
+        started = [(buyer, shop, self._start_buyer(buyer, shop, LAPTOP)) for buyer, shop in pairs]
         for buyer, shop, actor in started:
             with self.narrator.step(f"{buyer} buys at {shop}; both sign a report that it worked") as step:
-                told = _outcome(actor)
+                (told,) = _outcomes(actor)
                 names = [name for name, _ in told["timeline"]]
                 check("reported" in names, f"{buyer} must have reported: {names}")
                 step.say(_timeline(told))
@@ -208,7 +227,7 @@ class Story:
         with self.narrator.step(
             f"{BUYER} and {SHOP} reconnect: a known hash, the first call right behind the Hello (0-RTT)"
         ) as step:
-            told = _outcome(self._start_buyer(BUYER, SHOP, "P12345"))
+            (told,) = _outcomes(self._start_buyer(BUYER, SHOP, LAPTOP))
             check(told["resumed"], "the second meeting must confirm the remembered hash")
             step.say(_timeline(told))
 
@@ -265,12 +284,12 @@ class Story:
         return f"{error['code']}: {error['message']}"
 
 
-def _outcome(buyer: Actor) -> dict[str, Any]:
-    """Wait for a buyer's end; the last line of its log is its outcome. Raises `DemoFailed`."""
+def _outcomes(buyer: Actor) -> list[dict[str, Any]]:
+    """Wait for a buyer's end, and return the outcomes of its sessions: the last line of its log. Raises `DemoFailed`."""
     buyer.succeeds()
-    assert buyer.log is not None
-    told: dict[str, Any] = json.loads(buyer.log.read_text().strip().splitlines()[-1])
-    return told
+    assert buyer.log is not None, "actors of a stage have a log"
+    outcomes: list[dict[str, Any]] = json.loads(buyer.log.read_text().splitlines()[-1])
+    return outcomes
 
 
 def _timeline(told: dict[str, Any]) -> str:
