@@ -108,11 +108,15 @@ class Actor:
         except subprocess.TimeoutExpired:
             self.process.kill()
 
+    def printed(self) -> list[str]:
+        """Return the whole lines of the log."""
+        assert self.log is not None, "without a log the output is on the terminal"
+        return self.log.read_text(errors="replace").rpartition("\n")[0].splitlines()
+
     def _last_lines(self) -> str:
         if self.log is None:
             return "; its last lines are above."
-        lines = self.log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
-        return "; the end of its log:\n" + "\n".join(f"    {line}" for line in lines)
+        return "; the end of its log:\n" + "\n".join(f"    {line}" for line in self.printed()[-_LAST_LINES:])
 
 
 def accepts(port: int) -> bool:

@@ -100,9 +100,7 @@ class Stage:
         returns."""
         command = [str(BIN / "treaty"), *arguments, "--home", str(self.home(home)), "--json"]
         environment = {**os.environ, **self.network(via)}
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_COMMAND_SECONDS, env=environment
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_COMMAND_SECONDS, env=environment)
         if (done.returncode != 0) != refused or not done.stdout.strip():
             raise DemoFailed(f"{' '.join(command)}\nstatus {done.returncode}\n{done.stdout}{done.stderr}")
         value: dict[str, Any] = json.loads(done.stdout)
@@ -112,6 +110,6 @@ class Stage:
         """Do `work` for each item, as many at once as there are processors. Returns the results in the order of the items."""
         return list(self._pool.map(work, items))
 
-    def submit(self, work: Callable[[], None]) -> Future[None]:
+    def submit(self, work: Callable[[], _R]) -> Future[_R]:
         """Begin `work` in the background, when a processor is free."""
         return self._pool.submit(work)

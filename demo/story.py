@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from narration import Narrator
 from processes import BIN, Actor, DemoFailed, free_port
@@ -33,11 +33,20 @@ LAPTOP = (TOPIC, "getProductInfo", {"productId": "P12345"})
 MISSING = (TOPIC, "getProductInfo", {"productId": "P99999"})
 LAMP = (HAGGLING, "buy", {"item": "lamp", "offer": 1000, "limit": 1800})
 EXPECTED_STATES = ["candidate", "provisional", "consensus"]
-LIARS = {
-    "wheel": ("A byte of the handler is changed on the way", 7),
-    "statement": ("The publish statement is forged on the way", 3),
+
+
+class Attack(NamedTuple):
+    """What the narrator says about an attack, and the step that must refuse it."""
+
+    title: str
+    step: int
+
+
+ATTACKS = {
+    "wheel": Attack("A byte of the handler is changed on the way", 7),
+    "statement": Attack("The publish statement is forged on the way", 3),
+    "fork": Attack("The registry shows a forked log, signed by its own key", 2),
 }
-"""The proxies that change something: the title of the attack, and the step that refuses it."""
 
 
 def check(holds: bool, what: str) -> None:
@@ -57,8 +66,9 @@ class Story:
     """The versions of product-info, oldest first."""
     haggling: str = ""
     ports: dict[str, int] = field(default_factory=dict)
-    liars: dict[str, Actor] = field(default_factory=dict)
+    _liars: dict[str, Actor] = field(default_factory=dict)
     _prepared: dict[str, Future[None]] = field(default_factory=dict)
+    _again: Actor = field(init=False)
 
     def play(self) -> None:
         """All acts."""
@@ -83,8 +93,7 @@ class Story:
                 step.say(stage.found(domain).did)
         with self.narrator.step(f"A registry starts at https://{REGISTRY}, with an embedded PostgreSQL and an empty log") as step:
             registry = self._start_registry("registry", stage.root / "registry")
-            registry.listens(stage.ports["registry"])
-            self.registry = f"https://{REGISTRY}#{self._key()}"
+            self.registry = self._name_of(registry)
             step.say(f"its name is {self.registry}")
         with self.narrator.step("Each agent trusts that registry by its key"):
             stage.each(lambda domain: stage.treaty(domain, "trust", "add", self.registry), (PUBLISHER, *DOMAINS))
@@ -92,16 +101,22 @@ class Story:
     def _start_registry(self, port_name: str, data: Path) -> Actor:
         stage, port = self.stage, self.stage.ports[port_name]
         certificate, key = stage.authority.issue(port_name, [REGISTRY])
-        command = ["serve", "--data", str(data), "--port", str(port), "--origin", REGISTRY]
+        command = ["serve", "--json", "--data", str(data), "--port", str(port), "--origin", REGISTRY]
         tls = ["--tls-cert", str(certificate), "--tls-key", str(key)]
         hosts = [f"--resolve={domain}=127.0.0.1:{stage.ports['domains']}" for domain in stage.domains]
         authority = ["--ca", str(stage.authority.certificate)]
         return stage.start(port_name, str(BIN / "treaty-registry"), *command, *tls, *hosts, *authority)
 
-    def _key(self) -> str:
-        refusal = self.stage.treaty("nobody", "trust", "add", f"https://{REGISTRY}", refused=True)
-        check(refusal["error"]["code"] == "trust.unconfirmed", "a bare URL must not be trusted")
-        return str(refusal["error"]["fix"].partition("#")[2].rstrip("'"))
+    def _name_of(self, registry: Actor) -> str:
+        """Wait until the registry listens, and return the name that it tells its operator."""
+        lines: list[str] = []
+
+        def told() -> bool:
+            lines[:] = [line for line in registry.printed() if line.startswith('{"origin"')]
+            return bool(lines)
+
+        registry.wait_until(told)
+        return str(json.loads(lines[0])["name"])
 
     # Act 1
 
@@ -146,7 +161,9 @@ class Story:
         with self.narrator.step("The same for haggling: both run the downloaded code, each in a sandbox") as step:
             (price,) = haggled["answers"]
             check(haggled["protocol"] == self.haggling, "the second session speaks haggling")
-            check(LAMP[2]["offer"] <= price <= LAMP[2]["limit"], f"they must meet between the offer and the limit, not at {price}")
+            check(
+                LAMP[2]["offer"] <= price <= LAMP[2]["limit"], f"they must meet between the offer and the limit, not at {price}"
+            )
             step.say(f"agreed on {haggled['protocol']}")
             step.say(f"offers and counter-offers from {LAMP[2]['offer']} and 2000 ended at {price} cents")
             step.say(_timeline(haggled))
@@ -209,8 +226,9 @@ class Story:
     # Act 5
 
     def audit(self) -> None:
-        """Somebody who has nothing but the log's URL and key."""
+        """Someone who has nothing but the log's URL and key."""
         self.narrator.act("5  Anyone checks")
+        self._again = self._start_buyer(BUYER, SHOP, LAPTOP)  # of the next act; its process starts meanwhile
         with self.narrator.step("An auditor mirrors the log, checks every signature, and recomputes every decision") as step:
             report = self.stage.treaty("auditor", "audit", self.registry)
             check(len(report["decisions"]) == len(EXPECTED_STATES), "every decision must be recomputed")
@@ -227,7 +245,7 @@ class Story:
         with self.narrator.step(
             f"{BUYER} and {SHOP} reconnect: a known hash, the first call right behind the Hello (0-RTT)"
         ) as step:
-            (told,) = _outcomes(self._start_buyer(BUYER, SHOP, LAPTOP))
+            (told,) = _outcomes(self._again)
             check(told["resumed"], "the second meeting must confirm the remembered hash")
             step.say(_timeline(told))
 
@@ -237,49 +255,48 @@ class Story:
         """Start the three liars of the last act. They need some seconds, in which the story goes on."""
         stage = self.stage
         upstream = f"https://127.0.0.1:{stage.ports['registry']}"
-        for mode in LIARS:
+        for mode in ("wheel", "statement"):
             certificate, key = stage.authority.issue(mode, [REGISTRY])
             files = ("--upstream", upstream, "--cert", str(certificate), "--key", str(key))
-            self.liars[mode] = stage.start_script(mode, "proxy.py", mode, "--port", str(stage.ports[mode]), *files)
+            self._liars[mode] = stage.start_script(mode, "proxy.py", mode, "--port", str(stage.ports[mode]), *files)
         # Another history under the same keys: a registry that lies to some of its clients would serve it.
         shutil.copytree(stage.root / "registry" / "keys", stage.root / "fork" / "keys")
         # An honest server refuses to sign with these keys from the start again; a liar forges the record that prevents it.
         create_fence(stage.root / "fork" / "head", REGISTRY)
-        self.liars["fork"] = self._start_registry("fork", stage.root / "fork")
+        self._liars["fork"] = self._start_registry("fork", stage.root / "fork")
 
     def attacks(self) -> None:
         """Three liars between a newcomer and the registry."""
         self.narrator.act("7  Three attacks")
-        newer = self.uris[-1]
-        for liar, (title, step_number) in LIARS.items():
-            with self.narrator.step(f"{title}: refused at step {step_number}") as step:
-                self._prepared[liar].result()
-                step.say(self._refused(f"victim-of-{liar}", newer, liar, step_number))
-        with self.narrator.step("The registry shows a forked log, signed by its own key: refused at step 2") as step:
-            self._prepared["fork"].result()
-            step.say(self._refused(BUYER, newer, "fork", 2))
+        refusals = {mode: self.stage.submit(partial(self._refused, mode)) for mode in ATTACKS}
+        for mode, attack in ATTACKS.items():
+            with self.narrator.step(f"{attack.title}: refused at step {attack.step}") as step:
+                step.say(refusals[mode].result())
 
     def _prepare_liars(self) -> None:
         """Let the victims meet the liars, and the accomplice publish in the fork, while the story goes on."""
-        self._prepared = {mode: self.stage.submit(partial(self._meet_liar, mode)) for mode in self.liars}
+        self._prepared = {mode: self.stage.submit(partial(self._meet_liar, mode)) for mode in ATTACKS}
 
     def _meet_liar(self, mode: str) -> None:
         stage = self.stage
-        self.liars[mode].listens(stage.ports[mode])
-        if mode in LIARS:
+        self._liars[mode].listens(stage.ports[mode])
+        if mode != "fork":
             stage.treaty(f"victim-of-{mode}", "trust", "add", self.registry, via=mode)
             return
         shutil.copy(stage.home(PUBLISHER) / "identity.json", stage.home("accomplice") / "identity.json")
         stage.treaty("accomplice", "trust", "add", self.registry, via=mode)
         stage.treaty("accomplice", "publish", str(PROJECT / "1.1"), via=mode)
 
-    def _refused(self, home: str, uri: str, via: str, step_number: int) -> str:
+    def _refused(self, mode: str) -> str:
         """Fetch through a liar; the error must name the step, and nothing may be kept."""
+        self._prepared[mode].result()
+        # A fork contradicts only those who saw the other history.
+        home = BUYER if mode == "fork" else f"victim-of-{mode}"
         store = self.stage.home(home) / "store"
         before = sorted(store.rglob("*")) if store.exists() else []
-        arguments = ("verify", uri, "--publisher", f"did:wba:{PUBLISHER}")
-        error = self.stage.treaty(home, *arguments, via=via, refused=True)["error"]
-        check(error.get("step") == step_number, f"must be refused at step {step_number}: {error}")
+        arguments = ("verify", self.uris[-1], "--publisher", f"did:wba:{PUBLISHER}")
+        error = self.stage.treaty(home, *arguments, via=mode, refused=True)["error"]
+        check(error.get("step") == ATTACKS[mode].step, f"must be refused at step {ATTACKS[mode].step}: {error}")
         check((sorted(store.rglob("*")) if store.exists() else []) == before, "a refusal must leave the store as it was")
         return f"{error['code']}: {error['message']}"
 
@@ -287,8 +304,7 @@ class Story:
 def _outcomes(buyer: Actor) -> list[dict[str, Any]]:
     """Wait for a buyer's end, and return the outcomes of its sessions: the last line of its log. Raises `DemoFailed`."""
     buyer.succeeds()
-    assert buyer.log is not None, "actors of a stage have a log"
-    outcomes: list[dict[str, Any]] = json.loads(buyer.log.read_text().splitlines()[-1])
+    outcomes: list[dict[str, Any]] = json.loads(buyer.printed()[-1])
     return outcomes
 
 

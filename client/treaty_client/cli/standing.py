@@ -68,8 +68,8 @@ def weightless(found: Standing) -> str | None:
         return None
     if found.did.startswith("did:key:") and found.principal in (None, found.did):
         return (
-            f"[yellow]•[/] {_text(found.did)} weighs nothing: a did:key costs nothing, so it has no vote. Take part with the DID of "
-            "a domain (treaty identity new DOMAIN), or, in an open electorate, let a domain grant its namespace to this DID."
+            f"[yellow]•[/] {_text(found.did)} weighs nothing: a did:key costs nothing, so it has no vote. Take part with the DID "
+            "of a domain (treaty identity new DOMAIN), or, in an open electorate, let a domain grant its namespace to this DID."
         )
     if found.epoch is None:
         return None  # unknown: the weights of domains follow from the first decision
