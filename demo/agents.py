@@ -1,10 +1,10 @@
 """The demo's agents, each a process of its own: a shop that serves, a buyer that asks.
 
-    python agents.py shop  --home DIR --registry URL#KEY --publisher DID --port PORT --protocol URI… [--resolve …] [--ca PEM]
-    python agents.py buyer --home DIR --registry URL#KEY --publisher DID --url ws://… --topic TOPIC --product ID… [--resolve …]
-    [--ca PEM]
+    python agents.py shop  --home DIR --registry URL#KEY --publisher DID --port PORT --protocol URI…
+    python agents.py buyer --home DIR --registry URL#KEY --publisher DID --url ws://… --call TOPIC OPERATION ARGUMENTS…
 
-A buyer prints one JSON object: the protocol, whether the agreement was a remembered one, the answers, and its timeline.
+A buyer opens one session for each topic and makes the calls in it. It prints a JSON list with an object for each session: the
+protocol, whether the agreement was a remembered one, the answers, and the timeline.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ CATALOGUE = {
 }
 
 
+PRICES = {"lamp": {"ask": 2000, "floor": 1500}}
+"""Of each item for haggling: the first price, and the lowest one, in cents."""
+
+
 def make_agent(arguments: argparse.Namespace) -> Agent:
     """The agent of a home: it runs the publisher's handlers, and reports what it negotiated."""
     return Agent(
@@ -39,7 +43,7 @@ def make_agent(arguments: argparse.Namespace) -> Agent:
         arguments.registry,
         Policy(publishers=[arguments.publisher], report=True, report_delay=0),
         home=arguments.home,
-        network=Network.parse(arguments.resolve, arguments.ca),
+        network=Network.from_environment(),
     )
 
 
@@ -47,30 +51,46 @@ async def shop(arguments: argparse.Namespace) -> None:
     """Serve the catalogue by every protocol that was named, until ended."""
     async with make_agent(arguments) as agent:
         for uri in arguments.protocol:
-
-            @agent.provides(uri)
-            async def getProductInfo(productId: str = "", productName: str = "") -> dict[str, Any]:  # noqa: N802, N803 (the operation)
-                for product in CATALOGUE.values():
-                    if productId == product["productId"] or (not productId and productName == product["productName"]):
-                        return product
-                raise OperationError(404, "There is no such product.")
-
+            agent.provides(uri)(quote if "/haggling/" in uri else getProductInfo)
         await agent.serve("127.0.0.1", arguments.port)
 
 
+async def getProductInfo(productId: str = "", productName: str = "") -> dict[str, Any]:  # noqa: N802, N803 (the operation)
+    """Find a product by its id, or by its name."""
+    for product in CATALOGUE.values():
+        if productId == product["productId"] or (not productId and productName == product["productName"]):
+            return product
+    raise OperationError(404, "There is no such product.")
+
+
+async def quote(item: str) -> dict[str, int]:
+    """Tell the handler, not the buyer, the prices of an item."""
+    if item not in PRICES:
+        raise OperationError(404, "There is no such item.")
+    return PRICES[item]
+
+
 async def buyer(arguments: argparse.Namespace) -> None:
-    """Ask for each product, then say what happened."""
+    """Make the calls, topic by topic, then say what happened."""
+    topics: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    for topic, operation, values in arguments.call:
+        topics.setdefault(topic, []).append((operation, json.loads(values)))
     async with make_agent(arguments) as agent:
-        answers = []
-        async with agent.connect(arguments.url, topic=arguments.topic) as session:
-            for product in arguments.product:
-                try:
-                    answers.append(await session.call("getProductInfo", productId=product))
-                except OperationError as error:
-                    answers.append({"status": error.status, "message": error.message})
-        timeline = [[event.name, round(event.seconds, 4)] for event in session.timeline]
-        value = {"protocol": session.protocol, "peer": session.peer, "resumed": session.resumed}
-        print(json.dumps(value | {"answers": answers, "timeline": timeline}))
+        print(json.dumps([await talk(agent, arguments.url, topic, calls) for topic, calls in topics.items()]))
+
+
+async def talk(agent: Agent, url: str, topic: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    """Open a session for a topic, make the calls, and return its outcome."""
+    answers: list[Any] = []
+    async with agent.connect(url, topic=topic) as session:
+        for operation, values in calls:
+            try:
+                answers.append(await session.call(operation, **values))
+            except OperationError as error:
+                answers.append({"status": error.status, "message": error.message})
+    timeline = [[event.name, round(event.seconds, 4)] for event in session.timeline]
+    value = {"protocol": session.protocol, "peer": session.peer, "resumed": session.resumed}
+    return value | {"answers": answers, "timeline": timeline}
 
 
 def main() -> None:
@@ -80,13 +100,10 @@ def main() -> None:
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--registry", required=True)
     parser.add_argument("--publisher", required=True)
-    parser.add_argument("--resolve", action="append", default=[])
-    parser.add_argument("--ca", type=Path)
     parser.add_argument("--port", type=int)
     parser.add_argument("--protocol", action="append", default=[])
     parser.add_argument("--url")
-    parser.add_argument("--topic")
-    parser.add_argument("--product", action="append", default=[])
+    parser.add_argument("--call", nargs=3, action="append", default=[], metavar=("TOPIC", "OPERATION", "ARGUMENTS"))
     arguments = parser.parse_args()
     asyncio.run({"shop": shop, "buyer": buyer}[arguments.part](arguments))
 

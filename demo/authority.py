@@ -10,11 +10,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-_LIFETIME = dt.timedelta(days=2)
+_LIFETIME = dt.timedelta(days=30)
 
 
 class DemoAuthority:
-    """Issues server certificates that are valid for two days. `certificate`: the CA's PEM file, for `--ca`."""
+    """Issues server certificates that are valid for thirty days. `certificate`: the CA's PEM file, for `--ca`. Its key is never
+    on disk."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,70 +1,156 @@
-"""`make run`: a registry on loopback that stays up, with the first-party catalogue published in it.
+"""`make run`: a registry on loopback that stays up, with the first-party catalogue and three domains for your agents.
 
-    python demo/run.py [--port 8080] [--data .treaty-registry] [--witness URL#KEY]
+    python demo/run.py [--port 8080] [--web-port 8443] [--data .treaty-registry] [--witness URL#KEY]
 
-The catalogue is published by a did:key that is kept in DATA; what is published already is left as it is, so that the next run
-goes on with the same log. Ctrl-C or SIGTERM stops it, and the registry with it.
+Everything is below DATA. The catalogue is published by a did:key that is kept in DATA/catalogue; protocols that are published
+already are left as they are, so that the next run continues the same log. The domains exist only here: a web server on WEB-PORT
+serves DATA/domains/NAME/did.json for each, with a certificate of an authority that each run makes anew. The registry looks these
+domains up there, and agents do so with the environment that DATA/environment sets. Ctrl-C or SIGTERM stops everything.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
+import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
-from stage import BIN, DemoFailed, wait_until_ready
+from processes import BIN, Actor, DemoFailed, accepts, is_free
 
 CATALOGUE = Path(__file__).parent.parent / "protocols"
+DOMAINS = ("alice.example", "bob.example", "carol.example")
 
 
 def main() -> int:
     """Serve until interrupted or terminated; the server's exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, default=8080)
+    parser.add_argument("--web-port", type=int, default=8443)
     parser.add_argument("--data", type=Path, default=Path(".treaty-registry"))
     parser.add_argument("--witness", action="append", default=[], metavar="URL#KEY")
     arguments = parser.parse_args()
-    url = f"http://127.0.0.1:{arguments.port}"
-    command = [str(BIN / "treaty-registry"), "serve", "--data", str(arguments.data), "--port", str(arguments.port)]
-    command += [part for witness in arguments.witness for part in ("--witness", witness)]
     # SIGTERM goes to this process alone, and by default it would end at once and leave the registry running. SIGINT stays as it
     # was inherited: a shell that starts this in the background has it ignored.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    server = subprocess.Popen(command)
     try:
-        wait_until_ready(f"{url}/health/ready", server)
-        publish_catalogue(url, arguments.data / "catalogue")
-        return server.wait()
+        _check_ports(arguments.port, arguments.web_port)
+        with _alone(arguments.data):
+            return _run(arguments.port, arguments.web_port, arguments.data, arguments.witness)
     except DemoFailed as error:
-        print(error, file=sys.stderr)
+        print(f"✗ {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 0
+
+
+def _check_ports(*ports: int) -> None:
+    """Raise `DemoFailed` when one of the ports is taken. Nothing is started or written before."""
+    for port in ports:
+        if not is_free(port):
+            raise DemoFailed(
+                f"Port {port} is taken, perhaps by another `make run`. Stop that program, or choose other ports and another "
+                "folder: .venv/bin/python demo/run.py --port 8090 --web-port 8453 --data .treaty-registry-2"
+            )
+
+
+def _run(port: int, web_port: int, data: Path, witnesses: list[str]) -> int:
+    print(f"A registry of your own, in {data}. Ctrl-C stops it.", flush=True)
+    (data / "local").mkdir(parents=True, exist_ok=True)
+    command = [str(BIN / "treaty-registry"), "serve", "--data", str(data), "--port", str(port)]
+    command += [f"--resolve={domain}=127.0.0.1:{web_port}" for domain in DOMAINS]
+    command += ["--ca", str(data / "local" / "demo-ca.pem")]
+    command += [part for witness in witnesses for part in ("--witness", witness)]
+    with _domains(data, web_port), _running(Actor.start("the registry", command)) as registry:
+        _tell_progress(registry, data, port)
+        _publish_catalogue(f"http://127.0.0.1:{port}", data / "catalogue")
+        _say_farewell(data)
+        return registry.process.wait()
+
+
+@contextmanager
+def _alone(data: Path) -> Iterator[None]:
+    """Hold the lock of the folder. The kernel frees it when this process ends in any way. Raises `DemoFailed`."""
+    data.mkdir(parents=True, exist_ok=True)
+    with (data / "run.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise DemoFailed(f"Another `make run` uses {data}. Stop it first.") from error
+        yield
+
+
+@contextmanager
+def _running(registry: Actor) -> Iterator[Actor]:
+    """End the registry, and with it its database, when the block ends."""
+    try:
+        yield registry
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not leave the registry running
-        server.terminate()
-        try:
-            server.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            server.kill()
+        registry.terminate()
+        registry.end()
 
 
-def publish_catalogue(url: str, home: Path) -> None:
+@contextmanager
+def _domains(data: Path, port: int) -> Iterator[None]:
+    """Serve the documents of the local domains, and write the environment in which agents find them."""
+    from authority import DemoAuthority  # imported here: slow, and the first line must come before
+    from domains import DomainServer
+
+    from treaty_client.network.hosts import CA_VARIABLE, RESOLVE_VARIABLE
+
+    for domain in DOMAINS:
+        (data / "domains" / domain).mkdir(parents=True, exist_ok=True)
+    authority = DemoAuthority(data / "local")
+    resolve = " ".join(f"{domain}=127.0.0.1:{port}" for domain in DOMAINS)
+    settings = {RESOLVE_VARIABLE: resolve, CA_VARIABLE: str(authority.certificate.resolve())}
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in settings.items()]
+    (data / "environment").write_text("".join(lines))
+    with DomainServer(port, data / "domains", DOMAINS, authority).running():
+        print(f"  ✓ a web server for {', '.join(DOMAINS)} at https://127.0.0.1:{port}", flush=True)
+        yield
+
+
+def _tell_progress(registry: Actor, data: Path, port: int) -> None:
+    """Print each phase of the start of the registry as it begins, until it listens. Raises `DemoFailed` when it ends."""
+    # PostgreSQL writes this file when it starts as a server for the first time.
+    made = (data / "postgres" / "postmaster.opts").exists
+    phases: list[tuple[str, Callable[[], bool]]] = [
+        ("the registry makes its database, only this time", made),
+        ("the registry starts its database and opens its log", lambda: accepts(port)),
+    ]
+    for phase, done in phases:
+        if not done():
+            print(f"  … {phase}", flush=True)
+        registry.wait_until(done)
+
+
+def _publish_catalogue(url: str, home: Path) -> None:
     """Publish every protocol of the catalogue in the name of the identity in `home`, which is made if need be."""
-    console = Console(highlight=False, emoji=False, soft_wrap=True)
     if not (home / "identity.json").exists():
         _treaty(home, "identity", "new")
         _treaty(home, "trust", "add", url, "--yes")
-    console.print("\n[bold]The catalogue[/]")
-    publisher = _treaty(home, "identity", "show")["did"]
+    print("The catalogue", flush=True)
     for project in sorted(CATALOGUE.glob("*/*/protocol.toml")):
-        console.print(f"  [green]✓[/] {_treaty(home, 'publish', str(project.parent))['uri']}")
-    console.print(f"\nIts handlers are by [bold]{publisher}[/]: name it with --publisher to run them.")
-    console.print("README.md goes on from here, in another shell. Ctrl-C stops the registry.")
+        print(f"  ✓ {_treaty(home, 'publish', str(project.parent))['uri']}", flush=True)
+    print(f"  Its handlers are by {_treaty(home, 'identity', 'show')['did']}: name it with --publisher to run them.")
+
+
+def _say_farewell(data: Path) -> None:
+    print(
+        f"""Domains for your agents: {", ".join(DOMAINS)}
+  They exist only here. In each shell of an agent, first say where they are:
+    . {data / "environment"}
+  Then make an identity, with its document where the web server looks for it:
+    treaty identity new {DOMAINS[0]} --document {data / "domains" / DOMAINS[0] / "did.json"}
+README.md goes on from here, in another shell. Ctrl-C stops the registry.""",
+        flush=True,
+    )
 
 
 def _treaty(home: Path, *arguments: str) -> dict[str, str]:

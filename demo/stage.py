@@ -1,36 +1,37 @@
 """The stage: folders, ports and processes of the demo, and the way every actor finds the others.
 
-Every actor is an operating-system process with a home of its own below one temporary folder. Hosts such as `shop.example` exist
-only here: each actor is told `--resolve HOST=127.0.0.1:PORT` and the demo CA. Closing the stage ends every process that it
-started.
+Every agent is an operating-system process with a home of its own below one temporary folder. Hosts such as `shop.example` exist
+only here: $TREATY_RESOLVE and $TREATY_CA tell each actor their addresses and the demo CA. Closing the stage ends every process
+that it started.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-import httpx
 from authority import DemoAuthority
+from domains import DomainServer
+from processes import BIN, Actor, DemoFailed, free_port
 
 from treaty_client.identity import Identity
+from treaty_client.network.hosts import CA_VARIABLE, RESOLVE_VARIABLE
 
 REGISTRY = "registry.example"
 HERE = Path(__file__).parent
-BIN = Path(sys.executable).parent
+_COMMAND_SECONDS = 300  # for one command on a very busy machine; more means that it hangs
 
-
-class DemoFailed(Exception):
-    """A step did not end as the story says it must."""
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 
 @dataclass
@@ -39,33 +40,36 @@ class Stage:
 
     root: Path
     domains: Sequence[str]
-    _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _actors: list[Actor] = field(default_factory=list)
+    _stack: ExitStack = field(default_factory=ExitStack)
 
     def __post_init__(self) -> None:
         self.authority = DemoAuthority(self.root)
-        self.ports = {name: free_port() for name in ("registry", "domains", "wheel", "statement", "fork")}
+        self.ports = {name: free_port() for name in ("registry", "wheel", "statement", "fork")}
 
     def __enter__(self) -> Self:
+        server = DomainServer(0, self.root / "domains", self.domains, self.authority)
+        self.ports["domains"] = self._stack.enter_context(server.running())
+        # Commands are waited for when the stage closes, so that none outlives the folder.
+        self._pool = self._stack.enter_context(ThreadPoolExecutor(os.cpu_count()))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for process in reversed(self._processes):
-            process.terminate()
-        for process in reversed(self._processes):
-            try:
-                process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        self._pool.shutdown(cancel_futures=True)
+        for actor in reversed(self._actors):
+            actor.terminate()
+        for actor in reversed(self._actors):
+            actor.end()
+        self._stack.close()
 
-    def network(self, registry: str = "registry") -> list[str]:
-        """The `--resolve` and `--ca` arguments of an actor that reaches the registry through that port: the registry or a
-        liar."""
+    def network(self, registry: str = "registry") -> dict[str, str]:
+        """Return the environment of an actor that reaches the registry through that port: the registry or a liar."""
         hosts = {REGISTRY: self.ports[registry], **dict.fromkeys(self.domains, self.ports["domains"])}
-        arguments = [part for host, port in hosts.items() for part in ("--resolve", f"{host}=127.0.0.1:{port}")]
-        return [*arguments, "--ca", str(self.authority.certificate)]
+        resolve = " ".join(f"{host}=127.0.0.1:{port}" for host, port in hosts.items())
+        return {RESOLVE_VARIABLE: resolve, CA_VARIABLE: str(self.authority.certificate)}
 
     def home(self, name: str) -> Path:
-        """The home of an actor."""
+        """Return the home of an actor, which is made if need be."""
         home = self.root / "homes" / name
         home.mkdir(parents=True, exist_ok=True)
         return home
@@ -79,66 +83,33 @@ class Stage:
         (folder / "did.json").write_text(json.dumps(identity.did_document()))
         return identity
 
-    def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
-        """Start an actor; what it prints goes to ROOT/NAME.log."""
-        with (self.root / f"{name}.log").open("ab") as log:
-            environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.root, env=environment)
-        self._processes.append(process)
-        return process
+    def start(self, name: str, *command: str, resolve: Sequence[str] = ()) -> Actor:
+        """Start an actor; its output goes to ROOT/NAME.log. `resolve`: HOST=IP:PORT beyond those that all know."""
+        network = self.network()
+        network[RESOLVE_VARIABLE] = " ".join([network[RESOLVE_VARIABLE], *resolve])
+        actor = Actor.start(name, command, log=self.root / f"{name}.log", folder=self.root, environment=network)
+        self._actors.append(actor)
+        return actor
 
-    def start_script(self, name: str, script: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def start_script(self, name: str, script: str, *arguments: str, resolve: Sequence[str] = ()) -> Actor:
         """Start one of this folder's scripts."""
-        return self.start(name, sys.executable, str(HERE / script), *arguments)
+        return self.start(name, sys.executable, str(HERE / script), *arguments, resolve=resolve)
 
     def treaty(self, home: str, *arguments: str, via: str = "registry", refused: bool = False) -> dict[str, Any]:
-        """Run `treaty … --json` in the home of an actor and return what it printed. With `refused` it must fail, and the error
+        """Run `treaty … --json` in the home of an actor and return its output. With `refused` it must fail, and the error
         returns."""
-        command = [str(BIN / "treaty"), *arguments, "--home", str(self.home(home)), "--json", *self.network(via)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        command = [str(BIN / "treaty"), *arguments, "--home", str(self.home(home)), "--json"]
+        environment = {**os.environ, **self.network(via)}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_COMMAND_SECONDS, env=environment)
         if (done.returncode != 0) != refused or not done.stdout.strip():
             raise DemoFailed(f"{' '.join(command)}\nstatus {done.returncode}\n{done.stdout}{done.stderr}")
         value: dict[str, Any] = json.loads(done.stdout)
         return value
 
-    def log_of(self, name: str) -> str:
-        """What an actor printed so far."""
-        return (self.root / f"{name}.log").read_text(errors="replace")
+    def each(self, work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
+        """Do `work` for each item, as many at once as there are processors. Returns the results in the order of the items."""
+        return list(self._pool.map(work, items))
 
-
-def free_port() -> int:
-    """A port on loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def wait_for(what: str, process: subprocess.Popen[bytes], port: int, *, seconds: float = 60) -> None:
-    """Wait until `port` accepts connections. Raises `DemoFailed` when the process ends before, or after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise DemoFailed(f"{what} ended with status {process.returncode}")
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    raise DemoFailed(f"{what} did not listen within {seconds:.0f} s")
-
-
-def wait_until_ready(url: str, process: subprocess.Popen[bytes], *, seconds: float = 60) -> None:
-    """Wait until GET `url` answers 200; the certificate is not looked at, for this only asks whether somebody is there."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise DemoFailed(f"the server at {url} ended with status {process.returncode}")
-        try:
-            if httpx.get(url, verify=False, timeout=2).status_code == 200:  # noqa: S501
-                return
-        except httpx.HTTPError:
-            pass
-        time.sleep(0.1)
-    raise DemoFailed(f"{url} did not answer within {seconds:.0f} s")
+    def submit(self, work: Callable[[], _R]) -> Future[_R]:
+        """Begin `work` in the background, when a processor is free."""
+        return self._pool.submit(work)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from narration import Narrator
-from stage import BIN, REGISTRY, DemoFailed, Stage, free_port, wait_for, wait_until_ready
+from processes import BIN, Actor, DemoFailed, free_port
+from stage import REGISTRY, Stage
 
 from treaty_registry.log.fence import create_fence
 
@@ -23,8 +26,27 @@ SHOP, BUYER, MARKET, COURIER, STUDIO = DOMAINS = (
     "studio.example",
 )
 TOPIC = "commerce/product-info"
-PROJECT = Path(__file__).parent.parent / "protocols" / "product-info"
+HAGGLING = "commerce/haggling"
+ROOT = Path(__file__).parent.parent
+PROJECT, CODE_PROJECT = ROOT / "protocols" / "product-info", ROOT / "examples" / "haggling"
+LAPTOP = (TOPIC, "getProductInfo", {"productId": "P12345"})
+MISSING = (TOPIC, "getProductInfo", {"productId": "P99999"})
+LAMP = (HAGGLING, "buy", {"item": "lamp", "offer": 1000, "limit": 1800})
 EXPECTED_STATES = ["candidate", "provisional", "consensus"]
+
+
+class Attack(NamedTuple):
+    """What the narrator says about an attack, and the step that must refuse it."""
+
+    title: str
+    step: int
+
+
+ATTACKS = {
+    "wheel": Attack("A byte of the handler is changed on the way", 7),
+    "statement": Attack("The publish statement is forged on the way", 3),
+    "fork": Attack("The registry shows a forked log, signed by its own key", 2),
+}
 
 
 def check(holds: bool, what: str) -> None:
@@ -35,17 +57,23 @@ def check(holds: bool, what: str) -> None:
 
 @dataclass
 class Story:
-    """The acts, in order; what one finds out the next ones use."""
+    """The acts, in order. Later acts use the results of earlier ones."""
 
     stage: Stage
     narrator: Narrator
     registry: str = ""
     uris: list[str] = field(default_factory=list)
+    """The versions of product-info, oldest first."""
+    haggling: str = ""
     ports: dict[str, int] = field(default_factory=dict)
+    _liars: dict[str, Actor] = field(default_factory=dict)
+    _prepared: dict[str, Future[None]] = field(default_factory=dict)
+    _again: Actor = field(init=False)
 
     def play(self) -> None:
         """All acts."""
         self.set_the_stage()
+        self.start_liars()
         self.publish()
         self.strangers_meet()
         self.others_meet()
@@ -63,97 +91,109 @@ class Story:
         with self.narrator.step("Six agents make identities on six domains, and serve their DID documents over HTTPS") as step:
             for domain in (PUBLISHER, *DOMAINS):
                 step.say(stage.found(domain).did)
-            certificate, key = stage.authority.issue("domains", [PUBLISHER, *DOMAINS])
-            port = stage.ports["domains"]
-            folder, files = str(stage.root / "domains"), ("--cert", str(certificate), "--key", str(key))
-            process = stage.start_script("web", "domains.py", "--port", str(port), "--root", folder, *files)
-            wait_for("the web server of the domains", process, port)
         with self.narrator.step(f"A registry starts at https://{REGISTRY}, with an embedded PostgreSQL and an empty log") as step:
-            self._start_registry("registry", stage.root / "registry")
-            self.registry = f"https://{REGISTRY}#{self._key()}"
+            registry = self._start_registry("registry", stage.root / "registry")
+            self.registry = self._name_of(registry)
             step.say(f"its name is {self.registry}")
         with self.narrator.step("Each agent trusts that registry by its key"):
-            for domain in (PUBLISHER, *DOMAINS):
-                stage.treaty(domain, "trust", "add", self.registry)
+            stage.each(lambda domain: stage.treaty(domain, "trust", "add", self.registry), (PUBLISHER, *DOMAINS))
 
-    def _start_registry(self, port_name: str, data: Path) -> subprocess.Popen[bytes]:
+    def _start_registry(self, port_name: str, data: Path) -> Actor:
         stage, port = self.stage, self.stage.ports[port_name]
         certificate, key = stage.authority.issue(port_name, [REGISTRY])
-        command = ["serve", "--data", str(data), "--port", str(port), "--origin", REGISTRY]
+        command = ["serve", "--json", "--data", str(data), "--port", str(port), "--origin", REGISTRY]
         tls = ["--tls-cert", str(certificate), "--tls-key", str(key)]
-        process = stage.start(port_name, str(BIN / "treaty-registry"), *command, *tls, *stage.network())
-        wait_until_ready(f"https://127.0.0.1:{port}/health/ready", process)
-        return process
+        hosts = [f"--resolve={domain}=127.0.0.1:{stage.ports['domains']}" for domain in stage.domains]
+        authority = ["--ca", str(stage.authority.certificate)]
+        return stage.start(port_name, str(BIN / "treaty-registry"), *command, *tls, *hosts, *authority)
 
-    def _key(self) -> str:
-        refusal = self.stage.treaty("nobody", "trust", "add", f"https://{REGISTRY}", refused=True)
-        check(refusal["error"]["code"] == "trust.unconfirmed", "a bare URL must not be trusted")
-        return str(refusal["error"]["fix"].partition("#")[2].rstrip("'"))
+    def _name_of(self, registry: Actor) -> str:
+        """Wait until the registry listens, and return the name that it tells its operator."""
+        lines: list[str] = []
+
+        def told() -> bool:
+            lines[:] = [line for line in registry.printed() if line.startswith('{"origin"')]
+            return bool(lines)
+
+        registry.wait_until(told)
+        return str(json.loads(lines[0])["name"])
 
     # Act 1
 
     def publish(self) -> None:
-        """Two versions of one protocol, each with a handler."""
+        """Two versions of a protocol without code, and a protocol with code."""
         self.narrator.act("1  Publish, once")
         for version in ("1.0", "1.1"):
-            with self.narrator.step(f"{PUBLISHER} publishes product-info {version}: document, handler, attestation") as step:
-                done = self.stage.treaty(PUBLISHER, "publish", str(PROJECT / version))
-                self.uris.append(done["uri"])
-                for part in done["steps"]:
-                    step.say(f"{part['what']}: {part['said']}")
+            title = f"{PUBLISHER} publishes product-info {version}: a document, and message forms instead of code"
+            self.uris.append(self._publish(title, PROJECT / version))
+        title = f"{PUBLISHER} publishes haggling: a document, and a handler with code"
+        self.haggling = self._publish(title, CODE_PROJECT)
+
+    def _publish(self, title: str, project: Path) -> str:
+        with self.narrator.step(title) as step:
+            done = self.stage.treaty(PUBLISHER, "publish", str(project))
+            for part in done["steps"]:
+                step.say(f"{part['what']}: {part['said']}")
+        return str(done["uri"])
 
     # Act 2
 
     def strangers_meet(self) -> None:
         """A shop and a buyer that know nothing of each other but an address and a topic."""
         self.narrator.act("2  Two strangers meet")
-        with self.narrator.step(f"{SHOP} opens: it fetches the handlers it provides, verifies them, and has sandboxes ready"):
-            self._open_shop(SHOP)
+        with self.narrator.step(f"{SHOP} and {MARKET} open: each fetches the handlers it provides, and verifies them"):
+            shops = {shop: self._open_shop(shop) for shop in (SHOP, MARKET)}
+            for shop, actor in shops.items():
+                actor.listens(self.ports[shop])
         store = self.stage.home(BUYER) / "store"
         check(not store.exists(), "the buyer's store must be empty")
-        with self.narrator.step(
-            f"{BUYER} connects by topic, downloads, verifies, sandboxes, and asks for P12345 and P99999"
-        ) as step:
-            told = self._buy(BUYER, SHOP, "P12345", "P99999")
+        calls = self._start_buyer(BUYER, SHOP, LAPTOP, MISSING, LAMP)
+        with self.narrator.step(f"{BUYER} connects by topic, downloads, verifies, and asks for P12345 and P99999") as step:
+            told, haggled = _outcomes(calls)
             hit, miss = told["answers"]
             check(hit["price"] == 1299.99, f"P12345 must be found, not {hit}")
             check(miss["status"] == 404, f"P99999 must not be found, not {miss}")
             check(told["protocol"] in self.uris and not told["resumed"], "the first meeting agrees on a published protocol")
-            step.say(f"agreed on {told['protocol']}, with no language model")
+            step.say(f"agreed on {told['protocol']}, with no language model; it has no code to run")
             step.say(f"P12345 is a {hit['productName']} for {hit['price']} {hit['currency']}")
             step.say(f"P99999: {miss['status']} {miss['message']}")
             step.say(_timeline(told))
+        with self.narrator.step("The same for haggling: both run the downloaded code, each in a sandbox") as step:
+            (price,) = haggled["answers"]
+            check(haggled["protocol"] == self.haggling, "the second session speaks haggling")
+            check(
+                LAMP[2]["offer"] <= price <= LAMP[2]["limit"], f"they must meet between the offer and the limit, not at {price}"
+            )
+            step.say(f"agreed on {haggled['protocol']}")
+            step.say(f"offers and counter-offers from {LAMP[2]['offer']} and 2000 ended at {price} cents")
+            step.say(_timeline(haggled))
 
-    def _open_shop(self, domain: str) -> None:
+    def _open_shop(self, domain: str) -> Actor:
         port = self.ports[domain] = free_port()
-        protocols = [part for uri in reversed(self.uris) for part in ("--protocol", uri)]
-        process = self.stage.start_script(domain, "agents.py", "shop", "--port", str(port), *protocols, *self._agent(domain))
-        wait_for(domain, process, port)
+        protocols = [part for uri in (*reversed(self.uris), self.haggling) for part in ("--protocol", uri)]
+        return self.stage.start_script(domain, "agents.py", "shop", "--port", str(port), *protocols, *self._agent(domain))
 
-    def _buy(self, buyer: str, shop: str, *products: str) -> dict[str, Any]:
-        asked = [part for product in products for part in ("--product", product)]
-        url = ["--url", f"ws://agent.{shop}:{self.ports[shop]}", "--topic", TOPIC]
-        address = ["--resolve", f"agent.{shop}=127.0.0.1:{self.ports[shop]}"]
-        process = self.stage.start_script(buyer, "agents.py", "buyer", *url, *asked, *address, *self._agent(buyer))
-        if process.wait(timeout=120) != 0:
-            raise DemoFailed(f"{buyer} failed:\n{self.stage.log_of(buyer)}")
-        told: dict[str, Any] = json.loads(self.stage.log_of(buyer).strip().splitlines()[-1])
-        return told
+    def _start_buyer(self, buyer: str, shop: str, *calls: tuple[str, str, dict[str, Any]]) -> Actor:
+        asked = [part for topic, name, values in calls for part in ("--call", topic, name, json.dumps(values))]
+        url = ["--url", f"ws://agent.{shop}:{self.ports[shop]}"]
+        address = f"agent.{shop}=127.0.0.1:{self.ports[shop]}"
+        return self.stage.start_script(buyer, "agents.py", "buyer", *url, *asked, *self._agent(buyer), resolve=[address])
 
     def _agent(self, domain: str) -> list[str]:
         home = ["--home", str(self.stage.home(domain)), "--registry", self.registry]
-        return [*home, "--publisher", f"did:wba:{PUBLISHER}", *self.stage.network()]
+        return [*home, "--publisher", f"did:wba:{PUBLISHER}"]
 
     # Act 3
 
     def others_meet(self) -> None:
         """More pairs of domains, each reporting with two signatures."""
         self.narrator.act("3  Tell")
-        with self.narrator.step(f"{MARKET} opens as well"):
-            self._open_shop(MARKET)
-        for buyer, shop in ((COURIER, MARKET), (STUDIO, SHOP), (STUDIO, MARKET)):
+        pairs = ((COURIER, MARKET), (STUDIO, SHOP), (BUYER, MARKET))
+        # All at once, to save time: each has a home of its own.
+        started = [(buyer, shop, self._start_buyer(buyer, shop, LAPTOP)) for buyer, shop in pairs]
+        for buyer, shop, actor in started:
             with self.narrator.step(f"{buyer} buys at {shop}; both sign a report that it worked") as step:
-                told = self._buy(buyer, shop, "P12345")
+                (told,) = _outcomes(actor)
                 names = [name for name, _ in told["timeline"]]
                 check("reported" in names, f"{buyer} must have reported: {names}")
                 step.say(_timeline(told))
@@ -165,10 +205,11 @@ class Story:
         self.narrator.act("4  Agree")
         older, newer = self.uris
         with self.narrator.step("Five agents vote: four for 1.1 first, one for 1.0") as step:
-            for domain in DOMAINS:
-                tiers = (older, newer) if domain == COURIER else (newer, older)
-                ballot = self.stage.treaty(domain, "vote", TOPIC, *tiers)
+            tiers = {domain: (older, newer) if domain == COURIER else (newer, older) for domain in DOMAINS}
+            ballots = self.stage.each(lambda domain: self.stage.treaty(domain, "vote", TOPIC, *tiers[domain]), DOMAINS)
+            for domain, ballot in zip(DOMAINS, ballots, strict=True):
                 step.say(f"{domain}: leaf {ballot['index']} in epoch {ballot['epoch']}")
+        self._prepare_liars()
         for epoch, expected in enumerate(EXPECTED_STATES):
             with self.narrator.step(f"Epoch {epoch} closes: 1.1 becomes {expected}"):
                 self._decide()
@@ -185,8 +226,9 @@ class Story:
     # Act 5
 
     def audit(self) -> None:
-        """Somebody who has nothing but the log's URL and key."""
+        """Someone who has nothing but the log's URL and key."""
         self.narrator.act("5  Anyone checks")
+        self._again = self._start_buyer(BUYER, SHOP, LAPTOP)  # of the next act; its process starts meanwhile
         with self.narrator.step("An auditor mirrors the log, checks every signature, and recomputes every decision") as step:
             report = self.stage.treaty("auditor", "audit", self.registry)
             check(len(report["decisions"]) == len(EXPECTED_STATES), "every decision must be recomputed")
@@ -203,56 +245,67 @@ class Story:
         with self.narrator.step(
             f"{BUYER} and {SHOP} reconnect: a known hash, the first call right behind the Hello (0-RTT)"
         ) as step:
-            told = self._buy(BUYER, SHOP, "P12345")
+            (told,) = _outcomes(self._again)
             check(told["resumed"], "the second meeting must confirm the remembered hash")
             step.say(_timeline(told))
 
     # Act 7
 
+    def start_liars(self) -> None:
+        """Start the three liars of the last act. They need some seconds, in which the story goes on."""
+        stage = self.stage
+        upstream = f"https://127.0.0.1:{stage.ports['registry']}"
+        for mode in ("wheel", "statement"):
+            certificate, key = stage.authority.issue(mode, [REGISTRY])
+            files = ("--upstream", upstream, "--cert", str(certificate), "--key", str(key))
+            self._liars[mode] = stage.start_script(mode, "proxy.py", mode, "--port", str(stage.ports[mode]), *files)
+        # Another history under the same keys: a registry that lies to some of its clients would serve it.
+        shutil.copytree(stage.root / "registry" / "keys", stage.root / "fork" / "keys")
+        # An honest server refuses to sign with these keys from the start again; a liar forges the record that prevents it.
+        create_fence(stage.root / "fork" / "head", REGISTRY)
+        self._liars["fork"] = self._start_registry("fork", stage.root / "fork")
+
     def attacks(self) -> None:
         """Three liars between a newcomer and the registry."""
         self.narrator.act("7  Three attacks")
-        newer = self.uris[-1]
-        for liar, title, step_number in (
-            ("wheel", "A byte of the handler is changed on the way", 7),
-            ("statement", "The publish statement is forged on the way", 3),
-        ):
-            with self.narrator.step(f"{title}: refused at step {step_number}") as step:
-                self._start_liar(liar)
-                step.say(self._refused(f"victim-of-{liar}", newer, liar, step_number))
-        with self.narrator.step("The registry shows a forked log, signed by its own key: refused at step 2") as step:
-            self._fork()
-            step.say(self._refused(BUYER, newer, "fork", 2))
+        refusals = {mode: self.stage.submit(partial(self._refused, mode)) for mode in ATTACKS}
+        for mode, attack in ATTACKS.items():
+            with self.narrator.step(f"{attack.title}: refused at step {attack.step}") as step:
+                step.say(refusals[mode].result())
 
-    def _start_liar(self, mode: str) -> None:
-        stage, port = self.stage, self.stage.ports[mode]
-        certificate, key = stage.authority.issue(mode, [REGISTRY])
-        upstream = f"https://127.0.0.1:{stage.ports['registry']}"
-        files = ("--cert", str(certificate), "--key", str(key))
-        process = stage.start_script(mode, "proxy.py", mode, "--port", str(port), "--upstream", upstream, *files)
-        wait_for(f"the proxy that changes {mode}", process, port)
-        stage.treaty(f"victim-of-{mode}", "trust", "add", self.registry, via=mode)
+    def _prepare_liars(self) -> None:
+        """Let the victims meet the liars, and the accomplice publish in the fork, while the story goes on."""
+        self._prepared = {mode: self.stage.submit(partial(self._meet_liar, mode)) for mode in ATTACKS}
 
-    def _refused(self, home: str, uri: str, via: str, step_number: int) -> str:
+    def _meet_liar(self, mode: str) -> None:
+        stage = self.stage
+        self._liars[mode].listens(stage.ports[mode])
+        if mode != "fork":
+            stage.treaty(f"victim-of-{mode}", "trust", "add", self.registry, via=mode)
+            return
+        shutil.copy(stage.home(PUBLISHER) / "identity.json", stage.home("accomplice") / "identity.json")
+        stage.treaty("accomplice", "trust", "add", self.registry, via=mode)
+        stage.treaty("accomplice", "publish", str(PROJECT / "1.1"), via=mode)
+
+    def _refused(self, mode: str) -> str:
         """Fetch through a liar; the error must name the step, and nothing may be kept."""
+        self._prepared[mode].result()
+        # A fork contradicts only those who saw the other history.
+        home = BUYER if mode == "fork" else f"victim-of-{mode}"
         store = self.stage.home(home) / "store"
         before = sorted(store.rglob("*")) if store.exists() else []
-        arguments = ("verify", uri, "--publisher", f"did:wba:{PUBLISHER}")
-        error = self.stage.treaty(home, *arguments, via=via, refused=True)["error"]
-        check(error.get("step") == step_number, f"must be refused at step {step_number}: {error}")
+        arguments = ("verify", self.uris[-1], "--publisher", f"did:wba:{PUBLISHER}")
+        error = self.stage.treaty(home, *arguments, via=mode, refused=True)["error"]
+        check(error.get("step") == ATTACKS[mode].step, f"must be refused at step {ATTACKS[mode].step}: {error}")
         check((sorted(store.rglob("*")) if store.exists() else []) == before, "a refusal must leave the store as it was")
         return f"{error['code']}: {error['message']}"
 
-    def _fork(self) -> None:
-        """Another history under the same keys: what a registry that lies to some of its clients would serve."""
-        stage, accomplice = self.stage, self.stage.home("accomplice")
-        shutil.copytree(stage.root / "registry" / "keys", stage.root / "fork" / "keys")
-        # An honest server refuses to sign with these keys from the start again; a liar forges the record that keeps it from it.
-        create_fence(stage.root / "fork" / "head", REGISTRY)
-        self._start_registry("fork", stage.root / "fork")
-        shutil.copy(stage.home(PUBLISHER) / "identity.json", accomplice / "identity.json")
-        stage.treaty("accomplice", "trust", "add", self.registry, via="fork")
-        stage.treaty("accomplice", "publish", str(PROJECT / "1.1"), via="fork")
+
+def _outcomes(buyer: Actor) -> list[dict[str, Any]]:
+    """Wait for a buyer's end, and return the outcomes of its sessions: the last line of its log. Raises `DemoFailed`."""
+    buyer.succeeds()
+    outcomes: list[dict[str, Any]] = json.loads(buyer.printed()[-1])
+    return outcomes
 
 
 def _timeline(told: dict[str, Any]) -> str:

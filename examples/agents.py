@@ -1,31 +1,25 @@
-"""Two agents that never met, in thirty lines: python examples/agents.py URL#KEY PROTOCOL-URI (a published greeting)."""
+"""Two agents that never met, in thirty lines: python examples/agents.py HOME HOME PROTOCOL-URI (a published greeting)."""
 
 import asyncio
 import sys
-import tempfile
 from pathlib import Path
 
-from treaty_client import Agent, Identity, Policy
+from treaty_client import Agent
 
 
-async def main(registry: str, protocol: str) -> None:
-    publisher = protocol.split("/")[4]  # the namespace; here a did:key, whose handlers both agents agree to run
-    policy = Policy(publishers=[publisher])
-    with tempfile.TemporaryDirectory() as homes:
+async def main(host_home: str, guest_home: str, protocol: str) -> None:
+    async with Agent.from_home(Path(host_home)) as host, Agent.from_home(Path(guest_home)) as guest:
+
+        @host.provides(protocol)
+        async def greet(name: str) -> str:
+            return f"Hello, {name}!"
+
         async with (
-            Agent(Identity.create(), registry, policy, home=Path(homes, "host")) as host,
-            Agent(Identity.create(), registry, policy, home=Path(homes, "guest")) as guest,
+            host.listen("127.0.0.1", 0) as port,
+            guest.connect(f"ws://127.0.0.1:{port}", topic="social/greeting") as session,
         ):
-
-            @host.provides(protocol)
-            async def greet(name: str) -> str:
-                return f"Hello, {name}!"
-
-            async with (
-                host.listen("127.0.0.1", 0) as port,
-                guest.connect(f"ws://127.0.0.1:{port}", topic="social/greeting") as session,
-            ):
-                print(await session.call("greet", name="Ada"))
+            print(await session.call("greet", name="Ada"))
+        print(f"{guest.did} and {host.did}: {', '.join(event.name for event in session.timeline)}")
 
 
 asyncio.run(main(*sys.argv[1:]))

@@ -147,16 +147,18 @@ class Agent:
         """Make the agent of a home (default: $TREATY_HOME or ~/.treaty): its identity, policy.toml, agent.toml and the registry
         that it trusts.
 
-        `registry`: the origin of a trusted registry where there are several, or BASE_URL#VKEY. The others as in `Agent`.
+        `registry`: the origin of a trusted registry where there are several, or BASE_URL#VKEY. `network`: default, the one of
+        $TREATY_RESOLVE and $TREATY_CA. The others as in `Agent`.
 
-        Raises the errors of `Identity.load`, `AgentConfig.load`, `TrustedRegistries.choose` and `Agent`. Then nothing changed.
+        Raises the errors of `Identity.load`, `AgentConfig.load`, `TrustedRegistries.choose`, `Network.from_environment` and
+        `Agent`. Then nothing changed.
         """
         home = home or default_home()
         return cls(
             Identity.load(home / "identity.json"),
             registry if "#" in registry else str(TrustedRegistries(home).choose(registry).name),
             AgentConfig.load(home, negotiates=negotiators is not None),
-            network=network,
+            network=network or Network.from_environment(),
             negotiators=negotiators,
             on_escalation=on_escalation,
             on_event=on_event,

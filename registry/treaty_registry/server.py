@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import msgspec
@@ -28,10 +31,35 @@ async def serve(settings: Settings, ready: Callable[[Registry], None]) -> None:
     listening = Listening(settings.host, settings.port, settings.tls_cert, settings.tls_key, limits)
     # Before the registry opens: a taken port must not cost a start and a stop of the database.
     listening.check()
-    async with Registry.open(settings) as registry, control_socket(settings.control, _commands(registry)):
-        app = create_app(registry)
-        _settle()
-        await listening.serve(app, lambda: ready(registry), registry.begin_stop)
+    with _ended_by_sigterm():
+        async with Registry.open(settings) as registry, control_socket(settings.control, _commands(registry)):
+            app = create_app(registry)
+            _settle()
+            await listening.serve(app, lambda: ready(registry), registry.begin_stop)
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """End the block at SIGTERM, as `listening.serve` does later with its own handler.
+
+    By default SIGTERM ends the process at once, and a database that is being started would stay without a user.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None, "called in a coroutine"
+    terminated = False
+
+    def end() -> None:
+        nonlocal terminated
+        terminated = True
+        task.cancel()
+
+    loop.add_signal_handler(signal.SIGTERM, end)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not terminated:
+            raise
+        task.uncancel()
 
 
 def _settle() -> None:

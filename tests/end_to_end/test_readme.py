@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import httpx
 import pytest
+from ports import free_port
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -24,62 +28,158 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 
+@dataclass(frozen=True)
+class Run:
+    """A process of `make run` in a folder with the log of its output."""
+
+    folder: Path
+    port: int
+    web_port: int
+    process: subprocess.Popen[bytes]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "registry"
+
+    @property
+    def database(self) -> Path:
+        return self.data / "postgres" / "postmaster.pid"
+
+    def said(self) -> str:
+        return (self.folder / "run.log").read_text()
+
+    def wait_for(self, text: str) -> None:
+        while text not in self.said():
+            assert self.process.poll() is None, self.said()
+            time.sleep(0.1)
+
+    def wait_until_gone(self) -> None:
+        """Wait until the registry and its database have ended; a test that waits for ever is a failure too."""
+        while self.database.exists() or accepts(self.port):
+            time.sleep(0.1)
+
+
+def accepts(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def start(folder: Path, port: int, web_port: int, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    ports = ("--port", str(port), "--web-port", str(web_port))
+    command = [sys.executable, "demo/run.py", *ports, "--data", str(folder / "registry")]
+    return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+
+
 @contextmanager
-def make_run(folder: Path, until: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """`make run` on a free port, once it has printed `until`: its URL, and the process.
+def make_run(folder: Path) -> Iterator[Run]:
+    """`make run` on free ports.
 
     SIGTERM ends it: where a shell started these tests in the background, they and all that they start ignore SIGINT.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "demo/run.py", "--port", str(port), "--data", str(folder / "registry")]
+    port, web_port = free_port(), free_port()
     with (folder / "run.log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+        run = Run(folder, port, web_port, start(folder, port, web_port, log))
     try:
-        deadline = time.monotonic() + 120
-        while until not in (folder / "run.log").read_text():
-            assert process.poll() is None and time.monotonic() < deadline, (folder / "run.log").read_text()
-            time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}", process
+        yield run
     finally:
-        process.terminate()
-        process.wait(timeout=60)
-
-
-@pytest.fixture
-def registry(tmp_path: Path) -> Iterator[str]:
-    """`make run` with its catalogue published: its URL."""
-    with make_run(tmp_path, "README.md goes on") as (url, _):
-        assert httpx.get(f"{url}/health/ready").status_code == 200
-        yield url
+        run.process.terminate()
+        run.process.wait(timeout=60)
 
 
 def test_a_terminated_run_ends_its_registry_and_database(tmp_path: Path) -> None:
-    with make_run(tmp_path, "The catalogue") as (url, process):
-        assert (tmp_path / "registry" / "postgres" / "postmaster.pid").exists()
-        process.terminate()  # in the midst of publishing
-        assert process.wait(timeout=60) == 0
-        assert not (tmp_path / "registry" / "postgres" / "postmaster.pid").exists()
-        with pytest.raises(httpx.ConnectError):
-            httpx.get(f"{url}/health/live")
+    with make_run(tmp_path) as run:
+        run.wait_for("The catalogue")
+        assert run.database.exists()
+        run.process.terminate()  # in the midst of publishing
+        assert run.process.wait(timeout=60) == 0
+        assert not run.database.exists()
+        assert not accepts(run.port) and not accepts(run.web_port)
 
 
-def test_a_new_user_publishes_fetches_and_talks(registry: str, tmp_path: Path) -> None:
-    work = tmp_path / "clone"
-    work.mkdir()
-    for name in (".venv", "examples"):
-        (work / name).symlink_to(ROOT / name)
-    script = "set -eu\n" + "\n".join(blocks("sh")).replace("http://127.0.0.1:8080", registry)
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("TREATY_")}
-    environment["HOME"] = str(tmp_path)
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=work, env=environment, capture_output=True, text=True, check=False, timeout=300
-    )
+@pytest.mark.parametrize("moment", ["makes its database", "opens its log", "The catalogue"])
+def test_a_killed_run_ends_its_registry_and_database(tmp_path: Path, moment: str) -> None:
+    with make_run(tmp_path) as run:
+        run.wait_for(moment)
+        run.process.kill()
+        run.process.wait()
+        run.wait_until_gone()
+
+
+def test_an_interrupted_run_ends_its_registry_and_database(tmp_path: Path) -> None:
+    with make_run(tmp_path) as run:
+        run.wait_for("The catalogue")
+        if ignores_interrupts(run.process.pid):
+            pytest.skip("a shell started these tests in the background, so all that they start ignores SIGINT")
+        run.process.send_signal(signal.SIGINT)
+        assert run.process.wait(timeout=60) == 0
+        assert not run.database.exists()
+
+
+def ignores_interrupts(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    ignored = re.search(r"^SigIgn:\t([0-9a-f]+)$", status, re.MULTILINE)
+    assert ignored
+    return bool(int(ignored[1], 16) >> (signal.SIGINT - 1) & 1)
+
+
+def test_a_second_run_says_what_is_taken_and_changes_nothing(tmp_path: Path) -> None:
+    with make_run(tmp_path) as run:
+        run.wait_for("README.md goes on")
+        before = sorted(path for path in tmp_path.rglob("*") if "postgres" not in path.parts)
+        elsewhere = tmp_path / "elsewhere"
+        for folder, port, web_port, reason in (
+            (tmp_path, free_port(), free_port(), f"Another `make run` uses {run.data}."),
+            (elsewhere, run.port, free_port(), f"Port {run.port} is taken"),
+            (elsewhere, free_port(), run.web_port, f"Port {run.web_port} is taken"),
+        ):
+            command = ["--port", str(port), "--web-port", str(web_port), "--data", str(folder / "registry")]
+            done = subprocess.run(
+                [sys.executable, "demo/run.py", *command], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+            )
+            assert (done.returncode, done.stdout) == (1, "")
+            assert done.stderr.startswith(f"✗ {reason}")
+        assert not elsewhere.exists()
+        assert sorted(path for path in tmp_path.rglob("*") if "postgres" not in path.parts) == before
+        assert httpx.get(f"{run.url}/health/ready").status_code == 200
+
+
+def test_a_registry_that_cannot_start_ends_the_run_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "registry").mkdir()
+    (tmp_path / "registry" / "postgres").write_text("a file where the database should be")
+    with make_run(tmp_path) as run:
+        assert run.process.wait() == 1
+        assert "the registry ended with status 1; its last lines are above" in run.said()
+        assert "system.file" in run.said()
+
+
+def test_a_new_user_comes_from_a_protocol_to_a_consensus(tmp_path: Path) -> None:
+    with make_run(tmp_path) as run:
+        run.wait_for("README.md goes on")
+        work = tmp_path / "clone"
+        work.mkdir()
+        (work / ".treaty-registry").symlink_to(run.data)
+        for name in (".venv", "examples"):
+            (work / name).symlink_to(ROOT / name)
+        script = "set -eu\n" + "\n".join(blocks("sh")).replace("127.0.0.1:8080", f"127.0.0.1:{run.port}")
+        script = script.replace("https://8080.localhost", f"https://{run.port}.localhost")
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("TREATY_")}
+        environment["HOME"] = str(tmp_path)
+        done = subprocess.run(
+            ["bash", "-c", script], cwd=work, env=environment, capture_output=True, text=True, check=False, timeout=600
+        )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.rstrip().endswith("Hello, Ada!")
+    assert done.stdout.count("Hello, Ada!") == 3
     assert "10 lock" in done.stdout
+    told = ("needs 2", "published → candidate", "greeting/1.0 is the consensus", "provisional → consensus", "3 decisions")
+    places = [done.stdout.index(text) for text in told]
+    assert places == sorted(places)
+    assert "weighs nothing" not in done.stdout
     assert (work / "fetched" / "document.md").read_bytes() == (ROOT / "examples/greeting/document.md").read_bytes()
+    assert not (tmp_path / ".treaty").exists()
 
 
 def test_the_example_is_the_file_it_shows() -> None:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 from cyclopts import Parameter
 
 from ..identity import Identity
-from ..network.hosts import Network
+from ..network.hosts import CA_VARIABLE, RESOLVE_VARIABLE, Network
 from ..policy import Policy, load_policy
 from ..protocols.store import default_home
 from ..registries.trust import TrustedRegistries, TrustedRegistry
@@ -38,9 +38,9 @@ class Options:
     registry
         The origin of the registry to use, when you trust more than one.
     resolve
-        HOST=IP:PORT: reach a host at this address. May be repeated.
+        HOST=IP:PORT: reach a host at this address. May be repeated; $TREATY_RESOLVE has several, with spaces between.
     ca
-        A PEM file of certificate authorities to accept besides the public ones.
+        A PEM file of certificate authorities to accept besides the public ones. Default: $TREATY_CA.
     json
         Print one JSON value instead of text.
     verbose
@@ -49,8 +49,8 @@ class Options:
 
     home: Annotated[Path, Parameter(env_var="TREATY_HOME")] = field(default_factory=default_home)
     registry: str | None = None
-    resolve: tuple[str, ...] = ()
-    ca: Path | None = None
+    resolve: Annotated[tuple[str, ...], Parameter(env_var=RESOLVE_VARIABLE)] = ()
+    ca: Annotated[Path | None, Parameter(env_var=CA_VARIABLE)] = None
     json: Annotated[bool, Parameter()] = False
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"])] = False
 

@@ -83,13 +83,17 @@ def topic(topic: str, /, *, explain: bool = False, options: Options = Options())
         `treaty audit` recomputes them.
     """
 
-    async def work() -> tuple[TopicView, dict[str, Any]]:
+    async def work() -> tuple[TopicView, dict[str, Any], list[str]]:
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
             origin = options.trusted().name.origin
-            # The view is proved; the second answer is for display, and no conclusion rests on it.
-            return await _view(fetcher, topic, origin), await fetcher.client(origin).topic(topic)
+            client = fetcher.client(origin)
+            # The view is proved; the other answers are for display, and no conclusion rests on them.
+            view, shown = await _view(fetcher, topic, origin), await client.topic(topic)
+            # A home without an identity only reads.
+            own = explain and options.identity_file.exists()
+            return view, shown, await own_weightless(client, options.identity().did) if own else []
 
-    view, shown = run(work())
+    view, shown, notes = run(work())
     suspects = _suspects(view)
     lines = [
         f"{p.state:<12} {short(p.hash)}  {escape(p.uri)}{'  [red]suspect[/]' if p.hash in suspects else ''}{_status(p)}"
@@ -106,7 +110,7 @@ def topic(topic: str, /, *, explain: bool = False, options: Options = Options())
         "decided_epoch": view.epoch,
     }
     reasons = _reasons(view) if explain else ()
-    options.output.result(value, head, *lines, *reasons)
+    options.output.result(value, head, *lines, *reasons, *notes)
 
 
 def _value(protocol: TopicProtocol) -> dict[str, Any]:
@@ -141,7 +145,7 @@ def _reasons(view: TopicView) -> Iterable[RenderableType]:
     if view.epoch is None:
         return (
             "Nothing is decided here yet. A topic is decided when a published document was reported by enough pairs of agents "
-            "(3, unless the parameters differ) and the epoch closes.",
+            "(3, unless the parameters differ) and the epoch closes. Only agents with weight count, and a did:key has none.",
         )
     if view.transcript is None:
         return ("The registry no longer has the transcript of the decision. Recompute it with: treaty audit",)

@@ -40,7 +40,8 @@ def new(domain: str | None = None, /, *, bind: bool = False, document: Path | No
     kept = f"the key is in {escape(str(options.identity_file))} (keep it secret)."
     said = f"[green]✓[/] You are [bold]{escape(identity.did)}[/]; {kept}"
     if domain is None:
-        options.output.result({"did": identity.did, "key": identity.key_id}, said)
+        weight = "A did:key can publish, fetch and talk; it has no vote. For a DID of a domain: treaty identity new DOMAIN"
+        options.output.result({"did": identity.did, "key": identity.key_id}, said, weight)
     else:
         _hand_over(identity, identity.did_document(), said, document, options)
 

@@ -59,17 +59,20 @@ def standing(did: str | None = None, /, *, options: Options = Options()) -> None
 
 
 def weightless(found: Standing) -> str | None:
-    """Return why the statements of an agent weigh nothing at present, and what would change it; None where they weigh something.
+    """Return why the statements of an agent weigh nothing at present, and how to change that; None where they weigh something, or
+    where that is not known before the first decision.
 
     By its registry's account, so no decision may rest on it.
     """
     if parse_decimal(found.weight, limit=_MAX_AMOUNT):
         return None
-    if found.epoch is None:
+    if found.did.startswith("did:key:") and found.principal in (None, found.did):
         return (
-            "No epoch is decided yet: the weights of agents follow from the first decision. A did:key has no weight, unless a "
-            "domain grants it its namespace."
+            f"[yellow]•[/] {_text(found.did)} weighs nothing: a did:key costs nothing, so it has no vote. Take part with the DID "
+            "of a domain (treaty identity new DOMAIN), or, in an open electorate, let a domain grant its namespace to this DID."
         )
+    if found.epoch is None:
+        return None  # unknown: the weights of domains follow from the first decision
     name = _text(found.principal or found.did)
     if found.electorate == "open":
         return (
@@ -79,8 +82,7 @@ def weightless(found: Standing) -> str | None:
         )
     return (
         f"[yellow]•[/] {name} weighs nothing at the end of epoch {found.epoch}: it had no logged identity then, or it "
-        "contradicted itself in two reports. A DID with a domain weighs from the epoch of its first statement on; a did:key "
-        "never does."
+        "contradicted itself in two reports. A DID with a domain weighs from the epoch of its first statement on."
     )
 
 

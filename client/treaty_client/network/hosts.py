@@ -9,6 +9,7 @@ in `resolve` nor for this machine.
 from __future__ import annotations
 
 import ipaddress
+import os
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from .exchange import LEAST_RATE, TIMEOUT, BoundedClient
 # Registries answer many small reads, so connections are kept; 60 seconds is what most servers allow.
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=60)
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+RESOLVE_VARIABLE, CA_VARIABLE = "TREATY_RESOLVE", "TREATY_CA"
 _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
@@ -69,6 +71,13 @@ class Network:
     def parse(cls, resolve: Iterable[str] = (), ca: Path | None = None) -> Network:
         """Parse command-line arguments `HOST=IP:PORT`. Raises `Malformed` (`network.resolve`)."""
         return cls(dict(map(_parse_resolve, resolve)), ca)
+
+    @classmethod
+    def from_environment(cls) -> Network:
+        """Return the network that $TREATY_RESOLVE (several HOST=IP:PORT, with spaces between) and $TREATY_CA describe. Raises
+        `Malformed` (`network.resolve`)."""
+        ca = os.environ.get(CA_VARIABLE)
+        return cls.parse(os.environ.get(RESOLVE_VARIABLE, "").split(), Path(ca) if ca else None)
 
     @cached_property
     def tls(self) -> ssl.SSLContext:

@@ -49,7 +49,7 @@ def decide(*, options: Options = Options()) -> None:
         )
     nothing = (
         "Nothing to decide: no topic has a candidate, or a report or ballot of a DID that counts. The epoch stays open. "
-        "A did:key counts for nothing; a DID with a domain counts."
+        "A did:key counts for nothing; a DID with a domain counts: treaty identity new DOMAIN."
     )
     options.show({"decisions": msgspec.to_builtins(decided)}, table if decided else nothing)
 

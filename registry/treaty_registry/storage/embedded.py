@@ -26,10 +26,11 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -76,7 +77,7 @@ async def embedded_postgres(data: Path) -> AsyncIterator[str]:
         # Shared: this process uses the server. It waits here while another process stops it. The kernel frees the
         # lock of a killed process; the server then runs until its next user ends.
         await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_SH)
-        await asyncio.to_thread(server.start, _FIRST_START)
+        await _finished(asyncio.to_thread(server.start, _FIRST_START))
         keeper = asyncio.create_task(_keep(server, leaving))
         try:
             yield f"postgresql://postgres@/postgres?host={directory}"
@@ -88,6 +89,17 @@ async def embedded_postgres(data: Path) -> AsyncIterator[str]:
         # Also after a failed start: the server may be starting still.
         await asyncio.to_thread(_leave, server, lock)
         os.close(lock)
+
+
+async def _finished(work: Coroutine[Any, Any, None]) -> None:
+    """Await `work` to its end, also when this is cancelled."""
+    # A thread cannot be cancelled: it would start the server after `_leave` found none to stop.
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 async def _keep(server: _Server, leaving: asyncio.Event) -> None:
