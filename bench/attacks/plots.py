@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from .report import GATES, Line
-from .trials import FLOOD, METHODS, TURNOUTS
+from .laboratory import FLOOD, TURNOUTS
+from .trials import METHODS
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 COLOURS = {"promote": "#1f5fa8", "block": "#b5442c"}

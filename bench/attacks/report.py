@@ -10,7 +10,8 @@ from statistics import median
 import msgspec
 
 from .campaigns import Goal
-from .trials import FLOOD, METHODS, TURNOUTS, Found, Row, Table
+from .laboratory import FLOOD, TURNOUTS, Found, Row, Table
+from .trials import METHODS
 
 JSON = Path(__file__).parents[1] / "attacks.json"
 MARKDOWN = Path(__file__).parents[1] / "attacks.md"

@@ -1,0 +1,2 @@
+def figures(lab):
+    yield from ()
