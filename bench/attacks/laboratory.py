@@ -7,7 +7,7 @@ tried did not do it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Literal, NamedTuple, TypeAlias
 
 from treaty_consensus.election.arithmetic import Amounts
@@ -93,6 +93,11 @@ class Laboratory:
         """Return how many principals the adversary corrupts at a time: larger worlds are searched more coarsely."""
         return max(self.world.size // 300, 1)
 
+    @cached_property
+    def trust(self) -> Amounts:
+        """Return the trust of all principals while nothing is attacked."""
+        return _trust(attacked(self.world, Coalition()))
+
     def fraction(self, attack: Attack, ways: Iterable[Way], rule: Rule = WHOLE, order: Order = "trusted") -> float | None:
         """The least fraction of the honest that must be corrupted, by the best of several ways to spend their vouches."""
         size, found = self.world.size, []
@@ -118,7 +123,7 @@ class Laboratory:
             return [int(number) for number in self.world.anchors]
         if order == "random":
             return at_random(self.world)
-        return by_trust(self.world, _trust(attacked(self.world, Coalition())))
+        return by_trust(self.world, self.trust)
 
 
 def least_of(figures: Iterable[float | None]) -> float | None:
