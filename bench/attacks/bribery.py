@@ -10,16 +10,16 @@ bribed principal adds one vouch to those that it has. The adversary buys where a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from treaty_consensus.election.arithmetic import ONE
-from treaty_consensus.election.reputation import bounded_trust
-from treaty_consensus.election.trust import Graph, seed
+from treaty_consensus.election.trust import Graph
 
-from .adversaries import Coalition, at_random, attacked
-from .laboratory import Laboratory, Row
+from .adversaries import Attacked, Coalition, at_random, attacked
+from .laboratory import Laboratory, Row, trust_of
 from .ours import terms
 from .search import least
 
@@ -32,32 +32,32 @@ def figures(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
     """How many vouches it takes."""
     domain = attacked(lab.world, Coalition((), 1, "domains"))
     for name, sellers in {"best": _best(lab, domain.graph), "random": at_random(lab.world)}.items():
-        for voice in VOICES:
-            number = least(partial(_reaches, domain.graph, domain.anchors, sellers, voice), min(MOST, len(sellers)), 8)
-            yield Row("bribery", lab.world.size, "vouches", detail=f"{voice:g} {name}"), number
+        for wanted in VOICES:
+            number = least(partial(_reaches, domain, sellers, wanted), min(MOST, len(sellers)), 8)
+            yield Row("bribery", lab.world.size, "vouches", detail=f"{wanted:g} {name}"), number
 
 
-def voice(graph: Graph, anchors: Sequence[str], sellers: Sequence[int]) -> float:
-    """Return the trust of the last principal of a graph, as a part of the cap, once `sellers` vouch for it too."""
+def voice(scene: Attacked, sellers: Sequence[int]) -> float:
+    """Return the trust of the last principal of a scene, as a part of the cap, once `sellers` vouch for it too."""
+    graph = scene.graph
     target = np.full(len(sellers), len(graph.principals) - 1)
     source = np.concatenate([graph.source, np.array(sellers, dtype=np.int64)])
     every = np.concatenate([graph.target, target])
     strength = np.concatenate([graph.strength, np.full(len(sellers), ONE, dtype=np.uint64)])
     order = np.lexsort((every, source))
-    bought = Graph(graph.principals, source[order], every[order], strength[order])
-    shares = {"cap_share": terms().cap_share, "loan_share": terms().loan_share}
-    made = bounded_trust(bought, seed(bought, anchors), rounds=terms().rounds, least=terms().least_vouches, **shares)
-    return min(int(made.trust[-1]), made.cap) / made.cap
+    bought = trust_of(replace(scene, graph=Graph(graph.principals, source[order], every[order], strength[order])))
+    return min(int(bought.trust[-1]), bought.cap) / bought.cap
 
 
-def _reaches(graph: Graph, anchors: Sequence[str], sellers: Sequence[int], wanted: float, number: int) -> bool:
-    return voice(graph, anchors, sellers[:number]) >= wanted
+def _reaches(scene: Attacked, sellers: Sequence[int], wanted: float, number: int) -> bool:
+    return voice(scene, sellers[:number]) >= wanted
 
 
 def _best(lab: Laboratory, graph: Graph) -> list[int]:
     """Return all principals but the anchors, those first that each lend most by one more vouch."""
     sums = np.zeros(lab.world.size, np.uint64)
     np.add.at(sums, graph.source, graph.strength)
-    # A vouch more makes all vouches of a principal smaller; half of its trust is shared by all of them.
-    gains = lab.trust.astype(np.float64) / np.maximum(sums.astype(np.float64) + ONE, terms().least_vouches * ONE)
+    # A vouch more makes all vouches of a principal smaller; what it may lend is shared by all of them.
+    lent = np.minimum(lab.peaceful.trust, np.uint64(lab.peaceful.cap // terms().loan_share))
+    gains = lent.astype(np.float64) / np.maximum(sums.astype(np.float64) + ONE, terms().least_vouches * ONE)
     return sorted(at_random(lab.world), key=lambda number: (-gains[number], number))

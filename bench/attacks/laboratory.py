@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from functools import cache, cached_property, partial
 from typing import Literal, NamedTuple, TypeAlias
 
-from treaty_consensus.election.arithmetic import Amounts
-from treaty_consensus.election.reputation import bounded_trust
+from treaty_consensus.election.reputation import BoundedTrust, bounded_trust
 from treaty_consensus.election.trust import seed as seed_of
 
 from .adversaries import Attacked, Coalition, Spending, at_random, attacked, by_trust
@@ -94,9 +93,9 @@ class Laboratory:
         return max(self.world.size // 300, 1)
 
     @cached_property
-    def trust(self) -> Amounts:
-        """Return the trust of all principals while nothing is attacked."""
-        return _trust(attacked(self.world, Coalition()))
+    def peaceful(self) -> BoundedTrust:
+        """Return the trust of all principals, its flows and the cap, while nothing is attacked."""
+        return trust_of(attacked(self.world, Coalition()))
 
     def fraction(self, attack: Attack, ways: Iterable[Way], rule: Rule = WHOLE, order: Order = "trusted") -> float | None:
         """The least fraction of the honest that must be corrupted, by the best of several ways to spend their vouches."""
@@ -123,7 +122,7 @@ class Laboratory:
             return [int(number) for number in self.world.anchors]
         if order == "random":
             return at_random(self.world)
-        return by_trust(self.world, self.trust)
+        return by_trust(self.world, self.peaceful.trust)
 
 
 def least_of(figures: Iterable[float | None]) -> float | None:
@@ -131,7 +130,8 @@ def least_of(figures: Iterable[float | None]) -> float | None:
     return min((figure for figure in figures if figure is not None), default=None)
 
 
-def _trust(peaceful: Attacked) -> Amounts:
-    seeds = seed_of(peaceful.graph, peaceful.anchors)
+def trust_of(scene: Attacked) -> BoundedTrust:
+    """Return the trust of a scene by the product's rule."""
+    seeds = seed_of(scene.graph, scene.anchors)
     shares = {"cap_share": terms().cap_share, "loan_share": terms().loan_share}
-    return bounded_trust(peaceful.graph, seeds, rounds=terms().rounds, least=terms().least_vouches, **shares).trust
+    return bounded_trust(scene.graph, seeds, rounds=terms().rounds, least=terms().least_vouches, **shares)
