@@ -103,7 +103,8 @@ class Network:
         self, reports: dict[str, dict[Pair, int]], before: dict[str, Implied], states: dict[str, DocumentState], epoch: int
     ) -> tuple[dict[str, Implied], dict[str, DocumentState]]:
         counted = {
-            document: {pair: when for pair, when in pairs.items() if when > epoch - HORIZON} for document, pairs in reports.items()
+            document: {pair: when for pair, when in pairs.items() if when > epoch - HORIZON}
+            for document, pairs in reports.items()
         }
         implied = implied_ballots(counted, self._known, before, epoch)
         cast = votes(Ballots(PrincipalDirectory()), implied, self._weights, epoch, HORIZON)
