@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import combinations, cycle
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -95,7 +96,8 @@ class Littered:
 
     def vote(self, member: Signer, topic: str) -> None:
         """Let a member cast the shortest ballot that is not a withdrawal."""
-        self._count(lambda: self.log.vote(member, NONE, topic=topic))
+        with self._posting():
+            self.log.vote(member, NONE, topic=topic)
 
     def _post(self, topic: str, wanted: list[str]) -> None:
         """Report what still lacks pairs, as much as one epoch counts; then the news."""
@@ -103,25 +105,30 @@ class Littered:
         pairs = [*zip(self.members[::2], self.members[1::2], strict=True)]
         pairs += [pair for pair in combinations(self.members, 2) if pair not in pairs] if len(self.members) < 16 else []
         for (one, other), document in zip(pairs, wanted, strict=False):
-            self._count(lambda: self.log.report(one, other, document, topic=topic))
+            with self._posting():
+                self.log.report(one, other, document, topic=topic)
         del wanted[: len(pairs)]
         if self._news == "ballot":
             self.vote(self.members[self.log.epoch % len(self.members)], topic)
         if self._news == "failure":
             one, other = next(self._meeting)
-            self._count(lambda: self.log.report(one, other, self._honest, topic=topic, outcome="failed"))
+            with self._posting():
+                self.log.report(one, other, self._honest, topic=topic, outcome="failed")
 
     def _reports(self, topic: str) -> list[str]:
         """Publish the documents of a topic; return each as often as it must be reported."""
         documents: list[str] = []
         for number in range(self._documents):
             name = f"{topic.replace('/', '-')}-{number}"
-            self._count(lambda: documents.append(self.log.publish(self.members[0], name, topic=topic)))
+            with self._posting():
+                documents.append(self.log.publish(self.members[0], name, topic=topic))
         return [document for document in documents for _ in range(PAIRS)]
 
-    def _count(self, post: object) -> None:
+    @contextmanager
+    def _posting(self) -> Iterator[None]:
+        """Count the bytes of the statements that are logged inside."""
         size = len(self.log.leaves)
-        post()  # type: ignore[operator]
+        yield
         self.posted += sum(map(len, self.log.leaves[size:]))
 
 
