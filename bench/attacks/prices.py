@@ -25,12 +25,12 @@ def section(shown: Shown) -> Iterator[str]:
         return
     yield "## One reputation, in dollars"
     yield (
-        "The published measure of an on-chain reputation registry (arXiv:2606.26028) asks four things of a reputation. The same four "
-        "of this design, in the same unit. A registrable domain is taken at its list price, "
-        f"${DOMAIN[0]} to ${DOMAIN[1]} a year, and must be held for a year before it counts whole. Subdomains are free, also those "
-        "under the suffixes of hosting companies: only the ICANN section of the Public Suffix List makes principals, so all customers "
-        "of a company are one or none. Corrupted and bribed members have no list price; they are counted. Keys, signatures and "
-        "statements cost nothing here."
+        "The published measure of an on-chain reputation registry (arXiv:2606.26028) asks four things of a reputation. Here are "
+        f"the same four of this design, in the same unit. A registrable domain is taken at its list price, ${DOMAIN[0]} to "
+        f"${DOMAIN[1]} a year, and must be held for a year before it counts whole. Subdomains are free, also those under the "
+        "suffixes of hosting companies: only the ICANN section of the Public Suffix List makes principals, so all customers of "
+        "a company are one principal or none. Corrupted and bribed members have no list price; they are counted. Keys, "
+        "signatures and statements are taken as free."
     )
     yield table_of(["asked", "measured on chain", "this design"], list(_criteria()))
     yield table_of(["to make or break one", "on chain", "this design, dollars a year", "and members"], list(_costs(shown)))
@@ -49,7 +49,7 @@ def _criteria() -> Iterator[list[str]]:
     ]
     yield [
         "groundedness: a record is an interaction that can be verified",
-        "98.7 % to 100 % of the records have neither a payment nor a task",
+        "records are rarely tied to an interaction that can be verified",
         "both sides sign a report of one negotiation; that it took place is their word",
     ]
     yield [
@@ -84,4 +84,5 @@ def _costs(shown: Shown) -> Iterator[list[str]]:
     yield ["warn of a document for two epochs", chain, "0", "3 pairs in 2 clusters that sign a failure"]
     # The domains of the best way are 200 or 1,000 with weight, paid by the corrupted members' vouches.
     yield ["make a document the consensus", chain, f"up to {dollars(1000)}", f"{members('corrupt', 'promote', 'best')} corrupted"]
+    yield ["keep a document from it", chain, f"up to {dollars(1000)}", f"{members('corrupt', 'block', 'best')} corrupted"]
     yield ["break a consensus", chain, f"up to {dollars(1000)}", f"{members('corrupt', 'unseat', 'best')} corrupted"]

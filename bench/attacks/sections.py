@@ -17,7 +17,7 @@ def sections(shown: Shown) -> list[str]:
 def _litter(shown: Shown) -> Iterator[str]:
     best = _times(shown, "litter", 0, "cost", 1.0, "best")
     if best:
-        heads = ["members", "ballots alone", *(f"{way}" for way in _ways())]
+        heads = ["members", "ballots alone", *_ways()]
         rows = [
             [str(members), *(_times(shown, "litter", members, "cost", 1.0, way) for way in ("ballots", *_ways()))]
             for members in litter.MEMBERS
@@ -25,7 +25,7 @@ def _litter(shown: Shown) -> Iterator[str]:
         yield "## Litter"
         yield (
             f"Bytes of decisions and transcripts for each byte posted in invented topics, over two horizons. The most: {best}; "
-            f"the gate is {LITTER:g}. `documents/news`: so many candidates in a topic, and one statement of that kind in every epoch."
+            f"the gate is {LITTER:g}. `documents/news`: so many candidates in a topic, and one such statement in every epoch."
         )
         yield table_of(heads, rows)
 
@@ -63,9 +63,9 @@ def _flooding(shown: Shown) -> Iterator[str]:
     if rows:
         yield "## A newcomer kept out"
         yield (
-            "The share of the honest that has to be corrupted to keep a newcomer out of the field, with a clone for each place. The "
-            "gate is 20 % for a newcomer that a tenth of the honest speak. Near the twentieth of the weight that its reporters need, "
-            "the weight of the adversary's ballots keeps it out, and not the clones."
+            "The share of the honest that has to be corrupted to keep a newcomer out of the field, with a clone for each place. "
+            "The gate is 20 % for a newcomer that a tenth of the honest speak. Near the twentieth of the weight that its "
+            "reporters need, the weight of the adversary's ballots keeps it out, and not the clones."
         )
         yield table_of(["", "least", "by places alone"], rows)
 
@@ -80,7 +80,7 @@ def _timing(shown: Shown) -> Iterator[str]:
             ]
             for epochs in timing.DEADLINES
         ]
-        rows += [[f"{row[0]}, n = {size:,}", *row[1:]] for row in cells if row[1]]
+        rows += [[f"promote, n = {size:,}, {row[0]}", *row[1:]] for row in cells if row[1]]
     if rows:
         yield "## Attacks by time"
         yield table_of(["sleeper ballots", "cast when the attack begins", "ripe when it begins"], rows)
@@ -91,8 +91,8 @@ def _timing(shown: Shown) -> Iterator[str]:
             answers.append([f"promote, n = {size:,}", *cells])
     if answers:
         yield (
-            f"A turnout of {100 * timing.TURNOUT:g} %; the others do not report, and answer with a ballot once they see the attack: "
-            "in the same epoch, or, as the ballots came at its very end, later."
+            f"A turnout of {100 * timing.TURNOUT:g} %; the others do not report, and answer with a ballot once they see the "
+            "attack: in the same epoch, or, as the ballots came at its very end, later."
         )
         yield table_of(["late ballots", "in the same epoch", "one later", "two later", "never"], answers)
     held = []
@@ -117,7 +117,10 @@ def _truncation(shown: Shown) -> Iterator[str]:
                 rows.append([f"n = {size:,}, {100 * share:g} % of the weight", *cells])
     if rows:
         yield "## Insincere ballots"
-        yield "The share of drawn elections of three documents in which a bloc gains, against its honest ballot, and in which it blocks."
+        yield (
+            "The share of drawn elections of three documents in which a bloc gains, against its honest ballot, and in which it "
+            "leaves no consensus."
+        )
         yield table_of(["bloc", "gains by truncating", "gains by any ballot", "blocks by truncating"], rows)
 
 
@@ -131,12 +134,12 @@ def _capture(shown: Shown) -> Iterator[str]:
                 others = [shown.share("capture", size, goal, 1.0, name) for goal in ("cluster", "promote", "block")]
                 rows.append([f"n = {size:,}, {name}", *weights, quorums, *others])
     if rows:
-        heads = ["world", "largest cluster", "with a corrupted anchor", "quorums left", "half of it", "promote", "block"]
+        heads = ["world", "largest cluster", "with a corrupted anchor", "quorums left", "half of the largest", "promote", "block"]
         yield "## Capture of a cluster"
         yield (
-            "Shares of the weight in a cluster, before and after its anchor is corrupted; the quorums that a unanimous document still "
-            "has; the share of the honest that holds half of the largest cluster; and that flips a decision, with 200 domains. A sparse "
-            "world has a quarter of the friendships. It is no gated world: it shows what missing vouches cost."
+            "Shares of the weight in a cluster, before and after its anchor is corrupted; the quorums that a unanimous document "
+            "still has; the share of the honest that holds half of the largest cluster; and that flips a decision, with 200 "
+            "domains. A sparse world has a quarter of the friendships; it has no gate, and shows what missing vouches cost."
         )
         yield table_of(heads, rows)
 
@@ -170,14 +173,14 @@ def _farming(shown: Shown) -> Iterator[str]:
     if rows:
         yield "## Report farming"
         yield (
-            "The standing of each domain after a year, in full credits, if each has the trust of a full voice and a cluster of its own. "
-            "It adds no weight to any vote, and quotas stop at three."
+            "The standing of each domain after a year, in full credits, if each has the trust of a full voice and a cluster of "
+            "its own. It adds no weight to any vote, and quotas stop at three."
         )
         yield table_of(["", *(f"{invented} documents an epoch" for invented in farming.INVENTED)], rows)
         yield (
-            f"Reports give a domain all the weight it can have in a topic from {farming.terms().counterparties} counterparties on, and "
-            f"its document a place among the eligible once it met {' or '.join(eligible)} endpoints, the heaviest first. A place "
-            "in the field elects nothing: reports with strangers imply no ballot."
+            f"Reports give a domain all the weight it can have in a topic from {farming.terms().counterparties} counterparties "
+            f"on, and its document a place among the eligible once it met {' or '.join(eligible)} endpoints, the heaviest first. "
+            "A place in the field elects nothing: reports with strangers imply no ballot."
         )
 
 
