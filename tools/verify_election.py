@@ -1050,8 +1050,10 @@ class Count:
         yield "provisional-epochs", record.provisional, rules["sustain_epochs"], None
         yield "quorum", self.support[document], self.quorum, None
         yield "ratio-over-none", self.votes_for(document, NONE), least_to_beat(against, rules["over_none"]), NONE
-        for other, needed in self._needed_against(document):
-            yield "unbeaten", self.votes_for(document, other), needed, other
+        lacks = [(needed - self.votes_for(document, other), needed, other) for other, needed in self._needed_against(document)]
+        if lacks:  # the one that lacks most, of equal ones the first
+            lack, needed, other = max(lacks, key=lambda entry: entry[0])
+            yield "unbeaten", needed - lack, needed, other
         if self.consensus:
             needed = least_to_beat(self.votes_for(self.consensus, document), rules["over_incumbent"])
             yield "ratio-over-incumbent", self.votes_for(document, self.consensus), needed, self.consensus
@@ -1306,7 +1308,7 @@ class Election:
             "credits": listed,
         }
         if any(omitted.values()):
-            roll["omitted"] = {name: number for name, number in omitted.items() if number}
+            roll["omitted"] = omitted
         return jcs(roll)
 
     def _due(self, count: Count, where: dict[str, Any], roll: bytes, remaining: int) -> Due:

@@ -1,6 +1,6 @@
 """`make bench-attacks`: what an attack on an election costs. Ends with status 1 when a gate is missed.
 
-`--quick` tries three small worlds, and keeps nothing.
+`--quick` tries three small worlds, `--table` some tables; both keep nothing.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from . import plots, report
-from .trials import Found, Table, measure
+from .laboratory import Found, Table
+from .lines import lines_of, missed
+from .trials import MAKERS, measure
 
 MAIN: tuple[Table, ...] = ("flood", "corrupt", "unreported")
 ASIDE: dict[int, tuple[Table, ...]] = {
-    300: ("random", "brief", "clones", "anchors", "without"),
-    3000: ("anchors", "without", "few"),
+    300: ("random", "brief", "clones", "anchors", "without", "moved", "flooding", "timing", "truncation", "bribery", "capture"),
+    3000: ("anchors", "without", "few", "flooding", "timing", "bribery"),
 }
+ONCE: tuple[Table, ...] = ("litter", "farming")
+"""These hardly depend on the world, or not at all."""
 WORLDS, ASIDES = 20, 6
 """How many worlds the main tables and the others are the medians of."""
 
@@ -30,15 +34,20 @@ def main() -> int:
     """Run; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.attacks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="three small worlds; nothing is kept")
+    parser.add_argument("--table", action="append", choices=sorted(MAKERS), help="only this; may be repeated; nothing is kept")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     arguments = parser.parse_args()
     console = Console(highlight=False, emoji=False)
-    lines = report.lines_of(_run(list(_jobs(quick=arguments.quick)), arguments.jobs, console))
-    if not arguments.quick:
+    jobs = list(_jobs(quick=arguments.quick))
+    if arguments.table:
+        wanted = [(size, seed, tuple(table for table in tables if table in arguments.table)) for size, seed, tables in jobs]
+        jobs = [job for job in wanted if job[2]]
+    lines = lines_of(_run(jobs, arguments.jobs, console))
+    if not arguments.quick and not arguments.table:
         report.keep(lines)
         plots.draw(lines)
     console.print(Markdown(report.markdown(lines)))
-    short = report.missed(lines)
+    short = missed(lines)
     for line in short:
         console.print(f"[red]missed[/]: {line.table}, n = {line.size}, {line.goal}, turnout {line.turnout:g}: {line.median}")
     console.print("[red]A gate is missed.[/]" if short else "[green]Every gate is met.[/]")
@@ -49,8 +58,9 @@ def _jobs(*, quick: bool) -> Iterator[tuple[int, int, tuple[Table, ...]]]:
     """Size, seed and tables of each world; the long ones first."""
     for size in (300,) if quick else (3000, 300):
         for seed in range(1, 4 if quick else WORLDS + 1):
-            aside = ASIDE[size] if seed <= ASIDES and not quick else ()
-            yield size, seed, (*MAIN, *(("baseline",) if size == 300 else ()), *aside)
+            aside = ASIDE[size] if seed <= (1 if quick else ASIDES) else ()
+            once = ONCE if seed == 1 and size == 300 else ()
+            yield size, seed, (*MAIN, *(("baseline",) if size == 300 else ()), *aside, *once)
 
 
 def _run(jobs: list[tuple[int, int, tuple[Table, ...]]], processes: int, console: Console) -> list[Found]:

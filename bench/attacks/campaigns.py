@@ -38,19 +38,23 @@ _RIPE = table(conviction, 4 * LONG)
 _FADING = table(lambda age: decay(age, HORIZON), RENEWAL)
 
 HONEST, HOSTILE = "a" * 64, "b" * 64
-VOTING, SILENT, TORN, SWAYED, ENEMY, NOBODY = range(6)
+VOTING, SILENT, TORN, SWAYED, ENEMY, ALARMED, NOBODY = range(7)
 
 
 @dataclass(frozen=True)
 class Attack:
     """`turnout`: the share of all principals who vote. `clones`: of its document, which the adversary ranks below it. `epochs`:
-    how long it has."""
+    how long it has. `ready`: for how many epochs before the attack its ballots have been there, in favour of a digest that is
+    published when the attack begins; a negative number: how many epochs after that they come. `answer`: the epoch of the attack
+    in which all the honest that were silent begin to vote; None: they never do."""
 
     goal: Goal
     turnout: float = 1.0
     reports: bool = True
     clones: int = 0
     epochs: int = LONG
+    ready: int = 0
+    answer: int | None = None
 
     @property
     def arrival(self) -> int:
@@ -90,6 +94,8 @@ def _sides(electors: Electors, attack: Attack) -> Numbers:
     side[: world.size][~electors.speaks] = NOBODY
     if not attack.reports:
         side[: world.size] = NOBODY
+    if attack.answer is not None:
+        side[: world.size] = ALARMED
     side[lots(world.size, world.seed)[: round(attack.turnout * world.size)]] = VOTING
     side[electors.attacked.hostile] = ENEMY
     return side
@@ -143,12 +149,13 @@ class _Tally:
         return Poll(PARAMETERS, count(votes, contenders, self._clusters), before)
 
     def _votes(self, epoch: int) -> Votes:
-        arrival = self._attack.arrival
+        arrival, since, answer = self._attack.arrival, epoch + self._attack.ready, self._attack.answer
         honest: Tiers = ((HONEST,),) if epoch >= arrival else ()
         torn: Tiers = ((HOSTILE, HONEST),)
-        hostile: Tiers = ((HOSTILE,), *((clone,) for clone in self._clones))
-        rankings: list[Tiers] = [honest, honest, torn, ((HOSTILE,),), hostile]
-        held = np.array([epoch - arrival, epoch - arrival, epoch, epoch, epoch])
+        hostile: Tiers = ((HOSTILE,), *((clone,) for clone in self._clones)) if since >= 0 else ()
+        alarmed: Tiers = honest if answer is not None and epoch >= answer else ()
+        rankings: list[Tiers] = [honest, honest, torn, ((HOSTILE,),), hostile, alarmed]
+        held = np.array([epoch - arrival, epoch - arrival, epoch, epoch, since, epoch - (answer or 0)])
         ripe = _RIPE[np.maximum(held, 0)][self._side]
         whole: Amounts = np.where(np.array([bool(tiers) for tiers in rankings])[self._side], self._weights, np.uint64(0))
         ages = np.where(self._side == VOTING, (epoch + self._stagger) % RENEWAL, 0)

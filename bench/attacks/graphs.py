@@ -25,9 +25,9 @@ from treaty_consensus.kinds import MIN_ANCHORS
 Numbers: TypeAlias = NDArray[np.int64]
 
 MAX_VOUCHES = 32
-LINKS = 4  # that a newcomer makes in its community
+LINKS, SPARSE_LINKS = 4, 1  # that a newcomer makes in its community
 TRIANGLES = 0.6  # how often a link closes a triangle
-BRIDGES = 1.0  # friendships across communities, per principal
+BRIDGES, SPARSE_BRIDGES = 1.0, 0.25  # friendships across communities, per principal
 ENCOUNTERS = 2.0  # meetings of strangers, per principal
 
 
@@ -44,17 +44,21 @@ class World:
 
 
 @lru_cache(maxsize=2)
-def world(size: int, seed: int, anchors: int | None = None) -> World:
-    """The world of `size` honest principals drawn with `seed`, with `anchors_of(size)` anchors or as many as are asked for."""
+def world(size: int, seed: int, anchors: int | None = None, *, sparse: bool = False) -> World:
+    """The world of `size` honest principals drawn with `seed`, with `anchors_of(size)` anchors or as many as are asked for.
+
+    `sparse`: with about a quarter of the friendships, so that most principals are far from all anchors.
+    """
+    links, bridges = (SPARSE_LINKS, SPARSE_BRIDGES) if sparse else (LINKS, BRIDGES)
     draw = random.Random(f"{size}/{seed}")
     communities = _communities(size, draw)
     friends = nx.Graph()
     friends.add_nodes_from(range(size))
     for members in communities:
-        community = nx.powerlaw_cluster_graph(len(members), LINKS, TRIANGLES, seed=draw.randrange(2**32))
+        community = nx.powerlaw_cluster_graph(len(members), links, TRIANGLES, seed=draw.randrange(2**32))
         friends.add_edges_from((members[a], members[b]) for a, b in community.edges)
     ends = [node for edge in friends.edges for node in edge]  # a node as often as it has friends
-    _join(friends, int(BRIDGES * size), lambda: (draw.choice(ends), draw.choice(ends)))
+    _join(friends, int(bridges * size), lambda: (draw.choice(ends), draw.choice(ends)))
     vouches = []
     for node in range(size):
         others = sorted(friends[node])

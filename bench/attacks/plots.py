@@ -14,8 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from .report import GATES, Line
-from .trials import FLOOD, METHODS, TURNOUTS
+from .laboratory import FLOOD, TURNOUTS
+from .lines import GATES, Line
+from .trials import METHODS
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 COLOURS = {"promote": "#1f5fa8", "block": "#b5442c"}
@@ -50,7 +51,7 @@ def _turnout(lines: Sequence[Line]) -> Figure | None:
                 panel.plot(
                     [100 * t for t in at], [100 * (found[t] or 0) for t in at], style, color=colour, label=name, markersize=4
                 )
-            panel.axhline(100 * GATES[goal], color=colour, linewidth=0.8, linestyle="--")  # type: ignore[index]
+            panel.axhline(100 * GATES[goal], color=colour, linewidth=0.8, linestyle="--")
         panel.set_title(f"{size:,} honest principals", fontsize=10)
         panel.set_xlabel("turnout, %")
         _plain(panel)
@@ -116,7 +117,7 @@ def _anchors(lines: Sequence[Line]) -> Figure | None:
             (int(line.detail), line.median) for line in lines if (line.table, line.size, line.goal) == ("few", size, goal)
         )
         panel.plot([n for n, _ in found], [100 * (f or 0) for _, f in found], "-o", color=colour, label=goal, markersize=4)
-        panel.axhline(100 * GATES[goal], color=colour, linewidth=0.8, linestyle="--")  # type: ignore[index]
+        panel.axhline(100 * GATES[goal], color=colour, linewidth=0.8, linestyle="--")
     panel.set_xscale("log")
     panel.set_xticks([n for n, _ in found], [str(n) for n, _ in found])
     panel.minorticks_off()

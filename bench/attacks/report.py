@@ -2,50 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 
 import msgspec
 
-from .campaigns import Goal
-from .trials import FLOOD, METHODS, TURNOUTS, Found, Row, Table
+from . import prices, sections
+from .laboratory import FLOOD, TURNOUTS
+from .lines import Line, Shown, meets_gate, table_of
+from .trials import METHODS
 
 JSON = Path(__file__).parents[1] / "attacks.json"
 MARKDOWN = Path(__file__).parents[1] / "attacks.md"
-GATES: dict[Goal, float] = {"promote": 0.30, "unopposed": 0.30, "block": 0.12}
-"""The least fraction of the honest that an adversary may need."""
-
-
-class Line(msgspec.Struct, frozen=True):
-    """A row, its median over `worlds` worlds, and the least and the most of them; None where what was tried did not do it."""
-
-    table: Table
-    size: int
-    goal: Goal
-    turnout: float
-    detail: str
-    median: float | None
-    low: float | None
-    high: float | None
-    worlds: int
-
-
-def lines_of(found: Iterable[Found]) -> list[Line]:
-    """One line for each row."""
-    figures: defaultdict[Row, list[float]] = defaultdict(list)
-    for row, _, figure in found:
-        figures[row].append(float("inf") if figure is None else figure)
-    return [
-        Line(*row, *(_finite(pick(values)) for pick in (median, min, max)), worlds=len(values))  # type: ignore[misc,arg-type]
-        for row, values in sorted(figures.items())
-    ]
-
-
-def missed(lines: Iterable[Line]) -> list[Line]:
-    """The lines that miss a gate."""
-    return [line for line in lines if not _meets(line)]
 
 
 def keep(lines: Sequence[Line]) -> None:
@@ -63,35 +31,10 @@ def markdown(lines: Sequence[Line]) -> str:
         *_alone(shown),
         *_defences(shown),
         *_anchors(shown),
+        *sections.sections(shown),
+        *prices.section(shown),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-class Shown:
-    """Lines by row, as text."""
-
-    def __init__(self, lines: Sequence[Line]) -> None:
-        self.by_row = {Row(line.table, line.size, line.goal, line.turnout, line.detail): line for line in lines}
-        self.sizes = sorted({line.size for line in lines})
-
-    def find(self, *row: object) -> Line | None:
-        return self.by_row.get(Row(*row))  # type: ignore[arg-type]
-
-    def share(self, *row: object) -> str:
-        return self._cell(lambda figure: f"{100 * figure:.1f} %", "–", row)
-
-    def number(self, *row: object) -> str:
-        return self._cell(lambda figure: f"{figure:,.0f}", f"not with {FLOOD:,}", row)
-
-    def worlds(self, table: Table, size: int) -> int:
-        return max((line.worlds for line in self.by_row.values() if (line.table, line.size) == (table, size)), default=0)
-
-    def _cell(self, shape: Callable[[float], str], none: str, row: Sequence[object]) -> str:
-        line = self.find(*row)
-        if line is None:
-            return ""
-        text = none if line.median is None else shape(line.median)
-        return text if _meets(line) else f"**{text} missed**"
 
 
 def _of_size(shown: Shown, size: int) -> list[str]:
@@ -129,14 +72,14 @@ def _of_size(shown: Shown, size: int) -> list[str]:
     compared = [
         "What has to be bought (did:keys; domains for the last two) when nobody is corrupted, at two turnouts; and the share of "
         "the honest that has to be corrupted when nothing is bought (against this design: with whatever domains help).",
-        _table(heads, methods),
+        table_of(heads, methods),
     ]
     return [
         f"## {size:,} honest principals, {worlds} worlds",
         *(compared if len(methods) > 1 else []),
         f"Did:keys, subdomains or domains that nobody vouches for flip it: {_flooded(flood)}.",
         "The share of the honest that has to be corrupted, by turnout:",
-        _table(["this design", *turnouts], [*ours, *domains, *silent]),
+        table_of(["this design", *turnouts], [*ours, *domains, *silent]),
     ]
 
 
@@ -144,7 +87,7 @@ _PLAIN = (("promote", 1.0), ("promote", 0.1), ("block", 1.0), ("block", 0.1))
 
 
 def _flooded(flood: Sequence[Line]) -> str:
-    return f"not with {FLOOD:,}" if all(_meets(line) for line in flood) else "**flipped**"
+    return f"not with {FLOOD:,}" if all(meets_gate(line) for line in flood) else "**flipped**"
 
 
 def _alone(shown: Shown) -> list[str]:
@@ -162,7 +105,7 @@ def _alone(shown: Shown) -> list[str]:
             for epochs in ("3", "4", "6")
         ]
     rows = [row for row in rows if row[1]]
-    return ["## Single attacks", _table(["attack", "least"], rows)] if rows else []
+    return ["## Single attacks", table_of(["attack", "least"], rows)] if rows else []
 
 
 def _defences(shown: Shown) -> list[str]:
@@ -175,7 +118,7 @@ def _defences(shown: Shown) -> list[str]:
                     whole = shown.share("corrupt", size, goal, turnout, "best")
                     rows.append([f"{goal}, n = {size:,}, {100 * turnout:g} %", whole, *cells])
     heads = ["", "whole", "everybody lends half of all it has", "strangers imply ballots too"]
-    return ["## What a defence is worth", _table(heads, rows)] if rows else []
+    return ["## What a defence is worth", table_of(heads, rows)] if rows else []
 
 
 def _anchors(shown: Shown) -> list[str]:
@@ -184,20 +127,4 @@ def _anchors(shown: Shown) -> list[str]:
         [f"n = {size:,}", str(number), *(shown.share("few", size, goal, 0.5, str(number)) for goal in ("promote", "block"))]
         for size, number in found
     ]
-    return ["## How many anchors", "At a turnout of 50 %.", _table(["", "anchors", "promote", "block"], rows)] if rows else []
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    aligned = ["---", *["--:"] * (len(heads) - 1)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, aligned, *rows))
-
-
-def _meets(line: Line) -> bool:
-    if line.table == "flood":
-        return line.low is None
-    gate = GATES.get(line.goal, 0.0) if (line.table, line.detail) == ("corrupt", "best") else 0.0
-    return line.median is None or line.median >= gate
-
-
-def _finite(figure: float) -> float | None:
-    return None if figure == float("inf") else round(figure, 4)
+    return ["## How many anchors", "At a turnout of 50 %.", table_of(["", "anchors", "promote", "block"], rows)] if rows else []

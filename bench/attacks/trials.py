@@ -1,109 +1,26 @@
 """What is measured in one world; a run does it in many, and takes the median.
 
-A *row* says what was tried and its figure what it took: a number of DIDs or domains, a fraction of the honest principals, or
-nothing (None) where the most that was tried did not do it.
+The campaigns that the first rule was made against are here; each later family has a module of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from typing import Literal, NamedTuple, TypeAlias
 
-from treaty_consensus.election.arithmetic import Amounts
-from treaty_consensus.election.reputation import bounded_trust
-from treaty_consensus.election.trust import seed as seed_of
-
-from . import baselines
-from .adversaries import Attacked, Coalition, Spending, at_random, attacked, by_trust
-from .campaigns import GOALS, Attack, Goal, flips
+from . import baselines, bribery, capture, farming, flooding, litter, moved, timing, truncation
+from .adversaries import Coalition, attacked
+from .campaigns import GOALS, Attack, flips
 from .graphs import World, world
-from .ours import Electors, Rule, electors, terms
+from .laboratory import EVERY, FLOOD, GATED, SPENDINGS, TURNOUTS, WHOLE, Found, Laboratory, Row, Table, least_of
+from .ours import Rule, electors
 from .search import least
-
-TURNOUTS = (1.0, 0.5, 0.2, 0.1)
-GATED: tuple[Goal, ...] = ("promote", "block")
-FLOOD = 5000
-WHOLE = Rule()
-Way: TypeAlias = tuple[int, Spending]
-"""How many domains the adversary owns, and what the corrupted do with their vouches."""
-Order: TypeAlias = Literal["trusted", "random", "anchors"]
-SPENDINGS: dict[int, tuple[Way, ...]] = {
-    0: ((0, "kept"), (0, "circle")),
-    200: ((200, "domains"),),
-    1000: ((1000, "domains"),),
-}
-EVERY = tuple(way for ways in SPENDINGS.values() for way in ways)
-Table: TypeAlias = Literal["flood", "corrupt", "unreported", "random", "brief", "clones", "anchors", "without", "few", "baseline"]
-
-
-class Row(NamedTuple):
-    """What was tried. `detail`: of "corrupt" the number of domains, or "best" for whichever the adversary likes best; of "brief"
-    the epochs that it has; of "without" the defence left out; of "few" the number of anchors; of "baseline" method/resource."""
-
-    table: Table
-    size: int
-    goal: Goal
-    turnout: float
-    detail: str = ""
-
-
-class Found(NamedTuple):
-    """A row's figure in one world."""
-
-    row: Row
-    seed: int
-    figure: float | None
 
 
 def measure(size: int, seed: int, tables: Sequence[Table]) -> list[Found]:
     """All rows of `tables` in the world of `size` and `seed`."""
     lab = Laboratory(world(size, seed))
     return [Found(row, seed, figure) for table in tables for row, figure in MAKERS[table](lab)]
-
-
-class Laboratory:
-    """A world and what was found out about it: coalitions are weighed once, whatever they then try."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.weighed = cache(self._weigh)
-        self.order = cache(self._order)
-        self._last: dict[object, int] = {}
-
-    def fraction(self, attack: Attack, ways: Iterable[Way], rule: Rule = WHOLE, order: Order = "trusted") -> float | None:
-        """The least fraction of the honest that must be corrupted, by the best of several ways to spend their vouches."""
-        size, found = self.world.size, []
-        step = max(size // 300, 1)
-        for way in ways:
-            key = way, attack.goal, attack.reports, rule, order
-            most = int(0.6 * size) // step
-            number = least(partial(self.flips, attack, step, way, rule, order), most, self._last.get(key))
-            if number is not None:
-                self._last[key] = number
-                found.append(number * step / size)
-        return min(found, default=None)
-
-    def flips(self, attack: Attack, step: int, way: Way, rule: Rule, order: Order, number: int) -> bool:
-        return flips(self.weighed(number * step, way, rule, order), attack)
-
-    def _weigh(self, number: int, way: Way, rule: Rule, order: Order) -> Electors:
-        domains, spending = way
-        corrupt = tuple(self.order(order)[:number])
-        return electors(attacked(self.world, Coalition(corrupt, domains if corrupt else 0, spending)), rule)
-
-    def _order(self, order: Order) -> list[int]:
-        if order == "anchors":
-            return [int(number) for number in self.world.anchors]
-        if order == "random":
-            return at_random(self.world)
-        return by_trust(self.world, _trust(attacked(self.world, Coalition())))
-
-
-def _trust(peaceful: Attacked) -> Amounts:
-    seeds = seed_of(peaceful.graph, peaceful.anchors)
-    shares = {"cap_share": terms().cap_share, "loan_share": terms().loan_share}
-    return bounded_trust(peaceful.graph, seeds, rounds=terms().rounds, least=terms().least_vouches, **shares).trust
 
 
 def _corrupt(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
@@ -113,7 +30,7 @@ def _corrupt(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
             figures = {domains: lab.fraction(Attack(goal, turnout), ways) for domains, ways in SPENDINGS.items()}
             for domains, figure in figures.items():
                 yield Row("corrupt", lab.world.size, goal, turnout, str(domains)), figure
-            yield Row("corrupt", lab.world.size, goal, turnout, "best"), _min(figures.values())
+            yield Row("corrupt", lab.world.size, goal, turnout, "best"), least_of(figures.values())
 
 
 def _unreported(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
@@ -145,7 +62,7 @@ def _anchors(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
     for goal in GATED:
         most = len(lab.world.anchors)
         numbers = [least(partial(lab.flips, Attack(goal), 1, way, WHOLE, "anchors"), most) for way in EVERY]
-        yield Row("anchors", lab.world.size, goal, 1.0), _min(numbers)
+        yield Row("anchors", lab.world.size, goal, 1.0), least_of(numbers)
 
 
 def _without(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
@@ -226,8 +143,12 @@ MAKERS: dict[Table, Callable[[Laboratory], Iterator[tuple[Row, float | None]]]] 
     "without": _without,
     "few": _few,
     "baseline": _baseline,
+    "litter": litter.figures,
+    "moved": moved.figures,
+    "flooding": flooding.figures,
+    "timing": timing.figures,
+    "truncation": truncation.figures,
+    "bribery": bribery.figures,
+    "capture": capture.figures,
+    "farming": farming.figures,
 }
-
-
-def _min(figures: Iterable[float | None]) -> float | None:
-    return min((figure for figure in figures if figure is not None), default=None)

@@ -142,6 +142,47 @@ def test_dormant_and_back() -> None:
     assert {("consensus", "dormant"), ("dormant", "provisional")} <= moves(agree(made))
 
 
+@pytest.mark.parametrize(("principals", "credits"), [(400, 0), (400, 10**6), (10**6, 500), (0, 0)])
+def test_a_roll_without_room_for_all(principals: int, credits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both say how many entries are left out of each list, also if it is none of one of them."""
+    monkeypatch.setattr("treaty_consensus.election.roll.PRINCIPALS_SIZE", principals)
+    monkeypatch.setattr("treaty_consensus.election.roll.CREDITS_SIZE", credits)
+    monkeypatch.setattr(verify_election, "ROLL_PRINCIPALS", principals)
+    monkeypatch.setattr(verify_election, "ROLL_CREDITS", credits)
+    made = two_topics()
+    agree(made)
+    omitted = [json.loads(data)["omitted"] for data in made.rolls.values() if b'"omitted"' in data]
+    assert omitted and all(entry.keys() == {"principals", "credits"} for entry in omitted)
+    assert any(entry["principals"] for entry in omitted) == (principals < 10**6)
+    assert any(entry["credits"] for entry in omitted) == (credits < 10**6)
+
+
+def test_a_full_field_has_one_lost_comparison_for_each_candidate() -> None:
+    """Of all choices that a candidate does not beat, the transcript names the one against which it lacks most."""
+    made = LogBuilder()
+    documents = [made.publish(made.agents[0], f"document-{number}") for number in range(6)]
+    for document in documents:
+        ring(made, document)
+        made.close()
+    for agent, document in zip(made.agents, documents, strict=False):
+        made.vote(agent, document, documents[5])
+    made.close()
+    newest = agree(made)[-1]
+    choices = [entry["hash"] for entry in newest["candidates"]] + [NONE]
+    votes = [[int(cell) for cell in row] for row in newest["pairwise"]]
+    lost = 0
+    for own, entry in enumerate(newest["candidates"]):
+        lacks = [votes[x][own] + (x < own) - votes[own][x] for x in range(len(choices)) if x != own]
+        found = [one for one in entry["missing"] if one["condition"] == "unbeaten"]
+        if entry["state"] != "consensus" and max(lacks) > 0:
+            (only,) = found
+            assert int(only["needs"]) - int(only["has"]) == max(lacks)
+            lost += sum(lack > 0 for lack in lacks) > 1
+        else:
+            assert found == []
+    assert lost, "some lose more than one"
+
+
 def test_failures_warn() -> None:
     made = LogBuilder()
     first = made.candidate("first", topic=TOPIC)

@@ -12,10 +12,12 @@ from bench.attacks import baselines, campaigns
 from bench.attacks.adversaries import Attacked, Coalition, at_random, attacked
 from bench.attacks.campaigns import GOALS, HONEST, HOSTILE, Attack, course, flips, lots
 from bench.attacks.graphs import MAX_VOUCHES, World, world
+from bench.attacks.laboratory import FLOOD, GATED, TURNOUTS, Laboratory, Row, Way
+from bench.attacks.lines import GATES, Line, lines_of, missed
 from bench.attacks.ours import Electors, Rule, electors
-from bench.attacks.report import GATES, Line, lines_of, markdown, missed
+from bench.attacks.report import markdown
 from bench.attacks.search import least
-from bench.attacks.trials import FLOOD, GATED, TURNOUTS, Laboratory, Row, Way, measure
+from bench.attacks.trials import measure
 from signers import Signer, domain_signer, key_signer
 from simulated_log import SUFFIX_LIST, SUFFIXES, LogBuilder, suffix_blob
 

@@ -282,10 +282,19 @@ def _candidates(poll: Poll, supports: Mapping[str, Support]) -> list[Json]:
                 "failing": current.failing,
                 "repealing": current.repealing,
                 "suspect": current.suspect,
-                "missing": _missing(missing),
+                "missing": _missing(_without_lesser(missing)),
             }
         )
     return entries
+
+
+def _without_lesser(shortfalls: Sequence[Shortfall]) -> list[Shortfall]:
+    """Leave out all `unbeaten` but the one that lacks most, of equal ones the first."""
+    # Each document of a full field loses to most others. All of them would be the larger part of a transcript, which a single
+    # ballot causes anew; the matrix has them anyway.
+    unbeaten = [shortfall for shortfall in shortfalls if shortfall.condition == "unbeaten"]
+    worst = max(unbeaten, key=lambda shortfall: shortfall.needs - shortfall.has, default=None)
+    return [shortfall for shortfall in shortfalls if shortfall.condition != "unbeaten" or shortfall is worst]
 
 
 def _nominees(
