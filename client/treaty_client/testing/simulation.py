@@ -78,7 +78,7 @@ class Simulation:
         self._identities: dict[str, Identity] = {}
         self._serving: dict[str, Agent] = {}
         self._documents: dict[str, Application] = {}
-        self._network = _SimulatedNetwork(self._documents)
+        self._network = _SimulatedNetwork(documents=self._documents)
         self._home = Path(tempfile.mkdtemp(prefix="treaty-testing-"))
         self._agents = AsyncExitStack()
         self._sessions: set[asyncio.Task[None]] = set()
@@ -200,12 +200,11 @@ class _FaultyConnection:
             await asyncio.sleep(self._link.delay)
 
 
+@dataclass(frozen=True)
 class _SimulatedNetwork(Network):
-    """HTTPS to the documents of the agents that serve now."""
+    """HTTPS to the documents of the agents that serve now, by domain."""
 
-    def __init__(self, documents: Mapping[str, Application]) -> None:
-        super().__init__(resolve={})
-        object.__setattr__(self, "_documents", documents)
+    documents: Mapping[str, Application] = field(default_factory=dict)
 
     def add(self, domain: str) -> None:
         """Make a domain known."""
@@ -213,7 +212,7 @@ class _SimulatedNetwork(Network):
         self.resolve[domain] = _NOWHERE
 
     def transport(self, address: Address) -> httpx.AsyncBaseTransport:
-        return _DocumentTransport(self._documents)
+        return _DocumentTransport(self.documents)
 
 
 class _DocumentTransport(httpx.AsyncBaseTransport):
@@ -224,7 +223,7 @@ class _DocumentTransport(httpx.AsyncBaseTransport):
         application = self._documents.get(request.url.host)
         if application is None:
             raise httpx.ConnectError("No agent serves this domain in the simulation.")
-        return await httpx.ASGITransport(application).handle_async_request(request)  # type: ignore[arg-type]
+        return await httpx.ASGITransport(application).handle_async_request(request)
 
 
 def _names(registry: MemoryRegistry, pins: Any) -> LocalNames:
