@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .sessions.flow_context import FlowSettings
     from .sessions.interfaces import Capacity, SessionTimeouts
     from .sessions.operations import OperationError
-    from .sessions.session import Session
+    from .sessions.session import ItemStream, Session
 else:
     _ERRORS = ("Conflict", "Gone", "Malformed", "NotFound", "Refused", "TooLarge", "TreatyError")
     _MODULES = {
@@ -66,6 +66,7 @@ else:
         "ProtocolOffer": ".anp.flow_profile.registry",
         "Requirement": ".negotiators.negotiator",
         "SandboxLimits": ".sandbox.bubblewrap",
+        "ItemStream": ".sessions.session",
         "Session": ".sessions.session",
         "SessionTimeouts": ".sessions.interfaces",
         **dict.fromkeys((*_ERRORS, "Unauthorized", "Unavailable", "Untrusted"), "treaty_consensus.errors"),
@@ -96,6 +97,7 @@ __all__ = [
     "FlowTimeouts",
     "Gone",
     "Identity",
+    "ItemStream",
     "Limits",
     "LocalProtocols",
     "Malformed",
