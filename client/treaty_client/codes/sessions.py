@@ -184,7 +184,7 @@ class NegotiationCode(Code):
     LIMIT = "negotiation.limit", "There was no agreement within the allowed messages.", Refused
     NONCONFORMING = "negotiation.nonconforming", "The peer says that this side broke a rule.", Refused
     REJECTED = "negotiation.rejected", "One side rejected the negotiation.", Refused
-    ROLES = "negotiation.roles", "The manifest does not have the two roles of a negotiation.", Refused
+    ROLES = "negotiation.roles", "The manifest does not have the two roles, or the requests, of a negotiation.", Refused
     SEQUENCE = "negotiation.sequence", "The sequence number fits no way of counting.", Refused
     SUMMARY = "negotiation.summary", "A later proposal of this side has no summary of its changes.", Malformed
     TEST_CASE = "negotiation.test-case", "The handler did something else than a test case says.", Refused
@@ -225,6 +225,7 @@ class SessionCode(Code):
     IDLE = "session.idle", "Nothing was said for the idle time.", Unavailable
     INBOX_FULL = "session.inbox-full", "Too many messages came before the session was running.", TooLarge
     INTERNAL = "session.internal", "This side failed; its log has the reason.", Unavailable
+    ITEMS = "session.items", "The items that wait for the application hold too many bytes.", TooLarge
     MESSAGE = "session.message", "The message is over its cap, or on a stream without a plain name.", TooLarge
     NATURAL = "session.natural", "The session is natural language only and has no protocol.", Refused
     NO_CODE = "session.no-code", "There is no code yet that the peer could fix.", Refused
