@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .sessions.flow_context import FlowSettings
     from .sessions.interfaces import Capacity, SessionTimeouts
     from .sessions.operations import OperationError
-    from .sessions.session import Session
+    from .sessions.session import ItemStream, Session
 else:
     _ERRORS = ("Conflict", "Gone", "Malformed", "NotFound", "Refused", "TooLarge", "TreatyError")
     _MODULES = {
@@ -64,6 +64,7 @@ else:
         "ProtocolOffer": ".anp.flow_profile.registry",
         "Requirement": ".negotiators.negotiator",
         "SandboxLimits": ".sandbox.bubblewrap",
+        "ItemStream": ".sessions.session",
         "Session": ".sessions.session",
         "SessionTimeouts": ".sessions.interfaces",
         **dict.fromkeys((*_ERRORS, "Unauthorized", "Unavailable", "Untrusted"), "treaty_consensus.errors"),
@@ -94,6 +95,7 @@ __all__ = [
     "FlowTimeouts",
     "Gone",
     "Identity",
+    "ItemStream",
     "Limits",
     "Malformed",
     "ModelNegotiators",
