@@ -1,7 +1,7 @@
 """Add a publisher to a policy.toml, and keep the rest of the file as its owner wrote it.
 
-The text is changed in one place, and the result is read again: if it does not say exactly the former policy with the new publisher,
-the file stays as it is.
+The text is changed in one place, and the result is read again. If it does not say exactly the former policy with the new
+publisher, the file stays as it is.
 """
 
 from __future__ import annotations
