@@ -304,25 +304,43 @@ def test_the_log_tells_requests_and_no_secrets(home: list[str]) -> None:
 # Policy
 
 
+WRITTEN = """# mine
+max_age = 60
+publishers = [
+    "did:wba:a.example",  # a friend
+]
+
+[tenures]
+"did:wba:a.example" = 1
+"""
+
+
 def test_a_publisher_is_allowed_and_the_file_stays_as_written(home: list[str]) -> None:
     file = Path(home[1]) / "policy.toml"
     assert treaty("policy", "list", *home)[1].startswith("No publisher is allowed")
     file.parent.mkdir(exist_ok=True)
-    file.write_text(
-        '# mine\nmax_age = 60\npublishers = [\n    "did:wba:a.example",  # a friend\n]\n\n[tenures]\n"did:wba:a.example" = 1\n'
-    )
-    assert treaty("policy", "allow", "did:wba:b.example", *home)[0] == 1, "a comment is at the place of the new name"
-    file.write_text('# mine\nmax_age = 60\npublishers = [\n    "did:wba:a.example",\n]\n\n[tenures]\n"did:wba:a.example" = 1\n')
+    file.write_text(WRITTEN)
     for changed in (True, False):
         assert json.loads(treaty("policy", "allow", "did:wba:b.example", "--json", *home)[1])["changed"] is changed
-    expected = '    "did:wba:a.example",\n    "did:wba:b.example"\n]\n\n[tenures]\n"did:wba:a.example" = 1\n'
-    assert file.read_text() == f"# mine\nmax_age = 60\npublishers = [\n{expected}"
+    assert file.read_text() == WRITTEN.replace("a friend\n", 'a friend\n    "did:wba:b.example"\n')
     assert json.loads(treaty("policy", "list", "--json", *home)[1])["publishers"] == ["did:wba:a.example", "did:wba:b.example"]
+    file.unlink()
+    for did in ("did:wba:a.example", "did:wba:b.example"):
+        assert treaty("policy", "allow", did, *home)[0] == 0
+    assert file.read_text() == 'publishers = ["did:wba:a.example", "did:wba:b.example"]\n'
 
 
-@pytest.mark.parametrize(
-    "text", ["publishers = 3\n", 'x = "\n', '["publishers"]\n', 'max_age = 60\npublishers =\n["did:wba:a.example"]']
-)
+UNUSUAL = [
+    "publishers = 3\n",
+    'x = "\n',
+    '["publishers"]\n',
+    'publishers = [\n    "did:wba:a.example"  # no comma\n]\n',
+    'publishers = ["did:wba:a.example", # a ] here\n]\n',
+    '"publishers" = ["did:wba:a.example"]\n',
+]
+
+
+@pytest.mark.parametrize("text", UNUSUAL)
 def test_a_file_that_cannot_be_edited_stays_as_it_is(text: str, home: list[str]) -> None:
     file = Path(home[1]) / "policy.toml"
     file.parent.mkdir()
