@@ -15,9 +15,9 @@ from typing import Any
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Refused
 
-from . import durable
-from .codes import PolicyCode
-from .policy import load_policy
+from .. import durable
+from ..codes import PolicyCode
+from ..policy import load_policy
 
 _LIST = re.compile(r"^publishers\s*=\s*\[", re.MULTILINE)
 
