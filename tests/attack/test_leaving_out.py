@@ -243,7 +243,8 @@ async def test_a_protocol_that_was_there_is_not_unknown(tmp_path: Path) -> None:
     await topic_stops(registry, tmp_path, "memory.unknown")
 
 
-async def test_a_grant_that_was_seen_is_the_one(tmp_path: Path) -> None:
+async def test_a_guests_publish_is_not_logged_again_under_a_newer_grant(tmp_path: Path) -> None:
+    """A newer grant replaces the one that was seen, but not the publish that rested on it."""
     registry = with_echo()
     registry.add(kinds.Grant("alice.example", BOB.did), ALICE)
     document, card = blob_of(b"# Guest\n"), registry.put(b'{"title":"Guest"}')
@@ -258,7 +259,7 @@ async def test_a_grant_that_was_seen_is_the_one(tmp_path: Path) -> None:
     registry.now += 1
     registry.add(kinds.Grant("alice.example", BOB.did), ALICE)
     registry.add(kinds.Publish(GUEST_URI, TOPIC, document, card, "negotiated"), BOB)
-    await topic_stops(registry, tmp_path, "memory.grant")
+    await topic_stops(registry, tmp_path, "memory.publish")
 
 
 async def test_parameters_that_were_announced_are_not_taken_back(tmp_path: Path) -> None:

@@ -30,10 +30,10 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     return value
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 1) -> dict[str, Any]:
     with pytest.raises(SystemExit) as end:
         main([*arguments, "--json"])
-    assert end.value.code == 1
+    assert end.value.code == status
     error: dict[str, Any] = json.loads(capsys.readouterr().out)["error"]
     return error
 
@@ -66,14 +66,14 @@ def test_a_refusal_names_the_fix_on_standard_error(home: list[str], capsys: pyte
     with pytest.raises(SystemExit) as end:
         main(["identity", "show", *home])
     printed = capsys.readouterr()
-    assert (end.value.code, printed.out) == (1, "")
+    assert (end.value.code, printed.out) == (5, "")
     assert "identity.missing" in printed.err
     assert "treaty identity new" in printed.err
     assert not Path(home[1]).exists()
 
 
 def test_registries_are_trusted_by_key(home: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert refused(capsys, "search", *home)["code"] == "registry.none"
+    assert refused(capsys, "search", *home, status=5)["code"] == "registry.none"
     assert said(capsys, "trust", "add", NAME, *home)["origin"] == "registry.example"
     other = NAME.replace("registry.example", "other.example")
     assert refused(capsys, "trust", "add", other, *home)["code"] == "note.key"
@@ -84,14 +84,14 @@ def test_registries_are_trusted_by_key(home: list[str], capsys: pytest.CaptureFi
 
 def test_a_registry_that_does_not_answer_is_a_clear_error(home: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     said(capsys, "trust", "add", NAME, *home)
-    assert refused(capsys, "search", "x", *home)["code"] == "registry.unreachable"
+    assert refused(capsys, "search", "x", *home, status=3)["code"] == "registry.refused"
     assert refused(capsys, "topic", "Not A Topic", *home)["code"] == "topic.name"
     assert refused(capsys, "vote", "a/b", *home)["code"] == "vote.tiers"
 
 
 def test_a_project_that_is_none_is_refused_before_anything_is_sent(home: list[str], tmp_path: Path, capsys: Any) -> None:
     said(capsys, "trust", "add", NAME, *home)
-    error = refused(capsys, "publish", str(tmp_path), *home)
+    error = refused(capsys, "publish", str(tmp_path), *home, status=5)
     assert error["code"] == "project.file"
     assert "protocol.toml" in error["message"]
 
@@ -101,6 +101,19 @@ def test_a_project_that_is_none_is_refused_before_anything_is_sent(home: list[st
     [
         "identity new",
         "trust add",
+        "yank",
+        "deprecate",
+        "revoke",
+        "activate",
+        "grant",
+        "ungrant",
+        "grants",
+        "withdraw vote",
+        "withdraw vouch",
+        "topics",
+        "doctor",
+        "policy allow",
+        "policy list",
         "trust explain",
         "trust forget",
         "publish",
@@ -169,6 +182,6 @@ def test_a_document_that_cannot_be_written_is_shown_later(
 )
 def test_a_command_that_signs_no_attestation_does_not_import_sigstore(command: str) -> None:
     """It takes a third of a second."""
-    code = f"import sys; from treaty_client.cli import app; app[{command!r}]; sys.exit('sigstore' in sys.modules)"
+    code = f"import sys; from treaty_client.cli.commands import app; app[{command!r}]; sys.exit('sigstore' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -41,10 +41,10 @@ def said(capsys: pytest.CaptureFixture[str], home: Path, *arguments: str) -> dic
     return value
 
 
-def refused(capsys: pytest.CaptureFixture[str], home: Path, *arguments: str) -> str:
+def refused(capsys: pytest.CaptureFixture[str], home: Path, *arguments: str, status: int = 1) -> str:
     with pytest.raises(SystemExit) as end:
         said(capsys, home, *arguments)
-    assert end.value.code == 1
+    assert end.value.code == status
     return str(json.loads(capsys.readouterr().out)["error"]["code"])
 
 
@@ -83,7 +83,7 @@ def test_only_who_says_so_twice_forgets(home: Path, capsys: pytest.CaptureFixtur
     before = known_in(home)
     assert refused(capsys, home, "forget", uri_of()) == "memory.unconfirmed"
     assert refused(capsys, home, "forget", "No Subject", "--yes") == "memory.subject"
-    assert refused(capsys, home, "explain", "did:wba:nobody.example") == "memory.nothing"
+    assert refused(capsys, home, "explain", "did:wba:nobody.example", status=5) == "memory.nothing"
     assert known_in(home) == before
     assert said(capsys, home, "forget", uri_of(), "--yes")["forgotten"] == 2, "its publication belongs to the topic, too"
     (found,) = said(capsys, home, "explain", uri_of())["registries"]

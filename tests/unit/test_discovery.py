@@ -231,7 +231,7 @@ async def test_the_command_shows_what_agents_say(web: Web, capsys: pytest.Captur
 async def test_the_command_says_what_is_wrong(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         await _command(web, HOST, "--json")
-    assert end.value.code == 1
+    assert end.value.code == 5
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "discovery.nothing"
 
 

@@ -64,7 +64,9 @@ class _Bars:
 
     def __init__(self, options: Options) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-        self._progress = Progress(*columns, console=options.output.errors, transient=True)
+        console = options.output.errors
+        # Off a terminal Rich would still write an empty line.
+        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> _Bars:

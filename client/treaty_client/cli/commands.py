@@ -15,7 +15,7 @@ app = App(
     version_flags=["--version"],
     default_parameter=Parameter(negative=()),
     result_action="return_value",
-    console=make_console(),
+    console=make_console(stderr=False),
 )
 # By name, so that a command imports only its own modules: Sigstore alone takes a third of a second.
 for _name, (_place, _help) in {

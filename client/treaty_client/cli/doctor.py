@@ -16,7 +16,7 @@ from treaty_consensus.errors import NotFound, Refused, TreatyError, Untrusted
 from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.note import VerifierKey
 
-from ..codes import ClientCheckpointCode, ClientRegistryCode, PolicyCode, SandboxCode
+from ..codes import ClientCheckpointCode, ClientRegistryCode, PolicyCode
 from ..config import AgentConfig
 from ..policy import Policy
 from ..protocols.verification.checkpoint import CLOCK_SKEW
@@ -58,9 +58,8 @@ def doctor(*, options: Options = Options()) -> None:
     findings = list(_findings(options))
     lines = []
     for found in findings:
-        lines.append(
-            f"{_SIGNS[found.outcome]} [bold]{escape(found.check)}[/]: {escape(found.said)}  [dim]{escape(found.code)}[/]"
-        )
+        code = f"  [dim]{escape(found.code)}[/]" if found.code else ""
+        lines.append(f"{_SIGNS[found.outcome]} [bold]{escape(found.check)}[/]: {escape(found.said)}{code}")
         lines += [f"  → {escape(found.fix)}"] if found.fix else []
     healthy = all(found.outcome != "fault" for found in findings)
     options.output.result({"healthy": healthy, "checks": [dataclasses.asdict(found) for found in findings]}, *lines)
@@ -104,7 +103,7 @@ def _configuration(options: Options, found: list[Policy]) -> str:
 
 def _publishers(policy: Policy) -> str:
     if not policy.publishers:
-        raise NotFound(PolicyCode.PUBLISHER, "No publisher is allowed, so no handler runs.", fix="treaty policy allow DID")
+        raise Refused(PolicyCode.PUBLISHER, "No publisher is allowed, so no handler runs.", fix="treaty policy allow DID")
     return f"Handlers of {len(policy.publishers)} publishers may run."
 
 
@@ -113,7 +112,7 @@ async def _start_worker(policy: Policy) -> str:
         await pool.warm()
     if policy.isolation == "none":
         raise Refused(
-            SandboxCode.UNAVAILABLE,
+            PolicyCode.UNCONFINED,
             'The policy says isolation = "none": handlers run as you, with your files and your network.',
             fix='Remove that line from policy.toml, or say "bubblewrap".',
         )

@@ -25,7 +25,7 @@ class Output:
     """The output of a command. `as_json`: print one JSON value to standard output instead of text."""
 
     as_json: bool = False
-    console: Console = field(default_factory=lambda: make_console())
+    console: Console = field(default_factory=lambda: make_console(stderr=False))
     errors: Console = field(default_factory=lambda: make_console(stderr=True))
 
     def say(self, line: str) -> None:
@@ -56,7 +56,7 @@ class Output:
             self.errors.print(f"  [bold]→[/] {escape(error.fix)}")
 
 
-def make_console(*, stderr: bool = False) -> Console:
+def make_console(*, stderr: bool) -> Console:
     """Return a console for a command's output. With NO_COLOR in the environment it writes no escape sequence at all."""
     if os.environ.get("NO_COLOR"):
         # Rich's own `no_color` keeps bold text and moves the cursor, and FORCE_COLOR would bring both back.

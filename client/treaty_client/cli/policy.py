@@ -5,8 +5,8 @@ from __future__ import annotations
 from cyclopts import App
 from rich.markup import escape
 
-from ..policy_file import allow_publisher
 from .context import Options
+from .policy_file import allow_publisher
 
 app = App(name="policy", help="Allow publishers, and list those that are allowed.")
 

@@ -169,6 +169,7 @@ class PolicyCode(Code):
     PUBLISHER = "policy.publisher", "No publisher that the policy names has a handler for this runtime.", Refused
     REGISTRIES = "policy.registries", "A registry of the policy is not an origin.", Malformed
     REGISTRY = "policy.registry", "The policy does not allow protocols of the registry.", Refused
+    UNCONFINED = "policy.unconfined", "The policy lets handlers run without a sandbox.", Refused
     VALUE = "policy.value", "A field of the policy has a value that is not allowed.", Malformed
 
 

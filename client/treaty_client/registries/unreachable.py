@@ -27,7 +27,7 @@ def unreachable(base_url: str, error: BaseException) -> Unavailable:
                 return Unavailable(
                     ClientRegistryCode.TLS,
                     f"{host} does not prove its name over TLS: {why}.",
-                    fix="If the registry has a certificate authority of its own, name it: --ca FILE. Else another host may answer.",
+                    fix="If the registry has a certificate authority of its own, name it: --ca FILE.",
                 )
             case socket.gaierror():
                 return Unavailable(

@@ -138,9 +138,7 @@ async def topic_plan(registry: Registry, head: Head, topic: str) -> Plan:
         rows = await connection.fetch(_TOPIC, topic, head.size, MAX_TOPIC_PROTOCOLS, named)
         uris = list(dict.fromkeys(row["uri"] for row in rows))[:MAX_TOPIC_PROTOCOLS]
         if not uris:
-            raise NotFound(
-                TopicCode.UNKNOWN, f"Nothing is published in the topic {topic} here.", fix="List the topics: treaty topics."
-            )
+            raise NotFound(TopicCode.UNKNOWN, f"Nothing is published in the topic {topic} here.", fix="List them: treaty topics")
         await _add_publishes(connection, plan, uris, [])
         await _add_statuses(connection, plan, uris, [])
         await _add_foundation(connection, plan, topic)

@@ -115,9 +115,7 @@ class Elections:
         check_topic(topic)
         rows = await self._pool.fetch(_CANDIDATES, topic, MAX_NEWEST)
         if not rows:
-            raise NotFound(
-                TopicCode.UNKNOWN, f"Nothing is published in the topic {topic} here.", fix="List the topics: treaty topics."
-            )
+            raise NotFound(TopicCode.UNKNOWN, f"Nothing is published in the topic {topic} here.", fix="List them: treaty topics")
         log, electorate = await self._log()
         decision = await self._decision(topic, head)
         transcript = None

@@ -56,7 +56,8 @@ def view_topic(bundle: Bundle, topic: str, evidence: Evidence) -> TopicView:
     decision = evidence.decision(topic)
     states = dict(decision.states) if decision else {}
     statuses, listed = _statuses(evidence), RegistryAnswer(evidence, topic=topic).listed
-    found, taken_back = [], []
+    found: list[TopicProtocol] = []
+    taken_back: list[TopicProtocol] = []
     for logged in evidence.statements:
         body = logged.statement.body
         if isinstance(body, Publish) and body.uri in listed:

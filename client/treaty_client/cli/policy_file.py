@@ -1,7 +1,7 @@
 """Add a publisher to a policy.toml, and keep the rest of the file as its owner wrote it.
 
-The text is changed in one place, and the result is read again: if it does not say exactly the former policy with the new publisher,
-the file stays as it is.
+The text is changed in one place, and the result is read again. If it does not say exactly the former policy with the new
+publisher, the file stays as it is.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import json
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Refused
 
-from . import durable
-from .codes import PolicyCode
-from .policy import load_policy
+from .. import durable
+from ..codes import PolicyCode
+from ..policy import load_policy
 
 _LIST = re.compile(r"^publishers\s*=\s*\[", re.MULTILINE)
 
@@ -40,12 +41,19 @@ def _allow(path: Path, did: str) -> bool:
     former = path.read_text(encoding="utf-8") if path.exists() else ""
     before = tomllib.loads(former)
     changed = _with(former, did)
-    if tomllib.loads(changed) != {**before, "publishers": [*before.get("publishers", []), did]}:
+    if _parsed(changed) != {**before, "publishers": [*before.get("publishers", []), did]}:
         raise Refused(
             PolicyCode.EDIT, f"The list `publishers` of {path} has an unusual form.", fix=f"Add {json.dumps(did)} to it by hand."
         )
     durable.write(path, changed.encode())
     return True
+
+
+def _parsed(text: str) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return None
 
 
 def _with(text: str, did: str) -> str:
@@ -56,6 +64,7 @@ def _with(text: str, did: str) -> str:
         return f"publishers = [{json.dumps(did)}]\n{text}"
     end = text.find("]", found.end())
     inside = text[found.end() : end].rstrip()
-    separator = "" if not inside.strip() or inside.endswith(",") else ","
+    # A comma in a comment would separate nothing.
+    separator = "" if not inside.strip() or inside.endswith(",") or "#" in inside.rpartition("\n")[2] else ","
     space = "\n    " if "\n" in inside else " " if inside.strip() else ""
     return f"{text[: found.end()]}{inside}{separator}{space}{json.dumps(did)}{text[found.end() + len(inside) :]}"

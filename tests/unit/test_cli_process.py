@@ -1,0 +1,381 @@
+"""`treaty` as a process: exit statuses, both outputs, interrupts, colours, and the causes of a failed connection."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import trustme
+from signers import key_signer
+from treaty_process import DURING_IMPORT, finished, start, treaty
+
+from treaty_client.cli.failures import status_of
+from treaty_client.codes import ClientTopicCode
+from treaty_client.protocols.verification.steps import Step, VerificationFailed, taking
+from treaty_consensus.codes import LogCode, PublishCode, SystemCode
+from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused, TreatyError, Unavailable, Untrusted
+from treaty_consensus.log.note import KeyType, VerifierKey
+
+KEY = VerifierKey("registry.example", KeyType.ED25519, key_signer("log").public_key)
+ROOT = Path(__file__).parents[2]
+HOSTILE = "\x1b]0;owned\x07\u202e[bold]"
+ESCAPE = re.compile(r"\x1b")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> list[str]:
+    return ["--home", str(tmp_path / "home")]
+
+
+@contextmanager
+def listening(serve: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A server on this machine that hands each connection to `serve`; yields its port."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return  # closed at the end of the test
+                threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def registry(answers: dict[str, object]) -> Iterator[str]:
+    """A registry that answers a few paths with JSON; yields its URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps(answers.get(self.path.partition("?")[0])).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: object) -> None:
+            """Nothing: the tests read standard error."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def trust(home: list[str], url: str) -> None:
+    assert treaty("trust", "add", f"{url}#{KEY}", *home)[0] == 0
+
+
+# Exit statuses
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (Refused("a.b", "No."), 1),
+        (Conflict("a.b", "No."), 1),
+        (Malformed("a.b", "No."), 1),
+        (Unavailable(SystemCode.FILE, "No."), 1),
+        (Malformed(SystemCode.USAGE, "No."), 2),
+        (Unavailable("a.b", "No."), 3),
+        (Untrusted("a.b", "No."), 4),
+        (VerificationFailed(5, "a.b", "No."), 4),
+        (NotFound("a.b", "No."), 5),
+        (Gone("a.b", "No."), 5),
+        (NotFound(ClientTopicCode.UNDECIDED, "No."), 6),
+        (Unavailable(LogCode.CLOSING, "No."), 6),
+        (Refused(PublishCode.NEW_TENURE, "No."), 6),
+    ],
+)
+def test_each_family_has_its_status(error: TreatyError, status: int) -> None:
+    assert status_of(error) == status
+
+
+def test_a_step_that_reached_no_host_is_no_proof_against_the_protocol() -> None:
+    with pytest.raises(VerificationFailed) as failure, taking(Step.STATEMENTS):
+        raise Unavailable("egress.unreachable", "No.")
+    assert status_of(failure.value) == 3
+
+
+def test_the_guide_has_the_table_of_statuses() -> None:
+    guide = (ROOT / "docs" / "guides" / "command-line.md").read_text(encoding="utf-8")
+    assert [int(status) for status in re.findall(r"^\| (\d+) \|", guide, re.MULTILINE)] == [0, 1, 2, 3, 4, 5, 6, 130]
+
+
+@pytest.mark.parametrize("arguments", [["search", "--bogus"], ["vote"], ["nosuch"], ["search", "--limit", "many"]])
+def test_a_wrong_command_line_is_an_error_like_others(arguments: list[str]) -> None:
+    status, out, err = treaty(*arguments)
+    assert (status, out) == (2, "")
+    assert "system.usage" in err and "--help" in err and "╭" not in err
+    status, out, err = treaty(*arguments, "--json")
+    assert (status, err) == (2, "")
+    assert json.loads(out)["error"]["code"] == "system.usage"
+
+
+def test_a_wrong_command_line_cannot_control_the_terminal() -> None:
+    status, _, err = treaty("search", f"--{HOSTILE}")
+    assert status == 2 and err.replace("\n", "").isprintable()
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert treaty("--version") == (0, f"{version('treaty')}\n", "")
+
+
+# Ctrl-C
+
+
+@pytest.mark.parametrize(
+    "module", ["treaty_client", "treaty_client.cli.commands", "cyclopts", "rich.console", "httpx", "treaty_client.cli.audit"]
+)
+def test_an_interrupt_during_an_import_is_quiet(module: str, home: list[str]) -> None:
+    process = start("audit", *home, before=DURING_IMPORT.format(module=module))
+    assert finished(process) == (130, "", "")
+
+
+@pytest.mark.parametrize("command", ["search", "audit", "doctor"])
+def test_an_interrupt_while_a_registry_does_not_answer_is_quiet(command: str, home: list[str]) -> None:
+    asked = threading.Event()
+
+    def silent(connection: socket.socket) -> None:
+        connection.recv(1)
+        asked.set()
+        connection.recv(65536)
+        connection.recv(1)  # until the client is gone
+
+    with listening(silent) as port:
+        trust(home, f"http://127.0.0.1:{port}")
+        process = start(command, *home)
+        assert asked.wait(60)
+        os.killpg(process.pid, signal.SIGINT)
+        status, _, err = finished(process)
+    assert (status, err) == (130, "")
+
+
+def test_an_interrupt_while_the_sandbox_works_is_quiet(home: list[str]) -> None:
+    """Ctrl-C reaches the workers too. Their end is no error to show."""
+    trust(home, "http://127.0.0.1:9")
+    assert treaty("identity", "new", *home)[0] == 0
+    process = start("publish", str(ROOT / "examples" / "greeting"), *home, environment={"PYTHONUNBUFFERED": "1"})
+    assert process.stdout is not None
+    assert "built" in process.stdout.readline()
+    os.killpg(process.pid, signal.SIGINT)
+    status, _, err = finished(process)
+    assert (status, err) == (130, "")
+
+
+# Colours
+
+
+def test_no_color_means_no_escape_sequence(home: list[str]) -> None:
+    trust(home, "http://127.0.0.1:9")
+    environment = {"FORCE_COLOR": "1", "COLUMNS": "80"}
+    for arguments in (["trust", "list", *home], ["--help"], ["identity", "show", *home], ["search", *home], ["audit", *home]):
+        coloured, plain = (treaty(*arguments, environment={**environment, **more}) for more in ({}, {"NO_COLOR": "1"}))
+        assert ESCAPE.search(coloured[1] + coloured[2]), "else this test shows nothing"
+        assert not ESCAPE.search(plain[1] + plain[2])
+
+
+def test_a_key_is_shown_whole_at_any_width(home: list[str]) -> None:
+    trust(home, "http://127.0.0.1:9")
+    name = f"http://127.0.0.1:9#{KEY}"
+    assert name in treaty("trust", "list", *home, environment={"COLUMNS": "40"})[1].splitlines()[1]
+    assert treaty("trust", "list", "--name", *home)[1] == f"{name}\n"
+
+
+# Connections
+
+
+def test_the_causes_of_a_failed_connection_are_told_apart(home: list[str], tmp_path: Path) -> None:
+    authority = trustme.CA()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost").configure_cert(context)
+
+    def secure(connection: socket.socket) -> None:
+        try:
+            with context.wrap_socket(connection, server_side=True) as wrapped:
+                wrapped.recv(65536)
+        except OSError:
+            pass  # the client does not trust it
+
+    def plain(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        closed = free.getsockname()[1]
+    with listening(secure) as tls, listening(plain) as http:
+        cases = {
+            f"https://localhost:{tls}": "registry.tls",
+            f"https://localhost:{http}": "registry.tls",
+            f"http://127.0.0.1:{closed}": "registry.refused",
+            "https://no-such-host.invalid": "registry.dns",
+        }
+        fixes = set()
+        for number, (url, code) in enumerate(cases.items()):
+            own = ["--home", str(tmp_path / str(number))]
+            trust(own, url)
+            status, out, _ = treaty("search", "x", "--json", *own)
+            error = json.loads(out)["error"]
+            assert (status, error["code"]) == (3, code), error
+            fixes.add(error["fix"].replace(str(tls), "").replace(str(http), ""))
+    assert len(fixes) == 3, "each cause has a fix of its own"
+
+
+# Registries
+
+
+def test_the_topics_of_a_registry_are_listed(home: list[str]) -> None:
+    listed = {"topics": [{"topic": "a/b", "protocols": 3, "consensus": "ab" * 32, "epoch": 4}, {"topic": "c", "protocols": 1}]}
+    with registry({"/topics": listed | {"next": "c"}}) as url:
+        trust(home, url)
+        status, out, err = treaty("topics", *home)
+        assert (status, err) == (0, "")
+        assert "a/b" in out and "abababab" in out and "treaty topics --after c" in out
+        value = json.loads(treaty("topics", "--json", *home)[1])
+    assert [topic["topic"] for topic in value["topics"]] == ["a/b", "c"] and value["next"] == "c"
+
+
+def test_texts_of_a_hostile_registry_stay_printable(home: list[str]) -> None:
+    topic = {"topic": HOSTILE, "protocols": 1, "consensus": HOSTILE, "epoch": 1}
+    summary = {"uri": HOSTILE, "topic": HOSTILE, "title": HOSTILE, "hash": HOSTILE, "publisher": HOSTILE, "status": HOSTILE}
+    grant = {"namespace": HOSTILE, "to": HOSTILE, "by": HOSTILE, "statement": HOSTILE, "index": 1}
+    answers: dict[str, object] = {
+        "/topics": {"topics": [topic], "next": HOSTILE},
+        "/protocols": {"protocols": [summary], "next": None},
+        "/grants": {"grants": [grant]},
+    }
+    with registry(answers) as url:
+        trust(home, url)
+        for arguments in (
+            ["topics"],
+            ["search"],
+            ["search", "--uri"],
+            ["grants", "did:wba:a.example"],
+            ["topics", "-v"],
+            ["doctor"],
+        ):
+            for more in ([], ["--json"]):
+                _, out, err = treaty(*arguments, *more, *home)
+                assert (out + err).replace("\n", "").isprintable(), arguments
+
+
+def test_only_uris_are_printed_for_a_script(home: list[str]) -> None:
+    summary = {"topic": "a/b", "title": "T", "hash": "ab", "publisher": "did:wba:a.example", "status": "active"}
+    found = {"protocols": [{**summary, "uri": f"https://r.example/protocols/a.example/x/{n}"} for n in (1, 2)], "next": None}
+    with registry({"/protocols": found}) as url:
+        trust(home, url)
+        lines = [f"https://r.example/protocols/a.example/x/{n}" for n in (1, 2)]
+        assert treaty("search", "--uri", *home) == (0, "".join(f"{line}\n" for line in lines), "")
+    with registry({"/protocols": {"protocols": [], "next": None}}) as url:
+        own = [*home[:1], f"{home[1]}-2"]
+        trust(own, url)
+        status, out, _ = treaty("search", "--uri", *own)
+        assert (status, out) == (5, "")
+
+
+def test_the_log_tells_requests_and_no_secrets(home: list[str]) -> None:
+    with registry({"/protocols": {"protocols": [], "next": None}}) as url:
+        trust(home, url)
+        status, out, err = treaty("search", "my-secret-words", "-v", "--json", *home)
+    assert status == 0 and json.loads(out) == {"protocols": []}
+    assert re.fullmatch(rf"answered method=GET url={url}/protocols status=200 bytes=\d+ ms=\d+\n", err)
+
+
+# Policy
+
+
+WRITTEN = """# mine
+max_age = 60
+publishers = [
+    "did:wba:a.example",  # a friend
+]
+
+[tenures]
+"did:wba:a.example" = 1
+"""
+
+
+def test_a_publisher_is_allowed_and_the_file_stays_as_written(home: list[str]) -> None:
+    file = Path(home[1]) / "policy.toml"
+    assert treaty("policy", "list", *home)[1].startswith("No publisher is allowed")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(WRITTEN)
+    for changed in (True, False):
+        assert json.loads(treaty("policy", "allow", "did:wba:b.example", "--json", *home)[1])["changed"] is changed
+    assert file.read_text() == WRITTEN.replace("a friend\n", 'a friend\n    "did:wba:b.example"\n')
+    assert json.loads(treaty("policy", "list", "--json", *home)[1])["publishers"] == ["did:wba:a.example", "did:wba:b.example"]
+    file.unlink()
+    for did in ("did:wba:a.example", "did:wba:b.example"):
+        assert treaty("policy", "allow", did, *home)[0] == 0
+    assert file.read_text() == 'publishers = ["did:wba:a.example", "did:wba:b.example"]\n'
+
+
+UNUSUAL = [
+    "publishers = 3\n",
+    'x = "\n',
+    '["publishers"]\n',
+    'publishers = [\n    "did:wba:a.example"  # no comma\n]\n',
+    'publishers = ["did:wba:a.example", # a ] here\n]\n',
+    '"publishers" = ["did:wba:a.example"]\n',
+]
+
+
+@pytest.mark.parametrize("text", UNUSUAL)
+def test_a_file_that_cannot_be_edited_stays_as_it_is(text: str, home: list[str]) -> None:
+    file = Path(home[1]) / "policy.toml"
+    file.parent.mkdir()
+    file.write_text(text)
+    status, out, _ = treaty("policy", "allow", "did:wba:b.example", "--json", *home)
+    assert status == 1 and json.loads(out)["error"]["code"].startswith("policy.")
+    assert file.read_text() == text
+
+
+@pytest.mark.parametrize("did", ["rubbish", 'did:wba:a.example"]', "did:wba:a.example\n[x]"])
+def test_no_text_but_a_did_comes_into_the_policy(did: str, home: list[str]) -> None:
+    assert treaty("policy", "allow", did, *home)[0] == 1
+    assert not (Path(home[1]) / "policy.toml").exists()
+
+
+# Doctor, completion
+
+
+def test_the_doctor_names_each_fault_and_its_fix(home: list[str]) -> None:
+    status, out, _ = treaty("doctor", "--json", *home)
+    checks = {found["check"]: found for found in json.loads(out)["checks"]}
+    assert status == 1 and json.loads(out)["healthy"] is False
+    assert (checks["identity"]["outcome"], checks["policy"]["outcome"]) == ("warning", "warning")
+    assert (checks["trust"]["outcome"], checks["trust"]["code"]) == ("fault", "registry.none")
+    assert all(found["fix"] for found in checks.values() if found["outcome"] != "ok")
+    assert not (Path(home[1]) / "identity.json").exists()
+    trust(home, "http://127.0.0.1:9")
+    (Path(home[1]) / "policy.toml").write_text('isolation = "none"\n')
+    checks = {found["check"]: found for found in json.loads(treaty("doctor", "--json", *home)[1])["checks"]}
+    assert (checks["sandbox"]["outcome"], checks["sandbox"]["code"]) == ("warning", "policy.unconfined")
+    assert checks["registry registry.example"]["code"] == "registry.refused"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_gets_its_completion(shell: str) -> None:
+    status, out, err = treaty("completion", shell)
+    assert (status, err) == (0, "")
+    assert "deprecate" in out and "--successor" in out
