@@ -27,7 +27,7 @@ def refusal(change: Change, manifest: dict[str, Any] = MANIFEST) -> TreatyError:
     return caught.value
 
 
-def test_the_forms_of_each_operation_are_found_by_its_name() -> None:
+def test_002_02_the_forms_of_each_operation_are_found_by_its_name() -> None:
     manifest = declared().manifest
     assert {name: set(forms) for name, forms in manifest.messages.items()} == {
         "ask": {"request", "response", "error", "cancel"},
@@ -38,7 +38,7 @@ def test_the_forms_of_each_operation_are_found_by_its_name() -> None:
     assert manifest.interface == 2
 
 
-def test_a_named_operation_has_its_own_forms_alone() -> None:
+def test_002_02_a_named_operation_has_its_own_forms_alone() -> None:
     changed = copy.deepcopy(MANIFEST)
     own = {"request": {"n": "$id", "say": "$arguments.name"}, "response": {"n": "$id", "ok": "$result"}}
     changed["messages"]["ask"] = {
@@ -116,7 +116,7 @@ def deep(levels: int) -> Any:
         (form("request", {**EVERY["request"], "arguments": "$arguments.size"}), "no slot $arguments.name"),
     ],
 )
-def test_forms_that_are_refused(change: Change, told: str) -> None:
+def test_002_01_to_04_forms_that_are_refused(change: Change, told: str) -> None:
     fault = refusal(change)
     assert (fault.code, isinstance(fault, Refused)) == ("handler.messages", True)
     assert told in fault.message
@@ -141,7 +141,7 @@ def test_forms_that_are_refused(change: Change, told: str) -> None:
         ),
     ],
 )
-def test_forms_that_a_reader_could_confuse_are_refused(change: Change) -> None:
+def test_002_05_forms_that_a_reader_could_confuse_are_refused(change: Change) -> None:
     fault = refusal(change)
     assert fault.code == "handler.messages"
     assert "not told apart" in fault.message
@@ -172,13 +172,13 @@ def test_forms_that_a_reader_could_confuse_are_refused(change: Change) -> None:
         member("request", "currency", "$$id"),
     ],
 )
-def test_forms_that_are_told_apart(change: Change) -> None:
+def test_002_05_forms_that_are_told_apart(change: Change) -> None:
     changed = copy.deepcopy(MANIFEST)
     change(changed)
     assert declared(changed).is_declarative
 
 
-def test_all_forms_together_are_bounded() -> None:
+def test_002_04_all_forms_together_are_bounded() -> None:
     manifest = {
         "operations": {f"op{number}": MANIFEST["operations"]["ask"] for number in range(40)},
         "roles": {"left": {"peer": "left", "calls": [], "invokes": []}},
@@ -194,7 +194,7 @@ def test_all_forms_together_are_bounded() -> None:
         declared(manifest)
 
 
-def test_messages_need_interface_2() -> None:
+def test_002_06_messages_need_interface_2() -> None:
     assert refusal(lambda manifest: manifest.update(interface=1)).code == "handler.manifest"
     _, wheel = build()
     written = json.loads(read_wheel(FILENAME, wheel).files[f"{PACKAGE}/manifest.json"])
@@ -217,7 +217,7 @@ def test_the_schema_for_an_editor_stays_out_of_the_package() -> None:
         ("types.pyi", b""),
     ],
 )
-def test_a_package_without_code_has_its_manifest_alone(path: str, content: bytes) -> None:
+def test_002_07_a_package_without_code_has_its_manifest_alone(path: str, content: bytes) -> None:
     _, wheel = build()
     files = dict(read_wheel(FILENAME, wheel).files)
     record = f"{DIST_INFO}/RECORD"
@@ -227,7 +227,7 @@ def test_a_package_without_code_has_its_manifest_alone(path: str, content: bytes
     assert caught.value.code == "handler.declarative"
 
 
-def test_forms_and_entry_point_need_each_other() -> None:
+def test_002_07_forms_and_entry_point_need_each_other() -> None:
     with pytest.raises(Refused) as caught:
         build_wheel({"__init__.py": b"handler = 1\n"}, metadata(MANIFEST))
     assert caught.value.code == "handler.declarative"
