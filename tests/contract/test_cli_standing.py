@@ -72,6 +72,24 @@ async def test_every_credit_is_explained(treaty: Treaty, agents: tuple[Signer, .
     assert int(value["weight"]) == ONE and "weighs nothing" not in shown
 
 
+async def test_a_did_key_is_told_that_it_has_no_vote_and_how_to_get_one(
+    treaty: Treaty, agents: tuple[Signer, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "home" / "policy.toml").write_text("max_age = 1_000_000_000\n")  # the registry's clock stands still
+    made = json.loads(await treaty("identity", "new", "--json"))
+    for command in (("standing",), ("topic", TOPIC, "--explain")):
+        shown = " ".join((await treaty(*command)).split())
+        assert f"{made['did']} weighs nothing: a did:key costs nothing, so it has no vote" in shown
+        assert "treaty identity new DOMAIN" in shown
+    assert "weighs nothing" not in await treaty("topic", TOPIC)
+
+
+async def test_nothing_is_said_of_a_domain_before_the_first_decision(treaty: Treaty) -> None:
+    shown = await treaty("standing", "did:wba:alpha.example")
+    assert "no epoch is decided yet" in shown and "weighs nothing" not in shown
+    assert "weighs nothing" in await treaty("standing", "did:key:z6MkjyTpHx6BmHdLnnD7G9qotifQ5vGQMM5YpQxoauiQAjc4")
+
+
 async def test_all_pages_of_credits_are_shown(
     treaty: Treaty, registry: Registry, agents: tuple[Signer, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,10 +49,12 @@ def test_each_transition_has_its_epoch(steps: list[dict[str, Any]]) -> None:
 
 def test_strangers_agree_without_a_model_and_then_without_negotiation(steps: list[dict[str, Any]]) -> None:
     first = next(step for step in steps if "connects by topic" in step["step"])
+    sandboxed = next(step for step in steps if "in a sandbox" in step["step"])
     again = next(step for step in steps if "0-RTT" in step["step"])
     assert any("product-info/1.1, with no language model" in detail for detail in first["details"])
     assert any("404" in detail for detail in first["details"])
     assert "verified" in first["details"][-1]
+    assert "haggling/1.0" in sandboxed["details"][0] and "verified" in sandboxed["details"][-1]
     assert "verified" not in again["details"][-1]  # nothing was fetched
 
 

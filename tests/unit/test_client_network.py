@@ -8,8 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 import requests
+from cyclopts import App
 from loopback import Loopback, answering
 
+from treaty_client.cli.context import Options
 from treaty_client.network.hosts import Address, Network
 from treaty_client.network.requests_adapter import session_setup
 from treaty_consensus.errors import Malformed, NotFound
@@ -43,6 +45,36 @@ def test_a_resolve_argument_is_read(text: str, host: str, address: Address) -> N
 def test_what_is_no_resolve_argument_is_refused(text: str) -> None:
     with pytest.raises(Malformed, match="HOST=IP:PORT"):
         Network.parse([text])
+
+
+def test_the_environment_describes_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TREATY_RESOLVE", raising=False)
+    monkeypatch.delenv("TREATY_CA", raising=False)
+    assert Network.from_environment() == Network()
+    monkeypatch.setenv("TREATY_RESOLVE", "shop.example=127.0.0.1:9443  buyer.example=[::1]:80")
+    monkeypatch.setenv("TREATY_CA", str(tmp_path / "ca.pem"))
+    addresses = {"shop.example": Address("127.0.0.1", 9443), "buyer.example": Address("::1", 80)}
+    assert Network.from_environment() == Network(addresses, tmp_path / "ca.pem")
+    monkeypatch.setenv("TREATY_RESOLVE", "shop.example")
+    with pytest.raises(Malformed, match="HOST=IP:PORT"):
+        Network.from_environment()
+
+
+def test_commands_take_the_network_of_the_environment_unless_they_are_given_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Network] = []
+
+    def command(*, options: Options = Options()) -> None:
+        found.append(options.network)
+
+    monkeypatch.setenv("TREATY_RESOLVE", "shop.example=127.0.0.1:9443 buyer.example=[::1]:80")
+    monkeypatch.setenv("TREATY_CA", str(tmp_path / "ca.pem"))
+    app = App(result_action="return_value")
+    app.default(command)
+    app([])
+    app(["--resolve", "shop.example=127.0.0.1:1", "--ca", "other.pem"])
+    assert found == [Network.from_environment(), Network({"shop.example": Address("127.0.0.1", 1)}, Path("other.pem"))]
 
 
 def test_a_missing_or_broken_authority_is_told(tmp_path: Path) -> None:

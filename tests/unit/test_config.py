@@ -246,6 +246,18 @@ def test_an_agent_is_made_from_its_home(tmp_path: Path, monkeypatch: pytest.Monk
     assert patient.context.timeouts == dataclasses.replace(PATIENT, idle=9)
 
 
+def test_a_wrong_network_in_the_environment_is_refused_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_home(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    monkeypatch.setenv("TREATY_RESOLVE", "shop.example")
+    with pytest.raises(Malformed) as failure:
+        Agent.from_home(tmp_path)
+    assert failure.value.code == "network.resolve"
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_one_of_several_registries_has_to_be_named(tmp_path: Path) -> None:
     make_home(tmp_path)
     other_log = SignerKey("other.example", KeyType.ED25519, bytes(32)).verifier
