@@ -1,74 +1,35 @@
 """Read a project: the folder from which `treaty publish` publishes a protocol.
 
-docs/specification/handler-packages.md, "The project folder", specifies its files: protocol.toml, document.md, and for a handler
-manifest.json, handler/ and vectors/*.json. An example of protocol.toml:
+docs/specification/handler-packages.md, "The project folder", specifies its files: protocol.toml (`project_file`), document.md,
+and for a handler manifest.json, handler/ and vectors/*.json. For example, protocols/product-info/1.0 is a project.
 
-    name = "product-info"
-    version = "1.0"
-    topic = "commerce/product-info"
-    origin = "negotiated"
-    title = "Product information"
-    summary = "Ask a shop for a product."
-    licence = "Apache-2.0"
-    aliases = ["anp:protocol:product-info:1.0"]
-
-    [handler]
-    entry-point = "treaty_handler_product_info:handler"
-
-The wheel is built when the protocol is published, because its manifest contains the URI and the protocol hash. Files whose names
-begin with a dot, and `__pycache__`, are omitted.
+The wheel is built when the protocol is published, because its manifest contains the URI and the protocol hash. It contains the
+vectors, so that every reader can replay them. Files whose names begin with a dot, and `__pycache__`, are omitted.
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Malformed, NotFound, Refused, TooLarge, TreatyError
-from treaty_consensus.handler import MAX_ARCHIVE, HandlerMetadata, build_wheel
-from treaty_consensus.kinds import MAX_ALIASES
-from treaty_consensus.protocol import (
-    MAX_DOCUMENT,
-    Card,
-    check_aliases,
-    check_document,
-    is_name,
-    is_topic,
-    parse_protocol_uri,
-    parse_version,
-)
+from treaty_consensus.handler import MAX_ARCHIVE, VECTORS, HandlerMetadata, build_wheel
+from treaty_consensus.protocol import MAX_DOCUMENT, Card, check_document, parse_protocol_uri
 
 from ..codes import ProjectCode
 from ..sandbox.vectors import MAX_VECTOR, Vector, parse_vector
+from .project_file import MAX_TOML, TOML, ProjectProblem, ProtocolFile, read_protocol_file
 
-MAX_TOML = 64 * 1024
+MANIFEST = "manifest.json"
 MAX_MANIFEST = 128 * 1024
-MAX_VECTORS = 256
-
-
-class _Handler(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    entry_point: str
-    source: str = "handler"
-    version: str | None = None
-
-
-class _Toml(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    version: str
-    topic: str
-    origin: Literal["negotiated", "standard"]
-    title: str
-    summary: str
-    tags: tuple[str, ...] = ()
-    licence: str = ""
-    aliases: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_ALIASES)] = ()
-    handler: _Handler | None = None
+# Half of the files that a wheel may have.
+MAX_VECTORS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,73 +84,119 @@ class Project:
             protocol_hash=self.protocol_hash,
             manifest=self.handler.manifest,
         )
-        return build_wheel(self.handler.sources, metadata)
+        published = {f"{VECTORS}/{vector.name}": vector.data for vector in self.vectors}
+        return build_wheel({**self.handler.sources, **published}, metadata)
 
 
 def load_project(folder: Path) -> Project:
-    """Read a project. Raises `NotFound`, `Malformed` or `TooLarge`, codes `project.…`, `document.…`, `card.…`, `vector.…`."""
-    toml = _parse_toml(_read(folder, "protocol.toml", MAX_TOML))
-    if not is_name(toml.name):
-        raise _malformed(f"name = {toml.name!r} is not lower-case letters and digits joined by '-'")
-    if not is_topic(toml.topic):
-        raise _malformed(f"topic = {toml.topic!r} is not one to four such names joined by '/'")
+    """Read a project. Raises the first of its problems: `NotFound`, `Malformed`, `Refused` or `TooLarge`, codes `project.…`,
+    `document.…`, `card.…`, `protocol.version`, `vector.…`."""
+    project, problems = examine_project(folder)
+    if project is None:
+        raise problems[0].error
+    return project
+
+
+def examine_project(folder: Path) -> tuple[Project | None, list[ProjectProblem]]:
+    """Read a project. Return it, or None and all problems of its files that can be found before the wheel is built."""
+    read = _Reading(folder)
+    data = read.file(TOML, MAX_TOML)
+    toml = None
+    if data is not None:
+        toml, problems = read_protocol_file(data)
+        read.problems += problems
+    document = read.file("document.md", MAX_DOCUMENT)
+    if document is not None:
+        with read.noting("document.md"):
+            check_document(document)
+    handler = read.handler(toml) if toml is not None and toml.handler is not None else None
+    vectors = tuple(read.vectors())
+    if read.problems or toml is None or document is None:
+        return None, read.problems
     card = Card(toml.title, toml.summary, toml.tags, toml.licence)
-    # Encoded for its checks, so that a card that is too long is reported before anything is signed.
-    card.encode()
-    document = _read(folder, "document.md", MAX_DOCUMENT)
-    check_document(document)
-    handler = _handler(folder, toml.handler, toml) if toml.handler is not None else None
-    vectors = tuple(
-        parse_vector(path.name, _read(folder, f"vectors/{path.name}", MAX_VECTOR))
-        # One vector more than the limit is read, to detect an excess without parsing thousands.
-        for path in sorted((folder / "vectors").glob("*.json"))[: MAX_VECTORS + 1]
+    return (
+        Project(folder, toml.name, toml.version, toml.topic, toml.origin, card, document, handler, vectors, toml.aliases),
+        [],
     )
-    if len(vectors) > MAX_VECTORS:
-        raise TooLarge(ProjectCode.VECTORS, f"{folder} has more than {MAX_VECTORS} vectors.")
-    version = parse_version(toml.version)
-    return Project(folder, toml.name, version, toml.topic, toml.origin, card, document, handler, vectors, _aliases(toml))
 
 
-def _aliases(toml: _Toml) -> tuple[str, ...]:
-    """Return the aliases. Raises `Malformed` (`project.toml`); a registry refuses them too, but only after the wheel is built."""
-    try:
-        check_aliases(toml.aliases)
-    except TreatyError as error:
-        raise _malformed(f"aliases: {error.message.removesuffix('.')}") from error
-    return toml.aliases
+class _Reading:
+    """Read the files of a folder and note their problems."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.problems: list[ProjectProblem] = []
+
+    @contextmanager
+    def noting(self, file: str) -> Iterator[None]:
+        """Note the error of the block as a problem of this file."""
+        try:
+            yield
+        except TreatyError as error:
+            self.problems.append(ProjectProblem(file, "", error))
+
+    def file(self, name: str, limit: int) -> bytes | None:
+        """Return the bytes of a file, or None if it cannot be read."""
+        with self.noting(name):
+            return _read(self.folder, name, limit)
+        return None
+
+    def vectors(self) -> Iterator[Vector]:
+        """Yield the vectors that parse."""
+        paths = sorted((self.folder / VECTORS).glob("*.json"))
+        if len(paths) > MAX_VECTORS:
+            fault = TooLarge(
+                ProjectCode.VECTORS, f"{self.folder} has more than {MAX_VECTORS} vectors.", fix="Join or delete some."
+            )
+            self.problems.append(ProjectProblem(VECTORS, "", fault))
+        for path in paths[:MAX_VECTORS]:
+            name = f"{VECTORS}/{path.name}"
+            data = self.file(name, MAX_VECTOR)
+            if data is not None:
+                with self.noting(name):
+                    yield parse_vector(path.name, data)
+
+    def handler(self, toml: ProtocolFile) -> HandlerSource | None:
+        """Return the handler, or None if one of its files is faulty."""
+        assert toml.handler is not None
+        before = len(self.problems)
+        sources: dict[str, bytes] = {}
+        manifest: dict[str, Any] = {}
+        with self.noting(TOML):
+            sources = dict(_sources(_source_folder(self.folder, toml.handler.source)))
+        data = self.file(MANIFEST, MAX_MANIFEST)
+        if data is not None:
+            with self.noting(MANIFEST):
+                manifest = _parse_manifest(data)
+        if len(self.problems) > before:
+            return None
+        return HandlerSource(toml.handler.version or toml.version, toml.handler.entry_point, sources, manifest)
 
 
-def _parse_toml(data: bytes) -> _Toml:
-    try:
-        return msgspec.convert(tomllib.loads(data.decode("utf-8")), _Toml)
-    except (ValueError, RecursionError) as error:
-        raise _malformed(str(error)) from error
-
-
-def _handler(folder: Path, toml: _Handler, project: _Toml) -> HandlerSource:
-    if not project.licence:
-        raise _malformed("a handler needs a licence")
-    source = (folder / toml.source).resolve()
+def _source_folder(folder: Path, name: str) -> Path:
+    source = (folder / name).resolve()
     # After links are resolved, so that a project cannot publish a folder from elsewhere.
     if not source.is_relative_to(folder.resolve().parent):
-        raise _malformed(f"handler.source = {toml.source!r} is neither in this folder nor beside it")
+        fault = f"{TOML}: handler.source = {name!r} is neither in this folder nor beside it."
+        raise Malformed(ProjectCode.TOML, fault, fix='Move it there, for example to handler/, the default of "source".')
     if not (source / "__init__.py").is_file():
         raise NotFound(
             ProjectCode.SOURCE,
             f"{source} has no __init__.py.",
             fix="Put the handler's source there, or name its folder in protocol.toml: [handler] source.",
         )
-    manifest_bytes = _read(folder, "manifest.json", MAX_MANIFEST)
+    # The wheel has the project's vectors in this folder.
+    if (source / VECTORS).exists():
+        raise Refused(ProjectCode.SOURCE, f"{source / VECTORS} has the name of the vectors' folder.", fix="Rename it.")
+    return source
+
+
+def _parse_manifest(data: bytes) -> dict[str, Any]:
     try:
-        manifest = msgspec.json.decode(manifest_bytes, type=dict[str, Any])
+        return msgspec.json.decode(data, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Malformed(ProjectCode.MANIFEST, f"{folder / 'manifest.json'} does not parse: {error}.") from error
-    return HandlerSource(
-        version=parse_version(toml.version or project.version),
-        entry_point=toml.entry_point,
-        sources=dict(_sources(source)),
-        manifest=manifest,
-    )
+        fix = "Write a JSON object with `operations` and `roles`."
+        raise Malformed(ProjectCode.MANIFEST, f"{MANIFEST} does not parse: {error}.", fix=fix) from error
 
 
 def _sources(folder: Path) -> Iterator[tuple[str, bytes]]:
@@ -232,7 +239,3 @@ def _check_place(path: Path, folder: Path) -> None:
     # A foreign project could link to a secret of the author, such as identity.json, and it would be published for ever.
     if not path.resolve().is_relative_to(folder.resolve()):
         raise Refused(ProjectCode.LINK, f"{path} is a link that leads out of {folder}.", fix="Put a copy of the file there.")
-
-
-def _malformed(what: str) -> TreatyError:
-    return Malformed(ProjectCode.TOML, f"protocol.toml: {what}.")

@@ -9,13 +9,14 @@ from __future__ import annotations
 from .archive import MAX_ARCHIVE
 from .build import HandlerMetadata, build_wheel
 from .manifest import INTERFACE, MANIFEST_NAME, Manifest, Operation, Role, parse_manifest
-from .wheel import TAG, EntryPoint, HandlerPackage, parse_filename, read_wheel
+from .wheel import TAG, VECTORS, EntryPoint, HandlerPackage, parse_filename, read_wheel
 
 __all__ = [
     "INTERFACE",
     "MANIFEST_NAME",
     "MAX_ARCHIVE",
     "TAG",
+    "VECTORS",
     "EntryPoint",
     "HandlerMetadata",
     "HandlerPackage",

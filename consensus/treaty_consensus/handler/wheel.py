@@ -36,6 +36,8 @@ from .modules import check_ending, check_modules, is_source
 from .text import check_coding, check_plain, decode
 
 PREFIX = "treaty-handler-"
+VECTORS = "vectors"
+"""The folder of the package with the sessions that its handler reproduces. Readers replay them; a handler does not see them."""
 TAG = "py3-none-any"
 # Most file systems limit a name to 255 bytes; stores add a digest.
 MAX_FILENAME = 160
@@ -72,6 +74,12 @@ class HandlerPackage:
     def package(self) -> str:
         """Return the name of the one importable package."""
         return self.name.replace("-", "_")
+
+    @property
+    def vectors(self) -> dict[str, bytes]:
+        """Return the files of the folder `vectors`: name → content."""
+        folder = f"{self.package}/{VECTORS}/"
+        return {path.removeprefix(folder): content for path, content in self.files.items() if path.startswith(folder)}
 
 
 def read_wheel(filename: str, data: bytes) -> HandlerPackage:
