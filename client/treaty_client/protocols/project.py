@@ -34,8 +34,10 @@ MAX_VECTORS = 128
 
 @dataclass(frozen=True, slots=True)
 class HandlerSource:
-    """A handler before it is built. `sources`: path inside the package to content."""
+    """A handler before it is built. `folder`: of its sources, as in protocol.toml. `sources`: path inside the package to
+    content."""
 
+    folder: str
     version: str
     entry_point: str
     sources: Mapping[str, bytes]
@@ -93,7 +95,9 @@ def load_project(folder: Path) -> Project:
     `document.…`, `card.…`, `protocol.version`, `vector.…`."""
     project, problems = examine_project(folder)
     if project is None:
-        raise problems[0].error
+        error, more = problems[0].error, len(problems) - 1
+        fix = f"{error.fix} {more} more: treaty test {folder}".strip() if more else error.fix
+        raise type(error)(error.code, error.message, fix=fix)
     return project
 
 
@@ -170,7 +174,8 @@ class _Reading:
                 manifest = _parse_manifest(data)
         if len(self.problems) > before:
             return None
-        return HandlerSource(toml.handler.version or toml.version, toml.handler.entry_point, sources, manifest)
+        table = toml.handler
+        return HandlerSource(table.source, table.version or toml.version, table.entry_point, sources, manifest)
 
 
 def _source_folder(folder: Path, name: str) -> Path:

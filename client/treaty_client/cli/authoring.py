@@ -1,0 +1,166 @@
+"""`treaty new`, `test`, `record`, `stubs`: the tools of a protocol's author."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import difflib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+from rich.markup import escape
+from rich.table import Table
+
+from treaty_consensus.errors import Unavailable
+from treaty_consensus.printable import printable
+
+from ..authoring.check import ProtocolCheck, check_package, check_project
+from ..authoring.watch import changed, fingerprint
+from ..codes import VectorCode
+from .context import Options, run
+
+if TYPE_CHECKING:
+    from ..authoring.coverage import Coverage
+    from ..sandbox import Mismatch
+
+MAX_SECONDS = 300
+"""Seconds for the vectors of a published protocol, whose publisher chose their number and length."""
+_MAX_SHOWN = 4_000
+
+
+def test(
+    subject: str,
+    /,
+    *,
+    watch: Annotated[bool, Parameter()] = False,
+    allow_uncovered: Annotated[bool, Parameter()] = False,
+    publisher: tuple[str, ...] = (),
+    options: Options = Options(),
+) -> None:
+    """Check a protocol as publishing would, and report all problems at once: its files, its package, its vectors, its coverage.
+
+    Parameters
+    ----------
+    subject
+        A folder with protocol.toml, or the URI of a published protocol, whose vectors are in its package.
+    watch
+        Check the folder again each time that a file changes, until Ctrl-C.
+    allow_uncovered
+        An operation that no vector reaches is no problem.
+    publisher
+        A DID whose handlers to accept, besides those of the policy. May be repeated. Only for a URI.
+    """
+    folder = Path(subject)
+    if not folder.is_dir() and "://" in subject:
+        found = run(_published(subject, publisher, options, allow_uncovered=allow_uncovered))
+        _report(found, options)
+    elif watch:
+        run(_watch(folder, options, allow_uncovered=allow_uncovered))
+    else:
+        found = run(check_project(folder, allow_uncovered=allow_uncovered))
+        _report(found, options)
+    if not found.passed:
+        sys.exit(1)
+
+
+async def _watch(folder: Path, options: Options, *, allow_uncovered: bool) -> None:
+    while True:
+        # Before the check, so that a change during it begins another one.
+        before = fingerprint(folder)
+        _report(await check_project(folder, allow_uncovered=allow_uncovered), options)
+        options.output.say(f"[dim]Watching {escape(str(folder))}. Ctrl-C ends.[/]")
+        await changed(folder, before)
+
+
+async def _published(uri: str, publishers: tuple[str, ...], options: Options, *, allow_uncovered: bool) -> ProtocolCheck:
+    from ..protocols.fetch import Fetcher  # imported here: Sigstore is slow to import
+
+    policy = options.policy()
+    policy = dataclasses.replace(policy, publishers=(*policy.publishers, *publishers))
+    async with Fetcher(options.home, policy, options.network) as fetcher:
+        verified = await fetcher.fetch(uri)
+    try:
+        async with asyncio.timeout(MAX_SECONDS):
+            return await check_package(verified.package, allow_uncovered=allow_uncovered)
+    except TimeoutError as error:
+        fault = f"The vectors of {uri} take more than {MAX_SECONDS} seconds."
+        raise Unavailable(VectorCode.SLOW, fault, fix="Fetch it, and replay them one by one.") from error
+
+
+def _report(found: ProtocolCheck, options: Options) -> None:
+    options.output.result(_value(found), *_lines(found))
+
+
+def _value(found: ProtocolCheck) -> dict[str, Any]:
+    problems = [
+        {"file": item.file, "field": item.field, "code": item.error.code, "message": item.error.message, "fix": item.error.fix}
+        for item in found.problems
+    ]
+    return {
+        "passed": found.passed,
+        "problems": problems,
+        "vectors": [{"file": vector.name, "title": vector.title, "role": vector.role} for vector in found.vectors],
+        "mismatches": [dataclasses.asdict(item) for item in found.mismatches],
+        "coverage": None if found.coverage is None else _coverage_value(found.coverage),
+    }
+
+
+def _coverage_value(coverage: Coverage) -> dict[str, Any]:
+    reached = [{**dataclasses.asdict(cell), "times": times} for cell, times in coverage.reached.items()]
+    return {"cells": coverage.cells, "reached": reached, "missed": [dataclasses.asdict(cell) for cell in coverage.missed]}
+
+
+def _lines(found: ProtocolCheck) -> Iterator[Any]:
+    for item in found.problems:
+        place = escape(printable(" ".join(filter(None, (item.file, item.field))), 200))
+        yield f"[bold red]✗[/] [bold]{place}[/]  {escape(item.error.message)}  [dim]{escape(item.error.code)}[/]"
+        if item.error.fix:
+            yield f"  [bold]→[/] {escape(item.error.fix)}"
+    for mismatch in found.mismatches:
+        yield f"[bold red]✗[/] [bold]{escape(printable(mismatch.place, 200))}[/]"
+        yield from _difference(mismatch)
+    if found.coverage is not None:
+        yield _table(found.coverage)
+    faults = len(found.problems) + len(found.mismatches)
+    if not found.passed:
+        yield f"[bold red]✗[/] {faults} problem{'s' if faults > 1 else ''}."
+    elif found.coverage is None:
+        yield "[green]✓[/] It can be published: a document without a handler."
+    else:
+        yield f"[green]✓[/] It can be published: {len(found.vectors)} vectors reach {found.coverage.summary}."
+
+
+def _difference(mismatch: Mismatch) -> Iterator[str]:
+    """The expected effects beside the actual ones, line by line."""
+    if mismatch.error:
+        yield f"  [red]{escape(printable(mismatch.error, _MAX_SHOWN))}[/]"
+        return
+    expected, actual = (
+        json.dumps(side, ensure_ascii=False, indent=2).splitlines() for side in (mismatch.expected, mismatch.actual)
+    )
+    yield "  [red]- expected by the vector[/]  [green]+ returned by the handler[/]"
+    size = 0
+    for line in difflib.ndiff(expected, actual):
+        size += len(line)
+        if line.startswith("?") or size > _MAX_SHOWN:
+            continue
+        colour = {"-": "red", "+": "green"}.get(line[0], "dim")
+        yield f"  [{colour}]{escape(printable(line, 500))}[/]"
+
+
+def _table(coverage: Coverage) -> Table:
+    table = Table("role", "operation", "outcomes that vectors reach", "missed", box=None)
+    rows: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
+    for cell, times in coverage.reached.items():
+        rows.setdefault((cell.role, cell.operation), ([], []))[0].append(
+            f"{cell.outcome} ×{times}" if times > 1 else cell.outcome
+        )
+    for cell in coverage.missed:
+        rows.setdefault((cell.role, cell.operation), ([], []))[1].append(cell.outcome)
+    for (role, operation), (reached, missed) in sorted(rows.items()):
+        table.add_row(role, operation, f"[green]{', '.join(reached)}[/]", f"[yellow]{', '.join(missed)}[/]")
+    return table
