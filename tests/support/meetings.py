@@ -191,10 +191,10 @@ class InlineRuntime:
     async def preload(self, package: HandlerPackage, *, local: str) -> None:
         _handler(package.digest, package)
 
-    async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str) -> RunningHandler:
+    async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str, seed: str | None = None) -> RunningHandler:
         await asyncio.sleep(self.delay)
         rules = SessionRules(package.manifest.roles[role], Operations(package.manifest), [peer])
-        session = _handler(package.digest, package).open(role, {"local": local, "peer": peer, "seed": "0" * 32})
+        session = _handler(package.digest, package).open(role, {"local": local, "peer": peer, "seed": seed or "0" * 32})
         handler = InlineHandler(session, rules)
         self.opened.append(handler)
         return self.wrap(handler)

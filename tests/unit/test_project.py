@@ -168,7 +168,7 @@ def test_a_link_inside_its_folder_is_followed(folder: Path) -> None:
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(NotFound) as caught:
         load_project(tmp_path / "nowhere")
-    assert "protocols/product-info/1.0" in caught.value.fix
+    assert "treaty new DIR" in caught.value.fix
 
 
 async def test_a_vector_that_a_handler_does_not_reproduce_is_reported(folder: Path) -> None:

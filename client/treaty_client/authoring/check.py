@@ -20,7 +20,7 @@ from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.handler import VECTORS, HandlerPackage, read_wheel
 
 from ..codes import ClientHandlerCode, VectorCode
-from ..protocols.project import MANIFEST, HandlerSource, Project, examine_project
+from ..protocols.project import MANIFEST, HandlerSource, Project, ProjectFiles, examine_project
 from ..protocols.project_file import TOML, ProjectProblem, package_of
 from ..sandbox import Mismatch, SandboxPool, Vector, run_vectors
 from ..sandbox.vectors import LOCAL, PEER, published_vectors
@@ -57,20 +57,23 @@ async def check_project(folder: Path, *, allow_uncovered: bool = False) -> Proto
 
     Raises `Unavailable` (`sandbox.unavailable`) if vectors cannot be replayed on this machine.
     """
-    project, problems = examine_project(folder)
-    if project is None:
-        return ProtocolCheck(tuple(problems))
-    if project.handler is None:
-        return ProtocolCheck(())
-    problems = [*_syntax_problems(project.handler), *_role_problems(project)]
-    try:
-        package = build(project)
-    except TreatyError as error:
-        problems += [*manifest_problems(project.handler.manifest), *_package_problems(project, project.handler)]
-        # A fault between files, such as a package that is too large, has no file of its own.
-        problems = problems or [ProjectProblem(TOML if error.code == HandlerCode.ENTRY_POINT else "", "", error)]
-    if problems:
-        return ProtocolCheck(tuple(problems), vectors=project.vectors)
+    found = examine_project(folder)
+    project, package = found.project, None
+    problems = [
+        *found.problems,
+        *_syntax_problems(found),
+        *_role_problems(found),
+        *manifest_problems(found.manifest or _HARMLESS),
+    ]
+    if project is not None and project.handler is not None:
+        try:
+            package = build(project)
+        except TreatyError as error:
+            problems += _package_problems(project, project.handler)
+            # A fault between files, such as a package that is too large, has no file of its own.
+            problems = problems or [ProjectProblem(TOML if error.code == HandlerCode.ENTRY_POINT else "", "", error)]
+    if problems or package is None or project is None:
+        return ProtocolCheck(tuple(problems), vectors=found.vectors)
     return await _replay(package, project.vectors, allow_uncovered=allow_uncovered)
 
 
@@ -129,9 +132,9 @@ def _built(project: Project, file: str) -> Iterator[ProjectProblem]:
         yield ProjectProblem(file, "", error)
 
 
-def _syntax_problems(handler: HandlerSource) -> Iterator[ProjectProblem]:
-    for path, content in handler.sources.items():
-        file = f"{handler.folder}/{path}"
+def _syntax_problems(found: ProjectFiles) -> Iterator[ProjectProblem]:
+    for path, content in (found.sources or {}).items():
+        file = f"{found.folder}/{path}"
         if not path.endswith(".py"):
             continue
         try:
@@ -143,11 +146,10 @@ def _syntax_problems(handler: HandlerSource) -> Iterator[ProjectProblem]:
             yield ProjectProblem(file, "", Refused(ClientHandlerCode.SYNTAX, f"{file} does not parse: {error}."))
 
 
-def _role_problems(project: Project) -> Iterator[ProjectProblem]:
-    assert project.handler is not None
-    roles = project.handler.manifest.get("roles")
-    for vector in project.vectors:
+def _role_problems(found: ProjectFiles) -> Iterator[ProjectProblem]:
+    roles = (found.manifest or {}).get("roles")
+    for vector in found.vectors:
         if isinstance(roles, dict) and vector.role not in roles:
-            fault = f"{VECTORS}/{vector.name}: role = {vector.role!a:.80} is not a role of {MANIFEST}."
+            fault = f"role = {vector.role!a:.80} is not a role of {MANIFEST}."
             error = Refused(VectorCode.ROLE, fault, fix=f"The roles are {', '.join(map(str, roles))}.")
             yield ProjectProblem(f"{VECTORS}/{vector.name}", "role", error)

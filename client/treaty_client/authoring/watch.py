@@ -21,10 +21,7 @@ Fingerprint = frozenset[tuple[Path, int, int]]
 
 def fingerprint(folder: Path) -> Fingerprint:
     """Return path, time and size of the files of a project; the handler may be in a folder beside it."""
-    project, _ = examine_project(folder)
-    folders = [folder]
-    if project is not None and project.handler is not None:
-        folders.append(folder / project.handler.folder)
+    folders = [folder, folder / examine_project(folder).folder]
     found = set()
     for path in islice(chain.from_iterable(place.rglob("*") for place in folders), MAX_FILES):
         # An editor replaces a file when it saves: between two looks it may be gone.

@@ -19,6 +19,7 @@ from treaty_consensus.errors import Unavailable
 from treaty_consensus.printable import printable
 
 from ..authoring.check import ProtocolCheck, check_package, check_project
+from ..authoring.recorded import add_recordings
 from ..authoring.watch import changed, fingerprint
 from ..codes import VectorCode
 from .context import Options, run
@@ -91,6 +92,29 @@ async def _published(uri: str, publishers: tuple[str, ...], options: Options, *,
         raise Unavailable(VectorCode.SLOW, fault, fix="Fetch it, and replay them one by one.") from error
 
 
+def record(folder: Path, /, *recordings: Path, options: Options = Options()) -> None:
+    """Add recorded sessions to a project as vectors, after its handler has repeated them in the sandbox.
+
+    An agent records its sessions into the folder that `recordings` of agent.toml names, a file for each session and role.
+
+    Parameters
+    ----------
+    folder
+        The folder with protocol.toml.
+    recordings
+        The files to add.
+    """
+    added = run(add_recordings(folder, recordings))
+    lines = [f"[green]✓[/] {escape(str(path))}" for path in added.files]
+    value = {"files": [str(path) for path in added.files], "coverage": _coverage_value(added.after)}
+    options.output.result(
+        value,
+        *lines,
+        f"The vectors reach {added.after.summary}; before, {added.before.summary}.",
+        "[yellow]![/] They have the data of a real session, and publishing makes them public. Read them first.",
+    )
+
+
 def _report(found: ProtocolCheck, options: Options) -> None:
     options.output.result(_value(found), *_lines(found))
 
@@ -117,7 +141,7 @@ def _coverage_value(coverage: Coverage) -> dict[str, Any]:
 def _lines(found: ProtocolCheck) -> Iterator[Any]:
     for item in found.problems:
         place = escape(printable(" ".join(filter(None, (item.file, item.field))), 200))
-        yield f"[bold red]✗[/] [bold]{place}[/]  {escape(item.error.message)}  [dim]{escape(item.error.code)}[/]"
+        yield f"[bold red]✗[/] [bold]{place}[/]  {escape(item.error.message.removeprefix(f'{item.file}: '))}  [dim]{escape(item.error.code)}[/]"
         if item.error.fix:
             yield f"  [bold]→[/] {escape(item.error.fix)}"
     for mismatch in found.mismatches:
@@ -140,7 +164,8 @@ def _difference(mismatch: Mismatch) -> Iterator[str]:
         yield f"  [red]{escape(printable(mismatch.error, _MAX_SHOWN))}[/]"
         return
     expected, actual = (
-        json.dumps(side, ensure_ascii=False, indent=2).splitlines() for side in (mismatch.expected, mismatch.actual)
+        json.dumps(side, ensure_ascii=False, indent=2, sort_keys=True).splitlines()
+        for side in (mismatch.expected, mismatch.actual)
     )
     yield "  [red]- expected by the vector[/]  [green]+ returned by the handler[/]"
     size = 0

@@ -192,6 +192,8 @@ class TrustedRootCode(Code):
 
 
 class VectorCode(Code):
+    DIFFERS = "vector.differs", "The handler does not repeat a recorded session.", Refused
+    EXISTS = "vector.exists", "The project has a vector of this name.", Conflict
     FORM = "vector.form", "The file is not a test vector.", Malformed
     ROLE = "vector.role", "The role of the test vector is not one of the protocol.", Refused
     SLOW = "vector.slow", "The vectors of a published handler take too long.", Unavailable

@@ -24,7 +24,7 @@ from treaty_consensus.protocol import MAX_DOCUMENT, Card, check_document, parse_
 
 from ..codes import ProjectCode
 from ..sandbox.vectors import MAX_VECTOR, Vector, parse_vector
-from .project_file import MAX_TOML, TOML, ProjectProblem, ProtocolFile, read_protocol_file
+from .project_file import MAX_TOML, TOML, HandlerTable, ProjectProblem, read_protocol_file
 
 MANIFEST = "manifest.json"
 MAX_MANIFEST = 128 * 1024
@@ -93,16 +93,30 @@ class Project:
 def load_project(folder: Path) -> Project:
     """Read a project. Raises the first of its problems: `NotFound`, `Malformed`, `Refused` or `TooLarge`, codes `project.…`,
     `document.…`, `card.…`, `protocol.version`, `vector.…`."""
-    project, problems = examine_project(folder)
-    if project is None:
-        error, more = problems[0].error, len(problems) - 1
+    found = examine_project(folder)
+    if found.project is None:
+        error, more = found.problems[0].error, len(found.problems) - 1
         fix = f"{error.fix} {more} more: treaty test {folder}".strip() if more else error.fix
         raise type(error)(error.code, error.message, fix=fix)
-    return project
+    return found.project
 
 
-def examine_project(folder: Path) -> tuple[Project | None, list[ProjectProblem]]:
-    """Read a project. Return it, or None and all problems of its files that can be found before the wheel is built."""
+@dataclass(frozen=True, slots=True)
+class ProjectFiles:
+    """The files of a project. `problems`: all that can be found before the wheel is built. `project`: None if there is one.
+    `manifest`, `sources`: None if they cannot be read. `folder`: of the sources, as in protocol.toml. `vectors`: those that
+    parse."""
+
+    problems: list[ProjectProblem]
+    project: Project | None
+    manifest: Mapping[str, Any] | None
+    folder: str
+    sources: Mapping[str, bytes] | None
+    vectors: tuple[Vector, ...]
+
+
+def examine_project(folder: Path) -> ProjectFiles:
+    """Read all files of a project. Raises nothing: every fault is a problem of the result."""
     read = _Reading(folder)
     data = read.file(TOML, MAX_TOML)
     toml = None
@@ -113,15 +127,23 @@ def examine_project(folder: Path) -> tuple[Project | None, list[ProjectProblem]]
     if document is not None:
         with read.noting("document.md"):
             check_document(document)
-    handler = read.handler(toml) if toml is not None and toml.handler is not None else None
+    # Of a file with faults it is not known whether it has a handler; then the usual files are read if they exist.
+    table = toml.handler if toml is not None else _USUAL if (folder / MANIFEST).exists() else None
+    manifest, sources, source = (None, None, "") if table is None else (read.manifest(), read.sources(table.source), table.source)
     vectors = tuple(read.vectors())
-    if read.problems or toml is None or document is None:
-        return None, read.problems
-    card = Card(toml.title, toml.summary, toml.tags, toml.licence)
-    return (
-        Project(folder, toml.name, toml.version, toml.topic, toml.origin, card, document, handler, vectors, toml.aliases),
-        [],
-    )
+    project = None
+    if not read.problems and toml is not None and document is not None:
+        card = Card(toml.title, toml.summary, toml.tags, toml.licence)
+        handler = None
+        if toml.handler is not None and manifest is not None and sources is not None:
+            version = toml.handler.version or toml.version
+            handler = HandlerSource(source, version, toml.handler.entry_point, sources, manifest)
+        name = toml.name, toml.version, toml.topic, toml.origin
+        project = Project(folder, *name, card, document, handler, vectors, toml.aliases)
+    return ProjectFiles(read.problems, project, manifest, source, sources, vectors)
+
+
+_USUAL = HandlerTable("")
 
 
 class _Reading:
@@ -145,37 +167,31 @@ class _Reading:
             return _read(self.folder, name, limit)
         return None
 
+    def manifest(self) -> dict[str, Any] | None:
+        """Return the parsed manifest, or None."""
+        data = self.file(MANIFEST, MAX_MANIFEST)
+        with self.noting(MANIFEST):
+            return None if data is None else _parse_manifest(data)
+        return None
+
+    def sources(self, folder: str) -> dict[str, bytes] | None:
+        """Return the files of the handler's folder, or None."""
+        with self.noting(folder):
+            return dict(_sources(_source_folder(self.folder, folder)))
+        return None
+
     def vectors(self) -> Iterator[Vector]:
         """Yield the vectors that parse."""
         paths = sorted((self.folder / VECTORS).glob("*.json"))
         if len(paths) > MAX_VECTORS:
-            fault = TooLarge(
-                ProjectCode.VECTORS, f"{self.folder} has more than {MAX_VECTORS} vectors.", fix="Join or delete some."
-            )
-            self.problems.append(ProjectProblem(VECTORS, "", fault))
+            fault = f"{self.folder} has more than {MAX_VECTORS} vectors."
+            self.problems.append(ProjectProblem(VECTORS, "", TooLarge(ProjectCode.VECTORS, fault, fix="Join or delete some.")))
         for path in paths[:MAX_VECTORS]:
             name = f"{VECTORS}/{path.name}"
             data = self.file(name, MAX_VECTOR)
             if data is not None:
                 with self.noting(name):
                     yield parse_vector(path.name, data)
-
-    def handler(self, toml: ProtocolFile) -> HandlerSource | None:
-        """Return the handler, or None if one of its files is faulty."""
-        assert toml.handler is not None
-        before = len(self.problems)
-        sources: dict[str, bytes] = {}
-        manifest: dict[str, Any] = {}
-        with self.noting(TOML):
-            sources = dict(_sources(_source_folder(self.folder, toml.handler.source)))
-        data = self.file(MANIFEST, MAX_MANIFEST)
-        if data is not None:
-            with self.noting(MANIFEST):
-                manifest = _parse_manifest(data)
-        if len(self.problems) > before:
-            return None
-        table = toml.handler
-        return HandlerSource(table.source, table.version or toml.version, table.entry_point, sources, manifest)
 
 
 def _source_folder(folder: Path, name: str) -> Path:
@@ -232,7 +248,7 @@ def _read(folder: Path, name: str, limit: int) -> bytes:
         raise NotFound(
             ProjectCode.FILE,
             f"{path}: {reason}.",
-            fix="A project is a folder with protocol.toml and document.md; see protocols/product-info/1.0.",
+            fix="A project is a folder with protocol.toml and document.md; treaty new DIR makes one.",
         ) from error
     if len(data) > limit:
         raise TooLarge(ProjectCode.FILE, f"{path} has more than {limit} bytes.")

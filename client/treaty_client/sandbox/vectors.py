@@ -109,9 +109,9 @@ def parse_vector(name: str, data: bytes) -> Vector:
         file = msgspec.convert(decode_json(data), _File)
         steps = [_step(step, number) for number, step in enumerate(file.steps, 1)]
     except (ValueError, TreatyError) as error:
-        raise Malformed(VectorCode.FORM, f"{name} is no test vector: {error}.") from error
+        raise _malformed(name, str(error).rstrip(".")) from error
     if not steps:
-        raise Malformed(VectorCode.FORM, f"{name} is no test vector: it has no steps.")
+        raise _malformed(name, "it has no steps")
     if not isinstance(steps[0].event, Opened):
         steps.insert(0, VectorStep(0, Opened(), ()))
     return Vector(name, file.title, file.role, file.parameters, file.seed, tuple(steps), data)
@@ -122,11 +122,16 @@ def published_vectors(package: HandlerPackage) -> tuple[Vector, ...]:
     return tuple(parse_vector(name, data) for name, data in sorted(package.vectors.items()))
 
 
-def format_vector(title: str, role: str, steps: Sequence[tuple[Event, Sequence[Effect]]], *, seed: str = NO_SEED) -> bytes:
+def format_vector(title: str, role: str, steps: Sequence[tuple[Event, Sequence[Effect]]]) -> bytes:
     """Write these events and their effects as a file for `parse_vector`. Fields with their default are left out."""
+    return join_vector(title, role, [format_step(event, effects) for event, effects in steps])
+
+
+def join_vector(title: str, role: str, steps: Sequence[Mapping[str, Any]], *, seed: str = NO_SEED) -> bytes:
+    """Write steps of `format_step` as a file for `parse_vector`."""
     file: dict[str, Any] = {"title": title, "role": role}
     file |= {} if seed == NO_SEED else {"seed": seed}
-    file["steps"] = [format_step(event, effects) for event, effects in steps]
+    file["steps"] = list(steps)
     return json.dumps(file, ensure_ascii=False, indent=2).encode("utf-8") + b"\n"
 
 
@@ -185,6 +190,13 @@ async def _replay(worker: Worker, vector: Vector, moving: bool) -> Mismatch | No
     if session is not None:
         await session.close()
     return None
+
+
+def _malformed(name: str, fault: str) -> Malformed:
+    fix = (
+        'The form is {"title", "role", "steps": [{"event": {…}, "effects": […]}]}; see "The project folder" of the specification.'
+    )
+    return Malformed(VectorCode.FORM, f"{name} is no test vector: {fault}.", fix=fix)
 
 
 def _step(step: _Step, number: int) -> VectorStep:
