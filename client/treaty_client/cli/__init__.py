@@ -32,6 +32,7 @@ for _name, (_place, _help) in {
     "config": ("config:config", "Check policy.toml and agent.toml, and show every key with its value."),
     "test": ("authoring:test", "Check a protocol as publishing would, and replay its vectors."),
     "record": ("authoring:record", "Add recorded sessions to a project as vectors."),
+    "stubs": ("authoring:stubs", "Write typed Python for the operations of a protocol."),
     "publish": ("protocols:publish", "Publish a folder: its document, and its handler if it has one."),
     "discover": ("discovery:discover", "Find the agents of a domain, a DID or a URL, and their protocols."),
     "call": ("discovery:call", "Call a method that an agent describes by OpenRPC or serves by MCP."),

@@ -7,7 +7,7 @@ import dataclasses
 import difflib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,13 +18,18 @@ from rich.table import Table
 from treaty_consensus.errors import Unavailable
 from treaty_consensus.printable import printable
 
-from ..authoring.check import ProtocolCheck, check_package, check_project
+from .. import durable
+from ..authoring.check import ProtocolCheck, build, check_package, check_project
 from ..authoring.recorded import add_recordings
+from ..authoring.stubs import write_stubs
 from ..authoring.watch import changed, fingerprint
 from ..codes import VectorCode
+from ..protocols.project import load_project
 from .context import Options, run
 
 if TYPE_CHECKING:
+    from treaty_consensus.handler import HandlerPackage
+
     from ..authoring.coverage import Coverage
     from ..sandbox import Mismatch
 
@@ -56,7 +61,7 @@ def test(
         A DID whose handlers to accept, besides those of the policy. May be repeated. Only for a URI.
     """
     folder = Path(subject)
-    if not folder.is_dir() and "://" in subject:
+    if "://" in subject:
         found = run(_published(subject, publisher, options, allow_uncovered=allow_uncovered))
         _report(found, options)
     elif watch:
@@ -78,18 +83,22 @@ async def _watch(folder: Path, options: Options, *, allow_uncovered: bool) -> No
 
 
 async def _published(uri: str, publishers: tuple[str, ...], options: Options, *, allow_uncovered: bool) -> ProtocolCheck:
+    package = await _fetched(uri, publishers, options)
+    try:
+        async with asyncio.timeout(MAX_SECONDS):
+            return await check_package(package, allow_uncovered=allow_uncovered)
+    except TimeoutError as error:
+        fault = f"The vectors of {uri} take more than {MAX_SECONDS} seconds."
+        raise Unavailable(VectorCode.SLOW, fault, fix="Fetch it, and replay them one by one.") from error
+
+
+async def _fetched(uri: str, publishers: tuple[str, ...], options: Options) -> HandlerPackage:
     from ..protocols.fetch import Fetcher  # imported here: Sigstore is slow to import
 
     policy = options.policy()
     policy = dataclasses.replace(policy, publishers=(*policy.publishers, *publishers))
     async with Fetcher(options.home, policy, options.network) as fetcher:
-        verified = await fetcher.fetch(uri)
-    try:
-        async with asyncio.timeout(MAX_SECONDS):
-            return await check_package(verified.package, allow_uncovered=allow_uncovered)
-    except TimeoutError as error:
-        fault = f"The vectors of {uri} take more than {MAX_SECONDS} seconds."
-        raise Unavailable(VectorCode.SLOW, fault, fix="Fetch it, and replay them one by one.") from error
+        return (await fetcher.fetch(uri)).package
 
 
 def record(folder: Path, /, *recordings: Path, options: Options = Options()) -> None:
@@ -113,6 +122,27 @@ def record(folder: Path, /, *recordings: Path, options: Options = Options()) -> 
         f"The vectors reach {added.after.summary}; before, {added.before.summary}.",
         "[yellow]![/] They have the data of a real session, and publishing makes them public. Read them first.",
     )
+
+
+def stubs(subject: str, /, *, output: Path | None = None, publisher: tuple[str, ...] = (), options: Options = Options()) -> None:
+    """Write typed Python for a protocol, so that an editor completes its operations and their arguments.
+
+    Parameters
+    ----------
+    subject
+        The URI of a protocol, or a folder with protocol.toml.
+    output
+        The module to write. Default: print it.
+    publisher
+        A DID whose handlers to accept, besides those of the policy. May be repeated. Only for a URI.
+    """
+    folder = Path(subject)
+    package = run(_fetched(subject, publisher, options)) if "://" in subject else build(load_project(folder))
+    text = write_stubs(package)
+    if output is not None:
+        durable.write(output, text.encode())
+    lines = [escape(text)] if output is None else [f"[green]✓[/] {escape(str(output))}"]
+    options.output.result({"module": text, "file": str(output) if output else None}, *lines)
 
 
 def _report(found: ProtocolCheck, options: Options) -> None:
@@ -141,7 +171,8 @@ def _coverage_value(coverage: Coverage) -> dict[str, Any]:
 def _lines(found: ProtocolCheck) -> Iterator[Any]:
     for item in found.problems:
         place = escape(printable(" ".join(filter(None, (item.file, item.field))), 200))
-        yield f"[bold red]✗[/] [bold]{place}[/]  {escape(item.error.message.removeprefix(f'{item.file}: '))}  [dim]{escape(item.error.code)}[/]"
+        fault = escape(item.error.message.removeprefix(f"{item.file}: "))
+        yield f"[bold red]✗[/] [bold]{place}[/]  {fault}  [dim]{escape(item.error.code)}[/]"
         if item.error.fix:
             yield f"  [bold]→[/] {escape(item.error.fix)}"
     for mismatch in found.mismatches:
@@ -163,10 +194,7 @@ def _difference(mismatch: Mismatch) -> Iterator[str]:
     if mismatch.error:
         yield f"  [red]{escape(printable(mismatch.error, _MAX_SHOWN))}[/]"
         return
-    expected, actual = (
-        json.dumps(side, ensure_ascii=False, indent=2, sort_keys=True).splitlines()
-        for side in (mismatch.expected, mismatch.actual)
-    )
+    expected, actual = _pretty(mismatch.expected), _pretty(mismatch.actual)
     yield "  [red]- expected by the vector[/]  [green]+ returned by the handler[/]"
     size = 0
     for line in difflib.ndiff(expected, actual):
@@ -175,6 +203,10 @@ def _difference(mismatch: Mismatch) -> Iterator[str]:
             continue
         colour = {"-": "red", "+": "green"}.get(line[0], "dim")
         yield f"  [{colour}]{escape(printable(line, 500))}[/]"
+
+
+def _pretty(effects: Sequence[Mapping[str, Any]]) -> list[str]:
+    return json.dumps(effects, ensure_ascii=False, indent=2, sort_keys=True).splitlines()
 
 
 def _table(coverage: Coverage) -> Table:

@@ -77,7 +77,7 @@ class _Recording:
 
 
 class _Recorded:
-    """A session that is recorded until it ends, fails, or is too large for a vector. The steps so far are a vector in any case."""
+    """A session that is recorded until it ends or is too large. The steps so far are a vector in any case."""
 
     def __init__(self, handler: RunningHandler, recording: _Recording, names: Mapping[str, str]) -> None:
         """`names`: the text that replaces each DID."""
