@@ -73,7 +73,7 @@ def decode_json(data: bytes) -> Value:
         raise ValueError("not UTF-8") from error
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-    _check_size(value)
+    check_size(value)
     return value
 
 
@@ -84,7 +84,8 @@ def _count_values(data: bytes) -> int:
     return 1 + outside.count(b",") + outside.count(b"[") + outside.count(b"{")
 
 
-def _check_size(value: Value) -> None:
+def check_size(value: Value) -> None:
+    """Check depth and number of the values in a JSON value. Raises `ValueError`."""
     # Level by level: a recursive walk over foreign data could exhaust the stack.
     level, count = [value], 0
     for _ in range(MAX_DEPTH):

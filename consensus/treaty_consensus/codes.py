@@ -128,6 +128,7 @@ class HandlerCode(Code):
     BYTECODE = "handler.bytecode", "A file is Python bytecode.", Refused
     CODING = "handler.coding", "A source declares another encoding than UTF-8.", Refused
     DATA = "handler.data", "A file would be installed outside the package.", Refused
+    DECLARATIVE = "handler.declarative", "The package has message forms beside code, or neither.", Refused
     DIST_INFO = "handler.dist-info", "The dist-info folder has a file that does not belong there.", Refused
     ENTRY_POINT = "handler.entry-point", "The wheel does not have the one entry point that it needs.", Malformed, Refused
     EXISTS = "handler.exists", "The author attached the wheel to the protocol already.", Conflict
@@ -141,6 +142,7 @@ class HandlerCode(Code):
         Refused,
         Untrusted,
     )
+    MESSAGES = "handler.messages", "The message forms are incomplete, ambiguous or over their bounds.", Refused
     METADATA = "handler.metadata", "METADATA has another form or other fields than it must.", Malformed, Refused
     MISSING = "handler.missing", "A required file is not in the package.", Malformed
     MODULE_TWICE = "handler.module-twice", "A module has two files.", Refused

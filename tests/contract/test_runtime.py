@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 from handler_packages import LOCAL, PEER, package
+from sandboxed import sandboxed_package
 from sandboxes import descendants, open_descriptors
 
-from treaty_client.protocols.project import load_project
 from treaty_client.sandbox import Isolation, runtime
 from treaty_client.sandbox.interface import RunningHandler
 from treaty_client.sandbox.passivation import Passivation, PassiveHandler
 from treaty_client.sandbox.runtime import MAX_SPARES, SandboxRuntime
 from treaty_consensus.errors import Refused, TreatyError
-from treaty_consensus.handler import read_wheel
 from treaty_handler import Call, Effect, Invoke, Opened, Received, Result, Return, Send, Timer, encode_json
 
 PROBE = package()
@@ -219,8 +218,7 @@ async def test_a_session_whose_snapshot_hangs_lies_or_is_none_is_over(sandbox: S
 
 
 async def test_the_shop_of_product_info_answers_the_same_with_and_without_rest(sandbox: SandboxRuntime) -> None:
-    project = load_project(Path(__file__).parents[2] / "protocols" / "product-info" / "1.1")
-    shop = read_wheel(*project.build_wheel("https://registry.example/protocols/publisher.example/product-info/1.1"))
+    shop = sandboxed_package("1.1")
     request = {"type": "REQUEST", "action": "getProductInfo", "productId": "P12345"}
     laptop = {"productId": "P12345", "productName": "Laptop", "productDescription": "", "price": 1299.99, "currency": "USD"}
 

@@ -27,6 +27,7 @@ from treaty_client.network.transport import memory
 from treaty_client.network.transport.connection import Connection
 from treaty_client.protocols.fetch import Candidates
 from treaty_client.protocols.project import Project, load_project
+from treaty_client.sandbox.in_process import DeclarativePackage
 from treaty_client.sandbox.interface import RunningHandler
 from treaty_client.sandbox.validation import Operations, SessionRules
 from treaty_client.sessions.context import AgentEvent, Ports
@@ -189,12 +190,15 @@ class InlineRuntime:
         pass
 
     async def preload(self, package: HandlerPackage, *, local: str) -> None:
-        _handler(package.digest, package)
+        if not package.is_declarative:
+            _handler(package.digest, package)
 
     async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str, seed: str | None = None) -> RunningHandler:
         await asyncio.sleep(self.delay)
-        rules = SessionRules(package.manifest.roles[role], Operations(package.manifest), [peer])
-        session = _handler(package.digest, package).open(role, {"local": local, "peer": peer, "seed": seed or "0" * 32})
+        operations = Operations(package.manifest)
+        rules = SessionRules(package.manifest.roles[role], operations, [peer])
+        made = DeclarativePackage(package, operations).handler if package.is_declarative else _handler(package.digest, package)
+        session = made.open(role, {"local": local, "peer": peer, "seed": seed or "0" * 32})
         handler = InlineHandler(session, rules)
         self.opened.append(handler)
         return self.wrap(handler)

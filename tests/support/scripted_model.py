@@ -16,6 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from sandboxed import handler_sources, sandboxed_product_info
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tests" / "vectors" / "negotiation"
 PRODUCT_INFO = ROOT / "protocols" / "product-info"
@@ -175,8 +177,8 @@ def load_scripts() -> list[Script]:
             (PRODUCT_INFO / "1.0" / "document.md")
             .read_text()
             .replace("# Product information 1.0\n", "# Product information\n\n- Topic: commerce/product-info\n"),
-            {path.name: path.read_text() for path in sorted((PRODUCT_INFO / "handler").glob("*.py"))},
-            (PRODUCT_INFO / "1.0" / "manifest.json").read_text(),
+            {name: content.decode() for name, content in handler_sources().items()},
+            _coded_manifest(),
         ),
         *(
             _script(
@@ -192,6 +194,12 @@ def load_scripts() -> list[Script]:
             )
         ),
     ]
+
+
+def _coded_manifest() -> str:
+    handler = sandboxed_product_info("1.0").handler
+    assert handler is not None
+    return json.dumps(handler.manifest, indent=2)
 
 
 def _script(name: str, requirement: str, document: str, sources: Mapping[str, str], manifest: str) -> Script:

@@ -8,6 +8,7 @@ name of the method and its first argument.
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from meetings import PROTOCOLS, TOPIC
+from sandboxed import ENTRY_POINT, handler_sources, sandboxed_product_info
 
 from treaty_client.negotiators.negotiator import (
     Acceptance,
@@ -48,16 +50,18 @@ WRONG_CODE = ("return [self._answer(self._open.pop(call), code, text)]", "return
 @cache
 def project_files(document: str, topic: str = TOPIC, bug: tuple[str, str] = ("", "")) -> Mapping[str, bytes]:
     """The folder of product-info, with this document, and a bug in its provider."""
-    toml = (PROTOCOLS / "1.0" / "protocol.toml").read_text().replace("../handler", "handler").replace(TOPIC, topic)
-    provider = (PROTOCOLS / "handler" / "provider.py").read_text()
+    toml = (PROTOCOLS / "1.0" / "protocol.toml").read_text().replace(TOPIC, topic)
+    provider = handler_sources()["provider.py"].decode()
     assert bug[0] in provider
-    sources = {f"handler/{path.name}": path.read_bytes() for path in (PROTOCOLS / "handler").glob("*.py")}
+    sources = {f"handler/{name}": content for name, content in handler_sources().items()}
+    handler = sandboxed_product_info("1.0").handler
+    assert handler is not None
     return {
         **sources,
         "handler/provider.py": provider.replace(*bug).encode() if bug[0] else provider.encode(),
-        "protocol.toml": toml.encode(),
+        "protocol.toml": f'{toml}\n[handler]\nentry-point = "{ENTRY_POINT}"\n'.encode(),
         "document.md": document.encode(),
-        "manifest.json": (PROTOCOLS / "1.0" / "manifest.json").read_bytes(),
+        "manifest.json": json.dumps(handler.manifest).encode(),
     }
 
 

@@ -141,7 +141,7 @@ async def test_a_handler_that_contradicts_its_vectors_is_not_published(registry:
     folder = tmp_path / "greeting"
     shutil.copytree(GREETING, folder)
     vector = folder / "vectors" / "host.json"
-    vector.write_text(vector.read_text().replace('"text": "Hello, Ada!"', '"text": "Good day, Ada!"'))
+    vector.write_text(vector.read_text().replace('"greeting": "Hello, Ada!"', '"greeting": "Good day, Ada!"'))
     before = list(registry.leaves)
     with pytest.raises(Refused) as refusal:
         await done(publisher(registry, tmp_path / "home"), load_project(folder))

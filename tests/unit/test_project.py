@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
+from sandboxed import PROTOCOLS, write_project
 
 from treaty_client.protocols.project import load_project
 from treaty_client.sandbox import SandboxLimits, SandboxPool, run_vectors
 from treaty_consensus.errors import NotFound, Refused, TreatyError
 from treaty_consensus.handler import read_wheel
 
-PRODUCT_INFO = Path(__file__).parents[2] / "protocols" / "product-info"
 URI = "https://registry.example/protocols/example.com/product-info/1.0"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A copy of product-info 1.0 that a test may spoil."""
-    shutil.copytree(PRODUCT_INFO, tmp_path / "product-info", ignore=shutil.ignore_patterns("__pycache__"))
-    return tmp_path / "product-info" / "1.0"
+    """A copy of product-info 1.0 that a test may spoil, with a handler that has code."""
+    return write_project(tmp_path / "product-info")
 
 
 def test_a_good_project(folder: Path) -> None:
@@ -51,6 +49,36 @@ def test_the_wheel_is_bound_to_uri_and_hash_and_the_same_each_time(folder: Path)
     for other in (URI.replace("/1.0", "/1.1"), URI.replace("product-info", "other"), "https://registry.example/"):
         with pytest.raises(TreatyError):
             project.build_wheel(other)
+
+
+def test_a_manifest_with_messages_is_a_handler_without_code() -> None:
+    project = load_project(PROTOCOLS / "1.0")
+    assert project.handler is not None
+    assert (project.handler.sources, project.handler.entry_point) == ({}, "treaty_handler.declarative:handler")
+    package = read_wheel(*project.build_wheel(URI))
+    assert package.is_declarative
+    files = {"manifest.json", "vectors", "METADATA", "WHEEL", "RECORD", "entry_points.txt"}
+    assert {path.split("/")[1] for path in package.files} == files
+
+
+@pytest.mark.parametrize("section", ['entry-point = "treaty_handler_x:handler"', 'source = "../handler"', ""])
+def test_messages_beside_code_are_refused(folder: Path, section: str) -> None:
+    manifest = json.loads((PROTOCOLS / "1.0" / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    toml = (PROTOCOLS / "1.0" / "protocol.toml").read_text()
+    (folder / "protocol.toml").write_text(f"{toml}\n[handler]\n{section}\n")
+    if not section:
+        (folder.parent / "handler").rename(folder / "handler")
+    with pytest.raises(TreatyError, match="the handler has no code") as caught:
+        load_project(folder)
+    assert caught.value.code == "project.toml"
+
+
+def test_code_needs_an_entry_point(folder: Path) -> None:
+    toml = (PROTOCOLS / "1.0" / "protocol.toml").read_text()
+    (folder / "protocol.toml").write_text(f"{toml}\n[handler]\n")
+    with pytest.raises(TreatyError, match="no entry-point"):
+        load_project(folder)
 
 
 def test_traces_of_running_it_stay_out(folder: Path) -> None:

@@ -25,9 +25,8 @@ from ..protocols.project_file import TOML, ProjectProblem, package_of
 from ..sandbox import Mismatch, SandboxPool, Vector, run_vectors
 from ..sandbox.vectors import LOCAL, PEER, published_vectors
 from .coverage import Coverage, check_coverage, measure_coverage
-from .manifest import manifest_problems
+from .manifest import ORIGIN, manifest_problems
 
-ORIGIN = "registry.example"
 _NAMESPACE = "example.com"
 _HARMLESS = {
     "operations": {"operation": {"arguments": {"type": "object"}, "result": {}, "errors": {}, "idempotent": True, "timeout": 1}},

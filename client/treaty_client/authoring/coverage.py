@@ -1,8 +1,8 @@
 """Measure the coverage of vectors: operations × roles × outcomes.
 
-An operation has a cell for each role that calls or invokes it and each of its outcomes: `success`, and every error code that the
-manifest lists. The codes that any operation may fail with (500, 502, 503, 504) are counted when a vector has them, and not missed
-otherwise. For example, the vectors of a provider that answers one request reach `provider getProductInfo success`.
+An operation has a cell for each role that calls or invokes it and each of its outcomes: `success`, every error code that the
+manifest lists, and for a stream `item`. The codes that any operation may fail with (500, 502, 503, 504) are counted when a vector
+has them, and not missed otherwise. For example, the vectors of a provider that answers a request reach `provider find success`.
 
 The result is what the vectors say. Replay them first: a vector that does not hold reaches nothing.
 """
@@ -13,18 +13,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from treaty_consensus.errors import Refused
-from treaty_consensus.handler import Manifest, Operation
-from treaty_handler import Call, Result
+from treaty_consensus.handler import Manifest, Operation, OperationKind
+from treaty_handler import Call, Item, Result
 
 from ..codes import ClientPublishCode
 from ..sandbox.vectors import Vector
 
 SUCCESS = "success"
+ITEM = "item"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class CoverageCell:
-    """One outcome of an operation in a role. `outcome`: `success`, or an error code in digits."""
+    """One outcome of an operation in a role. `outcome`: `success`, `item`, or an error code in digits."""
 
     role: str
     operation: str
@@ -94,7 +95,8 @@ def _wanted(manifest: Manifest) -> Iterator[CoverageCell]:
 
 
 def _outcomes(operation: Operation) -> list[str]:
-    return [SUCCESS, *(str(code) for code in sorted(operation.errors) if str(code) not in _COMMON)]
+    items = [ITEM] if operation.kind is OperationKind.STREAM else []
+    return [SUCCESS, *items, *(str(code) for code in sorted(operation.errors) if str(code) not in _COMMON)]
 
 
 def _reached(vector: Vector) -> Iterator[CoverageCell]:
@@ -105,11 +107,15 @@ def _reached(vector: Vector) -> Iterator[CoverageCell]:
         match step.event:
             case Call(call=call, operation=operation):
                 called[call] = operation
+            case Item(call=call) if call in invoked:
+                yield CoverageCell(vector.role, invoked[call], ITEM)
             case Result(call=call, error=error) if call in invoked:
                 yield CoverageCell(vector.role, invoked.pop(call), str(error.code) if error else SUCCESS)
         for tag, effect in step.effects:
             if tag == "invoke":
                 invoked[str(effect["call"])] = str(effect["operation"])
+            elif tag == "emit" and effect["call"] in called:
+                yield CoverageCell(vector.role, called[effect["call"]], ITEM)
             elif tag == "return" and effect["call"] in called:
                 error_of = effect.get("error")
                 yield CoverageCell(vector.role, called.pop(effect["call"]), str(error_of["code"]) if error_of else SUCCESS)

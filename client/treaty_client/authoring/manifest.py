@@ -15,15 +15,17 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from treaty_consensus.errors import TreatyError
-from treaty_consensus.handler import INTERFACE, parse_manifest
+from treaty_consensus.handler import encode_manifest, parse_manifest
 
 from ..protocols.project import MANIFEST
 from ..protocols.project_file import ProjectProblem
 
+ORIGIN = "registry.example"
+"""The registry of a protocol that is not published yet."""
 _PREFIX = "The handler's manifest.json is not valid: "
 # Each entry is parsed a few times. A manifest with more entries than this is refused as a whole.
 _MAX_ENTRIES = 64
-_PROTOCOL = {"uri": "https://registry.example/protocols/example.com/protocol/1.0", "sha256": "0" * 64}
+_OPTIONAL = {"$schema", "messages"}
 _OPERATION: dict[str, Any] = {"arguments": {"type": "object"}, "result": {}, "errors": {}, "idempotent": True, "timeout": 1}
 _ROLE: dict[str, Any] = {"peer": "role", "calls": [], "invokes": []}
 
@@ -46,14 +48,20 @@ def _top(manifest: Mapping[str, Any]) -> Iterator[ProjectProblem]:
             yield from _problem(name, {key: value for key, value in valid.items() if key != name})
         elif not isinstance(manifest[name], dict) or not manifest[name]:
             yield from _problem(name, {**valid, name: manifest[name]})
-    for name in manifest.keys() - valid:
+    for name in sorted(manifest.keys() - valid - _OPTIONAL):
         yield from _problem(name, {**valid, name: manifest[name]})
 
 
 def _operations(manifest: Mapping[str, Any]) -> Iterator[ProjectProblem]:
     for name, operation in _entries(manifest, "operations"):
-        where = f"operations.{name}"
-        yield from _parts(where, _alone(name, operation), operation, _OPERATION, lambda value, name=name: _alone(name, value))
+
+        def alone(value: Any, name: str = name) -> dict[str, Any]:
+            return _alone(name, value)
+
+        kind = operation.get("kind") if isinstance(operation, dict) else None
+        usual = {"kind": kind, "arguments": _OPERATION["arguments"]} if kind == "event" else _OPERATION
+        usual = {**usual, "kind": kind} if kind == "stream" else usual
+        yield from _parts(f"operations.{name}", alone(operation), operation, usual, alone)
 
 
 def _roles(manifest: Mapping[str, Any]) -> Iterator[ProjectProblem]:
@@ -123,7 +131,7 @@ def _plain(fault: TreatyError, fix: str = "") -> TreatyError:
 
 def _fault(manifest: Mapping[str, Any]) -> TreatyError | None:
     try:
-        parse_manifest(json.dumps({"interface": INTERFACE, "protocol": _PROTOCOL, **manifest}).encode())
+        parse_manifest(encode_manifest(manifest, f"https://{ORIGIN}/protocols/example.com/protocol/1.0", "0" * 64))
     except TreatyError as error:
         return error
     return None

@@ -10,6 +10,7 @@ class AgentCode(Code):
     ADDRESS = "agent.address", "A call names neither a URL nor an agent to discover, or both.", Malformed
     CONTRADICTED = "agent.contradicted", "Newer facts contradict a verified protocol; it is fetched again.", Refused
     FUNCTION = "agent.function", "A function has no unique name, or cannot be described.", Malformed
+    FUNCTION_KIND = "agent.function-kind", "A stream has no async generator function, or another operation has one.", Malformed
     FUNCTION_MISSING = "agent.function-missing", "No function serves an operation of the protocol.", NotFound
     INTERNAL = "agent.internal", "This side failed; its log has the reason.", Unavailable
     ISOLATION = "agent.isolation", "A negotiator needs the sandbox for the code that it writes.", Refused
@@ -43,6 +44,8 @@ class ClientHandlerCode(Code):
     EFFECT_ARGUMENTS = "handler.effect-arguments", "The handler invoked an operation with wrong arguments.", Refused
     EFFECT_AUDIT = "handler.effect-audit", "The handler wrote an audit note over its cap.", Refused
     EFFECT_CALL = "handler.effect-call", "The handler used a call id that is not allowed.", Refused
+    EFFECT_CREDIT = "handler.effect-credit", "The handler emitted or requested more items than are allowed.", Refused
+    EFFECT_INTERFACE = "handler.effect-interface", "The handler used an effect of a later interface than its manifest's.", Refused
     EFFECT_MANY = "handler.effect-many", "The handler asked for more effects than one event allows.", Refused
     EFFECT_MESSAGE = "handler.effect-message", "The handler sent a message over its cap or on an odd stream.", Refused
     EFFECT_OPERATION = "handler.effect-operation", "The handler invoked an operation outside its role.", Refused
@@ -193,6 +196,7 @@ class NegotiationCode(Code):
 
 class OperationCode(Code):
     ARGUMENTS = "operation.arguments", "The arguments break the schema of the operation.", Malformed
+    KIND = "operation.kind", "A stream was called as a request, or another operation as a stream.", Malformed
     RESULT = "operation.result", "The result breaks the schema of the operation.", Malformed
 
 

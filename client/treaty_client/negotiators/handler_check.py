@@ -47,7 +47,8 @@ from treaty_handler import (
 )
 
 from ..codes import NegotiationCode
-from ..sandbox import HandlerSession, SandboxPool, Worker, parse_vector, run_vectors
+from ..sandbox import SandboxPool, parse_vector, run_vectors
+from ..sandbox.interface import LoadedHandler, LoadedSession
 from ..sandbox.vectors import LOCAL, PEER, format_vector
 from .test_cases import CaseMessage, Outcome, Success, TestCase, describe
 
@@ -212,13 +213,13 @@ async def try_handler(pool: SandboxPool, package: HandlerPackage, cases: Sequenc
 class _Conversation:
     """A session that records its steps. `where`: the place for error messages."""
 
-    def __init__(self, session: HandlerSession) -> None:
+    def __init__(self, session: LoadedSession) -> None:
         self.session = session
         self.steps: list[tuple[Event, Sequence[Effect]]] = []
         self.where = f"The role {session.role}"
 
     @classmethod
-    async def begin(cls, worker: Worker, role: str, seed: str) -> _Conversation:
+    async def begin(cls, worker: LoadedHandler, role: str, seed: str) -> _Conversation:
         """Return a session after its first event."""
         conversation = cls(await worker.open(role, seed=seed))
         # A role that speaks first would speak before the other side is ready.
@@ -264,7 +265,7 @@ class _Conversation:
 
 
 @asynccontextmanager
-async def _loaded(pool: SandboxPool, package: HandlerPackage, local: str, peer: str) -> AsyncIterator[Worker]:
+async def _loaded(pool: SandboxPool, package: HandlerPackage, local: str, peer: str) -> AsyncIterator[LoadedHandler]:
     worker = await pool.load(package, local=local, peers=[peer])
     try:
         yield worker
@@ -272,7 +273,7 @@ async def _loaded(pool: SandboxPool, package: HandlerPackage, local: str, peer: 
         await worker.close()
 
 
-async def _caller_alone(worker: Worker, role: str, cases: Sequence[TestCase]) -> bytes:
+async def _caller_alone(worker: LoadedHandler, role: str, cases: Sequence[TestCase]) -> bytes:
     side, ids = await _Conversation.begin(worker, role, _CALLER_SEED), Ids(_CALLER_SEED)
     for number, case in enumerate(cases, 1):
         side.at(number, case)
@@ -289,7 +290,7 @@ async def _caller_alone(worker: Worker, role: str, cases: Sequence[TestCase]) ->
     return format_vector(f"The test cases, as {role}", role, side.steps)
 
 
-async def _server_alone(worker: Worker, role: str, cases: Sequence[TestCase]) -> bytes:
+async def _server_alone(worker: LoadedHandler, role: str, cases: Sequence[TestCase]) -> bytes:
     side, ids = await _Conversation.begin(worker, role, _CALLER_SEED), Ids(_CALLER_SEED)
     for number, case in enumerate(cases, 1):
         side.at(number, case)
@@ -303,7 +304,7 @@ async def _server_alone(worker: Worker, role: str, cases: Sequence[TestCase]) ->
     return format_vector(f"The test cases, as {role}", role, side.steps)
 
 
-async def _together(caller: Worker, calls: str, server: Worker, serves: str, cases: Sequence[TestCase]) -> None:
+async def _together(caller: LoadedHandler, calls: str, server: LoadedHandler, serves: str, cases: Sequence[TestCase]) -> None:
     ids = Ids(_CALLER_SEED, _SERVER_SEED)
     asking = await _Conversation.begin(caller, calls, _CALLER_SEED)
     serving = await _Conversation.begin(server, serves, _SERVER_SEED)
@@ -341,7 +342,7 @@ async def _returned(asking: _Conversation, serving: _Conversation, effects: Sequ
     return returned
 
 
-async def _unanswered(worker: Worker, role: str, case: TestCase) -> None:
+async def _unanswered(worker: LoadedHandler, role: str, case: TestCase) -> None:
     side = await _Conversation.begin(worker, role, _CALLER_SEED)
     side.where = f"The role {role}, whose call of {case.operation} is not answered"
     call = Call(call="c1", operation=case.operation, arguments=dict(case.arguments))
@@ -358,7 +359,7 @@ async def _unanswered(worker: Worker, role: str, case: TestCase) -> None:
     await side.session.close()
 
 
-async def _strangers(worker: Worker, role: str, unexpected: Sequence[bytes]) -> None:
+async def _strangers(worker: LoadedHandler, role: str, unexpected: Sequence[bytes]) -> None:
     side = await _Conversation.begin(worker, role, _CALLER_SEED)
     for data in (*_NONSENSE, *(data[: len(data) // 2] for data in unexpected), *unexpected):
         await side.give(Received(peer=PEER, data=data))

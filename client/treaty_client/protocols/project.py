@@ -19,12 +19,21 @@ import msgspec
 
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Malformed, NotFound, Refused, TooLarge, TreatyError
-from treaty_consensus.handler import MAX_ARCHIVE, VECTORS, HandlerMetadata, build_wheel
+from treaty_consensus.handler import DECLARATIVE, MAX_ARCHIVE, VECTORS, HandlerMetadata, build_wheel
 from treaty_consensus.protocol import MAX_DOCUMENT, Card, check_document, parse_protocol_uri
 
 from ..codes import ProjectCode
 from ..sandbox.vectors import MAX_VECTOR, Vector, parse_vector
-from .project_file import MAX_TOML, TOML, HandlerTable, ProjectProblem, read_protocol_file
+from .project_file import (
+    MAX_TOML,
+    SOURCE,
+    TOML,
+    HandlerTable,
+    ProjectProblem,
+    ProtocolFile,
+    handler_problems,
+    read_protocol_file,
+)
 
 MANIFEST = "manifest.json"
 MAX_MANIFEST = 128 * 1024
@@ -34,14 +43,14 @@ MAX_VECTORS = 128
 
 @dataclass(frozen=True, slots=True)
 class HandlerSource:
-    """A handler before it is built. `folder`: of its sources, as in protocol.toml. `sources`: path inside the package to
-    content."""
+    """A handler before it is built. `folder`: of its sources, as in protocol.toml. `sources`: path inside the package to content;
+    empty if the manifest has `messages`."""
 
-    folder: str
     version: str
     entry_point: str
     sources: Mapping[str, bytes]
     manifest: Mapping[str, Any]
+    folder: str = SOURCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,23 +136,18 @@ def examine_project(folder: Path) -> ProjectFiles:
     if document is not None:
         with read.noting("document.md"):
             check_document(document)
-    # Of a file with faults it is not known whether it has a handler; then the usual files are read if they exist.
-    table = toml.handler if toml is not None else _USUAL if (folder / MANIFEST).exists() else None
-    manifest, sources, source = (None, None, "") if table is None else (read.manifest(), read.sources(table.source), table.source)
+    manifest, source, sources = read.handler(toml)
     vectors = tuple(read.vectors())
     project = None
     if not read.problems and toml is not None and document is not None:
         card = Card(toml.title, toml.summary, toml.tags, toml.licence)
         handler = None
-        if toml.handler is not None and manifest is not None and sources is not None:
-            version = toml.handler.version or toml.version
-            handler = HandlerSource(source, version, toml.handler.entry_point, sources, manifest)
+        if manifest is not None and sources is not None:
+            table = toml.handler or HandlerTable()
+            handler = HandlerSource(table.version or toml.version, table.entry_point or DECLARATIVE, sources, manifest, source)
         name = toml.name, toml.version, toml.topic, toml.origin
         project = Project(folder, *name, card, document, handler, vectors, toml.aliases)
     return ProjectFiles(read.problems, project, manifest, source, sources, vectors)
-
-
-_USUAL = HandlerTable("")
 
 
 class _Reading:
@@ -167,17 +171,32 @@ class _Reading:
             return _read(self.folder, name, limit)
         return None
 
-    def manifest(self) -> dict[str, Any] | None:
-        """Return the parsed manifest, or None."""
+    def handler(self, toml: ProtocolFile | None) -> tuple[dict[str, Any] | None, str, dict[str, bytes] | None]:
+        """Return the manifest, the folder of the sources, and the sources; None for what is absent or cannot be read.
+
+        Without a valid protocol.toml the usual files are read, if they exist.
+        """
+        table = (toml.handler if toml is not None else None) or HandlerTable()
+        folder = table.source or SOURCE
+        if (toml is None or toml.handler is None) and not (self.folder / MANIFEST).exists():
+            return None, folder, None
+        manifest, sources = self._manifest(), None
+        declarative = "messages" in (manifest or {})
+        if toml is not None:
+            # A manifest without `messages` and without [handler] is not published: it belongs to a handler to come.
+            if toml.handler is None and not declarative:
+                return None, folder, None
+            self.problems += handler_problems(toml, declarative=declarative, has_folder=(self.folder / SOURCE).exists())
+        if declarative:
+            return manifest, folder, {}
+        with self.noting(folder):
+            sources = dict(_sources(_source_folder(self.folder, folder)))
+        return manifest, folder, sources
+
+    def _manifest(self) -> dict[str, Any] | None:
         data = self.file(MANIFEST, MAX_MANIFEST)
         with self.noting(MANIFEST):
             return None if data is None else _parse_manifest(data)
-        return None
-
-    def sources(self, folder: str) -> dict[str, bytes] | None:
-        """Return the files of the handler's folder, or None."""
-        with self.noting(folder):
-            return dict(_sources(_source_folder(self.folder, folder)))
         return None
 
     def vectors(self) -> Iterator[Vector]:

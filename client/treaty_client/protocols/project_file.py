@@ -35,6 +35,8 @@ from ..codes import ProjectCode
 TOML = "protocol.toml"
 MAX_TOML = 64 * 1024
 MAX_LICENCE = 64
+SOURCE = "handler"
+"""The usual folder of a handler's sources."""
 
 _ENTRY_POINT = re.compile(r"(treaty_handler_[a-z0-9_]+(?:\.[A-Za-z_][A-Za-z0-9_]*)*):([A-Za-z_][A-Za-z0-9_]*)")
 _MAX_SHOWN = 80
@@ -43,8 +45,8 @@ _MAX_SHOWN = 80
 class HandlerTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     """The table [handler]."""
 
-    entry_point: str
-    source: str = "handler"
+    entry_point: str | None = None
+    source: str | None = None
     version: str | None = None
 
 
@@ -156,7 +158,7 @@ FIELDS = (
         ["anp:protocol:product-info:1.0"], _texts(_aliases),
     ),
     FileField(
-        "handler.entry-point", True, "`treaty_handler_NAME:ATTRIBUTE`, NAME with the dashes as underscores",
+        "handler.entry-point", False, "`treaty_handler_NAME:ATTRIBUTE`, NAME with the dashes as underscores; required for code",
         "treaty_handler_product_info:handler", _is(lambda text: _ENTRY_POINT.fullmatch(text) is not None),
     ),
     FileField("handler.source", False, "a folder in the project or beside it; default `handler`", "handler", _is(bool)),
@@ -209,14 +211,24 @@ def _unknown(values: Mapping[str, Any]) -> Iterator[ProjectProblem]:
 def _together(values: Mapping[str, Any]) -> Iterator[ProjectProblem]:
     """The rules on several fields."""
     name, point = values.get("name"), values.get("handler.entry-point")
-    if point is not None and values.get("licence", "") == "":
-        yield _problem(
-            "licence", f"{TOML}: a handler needs a licence, an SPDX expression", 'Write, for example: licence = "Apache-2.0"'
-        )
     match = _ENTRY_POINT.fullmatch(point) if isinstance(point, str) else None
     if match and isinstance(name, str) and is_name(name) and match[1].split(".")[0] != package_of(name):
         fault = f"{TOML}: handler.entry-point names the package {match[1].split('.')[0]}; that of {name} is {package_of(name)}"
         yield _problem("handler.entry-point", fault, f'Write entry-point = "{package_of(name)}:{match[2]}".')
+
+
+def handler_problems(toml: ProtocolFile, *, declarative: bool, has_folder: bool) -> Iterator[ProjectProblem]:
+    """The rules for a protocol with a handler. `declarative`: its manifest has `messages`. `has_folder`: there is a handler/."""
+    table = toml.handler or HandlerTable()
+    if not toml.licence:
+        fix = 'Write, for example: licence = "Apache-2.0"'
+        yield _problem("licence", f"{TOML}: a handler needs a licence, an SPDX expression", fix)
+    if not declarative and table.entry_point is None:
+        fault = f"{TOML}: [handler] has no entry-point, and manifest.json has no `messages`"
+        yield _problem("handler.entry-point", fault, f'Below [handler], write: entry-point = "{package_of(toml.name)}:handler"')
+    if declarative and (table.entry_point is not None or table.source is not None or has_folder):
+        fault = f"{TOML}: manifest.json has `messages`, so the handler has no code: no entry-point, source or {SOURCE}/"
+        yield _problem("handler", fault, "Remove them, or remove `messages`.")
 
 
 def _write(field: FileField) -> str:

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from treaty_consensus.errors import Refused, TreatyError
-from treaty_consensus.handler import HandlerPackage
+from treaty_consensus.handler import HandlerPackage, Role
 from treaty_consensus.printable import printable
 from treaty_handler import Effect, Event, Value
 
@@ -68,19 +68,8 @@ class Worker:
         `parameters`: the agreed JSON values; `local`, `peer` and `seed` are added here. `seed`: 32 hex digits; random unless a
         transcript needs a fixed one. Raises `Refused` (`session.role`) and the errors of `HandlerSession.handle`.
         """
-        known = self.package.manifest.roles.get(role)
-        if known is None:
-            raise Refused(
-                SessionCode.ROLE,
-                f"This protocol has no role {printable(role, 80)}.",
-                fix=f"It has: {', '.join(self.package.manifest.roles)}.",
-            )
-        # After the agreed parameters, so that a peer cannot agree on another `local`, `peer` or `seed`. The seed replaces
-        # randomness, which the sandbox does not give, so that a session can be replayed.
-        own = {"local": self.local, "peer": self.peers[0], "seed": seed or secrets.token_hex(16)}
-        full = {**(parameters or {}), **own}
-        # Before the handler gets them: parameters of a negotiation come from the peer.
-        measure(full, SessionCode.PARAMETERS, "The parameters")
+        known = find_role(self.package, role)
+        full = session_parameters(self.local, self.peers[0], parameters or {}, seed)
         rules = SessionRules(known, self._operations, self.peers)
         async with self._turn:
             number = await self._open(role, full, b"")
@@ -138,6 +127,28 @@ class Worker:
         offence = Refused(ClientHandlerCode.REPLY, "The handler's reply is not of the kind that its request has.")
         self._process.kill(offence)
         return offence
+
+
+def find_role(package: HandlerPackage, role: str) -> Role:
+    """Return a role of the manifest. Raises `Refused` (`session.role`)."""
+    known = package.manifest.roles.get(role)
+    if known is None:
+        raise Refused(
+            SessionCode.ROLE,
+            f"This protocol has no role {printable(role, 80)}.",
+            fix=f"It has: {', '.join(package.manifest.roles)}.",
+        )
+    return known
+
+
+def session_parameters(local: str, peer: str, agreed: Mapping[str, Value], seed: str | None) -> dict[str, Value]:
+    """Return the parameters for `Handler.open`. Raises `Malformed` (`session.parameters`)."""
+    # After the agreed parameters, so that a peer cannot agree on another `local`, `peer` or `seed`. The seed replaces
+    # randomness, which the sandbox does not give, so that a session can be replayed.
+    full = {**agreed, "local": local, "peer": peer, "seed": seed or secrets.token_hex(16)}
+    # Before the handler gets them: parameters of a negotiation come from the peer.
+    measure(full, SessionCode.PARAMETERS, "The parameters")
+    return full
 
 
 class HandlerSession:

@@ -1,12 +1,12 @@
-"""Define the interface of running handlers: one session, and the runtime that opens sessions."""
+"""Define the interface of running handlers: one session, a loaded package, and the runtime that opens sessions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from treaty_consensus.handler import HandlerPackage
-from treaty_handler import Effect, Event
+from treaty_handler import Effect, Event, Value
 
 
 class RunningHandler(Protocol):
@@ -23,6 +23,39 @@ class RunningHandler(Protocol):
         """End the session. May be called at any time, takes bounded time, never raises."""
 
 
+class LoadedSession(RunningHandler, Protocol):
+    """A session of a loaded package. Implemented by `HandlerSession` and `LocalSession`."""
+
+    async def move(self, worker: LoadedHandler) -> None:
+        """Continue from a snapshot, in another worker of the same package, identity and peers. Raises `TreatyError`."""
+
+
+class LoadedHandler(Protocol):
+    """A package that is ready for sessions of one local identity and its peers.
+
+    `Worker` runs code in a sandbox, `LocalWorker` interprets message forms in this process.
+    """
+
+    @property
+    def alive(self) -> bool:
+        """Return whether the worker can still answer."""
+
+    async def open(self, role: str, parameters: Mapping[str, Value] | None = None, *, seed: str | None = None) -> LoadedSession:
+        """Open a session. Its first event must be `Opened`. Raises `TreatyError`."""
+
+    async def encode(self, message: Value) -> bytes:
+        """Return the wire form of a message. Raises `TreatyError`."""
+
+    async def decode(self, data: bytes) -> Value:
+        """Return the message in these bytes. Raises `TreatyError`."""
+
+    async def validate(self, message: Value, sender: str) -> list[str]:
+        """Return the faults of a message that the role `sender` sent. Raises `TreatyError`."""
+
+    async def close(self) -> None:
+        """End it and all its sessions. May be called again."""
+
+
 class Runtime(Protocol):
     """Run handlers. `runtime.SandboxRuntime` is the implementation with a sandbox. For one event loop."""
 
@@ -33,7 +66,7 @@ class Runtime(Protocol):
         """Load a handler once and drop it. This finds faults early and caches the compiled code. Raises `TreatyError`."""
 
     async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str, seed: str | None = None) -> RunningHandler:
-        """Open a session in `role` between two DIDs, in its own worker.
+        """Open a session in `role` between two DIDs. A handler with code gets its own sandboxed worker.
 
         `seed`: 32 hex digits in the place of randomness; random unless the session is recorded. Its first event must be
         `Opened`. Raises `TreatyError`.

@@ -18,8 +18,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
+from typing import TypeVar
 
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.handler import VECTORS, HandlerPackage
@@ -28,12 +29,14 @@ from ..codes import ClientHandlerCode, SandboxCode
 from .bubblewrap import Isolation, SandboxLimits
 from .code_cache import CodeCache
 from .handler_session import Worker
+from .in_process import DeclarativePackage, LocalWorker
 from .process import WorkerProcess
 from .validation import Operations
 from .worker import framing
 
 MAX_COMPILED = 64
 """The number of packages whose compiled schemas are kept. The least recently used ones are dropped."""
+_T = TypeVar("_T")
 _REFILL_SECONDS = 0.05  # short: the next session needs a worker soon; see `_import` for the reason to wait at all
 
 
@@ -48,6 +51,7 @@ class SandboxPool:
         self._ready: list[asyncio.Task[WorkerProcess]] = []
         self._workers: set[Worker] = set()
         self._compiled: OrderedDict[str, Operations] = OrderedDict()
+        self._declared: OrderedDict[str, DeclarativePackage] = OrderedDict()
         self._closed = False
 
     async def __aenter__(self) -> SandboxPool:
@@ -72,13 +76,27 @@ class SandboxPool:
 
     async def load(
         self, package: HandlerPackage, *, local: str, peers: Sequence[str], code_cache: CodeCache | None = None
-    ) -> Worker:
-        """Return a worker that has imported the package.
+    ) -> Worker | LocalWorker:
+        """Return a worker that has imported the package, or one in this process for a package without code.
+
+        This is the one place that decides how a package runs.
 
         `local` and `peers`: the DIDs of its sessions; the first peer is the `peer` parameter of the handler. `code_cache`: where
         the compiled code is looked up and kept. Raises `Unavailable` (`sandbox.…`) or `Refused` (`handler.…`); the process is
         ended before either is raised.
         """
+        if not self.needs_process(package):
+            return LocalWorker(self._declarative(package), local, peers)
+        return await self.load_code(package, local=local, peers=peers, code_cache=code_cache)
+
+    def needs_process(self, package: HandlerPackage) -> bool:
+        """Return whether `load` starts a process for this package."""
+        return not package.is_declarative
+
+    async def load_code(
+        self, package: HandlerPackage, *, local: str, peers: Sequence[str], code_cache: CodeCache | None = None
+    ) -> Worker:
+        """Return a worker process that has imported the package, as `load` does for a package with code."""
         operations = self._operations(package)
         cached = code_cache.get(package.digest) if code_cache is not None else None
         if code_cache is not None and cached is not None:
@@ -107,11 +125,18 @@ class SandboxPool:
 
     def _operations(self, package: HandlerPackage) -> Operations:
         """Return the package's operations. They are cached, because compiling foreign schemas takes some time."""
-        operations = self._compiled.pop(package.digest, None) or Operations(package.manifest)
-        self._compiled[package.digest] = operations
-        if len(self._compiled) > MAX_COMPILED:
-            self._compiled.popitem(last=False)
-        return operations
+        return self._cached(package.digest, self._compiled, lambda: Operations(package.manifest))
+
+    def _declarative(self, package: HandlerPackage) -> DeclarativePackage:
+        return self._cached(package.digest, self._declared, lambda: DeclarativePackage(package, Operations(package.manifest)))
+
+    @staticmethod
+    def _cached(digest: str, cache: OrderedDict[str, _T], compile: Callable[[], _T]) -> _T:
+        compiled = cache.pop(digest, None) or compile()
+        cache[digest] = compiled
+        if len(cache) > MAX_COMPILED:
+            cache.popitem(last=False)
+        return compiled
 
     async def _import(
         self,

@@ -79,6 +79,9 @@ class SandboxRuntime:
         await worker.close()
 
     async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str, seed: str | None = None) -> RunningHandler:
+        if not self._pool.needs_process(package):
+            # It takes no place among the workers, and has nothing to give up while it is idle.
+            return await (await self._pool.load(package, local=local, peers=[peer])).open(role, seed=seed)
         key = _Key(package.digest, role, local, peer)
         # A spare has a seed of its own.
         spare = self._take_spare(key) if seed is None else None
@@ -107,7 +110,7 @@ class SandboxRuntime:
         await self._workers.close()
 
     async def _load(self, package: HandlerPackage, key: _Key) -> Worker:
-        return await self._pool.load(package, local=key.local, peers=[key.peer], code_cache=self._code)
+        return await self._pool.load_code(package, local=key.local, peers=[key.peer], code_cache=self._code)
 
     async def _start(self, package: HandlerPackage, key: _Key, *, pause: float = 0, seed: str | None = None) -> _Sandboxed:
         await asyncio.sleep(pause)

@@ -1,4 +1,4 @@
-"""Read, write and replay vectors: recorded sessions that a handler must reproduce in its sandbox.
+"""Read, write and replay vectors: recorded sessions that a handler must reproduce.
 
 A vector is one session in one role. docs/specification/handler-packages.md, section "The project folder", has the format. For
 example, a vector of one step:
@@ -25,7 +25,7 @@ from treaty_consensus.handler import HandlerPackage
 from treaty_handler import Effect, Event, Failure, Opened, Value, decode_json, encode_json
 
 from ..codes import VectorCode
-from .handler_session import HandlerSession, Worker
+from .interface import LoadedHandler, LoadedSession
 from .pool import SandboxPool
 from .validation import MAX_MESSAGE
 from .worker.framing import EFFECTS, EVENTS
@@ -147,7 +147,7 @@ async def run_vectors(pool: SandboxPool, package: HandlerPackage, vectors: Seque
     Raises `Unavailable` (`sandbox.unavailable`) if there is no sandbox, and `Refused` if the package cannot be loaded.
     """
     mismatches: dict[str, Mismatch] = {}
-    worker: Worker | None = None
+    worker: LoadedHandler | None = None
     try:
         # A handler whose snapshot loses part of its state would fail only in a busy agent, whose sessions rest. Here it fails for
         # its author.
@@ -169,8 +169,8 @@ async def run_vectors(pool: SandboxPool, package: HandlerPackage, vectors: Seque
     return list(mismatches.values())
 
 
-async def _replay(worker: Worker, vector: Vector, moving: bool) -> Mismatch | None:
-    session: HandlerSession | None = None
+async def _replay(worker: LoadedHandler, vector: Vector, moving: bool) -> Mismatch | None:
+    session: LoadedSession | None = None
     for step in vector.steps:
         expected = [{tag: dict(wanted)} for tag, wanted in step.effects]
         try:

@@ -212,7 +212,8 @@ class Publisher:
 async def _try(uri: ProtocolUri, project: Project, filename: str, wheel: bytes, *, allow_uncovered: bool) -> Published:
     """Replay the vectors. Raises `Refused` (`publish.vectors` at the first mismatch, `publish.uncovered`), and the errors of
     loading."""
-    found = await check_package(read_wheel(filename, wheel), allow_uncovered=allow_uncovered)
+    package = read_wheel(filename, wheel)
+    found = await check_package(package, allow_uncovered=allow_uncovered)
     if found.mismatches:
         raise Refused(
             ClientPublishCode.VECTORS, str(found.mismatches[0]), fix="Correct the handler or the vector. Nothing was sent."
@@ -220,8 +221,9 @@ async def _try(uri: ProtocolUri, project: Project, filename: str, wheel: bytes, 
     if found.problems:
         raise found.problems[0].error
     assert found.coverage is not None
-    said = f"in the sandbox: {len(found.vectors)} vectors reach {found.coverage.summary}"
-    return Published("tried", str(uri), said, canonical.hex_digest(wheel))
+    where = "without code" if package.is_declarative else "in the sandbox"
+    said = f"{where}: {len(found.vectors)} vectors reach {found.coverage.summary}"
+    return Published("tried", str(uri), said, package.digest)
 
 
 def _blob(data: bytes) -> Blob:

@@ -1,17 +1,19 @@
 """Read and build handler packages: the wheels that carry the code of a protocol.
 
 `wheel` has the rules. They use `archive` (the zip subset), `paths`, `text` and `modules` (files with a single
-interpretation), `dist_info` (the package's metadata) and `manifest` (roles and operations). `build` is the builder.
+interpretation), `dist_info` (the package's metadata), `manifest` (roles and operations) and `messages` (the forms of a
+protocol without code). `build` is the builder.
 """
 
 from __future__ import annotations
 
 from .archive import MAX_ARCHIVE
-from .build import HandlerMetadata, build_wheel
-from .manifest import INTERFACE, MANIFEST_NAME, Manifest, Operation, Role, parse_manifest
-from .wheel import TAG, VECTORS, EntryPoint, HandlerPackage, parse_filename, read_wheel
+from .build import HandlerMetadata, build_wheel, encode_manifest
+from .manifest import INTERFACE, MANIFEST_NAME, Manifest, Operation, OperationKind, Role, parse_manifest
+from .wheel import DECLARATIVE, TAG, VECTORS, EntryPoint, HandlerPackage, parse_filename, read_wheel
 
 __all__ = [
+    "DECLARATIVE",
     "INTERFACE",
     "MANIFEST_NAME",
     "MAX_ARCHIVE",
@@ -22,8 +24,10 @@ __all__ = [
     "HandlerPackage",
     "Manifest",
     "Operation",
+    "OperationKind",
     "Role",
     "build_wheel",
+    "encode_manifest",
     "parse_filename",
     "parse_manifest",
     "read_wheel",

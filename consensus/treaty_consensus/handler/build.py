@@ -12,7 +12,7 @@ from ..codes import HandlerCode
 from ..errors import Malformed, Refused
 from .archive import write_archive
 from .dist_info import GROUP, record_of
-from .manifest import INTERFACE, MANIFEST_NAME
+from .manifest import INTERFACE, INTERFACES, MANIFEST_NAME
 from .wheel import PREFIX, TAG, read_wheel
 
 
@@ -21,8 +21,9 @@ class HandlerMetadata:
     """Hold the metadata of the wheel.
 
     `name`: without `treaty-handler-`.
-    `entry_point`: `MODULE:ATTRIBUTE`.
-    `manifest`: `operations` and `roles` as `manifest` describes them; the build adds interface and protocol.
+    `entry_point`: `MODULE:ATTRIBUTE`; `DECLARATIVE` if the manifest has `messages`.
+    `manifest`: `operations` and `roles` as `manifest` describes them, and `interface` where the handler needs a later one than
+    its operations show. The build adds the protocol.
     """
 
     name: str
@@ -38,7 +39,7 @@ class HandlerMetadata:
 def build_wheel(sources: Mapping[str, bytes], metadata: HandlerMetadata) -> tuple[str, bytes]:
     """Return file name and bytes of the wheel. The result has passed `read_wheel`.
 
-    `sources`: path inside the package (`__init__.py`, …) → content, without the manifest.
+    `sources`: path inside the package (`__init__.py`, …) → content, without the manifest. Empty if the manifest has `messages`.
 
     Raises the errors of `read_wheel`, so every refusal names its rule before the package is published.
     """
@@ -46,8 +47,8 @@ def build_wheel(sources: Mapping[str, bytes], metadata: HandlerMetadata) -> tupl
         version = str(Version(metadata.version))
     except InvalidVersion as error:
         raise Malformed(HandlerCode.VERSION, f"{metadata.version!a} is not a version (PEP 440).") from error
-    if MANIFEST_NAME in sources or {"interface", "protocol"} & metadata.manifest.keys():
-        raise Refused(HandlerCode.MANIFEST, "The build adds interface, protocol and the manifest. Leave them out.")
+    if MANIFEST_NAME in sources or "protocol" in metadata.manifest:
+        raise Refused(HandlerCode.MANIFEST, "The build adds the manifest and its protocol. Leave them out.")
     for line in (metadata.name, metadata.summary, metadata.licence, metadata.entry_point):
         # A line break would add a header of its own to METADATA.
         if not line.isprintable():
@@ -55,7 +56,7 @@ def build_wheel(sources: Mapping[str, bytes], metadata: HandlerMetadata) -> tupl
     package = (PREFIX + metadata.name).replace("-", "_")
     dist_info = f"{package}-{version}.dist-info"
     files = {f"{package}/{path}": content for path, content in sources.items()}
-    files[f"{package}/{MANIFEST_NAME}"] = _manifest(metadata)
+    files[f"{package}/{MANIFEST_NAME}"] = encode_manifest(metadata.manifest, metadata.protocol_uri, metadata.protocol_hash)
     files[f"{dist_info}/METADATA"] = (
         f"Metadata-Version: 2.4\nName: {PREFIX}{metadata.name}\nVersion: {version}\nSummary: {metadata.summary}\n"
         f"License-Expression: {metadata.licence}\nRequires-Python: >=3.11\n"
@@ -69,9 +70,16 @@ def build_wheel(sources: Mapping[str, bytes], metadata: HandlerMetadata) -> tupl
     return filename, data
 
 
-def _manifest(metadata: HandlerMetadata) -> bytes:
-    protocol = {"uri": metadata.protocol_uri, "sha256": metadata.protocol_hash}
-    value = {"interface": INTERFACE, "protocol": protocol, **metadata.manifest}
+def encode_manifest(manifest: Mapping[str, object], protocol_uri: str, protocol_hash: str) -> bytes:
+    """Return the manifest of a package: the author's `manifest`, with its protocol and the lowest interface that it needs."""
+    operations = manifest.get("operations")
+    kinds = isinstance(operations, dict) and any(isinstance(item, dict) and "kind" in item for item in operations.values())
+    # The lowest interface: hosts of an earlier version can then run the handler too.
+    later = kinds or "messages" in manifest
+    # `$schema` is for the author's editor.
+    members = {name: member for name, member in manifest.items() if name != "$schema"}
+    protocol = {"uri": protocol_uri, "sha256": protocol_hash}
+    value = {"interface": INTERFACE if later else INTERFACES[0], "protocol": protocol, **members}
     # Sorted, so that equal metadata give equal bytes.
     return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True, allow_nan=False).encode() + b"\n"
 

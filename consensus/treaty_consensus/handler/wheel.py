@@ -39,6 +39,8 @@ PREFIX = "treaty-handler-"
 VECTORS = "vectors"
 """The folder of the package with the sessions that its handler reproduces. Readers replay them; a handler does not see them."""
 TAG = "py3-none-any"
+# The entry point of a package without code. Its manifest has `messages`, which the host interprets.
+DECLARATIVE = "treaty_handler.declarative:handler"
 # Most file systems limit a name to 255 bytes; stores add a digest.
 MAX_FILENAME = 160
 
@@ -81,6 +83,11 @@ class HandlerPackage:
         folder = f"{self.package}/{VECTORS}/"
         return {path.removeprefix(folder): content for path, content in self.files.items() if path.startswith(folder)}
 
+    @property
+    def is_declarative(self) -> bool:
+        """Tell whether the package has no code: its manifest has the forms of all messages."""
+        return bool(self.manifest.messages)
+
 
 def read_wheel(filename: str, data: bytes) -> HandlerPackage:
     """Check a wheel against every rule of this module and return it parsed. CPU-bound; linear in the unpacked size.
@@ -100,9 +107,9 @@ def read_wheel(filename: str, data: bytes) -> HandlerPackage:
     check_metadata(_text(files, f"{dist_info}/METADATA"), name, version)
     if f"{dist_info}/top_level.txt" in files:
         check_top_level(_text(files, f"{dist_info}/top_level.txt"), package)
-    _file(files, f"{package}/__init__.py")
     entry_point = _entry_point(_text(files, f"{dist_info}/entry_points.txt"), package, files)
     manifest = parse_manifest(_file(files, f"{package}/{MANIFEST_NAME}"))
+    _check_declarative(manifest, entry_point, package, files)
     return HandlerPackage(hex_digest(data), filename, len(data), name, version, entry_point, manifest, MappingProxyType(files))
 
 
@@ -150,11 +157,31 @@ def _check_file(path: str, content: bytes, package: str, dist_info: str) -> None
 
 def _entry_point(text: str, package: str, files: Mapping[str, bytes]) -> EntryPoint:
     name, module, attribute = parse_entry_point(text)
+    if f"{module}:{attribute}" == DECLARATIVE:
+        return EntryPoint(name, module, attribute)
+    _file(files, f"{package}/__init__.py")
     path = module.replace(".", "/")
     # Otherwise the entry point could name code that the wheel's digest does not cover.
     if module.split(".")[0] != package or not {f"{path}.py", f"{path}/__init__.py"} & files.keys():
         raise Refused(HandlerCode.ENTRY_POINT, f"The entry point's module {module} is not in the package.")
     return EntryPoint(name, module, attribute)
+
+
+def _check_declarative(manifest: Manifest, entry_point: EntryPoint, package: str, files: Mapping[str, bytes]) -> None:
+    """Check that a package has either message forms or code: the interpreter of forms runs outside of the sandbox."""
+    if bool(manifest.messages) != (str(entry_point) == DECLARATIVE):
+        raise Refused(
+            HandlerCode.DECLARATIVE,
+            f"The entry point {DECLARATIVE} and the member messages of the manifest need each other.",
+            fix="Remove the handler's code and the entry point, or the member messages.",
+        )
+    if manifest.messages:
+        manifest_path, vectors = f"{package}/{MANIFEST_NAME}", f"{package}/{VECTORS}/"
+        for path in files:
+            is_vector = path.startswith(vectors) and path.endswith(".json")
+            if path.startswith(f"{package}/") and path != manifest_path and not is_vector:
+                fault = f"The manifest has messages, so the package has only it and vectors; it has {path}."
+                raise Refused(HandlerCode.DECLARATIVE, fault)
 
 
 def _file(files: Mapping[str, bytes], path: str) -> bytes:

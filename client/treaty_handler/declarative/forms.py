@@ -1,0 +1,195 @@
+"""Write a message by its form, and find the form of a message by its constants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from ..values import Value, check_size, encode_json
+
+# The host refuses a longer message and ends the session.
+MAX_MESSAGE: Final = 1024 * 1024
+# An id is kept while its request is open.
+MAX_ID: Final = 256
+_MAX_LISTED = 5
+
+Path: TypeAlias = tuple[str, ...]
+_Key: TypeAlias = tuple[object, ...]
+_MISSING = object()
+_SUCCESS = "Success"
+_WORDS = {"error": "response"}
+
+
+class Reading(NamedTuple):
+    """What a form found in a message. `values`: slot without `$` → value. `faults`: a sentence each."""
+
+    values: dict[str, Value]
+    faults: list[str]
+
+
+class Form:
+    """One form of one operation. `constants`: the places whose values are fixed; the slot `$operation` is one of them."""
+
+    def __init__(self, kind: str, operation: str, template: Mapping[str, Value]) -> None:
+        self.kind, self.operation = kind, operation
+        self.constants: dict[Path, Value] = {}
+        self.objects: list[Path] = []
+        self.places: dict[str, Path] = {}
+        self.members: dict[str, Path] = {}
+        self.source = {"request": "arguments", "event": "arguments", "response": "result", "item": "item"}.get(kind, "")
+        self._template = template
+        self._compile((), template)
+
+    @property
+    def word(self) -> str:
+        """Return the kind as sentences name it: a response reports a success or an error."""
+        return _WORDS.get(self.kind, self.kind)
+
+    def place_of(self, member: str) -> str:
+        """Return the place of a member of the operation's value, as sentences name it."""
+        if member in self.members:
+            return dotted(self.members[member])
+        return ".".join((*self.places.get(self.source, ()), member))
+
+    def id_in(self, message: Value) -> str | None:
+        """Return the id of a message, or None if it has none that can be kept."""
+        found = at(message, self.places["id"])
+        return found if isinstance(found, str) and len(found) <= MAX_ID else None
+
+    def write(self, values: Mapping[str, Value]) -> bytes:
+        """Return the bytes of a message, without absent members. Raises `ValueError` if the message is too large."""
+        message = self._fill(self._template, {"operation": self.operation, "message": _SUCCESS, **values})
+        check_size(message)
+        data = encode_json(message)
+        if len(data) > MAX_MESSAGE:
+            raise ValueError(f"more than {MAX_MESSAGE} bytes")
+        return data
+
+    def read(self, message: Value) -> Reading:
+        """Read the slots. The message is an object with the constants of this form."""
+        faults = [f"{dotted(path)} is not an object." for path in self.objects if self._is_broken(message, path)]
+        values: dict[str, Value] = {}
+        for name, path in self.places.items():
+            found = at(message, path)
+            if name in ("code", "count"):
+                if type(found) is not int and not faults:
+                    faults.append(f"{dotted(path)} is not an integer.")
+            elif name in ("id", "message"):
+                if not isinstance(found, str) and not faults:
+                    faults.append(f"{dotted(path)} is not a string.")
+            elif found is _MISSING:
+                faults.append(f"{dotted(path)} is missing.")
+            values[name] = found
+        if self.source and self.source not in values:
+            members = {name: found for name, path in self.members.items() if (found := at(message, path)) is not _MISSING}
+            values[self.source] = members if members or self.members or self.source == "arguments" else None
+        return Reading(values, faults)
+
+    def _compile(self, path: Path, node: Value) -> None:
+        # The rules of the manifest bound the depth.
+        if isinstance(node, dict):
+            if path:
+                self.objects.append(path)
+            for name, child in node.items():
+                self._compile((*path, name), child)
+        elif not isinstance(node, str) or not node.startswith("$"):
+            self.constants[path] = node
+        elif node.startswith("$$"):
+            self.constants[path] = node[1:]
+        elif node == "$operation":
+            self.constants[path] = self.operation
+        else:
+            source, dot, member = node[1:].partition(".")
+            if dot:
+                self.members[member] = path
+            else:
+                self.places[source] = path
+
+    def _fill(self, node: Value, values: Mapping[str, Value]) -> Value:
+        if isinstance(node, dict):
+            filled = ((name, self._fill(child, values)) for name, child in node.items())
+            return {name: value for name, value in filled if value is not _MISSING}
+        if not isinstance(node, str) or not node.startswith("$"):
+            return node
+        if node.startswith("$$"):
+            return node[1:]
+        source, dot, member = node[1:].partition(".")
+        value = values.get(source, _MISSING)
+        if not dot:
+            return value
+        return value.get(member, _MISSING) if isinstance(value, dict) else _MISSING
+
+    def _is_broken(self, message: Value, path: Path) -> bool:
+        # Only the outermost object that is none: one sentence for one fault.
+        return isinstance(at(message, path[:-1]), dict) and not isinstance(at(message, path), dict)
+
+
+class FormIndex:
+    """Find the forms of a message by their constants.
+
+    Forms with constants at the same places share a table from these constants to the form. So a message costs one look-up for
+    each set of places, not one comparison for each form. The manifest's rules bound the number of places.
+    """
+
+    def __init__(self, forms: Iterable[Form]) -> None:
+        self._tables: dict[tuple[Path, ...], dict[_Key, list[Form]]] = {}
+        for form in forms:
+            places = tuple(sorted(form.constants))
+            key = tuple(_comparable(form.constants[place]) for place in places)
+            self._tables.setdefault(places, {}).setdefault(key, []).append(form)
+
+    def __bool__(self) -> bool:
+        return bool(self._tables)
+
+    def match(self, message: Value) -> list[Form]:
+        """Return the forms whose constants the message has. Several are the same form of several operations."""
+        for places, table in self._tables.items():
+            found = table.get(tuple(_comparable(at(message, place)) for place in places))
+            if found is not None:
+                return found
+        return []
+
+    def faults(self, message: Value) -> list[str]:
+        """Say which constants keep a message from having the first form of this index."""
+        for places, table in self._tables.items():
+            return list(_wrong_constants(message, places, table)) or ["The message has no known combination of constants."]
+        return []
+
+
+def at(message: Value, path: Path) -> object:
+    """Return the value at a place of a message, or an object that is no JSON value."""
+    for name in path:
+        if not isinstance(message, dict) or name not in message:
+            return _MISSING
+        message = message[name]
+    return message
+
+
+def dotted(path: Path) -> str:
+    """Return a place as sentences name it."""
+    return ".".join(path)
+
+
+def _wrong_constants(message: Value, places: tuple[Path, ...], table: Mapping[_Key, list[Form]]) -> Iterator[str]:
+    for number, place in enumerate(places):
+        wanted = {key[number]: forms[0] for key, forms in table.items()}
+        if _comparable(at(message, place)) in wanted:
+            continue
+        said = [form.constants[place] for form in wanted.values()]
+        if len(said) > 1:
+            yield f"{dotted(place)} is none of {', '.join(map(_shown, said[:_MAX_LISTED]))}{' …' * (len(said) > _MAX_LISTED)}."
+        elif said[0] == next(iter(wanted.values())).operation:
+            yield f"The only {dotted(place)} is {said[0]}."
+        else:
+            yield f"The {dotted(place)} of a {next(iter(wanted.values())).word} is {_shown(said[0])}."
+
+
+def _shown(constant: Value) -> str:
+    return constant if isinstance(constant, str) else encode_json(constant).decode()
+
+
+def _comparable(value: object) -> object:
+    """Return an object that is equal for equal JSON scalars: Python takes 1 and true for equal."""
+    if isinstance(value, dict | list):
+        return _MISSING
+    return (value,) if isinstance(value, bool) else value

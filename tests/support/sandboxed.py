@@ -1,0 +1,54 @@
+"""A handler with code, for tests of the sandbox: product-info as a Python package, with the document and the vectors of the
+declarative one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from treaty_client.protocols.project import HandlerSource, Project, load_project
+from treaty_consensus.handler import HandlerPackage, read_wheel
+
+PROTOCOLS = Path(__file__).parents[2] / "protocols" / "product-info"
+SOURCES = Path(__file__).parent / "sandboxed_product_info"
+ENTRY_POINT = "treaty_handler_product_info:handler"
+
+
+@cache
+def handler_sources() -> Mapping[str, bytes]:
+    """The files of the package, without its manifest."""
+    return {path.name: path.read_bytes() for path in sorted(SOURCES.glob("*.py"))}
+
+
+def sandboxed_product_info(version: str) -> Project:
+    """A version of product-info whose handler has code."""
+    project = load_project(PROTOCOLS / version)
+    assert project.handler is not None
+    manifest = {name: member for name, member in project.handler.manifest.items() if name != "messages"}
+    return replace(project, handler=HandlerSource(project.handler.version, ENTRY_POINT, handler_sources(), manifest))
+
+
+def write_project(folder: Path, version: str = "1.0") -> Path:
+    """Write that project into `folder`, with its sources beside the version's folder; return the version's folder."""
+    project = folder / version
+    shutil.copytree(PROTOCOLS / version, project)
+    (folder / "handler").mkdir(exist_ok=True)
+    for name, content in handler_sources().items():
+        (folder / "handler" / name).write_bytes(content)
+    handler = sandboxed_product_info(version).handler
+    assert handler is not None
+    (project / "manifest.json").write_text(json.dumps(handler.manifest, indent=2))
+    with (project / "protocol.toml").open("a") as toml:
+        toml.write(f'\n[handler]\nsource = "../handler"\nentry-point = "{ENTRY_POINT}"\n')
+    return project
+
+
+@cache
+def sandboxed_package(version: str, uri: str = "") -> HandlerPackage:
+    """The wheel of that, for a protocol at `uri`."""
+    uri = uri or f"https://registry.example/protocols/example.com/product-info/{version}"
+    return read_wheel(*sandboxed_product_info(version).build_wheel(uri))
