@@ -61,7 +61,7 @@ def test_a_manifest_with_messages_is_a_handler_without_code() -> None:
     assert {path.split("/")[1] for path in package.files} == files
 
 
-@pytest.mark.parametrize("section", ['entry-point = "treaty_handler_x:handler"', 'source = "../handler"', ""])
+@pytest.mark.parametrize("section", ['entry-point = "treaty_handler_product_info:handler"', 'source = "../handler"', ""])
 def test_messages_beside_code_are_refused(folder: Path, section: str) -> None:
     manifest = json.loads((PROTOCOLS / "1.0" / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps(manifest))
