@@ -225,6 +225,7 @@ class SessionCode(Code):
     IDLE = "session.idle", "Nothing was said for the idle time.", Unavailable
     INBOX_FULL = "session.inbox-full", "Too many messages came before the session was running.", TooLarge
     INTERNAL = "session.internal", "This side failed; its log has the reason.", Unavailable
+    ITEMS = "session.items", "The items that wait for the application hold too many bytes.", TooLarge
     MESSAGE = "session.message", "The message is over its cap, or on a stream without a plain name.", TooLarge
     NATURAL = "session.natural", "The session is natural language only and has no protocol.", Refused
     NO_CODE = "session.no-code", "There is no code yet that the peer could fix.", Refused
