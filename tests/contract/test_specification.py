@@ -145,7 +145,7 @@ CAPS = {
         ("together: the same {}, and", schemas.MAX_CHECKS),
         ("only with texts of at most {} bytes / its weight", schemas.MAX_MATCH),
         ("A reply has at most 4 MiB and {} values", framing.MAX_REPLY_VALUES),
-        ("`protocol.toml`, at most {}:", project.MAX_TOML),
+        ("`protocol.toml`, at most {}:", project_file.MAX_TOML),
         ("a project has at most {}:", project.MAX_VECTORS),
         ("strict JSON of at most {} (`treaty_client.sandbox.vectors`)", vectors.MAX_VECTOR),
         ("A Sigstore bundle v0.3, at most {},", kinds.MAX_BUNDLE),

@@ -30,6 +30,7 @@ for _name, (_place, _help) in {
     "identity": ("identity:app", "Make, show and rotate this agent's identity."),
     "trust": ("trust:app", "Manage the trusted registries."),
     "config": ("config:config", "Check policy.toml and agent.toml, and show every key with its value."),
+    "new": ("authoring:new", "Write a folder with a new protocol that passes `treaty test`."),
     "test": ("authoring:test", "Check a protocol as publishing would, and replay its vectors."),
     "record": ("authoring:record", "Add recorded sessions to a project as vectors."),
     "stubs": ("authoring:stubs", "Write typed Python for the operations of a protocol."),

@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from cyclopts import Parameter
 from rich.markup import escape
@@ -20,6 +20,7 @@ from treaty_consensus.printable import printable
 
 from .. import durable
 from ..authoring.check import ProtocolCheck, build, check_package, check_project
+from ..authoring.new_project import FORMS, KINDS, Form, Kind, NewProtocol, write_project
 from ..authoring.recorded import add_recordings
 from ..authoring.stubs import write_stubs
 from ..authoring.watch import changed, fingerprint
@@ -36,6 +37,55 @@ if TYPE_CHECKING:
 MAX_SECONDS = 300
 """Seconds for the vectors of a published protocol, whose publisher chose their number and length."""
 _MAX_SHOWN = 4_000
+
+
+def new(
+    folder: Path,
+    /,
+    *,
+    name: str | None = None,
+    topic: str | None = None,
+    kind: str | None = None,
+    form: str | None = None,
+    options: Options = Options(),
+) -> None:
+    """Write a folder with a new protocol that passes `treaty test` at once. On a terminal it asks for the choices that are missing.
+
+    Parameters
+    ----------
+    folder
+        The folder to make.
+    name
+        The protocol's name: lower-case words joined by dashes. Default: the folder's name.
+    topic
+        Its topic, such as commerce/product-info.
+    kind
+        The exchange: request (one answer), stream (many items) or event (no answer). Default: request.
+    form
+        declarative (message forms in the manifest, no code) or python (a handler that runs in the sandbox). Default: declarative.
+    """
+    usual = folder.resolve().name
+    asking = sys.stdin.isatty() and not options.json
+    chosen = NewProtocol(
+        name or _ask("Name", asking, default=usual),
+        topic or _ask("Topic, such as commerce/product-info", asking, default=None),
+        cast(Kind, kind or _ask("Kind of exchange", asking, KINDS, default=KINDS[0])),
+        cast(Form, form or _ask("Declarative, or a handler in Python", asking, FORMS, default=FORMS[0])),
+    )
+    made = write_project(folder, chosen)
+    lines = [f"  {escape(str(path))}" for path in made]
+    value = {"folder": str(folder), "files": [str(path) for path in made], **dataclasses.asdict(chosen)}
+    after = f"Change document.md first, then the others. Check with: treaty test {escape(str(folder))} --watch"
+    options.output.result(value, f"[green]✓[/] [bold]{escape(chosen.name)}[/]", *lines, after)
+
+
+def _ask(question: str, asking: bool, choices: Sequence[str] = (), *, default: str | None) -> str:
+    """Return the answer of a person, or the default."""
+    if asking:
+        from rich.prompt import Prompt  # imported here: only `new` asks
+
+        return Prompt.ask(question, choices=list(choices) or None, default=default or ...) or ""
+    return default or ""
 
 
 def test(

@@ -159,6 +159,8 @@ class PolicyCode(Code):
 
 
 class ProjectCode(Code):
+    CHOICE = "project.choice", "A choice for a new project is not one of the legal ones.", Malformed
+    EXISTS = "project.exists", "The folder of a new project is not empty.", Conflict
     FILE = "project.file", "A file of the project is missing or too large.", TooLarge, NotFound
     HANDLER = "project.handler", "The project has no handler.", NotFound
     LINK = "project.link", "A file of the project is a link that leads out of its folder.", Refused
