@@ -30,7 +30,7 @@ from treaty_client.network.discovery import parsing
 from treaty_client.network.transport import http as transport_http
 from treaty_client.network.transport import http_server
 from treaty_client.policy import load_policy
-from treaty_client.protocols import attestation, project
+from treaty_client.protocols import attestation, project, project_file
 from treaty_client.protocols.verification import checkpoint, contradiction
 from treaty_client.protocols.verification.steps import Step
 from treaty_client.registries import bundle, memory

@@ -4,7 +4,7 @@
     templates/KIND/document.md, vectors          KIND: request, stream or event
     templates/KIND/declarative, …/python         manifest and handler
 
-In a template `@name@`, `@topic@`, `@title@`, `@summary@` and `@package@` are replaced. A new project passes `treaty test` at once.
+In a template `@name@`, `@topic@`, `@title@`, `@summary@` and `@package@` are replaced. A new project passes `treaty test`.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def new(
     form: str | None = None,
     options: Options = Options(),
 ) -> None:
-    """Write a folder with a new protocol that passes `treaty test` at once. On a terminal it asks for the choices that are missing.
+    """Write a folder with a new protocol that passes `treaty test`. On a terminal it asks for the choices that are missing.
 
     Parameters
     ----------
