@@ -184,7 +184,7 @@ class NegotiationCode(Code):
     LIMIT = "negotiation.limit", "There was no agreement within the allowed messages.", Refused
     NONCONFORMING = "negotiation.nonconforming", "The peer says that this side broke a rule.", Refused
     REJECTED = "negotiation.rejected", "One side rejected the negotiation.", Refused
-    ROLES = "negotiation.roles", "The manifest does not have the two roles of a negotiation.", Refused
+    ROLES = "negotiation.roles", "The manifest does not have the two roles, or the requests, of a negotiation.", Refused
     SEQUENCE = "negotiation.sequence", "The sequence number fits no way of counting.", Refused
     SUMMARY = "negotiation.summary", "A later proposal of this side has no summary of its changes.", Malformed
     TEST_CASE = "negotiation.test-case", "The handler did something else than a test case says.", Refused
