@@ -17,7 +17,7 @@ from pathlib import Path
 from treaty_client.identity import Identity
 from treaty_client.network.did_documents import DidDocument, read_did_document
 from treaty_client.network.hosts import Network
-from treaty_client.protocols.project import load_project
+from treaty_client.protocols.project import Project, load_project
 from treaty_client.registries.api import MAX_BATCH, RegistryClient
 from treaty_client.registries.trust import TrustedRegistries, parse_registry_name
 from treaty_client.statements.publish import Publisher
@@ -75,8 +75,11 @@ class Author:
 
     async def publish(self, version: str) -> str:
         """Publish that version of the first-party protocol, handler and attestation included; its URI."""
-        steps = [step async for step in self.publisher.publish(load_project(PRODUCT_INFO / version))]
-        return steps[-1].uri
+        return await self.publish_project(load_project(PRODUCT_INFO / version))
+
+    async def publish_project(self, project: Project) -> str:
+        """Publish a project, handler and attestation included; its URI."""
+        return [step async for step in self.publisher.publish(project)][-1].uri
 
     async def publish_many(self, number: int) -> list[str]:
         """Publish so many small protocols without handlers, all with the same document; their paths."""

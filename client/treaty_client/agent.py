@@ -59,7 +59,7 @@ from .sessions.flow_manager import MetaProtocolManager
 from .sessions.lifecycle import RegistryPublisher, run_initiator
 from .sessions.negotiation import Answerer
 from .sessions.operations import Function
-from .sessions.provision import provide
+from .sessions.provision import needs_sandbox, provide
 from .sessions.roles import SessionRequest
 from .sessions.session import Session
 from .statements.report import RegistryLog, Reporter
@@ -286,8 +286,9 @@ class Agent:
             )
         await provide(context)
         await asyncio.to_thread(context.negotiated.load)
-        # Before the port opens: the first session must not find that there is no sandbox.
-        await context.ports.runtime.warm()
+        # Before the port opens: the first session must not find that there is no sandbox. Protocols without code need none.
+        if context.negotiators or needs_sandbox(context):
+            await context.ports.runtime.warm()
         if context.policy.report:
             context.reporter.resume()
 

@@ -75,7 +75,7 @@ async def test_a_worker_that_is_ended_while_it_starts() -> None:
 
 async def test_a_caller_gives_up_and_then_the_handler_dies() -> None:
     async with nothing_unhandled(), SandboxPool(size=0) as pool:
-        worker = await pool.load(package(), local=LOCAL, peers=[PEER])
+        worker = await pool.load_code(package(), local=LOCAL, peers=[PEER])
         session = await worker.open("client")
         await session.handle(Opened())
         call = Call(call="1", operation="ask", arguments={"code": "while True: pass"})

@@ -131,7 +131,7 @@ async def test_a_second_reply_after_the_first_was_taken() -> None:
 @pytest.mark.threat(52)
 async def test_one_worker_dies_and_the_others_go_on() -> None:
     async with SandboxPool(size=0, limits=SHORT) as pool:
-        workers = [await pool.load(package(), local=LOCAL, peers=[peer]) for peer in (PEER, "did:wba:other.example")]
+        workers = [await pool.load_code(package(), local=LOCAL, peers=[peer]) for peer in (PEER, "did:wba:other.example")]
         sessions = [await worker.open("client") for worker in workers]
         for session in sessions:
             await session.handle(Opened())
@@ -164,10 +164,10 @@ async def test_a_package_that_is_bad_already_when_it_is_loaded(source: str, code
     async with SandboxPool(size=0, limits=SandboxLimits(load=1.0)) as pool:
         before = descendants()
         with pytest.raises(TreatyError) as caught:
-            await pool.load(package(source), local=LOCAL, peers=[PEER])
+            await pool.load_code(package(source), local=LOCAL, peers=[PEER])
         assert caught.value.code == code, caught.value
         assert descendants() == before
-        good = await pool.load(package(), local=LOCAL, peers=[PEER])
+        good = await pool.load_code(package(), local=LOCAL, peers=[PEER])
         assert good.alive
 
 
@@ -187,14 +187,14 @@ async def test_a_cancelled_caller_leaves_no_worker_in_between() -> None:
 async def test_everything_ends_with_the_pool_ready_or_not() -> None:
     pool = SandboxPool(size=2)
     await pool.warm()
-    worker = await pool.load(package(), local=LOCAL, peers=[PEER])
+    worker = await pool.load_code(package(), local=LOCAL, peers=[PEER])
     running = descendants()
     assert len(running) >= 2
     await pool.close()
     assert gone(running)
     assert not worker.alive
     with pytest.raises(Unavailable):
-        await pool.load(package(), local=LOCAL, peers=[PEER])
+        await pool.load_code(package(), local=LOCAL, peers=[PEER])
 
 
 async def test_closing_while_starting_leaves_nothing() -> None:
@@ -238,10 +238,10 @@ async def test_everything_ends_with_the_host(tmp_path: Path) -> None:
 async def test_many_workers_leave_no_descriptor_behind() -> None:
     source = package(PROBE)
     async with SandboxPool(size=0, isolation="none") as pool:
-        (await pool.load(source, local=LOCAL, peers=[PEER])).kill()
+        (await pool.load_code(source, local=LOCAL, peers=[PEER])).kill()
         await asyncio.sleep(0)
         before = open_descriptors()
         for _ in range(5):
-            workers = [await pool.load(source, local=LOCAL, peers=[PEER]) for _ in range(5)]
+            workers = [await pool.load_code(source, local=LOCAL, peers=[PEER]) for _ in range(5)]
             await asyncio.gather(*(worker.close() for worker in workers))
         assert open_descriptors() <= before

@@ -101,7 +101,7 @@ async def pool(isolation: Isolation) -> AsyncIterator[SandboxPool]:
 
 @pytest.fixture
 async def worker(pool: SandboxPool) -> Worker:
-    return await pool.load(PACKAGE, local=LOCAL, peers=[PEER])
+    return await pool.load_code(PACKAGE, local=LOCAL, peers=[PEER])
 
 
 async def test_the_package_is_whole_and_its_own(worker: Worker) -> None:
@@ -174,11 +174,11 @@ async def test_a_session_moves_by_its_snapshot(pool: SandboxPool, worker: Worker
     await session.handle(Opened())
     ask = Call(call="1", operation="ask", arguments={"what": "count"})
     assert await session.handle(ask) == [Return(call="1", value=2)]
-    other = await pool.load(PACKAGE, local=LOCAL, peers=[PEER])
+    other = await pool.load_code(PACKAGE, local=LOCAL, peers=[PEER])
     await session.move(other)
     await worker.close()
     assert await session.handle(ask) == [Return(call="1", value=3)]
-    stranger = await pool.load(PACKAGE, local=LOCAL, peers=["did:wba:other.example"])
+    stranger = await pool.load_code(PACKAGE, local=LOCAL, peers=["did:wba:other.example"])
     with pytest.raises(ValueError, match="moves among"):
         await session.move(stranger)
     assert await session.handle(ask) == [Return(call="1", value=4)]
@@ -192,7 +192,7 @@ async def test_a_session_at_rest_is_in_no_worker(pool: SandboxPool, worker: Work
     for attempt in (session.handle(PeerLost(peer=PEER)), session.rest(), session.move(worker)):
         with pytest.raises(ValueError, match="at rest"):
             await attempt
-    stranger = await pool.load(PACKAGE, local=LOCAL, peers=["did:wba:other.example"])
+    stranger = await pool.load_code(PACKAGE, local=LOCAL, peers=["did:wba:other.example"])
     with pytest.raises(ValueError, match="moves among"):
         await session.resume(stranger, snapshot)
     await session.resume(worker, snapshot)
@@ -242,12 +242,12 @@ async def test_a_closed_worker_says_so(worker: Worker) -> None:
 
 async def test_a_handler_that_misses_its_interface(pool: SandboxPool) -> None:
     bad = package("class H:\n    def open(self, *a, **k): return self\n    def handle(self, e): return None\nhandler = H()")
-    worker = await pool.load(bad, local=LOCAL, peers=[PEER])
+    worker = await pool.load_code(bad, local=LOCAL, peers=[PEER])
     session = await worker.open("client")
     with pytest.raises(TreatyError) as caught:
         await session.handle(Opened())
     assert caught.value.code == "handler.type"
-    again = await pool.load(bad, local=LOCAL, peers=[PEER])
+    again = await pool.load_code(bad, local=LOCAL, peers=[PEER])
     session = await again.open("client")
     with pytest.raises(TreatyError) as caught:
         await session.move(again)
@@ -295,7 +295,7 @@ async def test_a_sandbox_that_cannot_be_had_is_told_with_its_fix(monkeypatch: py
     monkeypatch.setattr(bubblewrap, "_version", lambda _: (0, 6))
     try:
         async with SandboxPool(size=1) as pool:
-            for attempt in (pool.warm(), pool.load(PACKAGE, local=LOCAL, peers=[PEER])):
+            for attempt in (pool.warm(), pool.load_code(PACKAGE, local=LOCAL, peers=[PEER])):
                 with pytest.raises(Unavailable) as caught:
                     await attempt
                 assert caught.value.code == "sandbox.unavailable"
@@ -312,8 +312,8 @@ async def test_what_bubblewrap_says_is_in_the_error(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(process, "command", lambda *_: (real[0], "--no-such-option"))
     async with SandboxPool(size=0) as pool:
         with pytest.raises(Unavailable, match="no-such-option") as caught:
-            await pool.load(PACKAGE, local=LOCAL, peers=[PEER])
+            await pool.load_code(PACKAGE, local=LOCAL, peers=[PEER])
         assert caught.value.code == "sandbox.unavailable"
         monkeypatch.setattr(process, "command", lambda *_: ("/no/such/program",))
         with pytest.raises(Unavailable, match="No such file"):
-            await pool.load(PACKAGE, local=LOCAL, peers=[PEER])
+            await pool.load_code(PACKAGE, local=LOCAL, peers=[PEER])

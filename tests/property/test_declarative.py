@@ -43,7 +43,7 @@ def templates(draw: st.DrawFn, slots: list[str]) -> dict[str, Any]:
 
 @given(st.data())
 @settings(max_examples=examples(300), deadline=None)
-def test_a_message_that_a_form_writes_it_reads(data: st.DataObject) -> None:
+def test_002_08_a_message_that_a_form_writes_it_reads(data: st.DataObject) -> None:
     kind, source = data.draw(
         st.sampled_from([("request", "arguments"), ("response", "result"), ("item", "item"), ("event", "arguments")])
     )
@@ -65,7 +65,7 @@ def test_a_message_that_a_form_writes_it_reads(data: st.DataObject) -> None:
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=examples(200), deadline=None)
-def test_every_call_ends_once_whatever_the_network_does(seed: int) -> None:
+def test_002_09_and_17_every_call_ends_once_whatever_the_network_does(seed: int) -> None:
     asyncio.run(talk(random.Random(seed)))
 
 
@@ -128,7 +128,7 @@ hostile = st.one_of(
 
 @given(st.lists(hostile | st.binary(max_size=40), max_size=20), st.sampled_from(["ask", "find"]))
 @settings(max_examples=examples(300), deadline=None)
-def test_no_message_of_a_hostile_peer_raises(messages: list[Any], operation: str) -> None:
+def test_002_10_no_message_of_a_hostile_peer_raises(messages: list[Any], operation: str) -> None:
     async def attack() -> None:
         network = Network(
             await session(PACKAGE, "left"), await session(PACKAGE, "right", local=RIGHT, peer=LEFT), random.Random(0)
@@ -163,7 +163,7 @@ def test_a_snapshot_at_any_time_changes_nothing(operations: list[str], seed: int
                     await network.finish(side, call)
             if moving:
                 for opened in network.sides.values():
-                    await opened.move(opened)  # type: ignore[arg-type]  # a local session needs no worker to move to
+                    await opened.move(opened)
         return [*seen, network.items, network.ended]
 
     async def both() -> None:

@@ -24,12 +24,14 @@ def handler_sources() -> Mapping[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(SOURCES.glob("*.py"))}
 
 
-def sandboxed_product_info(version: str) -> Project:
-    """A version of product-info whose handler has code."""
+def sandboxed_product_info(version: str, *, name: str = "product-info") -> Project:
+    """A version of product-info whose handler has code. `name`: of the protocol, which may be another one."""
     project = load_project(PROTOCOLS / version)
     assert project.handler is not None
     manifest = {name: member for name, member in project.handler.manifest.items() if name != "messages"}
-    return replace(project, handler=HandlerSource(project.handler.version, ENTRY_POINT, handler_sources(), manifest))
+    entry_point = f"treaty_handler_{name.replace('-', '_')}:handler"
+    handler = HandlerSource(project.handler.version, entry_point, handler_sources(), manifest)
+    return replace(project, name=name, handler=handler)
 
 
 def write_project(folder: Path, version: str = "1.0") -> Path:

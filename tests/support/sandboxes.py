@@ -49,7 +49,7 @@ class Probe:
 async def probe(isolation: Isolation = "bubblewrap", limits: SandboxLimits = _QUICK, **kind: Any) -> AsyncIterator[Probe]:
     """A fresh worker, gone afterwards."""
     async with SandboxPool(size=0, isolation=isolation, limits=limits) as pool:
-        worker = await pool.load(package(**kind), local=LOCAL, peers=[PEER])
+        worker = await pool.load_code(package(**kind), local=LOCAL, peers=[PEER])
         session = await worker.open("client")
         await session.handle(Opened())
         yield Probe(worker, session)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +177,7 @@ class Wire:
         self.timers: dict[str, float] = {}
         self.notes: list[str] = []
 
-    async def deliver(self, side: str, effects: list[Effect]) -> None:
+    async def deliver(self, side: str, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
                 case Send(peer=peer, data=data):
@@ -209,7 +209,7 @@ def shop(arguments: dict[str, Value]) -> Value:
 
 
 async def open_wire(pool: SandboxPool, package: HandlerPackage, logic: Callable[[dict[str, Value]], Value]) -> Wire:
-    sides = {}
+    sides: dict[str, LoadedSession] = {}
     for local, peer, role in ((BUYER, SHOP, "requester"), (SHOP, BUYER, "provider")):
         worker = await pool.load(package, local=local, peers=[peer])
         sides[local] = await worker.open(role)

@@ -17,7 +17,6 @@ from treaty_handler.declarative import Check, handler
 
 from ..codes import ClientHandlerCode, SessionCode
 from .handler_session import find_role, session_parameters
-from .interface import LoadedHandler
 from .schemas import ValidationBudget, measure
 from .validation import MAX_SNAPSHOT, Operations, SessionRules
 
@@ -36,15 +35,18 @@ class DeclarativePackage:
 
 
 class LocalWorker:
-    """Implement `LoadedHandler` without a process. It cannot die."""
-
-    alive = True
+    """Implement `LoadedHandler` without a process."""
 
     def __init__(self, compiled: DeclarativePackage, local: str, peers: Sequence[str]) -> None:
         """Use `SandboxPool.load` instead."""
         self.package = compiled.package
         self.local, self.peers = local, tuple(peers)
         self._compiled = compiled
+
+    @property
+    def alive(self) -> bool:
+        """Return True: there is no process that could die."""
+        return True
 
     async def open(self, role: str, parameters: Mapping[str, Value] | None = None, *, seed: str | None = None) -> LocalSession:
         """Open a session. Raises `Refused` (`session.role`) and `Malformed` (`session.parameters`)."""
@@ -105,7 +107,7 @@ class LocalSession:
             self._rules.ended = True
             raise
 
-    async def move(self, worker: LoadedHandler) -> None:
+    async def move(self, worker: object) -> None:
         """Continue from a snapshot. Raises `Refused` (`session.snapshot`); then the session is unchanged."""
         snapshot = self._session.snapshot()
         if len(snapshot) > MAX_SNAPSHOT:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from treaty_consensus.handler import HandlerPackage
 from treaty_handler import Effect, Event, Value
@@ -26,8 +26,16 @@ class RunningHandler(Protocol):
 class LoadedSession(RunningHandler, Protocol):
     """A session of a loaded package. Implemented by `HandlerSession` and `LocalSession`."""
 
-    async def move(self, worker: LoadedHandler) -> None:
-        """Continue from a snapshot, in another worker of the same package, identity and peers. Raises `TreatyError`."""
+    @property
+    def role(self) -> str:
+        """Return the local role."""
+
+    @property
+    def ended(self) -> bool:
+        """Return whether no event follows."""
+
+    async def move(self, worker: Any) -> None:
+        """Continue from a snapshot. `worker`: of the session's own kind, package, identity and peers. Raises `TreatyError`."""
 
 
 class LoadedHandler(Protocol):

@@ -172,5 +172,11 @@ def _note(context: AgentContext, uri: str, error: TreatyError) -> None:
     context.record_event(AgentEvent("responder", "", uri, "unserved", 0.0))
 
 
+def needs_sandbox(context: AgentContext) -> bool:
+    """Tell whether a provided protocol has a handler with code, as far as it is known."""
+    served = (service.protocol for service in context.services.values())
+    return any(protocol is None or not protocol.package.is_declarative for protocol in served)
+
+
 def _is_any_served(context: AgentContext) -> bool:
     return any(service.protocol is not None for service in context.services.values())

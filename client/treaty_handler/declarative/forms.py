@@ -170,6 +170,11 @@ def dotted(path: Path) -> str:
     return ".".join(path)
 
 
+def with_article(noun: str) -> str:
+    """Return the noun with `a` or `an`, for a sentence."""
+    return f"an {noun}" if noun[:1].lower() in tuple("aeiou") else f"a {noun}"
+
+
 def _wrong_constants(message: Value, places: tuple[Path, ...], table: Mapping[_Key, list[Form]]) -> Iterator[str]:
     for number, place in enumerate(places):
         wanted = {key[number]: forms[0] for key, forms in table.items()}
@@ -181,7 +186,7 @@ def _wrong_constants(message: Value, places: tuple[Path, ...], table: Mapping[_K
         elif said[0] == next(iter(wanted.values())).operation:
             yield f"The only {dotted(place)} is {said[0]}."
         else:
-            yield f"The {dotted(place)} of a {next(iter(wanted.values())).word} is {_shown(said[0])}."
+            yield f"The {dotted(place)} of {with_article(next(iter(wanted.values())).word)} is {_shown(said[0])}."
 
 
 def _shown(constant: Value) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 from ..effects import Audit, Cancel, Effect, Invoke, Request, Send
 from ..events import Item, Result
 from ..values import Value
-from .forms import Form, dotted
+from .forms import Form, dotted, with_article
 from .protocol import MAX_CREDIT, OperationForms, RoleForms
 
 MAX_OPEN: Final = 256
@@ -47,7 +47,7 @@ class Provider:
             return self._start_event(operation, values["arguments"], faults)
         number = form.id_in(message)
         if number is None:
-            return [Audit(text=f"Ignored a message without a {dotted(form.places['id'])}.")]
+            return [Audit(text=f"Ignored a message without {with_article(dotted(form.places['id']))}.")]
         # An answer would end the request that is open under this id.
         if number in self.ids:
             return [Audit(text=f"Ignored a request whose {dotted(form.places['id'])} is open already.")]

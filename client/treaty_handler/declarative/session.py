@@ -9,7 +9,7 @@ from ..events import Call, Cancelled, Close, Event, Item, PeerLost, Received, Re
 from ..interface import Session
 from ..values import Value, decode_json, encode_json
 from .caller import MAX_TEXT, Caller
-from .forms import dotted
+from .forms import dotted, with_article
 from .protocol import Check, CompiledProtocol, RoleForms, ids_at
 from .provider import Provider
 
@@ -121,13 +121,15 @@ class DeclarativeSession:
         if self._protocol.controls.match(message):
             return []
         role = self._role
+        is_answer = bool(self._protocol.answers.match(message))
+        if role.calls and (is_answer or not role.requests):
+            return [Audit(text="Ignored an answer to no open request.")]
         if not role.requests:
-            expected = "answer to no open request" if role.calls else "message that is no event"
-            return [Audit(text=f"Ignored an {expected}." if role.calls else f"Ignored a {expected}.")]
+            return [Audit(text="Ignored a message that is no event.")]
         found = role.request_id(message)
         if found is None:
-            return [Audit(text=f"Ignored a message without a {dotted(role.request_forms[0].places['id'])}.")]
-        if self._protocol.answers.match(message):
+            return [Audit(text=f"Ignored a message without {with_article(dotted(role.request_forms[0].places['id']))}.")]
+        if is_answer:
             return [Audit(text="Ignored a response; answering it could go on for ever.")]
         form, number = found
         operation = role.invokes[form.operation]
