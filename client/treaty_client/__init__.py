@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .sessions.flow_context import FlowSettings
     from .sessions.interfaces import Capacity, SessionTimeouts
     from .sessions.operations import OperationError
-    from .sessions.session import Session
+    from .sessions.session import ItemStream, Session
 else:
     _ERRORS = ("Conflict", "Gone", "Malformed", "NotFound", "Refused", "TooLarge", "TreatyError")
     _MODULES = {
@@ -52,6 +52,7 @@ else:
         "FlowSettings": ".sessions.flow_context",
         "FlowTimeouts": ".anp.flow_profile.states",
         "Identity": ".identity",
+        "ItemStream": ".sessions.session",
         "Limits": ".anp.hello_profile.core",
         "ModelNegotiators": ".negotiators.model_negotiator",
         "Negotiator": ".negotiators.negotiator",
@@ -94,6 +95,7 @@ __all__ = [
     "FlowTimeouts",
     "Gone",
     "Identity",
+    "ItemStream",
     "Limits",
     "Malformed",
     "ModelNegotiators",

@@ -14,7 +14,7 @@ import keyword
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from treaty_consensus.handler import HandlerPackage, Operation, Role
+from treaty_consensus.handler import HandlerPackage, Operation, OperationKind, Role
 from treaty_consensus.printable import printable
 
 from .types import Names, SchemaTypes, is_identifier
@@ -23,14 +23,15 @@ _MAX_TEXT = 500
 _HEAD = """\
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any, Literal, NotRequired, Protocol, TypeAlias, TypedDict, Unpack
 
-from treaty_client import Agent, Session
+from treaty_client import Agent, ItemStream, Session
 
 """
-_TAKEN = ("Agent", "Session", "URI")
+_TAKEN = ("Agent", "AsyncIterator", "ItemStream", "Session", "URI")
 # Names of the annotations of methods: a method of such a name would hide it from the methods after it.
-_HIDING = frozenset({"Any", "Session", "Unpack"})
+_HIDING = frozenset({"Any", "AsyncIterator", "ItemStream", "Session", "Unpack"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,9 @@ def write_stubs(package: HandlerPackage) -> str:
 
 def _signature(operation: Operation, types: SchemaTypes) -> _Signature:
     arguments, is_dictionary = types.type_of(operation.arguments, f"{operation.name} arguments")
-    result, _ = types.type_of(operation.result, f"{operation.name} result")
+    result = "None"
+    if operation.result is not None:
+        result, _ = types.type_of(operation.result, f"{operation.name} result")
     members = operation.arguments.get("properties", {})
     # `self` is the name of the object in the methods.
     plain = is_dictionary and all(is_identifier(name) and name != "self" for name in members)
@@ -94,16 +97,30 @@ def _caller(role: Role, signatures: Sequence[_Signature], name: str) -> Iterator
     yield "    def __init__(self, session: Session) -> None:\n        self._session = session\n"
     for made in signatures:
         given = f"**arguments: Unpack[{made.arguments}]" if made.plain else f"arguments: {made.arguments}, /"
+        if made.operation.kind is OperationKind.STREAM:
+            yield f"\n    def {made.method}(self, {given}) -> ItemStream[{made.result}]:\n        {made.about}\n"
+            yield f"        return self._session.stream({made.operation.name!r}, **arguments)\n"
+            continue
         yield f"\n    async def {made.method}(self, {given}) -> {made.result}:\n        {made.about}\n"
-        yield f"        result: {made.result} = await self._session.call({made.operation.name!r}, **arguments)\n"
-        yield "        return result\n"
+        called = f"await self._session.call({made.operation.name!r}, **arguments)"
+        if made.operation.kind is OperationKind.EVENT:
+            yield f"        {called}\n"
+        else:
+            yield f"        result: {made.result} = {called}\n        return result\n"
 
 
 def _functions(role: Role, signatures: Sequence[_Signature], name: str) -> Iterator[str]:
     yield f"class {name}(Protocol):\n    {_said(f'The functions that the role {role.name} provides.')}\n"
     for made in signatures:
         given = f"**arguments: Unpack[{made.arguments}]" if made.plain else "**arguments: Any"
-        yield f"\n    async def {made.method}(self, {given}) -> {made.result}:\n        {made.about}\n        ...\n"
+        # A stream is provided by an async generator function, which is no coroutine function.
+        stream = made.operation.kind is OperationKind.STREAM
+        head = (
+            f"def {made.method}(self, {given}) -> AsyncIterator[{made.result}]"
+            if stream
+            else (f"async def {made.method}(self, {given}) -> {made.result}")
+        )
+        yield f"\n    {head}:\n        {made.about}\n        ...\n"
 
 
 def _provide(role: Role, signatures: Sequence[_Signature], functions: str) -> Iterator[str]:
@@ -115,7 +132,10 @@ def _provide(role: Role, signatures: Sequence[_Signature], functions: str) -> It
             continue
         # An agent finds the operation by the name of the function, which cannot be written here.
         yield f"\n    async def _{number}(**arguments: Any) -> Any:\n"
-        yield f"        return await functions.{made.method}(**arguments)\n\n"
+        if made.operation.kind is OperationKind.STREAM:
+            yield f"        async for item in functions.{made.method}(**arguments):\n            yield item\n\n"
+        else:
+            yield f"        return await functions.{made.method}(**arguments)\n\n"
         yield f"    _{number}.__name__ = {made.operation.name!r}\n    agent.provides(URI, role={role.name!r})(_{number})\n"
 
 

@@ -84,7 +84,8 @@ def _ask(question: str, asking: bool, choices: Sequence[str] = (), *, default: s
     if asking:
         from rich.prompt import Prompt  # imported here: only `new` asks
 
-        return Prompt.ask(question, choices=list(choices) or None, default=default or ...) or ""
+        options = list(choices) or None
+        return Prompt.ask(question, choices=options, default=default) if default else Prompt.ask(question, choices=options)
     return default or ""
 
 
