@@ -187,6 +187,8 @@ class _Reading:
             if toml.handler is None and not declarative:
                 return None, folder, None
             self.problems += handler_problems(toml, declarative=declarative, has_folder=(self.folder / SOURCE).exists())
+        elif not (self.folder / SOURCE).exists():
+            return manifest, folder, None
         if declarative:
             return manifest, folder, {}
         with self.noting(folder):

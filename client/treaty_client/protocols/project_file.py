@@ -187,16 +187,16 @@ def _field_problems(values: Mapping[str, Any], *, has_handler: bool) -> Iterator
     for field in FIELDS:
         if field.name not in values:
             if field.required and (has_handler or not field.name.startswith("handler.")):
-                yield _problem(field.name, f"{TOML} has no {field.name}; it is {field.allowed}", _write(field))
+                yield _problem(field.name, f"{TOML} has no {field.name}; it is {field.allowed}", _write(field, values))
             continue
         try:
             field.check(values[field.name])
         except TreatyError as error:
-            known = type(error)(error.code, f"{TOML}: {field.name}: {error.message}", fix=error.fix or _write(field))
+            known = type(error)(error.code, f"{TOML}: {field.name}: {error.message}", fix=error.fix or _write(field, values))
             yield ProjectProblem(TOML, field.name, known)
         except ValueError:
             shown = json.dumps(values[field.name], ensure_ascii=False, default=str)[:_MAX_SHOWN]
-            yield _problem(field.name, f"{TOML}: {field.name} = {shown} is not {field.allowed}", _write(field))
+            yield _problem(field.name, f"{TOML}: {field.name} = {shown} is not {field.allowed}", _write(field, values))
 
 
 def _unknown(values: Mapping[str, Any]) -> Iterator[ProjectProblem]:
@@ -231,9 +231,12 @@ def handler_problems(toml: ProtocolFile, *, declarative: bool, has_folder: bool)
         yield _problem("handler", fault, "Remove them, or remove `messages`.")
 
 
-def _write(field: FileField) -> str:
-    table = "Below [handler], write" if field.name.startswith("handler.") else "Write"
-    return f"{table}, for example: {field.line}"
+def _write(field: FileField, values: Mapping[str, Any]) -> str:
+    table, line = "Below [handler], write" if field.name.startswith("handler.") else "Write", field.line
+    name = values.get("name")
+    if field.name == "handler.entry-point" and isinstance(name, str) and is_name(name):
+        line = f'entry-point = "{package_of(name)}:handler"'
+    return f"{table}, for example: {line}"
 
 
 def _problem(field: str, fault: str, fix: str) -> ProjectProblem:
