@@ -105,6 +105,9 @@ def test_a_handler_may_have_a_version_of_its_own(folder: Path) -> None:
 def test_a_protocol_may_have_no_handler(folder: Path) -> None:
     toml = folder / "protocol.toml"
     toml.write_text(toml.read_text().split("[handler]")[0])
+    with pytest.raises(TreatyError, match="neither code nor forms"):
+        load_project(folder)
+    (folder / "manifest.json").unlink()
     project = load_project(folder)
     assert project.handler is None
     with pytest.raises(NotFound, match="has no handler"):

@@ -62,7 +62,7 @@ async def check_project(folder: Path, *, allow_uncovered: bool = False) -> Proto
         *found.problems,
         *_syntax_problems(found),
         *_role_problems(found),
-        *manifest_problems(found.manifest or _HARMLESS),
+        *manifest_problems(_HARMLESS if found.manifest is None else found.manifest),
     ]
     if project is not None and project.handler is not None:
         try:

@@ -181,13 +181,13 @@ class _Reading:
         if (toml is None or toml.handler is None) and not (self.folder / MANIFEST).exists():
             return None, folder, None
         manifest, sources = self._manifest(), None
-        declarative = "messages" in (manifest or {})
+        if manifest is None:
+            return None, folder, None
+        declarative = "messages" in manifest
         if toml is not None:
-            # A manifest without `messages` and without [handler] is not published: it belongs to a handler to come.
-            if toml.handler is None and not declarative:
-                return None, folder, None
             self.problems += handler_problems(toml, declarative=declarative, has_folder=(self.folder / SOURCE).exists())
-        elif not (self.folder / SOURCE).exists():
+        # The folder of the sources is not known, or there is none.
+        if not declarative and (toml is None or toml.handler is None) and not (self.folder / SOURCE).exists():
             return manifest, folder, None
         if declarative:
             return manifest, folder, {}

@@ -224,7 +224,9 @@ def handler_problems(toml: ProtocolFile, *, declarative: bool, has_folder: bool)
         fix = 'Write, for example: licence = "Apache-2.0"'
         yield _problem("licence", f"{TOML}: a handler needs a licence, an SPDX expression", fix)
     if not declarative and table.entry_point is None:
-        fault = f"{TOML}: [handler] has no entry-point, and manifest.json has no `messages`"
+        fault = (
+            f"{TOML} has no entry-point below [handler], and manifest.json no `messages`: the handler has neither code nor forms"
+        )
         yield _problem("handler.entry-point", fault, f'Below [handler], write: entry-point = "{package_of(toml.name)}:handler"')
     if declarative and (table.entry_point is not None or table.source is not None or has_folder):
         fault = f"{TOML}: manifest.json has `messages`, so the handler has no code: no entry-point, source or {SOURCE}/"
