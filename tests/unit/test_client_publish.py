@@ -221,7 +221,7 @@ async def test_a_handler_without_vectors_is_not_published_unless_its_author_says
     with pytest.raises(Refused) as refusal:
         await done(publisher(registry, tmp_path / "home"), project, allow_uncovered=False)
     assert refusal.value.code == "publish.uncovered"
-    assert "ping as requester, ping as provider" in refusal.value.message
+    assert "ping as provider, ping as requester" in refusal.value.message
     assert "--allow-uncovered" in refusal.value.fix
     assert registry.leaves == before
     assert [step.what for step in await done(publisher(registry, tmp_path / "home"), project)][-1] == "attached"
