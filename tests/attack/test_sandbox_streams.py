@@ -76,7 +76,7 @@ async def effects(session: HandlerSession, code: str) -> Sequence[Effect]:
         ("Return(call='w'), Emit(call='w', value='text')", "effect-call"),
         ("Emit(call='w', value=1)", "effect-result"),
         ("Emit(call='w', value=b'bytes')", "effect-result"),
-        ("Emit(call='w', value='\\ud800')", "effect-result"),
+        ("Emit(call='w', value='\\ud800')", "raised"),
         ("Return(call='w', value='text')", "effect-result"),
         ("Return(call='x', value='text')", "effect-result"),
         ("Return(call='x', error=Failure(code=404))", "effect-result"),

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from meetings import Party
+from data_sharing import SHARING
+from data_sharing import published as sharing
+from meetings import MAX_AGE, Party, SimulatedProtocols, party
 from streaming import FEED, URI, WINDOW, feeding, offer
 
-from treaty_client import Session
+from treaty_client import Policy, Session
+from treaty_client.anp.transcript import replay
 from treaty_client.network.transport import memory
 from treaty_client.network.transport.connection import Connection
 from treaty_client.network.transport.outbox import CALL_ROOM
@@ -114,7 +117,7 @@ async def listed(session: Session, **arguments: Any) -> list[Any]:
 async def test_a_stream_an_event_and_a_request_beside_each_other(tmp_path: Path, flow: bool) -> None:
     async with meeting(tmp_path, flow=flow) as (session, feed):
         streams = await asyncio.gather(listed(session, size=0), listed(session, size=10), listed(session, size=100))
-        assert streams == [[], list(range(10)), list(range(100))]
+        assert list(streams) == [[], list(range(10)), list(range(100))]
         assert await session.call("count") == 7
         assert await session.call("note", text="hello") is None
         assert await feed.notes.get() == "hello"
@@ -401,3 +404,61 @@ async def test_a_function_that_yields_cannot_be_offered_for_negotiation(tmp_path
             made.agent.offers(Feed().watch)
         assert refused.value.code == "agent.function"
         assert made.agent.context.offers.capabilities == ()
+
+
+@pytest.mark.parametrize("flow", [False, True])
+async def test_the_transcript_of_a_stream_replays(tmp_path: Path, flow: bool) -> None:
+    async with meeting(tmp_path, flow=flow, transcripts=tmp_path / "transcripts") as (session, _):
+        assert await listed(session, size=9) == list(range(9))
+        assert await session.call("note", text="hello") is None
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await session.call("count", text="for ever")
+        recorded = session.transcript
+    assert replay(recorded) > 10
+
+
+async def test_a_resumed_session_begins_with_a_stream(tmp_path: Path) -> None:
+    feed = Feed()
+    async with AsyncExitStack() as stack:
+        server, watcher = feeding("feed", tmp_path), feeding("watcher", tmp_path)
+        for made in (server, watcher):
+            await stack.enter_async_context(made.agent)
+        provide(server, feed)
+        port = await stack.enter_async_context(server.agent.listen("127.0.0.1", 0))
+        for resumed in (False, True):
+            async with watcher.agent.connect(f"ws://127.0.0.1:{port}", protocols=[URI]) as session:
+                assert await listed(session, size=6) == list(range(6))
+                assert session.resumed is resumed
+
+
+async def test_a_handler_of_interface_1_goes_on_after_a_call_that_was_cancelled(tmp_path: Path) -> None:
+    protocol = sharing(SHARING)
+    policy = Policy(publishers=["did:wba:publisher.example"], max_age=MAX_AGE, encryption="off")
+    server, customer = (
+        party(name, tmp_path, protocols=SimulatedProtocols({protocol.uri: protocol}), policy=policy)
+        for name in ("server", "customer")
+    )
+    began, may_end = asyncio.Event(), asyncio.Event()
+
+    @server.agent.provides(protocol.uri)
+    async def query(query: str) -> str:
+        if query == "slow":
+            began.set()
+            await may_end.wait()
+        return query
+
+    assert protocol.package.manifest.interface == 1
+    async with (
+        server.agent,
+        customer.agent,
+        server.agent.listen("127.0.0.1", 0) as port,
+        customer.agent.connect(f"ws://127.0.0.1:{port}", protocols=[protocol.uri]) as session,
+    ):
+        call = asyncio.ensure_future(session.call("query", query="slow"))
+        await began.wait()
+        call.cancel()
+        later = asyncio.ensure_future(session.call("query", query="quick"))
+        may_end.set()
+        # This handler tells answers apart by their order. The first one goes to the call that was given up, and is dropped.
+        assert (await later)["rows"] == "quick"
