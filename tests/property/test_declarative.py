@@ -36,7 +36,7 @@ def templates(draw: st.DrawFn, slots: list[str]) -> dict[str, Any]:
         for _ in range(depth):
             place = place.setdefault(f"o{draw(st.integers(0, 1))}", {})
         place[f"s{len(json.dumps(template))}"] = slot
-    constant = draw(scalars | texts)
+    constant = draw(scalars | texts | st.sampled_from(["$", "$id", "$$"]))
     template["kind"] = f"${constant}" if isinstance(constant, str) and constant.startswith("$") else constant
     return template
 

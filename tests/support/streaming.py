@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from declared import EVERY
 from meetings import MAX_AGE, Party, Published, SimulatedProtocols, party
 from signers import ORIGIN
 
@@ -17,7 +18,7 @@ from treaty_client import Policy
 from treaty_client.anp.flow_profile.payloads import Metrics
 from treaty_client.anp.flow_profile.registry import ProtocolOffer
 from treaty_consensus.canonical import hex_digest
-from treaty_consensus.handler import HandlerMetadata, build_wheel, read_wheel
+from treaty_consensus.handler import DECLARATIVE, HandlerMetadata, build_wheel, read_wheel
 
 URI = f"https://{ORIGIN}/protocols/publisher.example/feed/1.0"
 FEED = "anp:protocol:feed:1.0"
@@ -165,6 +166,23 @@ def published(**operation: Any) -> Published:
     )
     wheel = build_wheel({"__init__.py": HANDLER.encode()}, metadata)
     return Published(URI, metadata.protocol_hash, TOPIC, read_wheel(*wheel), aliases=(FEED,))
+
+
+@cache
+def declared(**operation: Any) -> Published:
+    """The same protocol without code: its manifest has the forms of these messages."""
+    operations = {**MANIFEST["operations"], "watch": {**MANIFEST["operations"]["watch"], **operation}}
+    metadata = HandlerMetadata(
+        name="feed",
+        version="1.0",
+        summary="Watch a feed.",
+        licence="Apache-2.0",
+        entry_point=DECLARATIVE,
+        protocol_uri=URI,
+        protocol_hash=hex_digest(URI.encode()),
+        manifest={**MANIFEST, "operations": operations, "messages": {"*": EVERY}},
+    )
+    return Published(URI, metadata.protocol_hash, TOPIC, read_wheel(*build_wheel({}, metadata)), aliases=(FEED,))
 
 
 def offer() -> ProtocolOffer:

@@ -203,7 +203,8 @@ async def test_a_pool_runs_it_without_a_process() -> None:
         assert await worker.validate({"type": "event", "operation": "tell", "arguments": {}}, "left") == [
             "arguments.name is missing."
         ]
-        for message in ("text", [], None):
+        wrong: list[Any] = ["text", [], None]
+        for message in wrong:
             assert await worker.validate(message, "left") == ["A message is a JSON object."]
         await opened.close()
         await worker.close()
@@ -212,8 +213,8 @@ async def test_a_pool_runs_it_without_a_process() -> None:
 async def test_the_last_word_of_a_closed_call_is_its_return() -> None:
     left = await session(PACKAGE, "left")
     await left.handle(Call(call="1", operation="ask", arguments={"name": "x"}))
-    assert left.pending_calls == ("1",)
+    assert list(left.pending_calls) == ["1"]
     number = "ce4b620fa96723c3"
     _, returned = await left.handle(Received(peer=RIGHT, data=encode_json({"id": number, "type": "response", "result": "y"})))
     assert returned == Return(call="1", value="y")
-    assert left.pending_calls == ()
+    assert list(left.pending_calls) == []

@@ -195,7 +195,13 @@ def test_002_04_all_forms_together_are_bounded() -> None:
 
 
 def test_002_06_messages_need_interface_2() -> None:
-    assert refusal(lambda manifest: manifest.update(interface=1)).code == "handler.manifest"
+    requests = {
+        "operations": {"ask": MANIFEST["operations"]["ask"]},
+        "roles": {"left": {"peer": "left", "calls": ["ask"], "invokes": ["ask"]}},
+        "messages": MANIFEST["messages"],
+    }
+    assert declared(requests).manifest.interface == 2
+    assert refusal(lambda manifest: manifest.update(interface=1), requests).code == "handler.manifest"
     _, wheel = build()
     written = json.loads(read_wheel(FILENAME, wheel).files[f"{PACKAGE}/manifest.json"])
     assert written["interface"] == 2

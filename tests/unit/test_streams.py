@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import streaming
 from data_sharing import SHARING
 from data_sharing import published as sharing
 from meetings import MAX_AGE, Party, SimulatedProtocols, party
@@ -26,6 +27,15 @@ from treaty_client.sandbox.runtime import SandboxRuntime
 from treaty_client.sessions import calls, invocations
 from treaty_client.sessions.operations import OperationError
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError
+
+
+@pytest.fixture(params=["code", "forms"], autouse=True)
+def handler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The feed's handler: one with code, and the interpreter of message forms."""
+    if request.param == "forms":
+        monkeypatch.setattr(streaming, "published", streaming.declared)
+    return str(request.param)
+
 
 AHEAD = WINDOW + WINDOW // 2
 """Items beyond those that were taken: the window, and the half that is asked for when the other half was taken."""
@@ -363,6 +373,7 @@ async def test_streams_at_once_are_bounded_and_leave_room_for_requests(tmp_path:
         assert await listed(session) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("handler", ["code"], indirect=True)  # the interpreter does not do this
 @pytest.mark.parametrize(("text", "code"), [("flood", "handler.effect-credit"), ("late", "handler.effect-call")])
 async def test_a_handler_that_emits_what_was_not_asked_for_ends_its_session(tmp_path: Path, text: str, code: str) -> None:
     async with meeting(tmp_path) as (session, _):
