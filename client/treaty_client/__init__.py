@@ -65,7 +65,6 @@ else:
         "ProtocolOffer": ".anp.flow_profile.registry",
         "Requirement": ".negotiators.negotiator",
         "SandboxLimits": ".sandbox.bubblewrap",
-        "ItemStream": ".sessions.session",
         "Session": ".sessions.session",
         "SessionTimeouts": ".sessions.interfaces",
         **dict.fromkeys((*_ERRORS, "Unauthorized", "Unavailable", "Untrusted"), "treaty_consensus.errors"),

@@ -48,7 +48,7 @@ from .policy import Policy
 from .protocols.fetch import Fetcher
 from .protocols.store import default_home
 from .registries.trust import TrustedRegistries, parse_registry_name
-from .sandbox.recorder import RecordingRuntime
+from .sandbox.recorder import recorded
 from .sandbox.runtime import SandboxRuntime
 from .sessions.agreements import AgreementCache, NegotiatedProtocols
 from .sessions.context import AgentContext, AgentEvent, Ports, Service
@@ -390,10 +390,9 @@ def _real_ports(
 ) -> Ports:
     """Return the trusted registries, over the network, and the sandbox."""
     fetcher = Fetcher(home, config.policy, network)
-    runtime = SandboxRuntime(home, config.policy.isolation, config.workers, config.sandbox)
     return Ports(
         protocols=fetcher,
-        runtime=RecordingRuntime(runtime, config.recordings) if config.recordings else runtime,
+        runtime=recorded(SandboxRuntime(home, config.policy.isolation, config.workers, config.sandbox), config.recordings),
         log_of=partial(RegistryLog, fetcher, EgressGuard(network)),
         publisher=RegistryPublisher(identity, fetcher, origin, network),
         resolver=DidResolver(PeerDocuments(network, agreements, secp256k1=config.policy.accept_secp256k1).fetch),

@@ -32,6 +32,11 @@ MAX_RECORDINGS = 256
 _log = logging.getLogger(__name__)
 
 
+def recorded(runtime: Runtime, folder: Path | None) -> Runtime:
+    """Return a runtime that records its sessions into a folder, or the same runtime if there is none."""
+    return RecordingRuntime(runtime, folder) if folder is not None else runtime
+
+
 class RecordingRuntime:
     """A `Runtime` that records the sessions of another one. `folder`: of the files."""
 
