@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -113,6 +114,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.threat(170)
 def test_hostile_names_and_texts_stay_data_and_the_module_is_typed(tmp_path: Path) -> None:
     module = write_stubs(package(HOSTILE))
     tree = check(module)
@@ -142,6 +144,7 @@ SCHEMAS = st.recursive(
 )
 
 
+@pytest.mark.threat(170)
 @settings(max_examples=150, deadline=None)
 @given(
     arguments=st.dictionaries(TEXTS, SCHEMAS, max_size=5),
@@ -171,6 +174,7 @@ USES = {
 }
 
 
+@pytest.mark.threat(170)
 def test_the_stubs_of_each_kind_are_typed(tmp_path: Path) -> None:
     for kind in KINDS:
         write_project(tmp_path / kind, NewProtocol("weather", "a/b", kind))

@@ -107,7 +107,7 @@ async def test_the_name_of_the_package_is_told(folder: Path, name: str) -> None:
     edit(folder / "protocol.toml", ("treaty_handler_product_info:handler", f"{name}:handler"))
     edit(folder / "protocol.toml", ('name = "product-info"', 'name = "appointment"'))
     (problem,) = (await check_project(folder)).problems
-    assert (problem.file, problem.field) == ("protocol.toml", "handler.entry-point")
+    assert (problem.file, problem.field) == ("protocol.toml", "[handler] entry-point")
     assert 'entry-point = "treaty_handler_appointment:handler"' in problem.error.fix
 
 

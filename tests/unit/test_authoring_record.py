@@ -58,6 +58,7 @@ def empty_project(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.threat(171)
 async def test_a_live_session_becomes_a_vector_for_each_role(tmp_path: Path) -> None:
     files = await recorded(tmp_path, tmp_path / "recordings")
     assert [path.name for path in files] == ["product-info-1.1-provider-1.json", "product-info-1.1-requester-1.json"]

@@ -219,7 +219,7 @@ def _source_folder(folder: Path, name: str) -> Path:
     source = (folder / name).resolve()
     # After links are resolved, so that a project cannot publish a folder from elsewhere.
     if not source.is_relative_to(folder.resolve().parent):
-        fault = f"{TOML}: handler.source = {name!r} is neither in this folder nor beside it."
+        fault = f"{TOML}: [handler] source = {name!r} is neither in this folder nor beside it."
         raise Malformed(ProjectCode.TOML, fault, fix='Move it there, for example to handler/, the default of "source".')
     if not (source / "__init__.py").is_file():
         raise NotFound(

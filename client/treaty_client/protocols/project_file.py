@@ -35,6 +35,7 @@ from ..codes import ProjectCode
 TOML = "protocol.toml"
 MAX_TOML = 64 * 1024
 MAX_LICENCE = 64
+_TABLE = "[handler] "
 SOURCE = "handler"
 """The usual folder of a handler's sources."""
 
@@ -89,7 +90,7 @@ class FileField:
     def line(self) -> str:
         """The field with its example, as in the file."""
         # The JSON of printable texts and lists is TOML too.
-        return f"{self.name.rpartition('.')[2]} = {json.dumps(self.example, ensure_ascii=False)}"
+        return f"{self.name.removeprefix(_TABLE)} = {json.dumps(self.example, ensure_ascii=False)}"
 
 
 def package_of(name: str) -> str:
@@ -158,11 +159,11 @@ FIELDS = (
         ["anp:protocol:product-info:1.0"], _texts(_aliases),
     ),
     FileField(
-        "handler.entry-point", False, "`treaty_handler_NAME:ATTRIBUTE`, NAME with the dashes as underscores; required for code",
+        "[handler] entry-point", False, "`treaty_handler_NAME:ATTRIBUTE`, NAME with the dashes as underscores; required for code",
         "treaty_handler_product_info:handler", _is(lambda text: _ENTRY_POINT.fullmatch(text) is not None),
     ),
-    FileField("handler.source", False, "a folder in the project or beside it; default `handler`", "handler", _is(bool)),
-    FileField("handler.version", False, "a version of PEP 440; default the protocol's", "1.0.post1", _text(parse_version)),
+    FileField("[handler] source", False, "a folder in the project or beside it; default `handler`", "handler", _is(bool)),
+    FileField("[handler] version", False, "a version of PEP 440; default the protocol's", "1.0.post1", _text(parse_version)),
 )  # fmt: skip
 """Every field of protocol.toml, in the order of the specification."""
 
@@ -176,7 +177,7 @@ def read_protocol_file(data: bytes) -> tuple[ProtocolFile | None, list[ProjectPr
     table = values.get("handler")
     flat = {name: value for name, value in values.items() if name != "handler"}
     if isinstance(table, dict):
-        flat |= {f"handler.{name}": value for name, value in table.items()}
+        flat |= {f"{_TABLE}{name}": value for name, value in table.items()}
     elif table is not None:
         return None, [_problem("handler", f"{TOML}: handler is not a table", "Write its fields below a line [handler].")]
     problems = [*_unknown(flat), *_field_problems(flat, has_handler=table is not None), *_together(flat)]
@@ -186,7 +187,7 @@ def read_protocol_file(data: bytes) -> tuple[ProtocolFile | None, list[ProjectPr
 def _field_problems(values: Mapping[str, Any], *, has_handler: bool) -> Iterator[ProjectProblem]:
     for field in FIELDS:
         if field.name not in values:
-            if field.required and (has_handler or not field.name.startswith("handler.")):
+            if field.required and (has_handler or not field.name.startswith(_TABLE)):
                 yield _problem(field.name, f"{TOML} has no {field.name}; it is {field.allowed}", _write(field, values))
             continue
         try:
@@ -204,17 +205,17 @@ def _unknown(values: Mapping[str, Any]) -> Iterator[ProjectProblem]:
     for name in values:
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
-            fix = f"Write {near[0].removeprefix('handler.')}." if near else f"Remove it. The fields are {', '.join(names)}."
+            fix = f"Write {near[0].removeprefix(_TABLE)}." if near else f"Remove it. The fields are {', '.join(names)}."
             yield _problem(name, f"{TOML} has the unknown field {name[:_MAX_SHOWN]}", fix)
 
 
 def _together(values: Mapping[str, Any]) -> Iterator[ProjectProblem]:
     """The rules on several fields."""
-    name, point = values.get("name"), values.get("handler.entry-point")
+    name, point = values.get("name"), values.get("[handler] entry-point")
     match = _ENTRY_POINT.fullmatch(point) if isinstance(point, str) else None
     if match and isinstance(name, str) and is_name(name) and match[1].split(".")[0] != package_of(name):
-        fault = f"{TOML}: handler.entry-point names the package {match[1].split('.')[0]}; that of {name} is {package_of(name)}"
-        yield _problem("handler.entry-point", fault, f'Write entry-point = "{package_of(name)}:{match[2]}".')
+        fault = f"{TOML}: [handler] entry-point names the package {match[1].split('.')[0]}; that of {name} is {package_of(name)}"
+        yield _problem("[handler] entry-point", fault, f'Write entry-point = "{package_of(name)}:{match[2]}".')
 
 
 def handler_problems(toml: ProtocolFile, *, declarative: bool, has_folder: bool) -> Iterator[ProjectProblem]:
@@ -227,16 +228,16 @@ def handler_problems(toml: ProtocolFile, *, declarative: bool, has_folder: bool)
         fault = (
             f"{TOML} has no entry-point below [handler], and manifest.json no `messages`: the handler has neither code nor forms"
         )
-        yield _problem("handler.entry-point", fault, f'Below [handler], write: entry-point = "{package_of(toml.name)}:handler"')
+        yield _problem("[handler] entry-point", fault, f'Below [handler], write: entry-point = "{package_of(toml.name)}:handler"')
     if declarative and (table.entry_point is not None or table.source is not None or has_folder):
         fault = f"{TOML}: manifest.json has `messages`, so the handler has no code: no entry-point, source or {SOURCE}/"
         yield _problem("handler", fault, "Remove them, or remove `messages`.")
 
 
 def _write(field: FileField, values: Mapping[str, Any]) -> str:
-    table, line = "Below [handler], write" if field.name.startswith("handler.") else "Write", field.line
+    table, line = "Below [handler], write" if field.name.startswith(_TABLE) else "Write", field.line
     name = values.get("name")
-    if field.name == "handler.entry-point" and isinstance(name, str) and is_name(name):
+    if field.name == "[handler] entry-point" and isinstance(name, str) and is_name(name):
         line = f'entry-point = "{package_of(name)}:handler"'
     return f"{table}, for example: {line}"
 
