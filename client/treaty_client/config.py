@@ -77,8 +77,8 @@ class AgentConfig:
     `policy`: whose code runs here; the default runs none. `timeouts`: of sessions; None for `SessionTimeouts()`, with negotiators
     `PATIENT`. `limits`: of messages in a session of the Hello profile. `flow`: of the flow profile. `capacity`: how much is done
     at once. `workers`: how sessions share sandboxed workers. `sandbox`: the memory and time of a worker. `transcripts`: a folder
-    for a transcript of every session, business data included; None for none. `home`: the agent's folder; None for $TREATY_HOME
-    or ~/.treaty.
+    for a transcript of every session, business data included; None for none. `recordings`: a folder for the session of every
+    handler as a vector, for `treaty record`; None for none. `home`: the agent's folder; None for $TREATY_HOME or ~/.treaty.
 
     Raises `Malformed`: `config.value` for a number out of its range, `config.type` for a part of another class.
     """
@@ -91,6 +91,7 @@ class AgentConfig:
     workers: Passivation = field(default_factory=Passivation)
     sandbox: SandboxLimits = field(default_factory=SandboxLimits)
     transcripts: Path | None = None
+    recordings: Path | None = None
     home: Path | None = None
 
     def __post_init__(self) -> None:

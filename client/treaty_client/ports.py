@@ -16,6 +16,8 @@ from .network.egress import EgressGuard
 from .network.hosts import Network
 from .protocols.fetch import Fetcher
 from .protocols.local import LocalProtocols
+from .sandbox.interface import Runtime
+from .sandbox.recorder import recorded
 from .sandbox.runtime import SandboxRuntime
 from .sessions.agreements import AgreementCache
 from .sessions.context import Ports
@@ -54,8 +56,8 @@ def local_ports(
     )
 
 
-def _sandbox(home: Path, config: AgentConfig) -> SandboxRuntime:
-    return SandboxRuntime(home, config.policy.isolation, config.workers, config.sandbox)
+def _sandbox(home: Path, config: AgentConfig) -> Runtime:
+    return recorded(SandboxRuntime(home, config.policy.isolation, config.workers, config.sandbox), config.recordings)
 
 
 def _resolver(config: AgentConfig, network: Network, agreements: AgreementCache) -> DidResolver:

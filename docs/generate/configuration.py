@@ -63,6 +63,7 @@ _MEANINGS = {
     "sandbox.start": "seconds for making the sandbox",
     "sandbox.load": "seconds for compiling and importing a handler",
     "sandbox.event": "seconds for one event",
+    "recordings": "a folder for each session of a handler as a vector; relative to the home",
     "transcripts": "a folder for a transcript of each session; relative to the home",
 }
 

@@ -101,7 +101,7 @@ class Idle:
         pass
 
 
-async def open_idle(package: HandlerPackage, role: str, *, local: str, peer: str) -> Idle:
+async def open_idle(package: HandlerPackage, role: str, *, local: str, peer: str, seed: str | None = None) -> Idle:
     return Idle()
 
 

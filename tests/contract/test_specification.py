@@ -30,7 +30,7 @@ from treaty_client.network.discovery import parsing
 from treaty_client.network.transport import http as transport_http
 from treaty_client.network.transport import http_server
 from treaty_client.policy import load_policy
-from treaty_client.protocols import attestation, project
+from treaty_client.protocols import attestation, project, project_file
 from treaty_client.protocols.verification import checkpoint, contradiction
 from treaty_client.protocols.verification.steps import Step
 from treaty_client.registries import bundle, memory
@@ -145,7 +145,7 @@ CAPS = {
         ("together: the same {}, and", schemas.MAX_CHECKS),
         ("only with texts of at most {} bytes / its weight", schemas.MAX_MATCH),
         ("A reply has at most 4 MiB and {} values", framing.MAX_REPLY_VALUES),
-        ("`protocol.toml`, at most {}:", project.MAX_TOML),
+        ("`protocol.toml`, at most {}:", project_file.MAX_TOML),
         ("a project has at most {}:", project.MAX_VECTORS),
         ("strict JSON of at most {} (`treaty_client.sandbox.vectors`)", vectors.MAX_VECTOR),
         ("A Sigstore bundle v0.3, at most {},", kinds.MAX_BUNDLE),

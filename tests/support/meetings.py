@@ -193,12 +193,12 @@ class InlineRuntime:
         if not package.is_declarative:
             _handler(package.digest, package)
 
-    async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str) -> RunningHandler:
+    async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str, seed: str | None = None) -> RunningHandler:
         await asyncio.sleep(self.delay)
         operations = Operations(package.manifest)
         rules = SessionRules(package.manifest.roles[role], operations, [peer])
         made = DeclarativePackage(package, operations).handler if package.is_declarative else _handler(package.digest, package)
-        session = made.open(role, {"local": local, "peer": peer, "seed": "0" * 32})
+        session = made.open(role, {"local": local, "peer": peer, "seed": seed or "0" * 32})
         handler = InlineHandler(session, rules)
         self.opened.append(handler)
         return self.wrap(handler)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import time
@@ -15,6 +16,7 @@ from signers import ORIGIN, Signer
 from simulated_registry import ALICE, BOB, SimulatedRegistry, match_of, uri_of, with_echo
 from simulated_sigstore import Authority, serving
 
+from treaty_client.authoring.check import check_package
 from treaty_client.identity import Identity
 from treaty_client.protocols.project import Project, load_project
 from treaty_client.registries.api import RegistryClient
@@ -64,7 +66,8 @@ def publisher(registry: SimulatedRegistry, home: Path, signer: Signer = ALICE) -
 
 
 async def done(publisher: Publisher, project: Project, **options: Any) -> list[Published]:
-    return [step async for step in publisher.publish(project, **options)]
+    """The steps. The handlers of these tests have no vectors."""
+    return [step async for step in publisher.publish(project, **{"allow_uncovered": True, **options})]
 
 
 async def test_a_project_is_published_attested_attached_and_can_be_fetched(registry: SimulatedRegistry, tmp_path: Path) -> None:
@@ -209,3 +212,42 @@ async def test_a_registry_that_only_says_it_logged_something_is_noticed(registry
     with pytest.raises(Untrusted) as error:
         await done(publisher(registry, tmp_path / "home"), project_in(tmp_path / "project", handler=False))
     assert error.value.code == "log.inclusion"
+
+
+async def test_a_handler_without_vectors_is_not_published_unless_its_author_says_so(
+    registry: SimulatedRegistry, tmp_path: Path
+) -> None:
+    project, before = project_in(tmp_path / "project"), list(registry.leaves)
+    with pytest.raises(Refused) as refusal:
+        await done(publisher(registry, tmp_path / "home"), project, allow_uncovered=False)
+    assert refusal.value.code == "publish.uncovered"
+    assert "ping as provider, ping as requester" in refusal.value.message
+    assert "--allow-uncovered" in refusal.value.fix
+    assert registry.leaves == before
+    assert [step.what for step in await done(publisher(registry, tmp_path / "home"), project)][-1] == "attached"
+
+
+async def test_a_dry_run_does_all_but_the_submission(registry: SimulatedRegistry, tmp_path: Path) -> None:
+    project, before = load_project(GREETING), list(registry.leaves)
+    options = {"allow_uncovered": False, "dry_run": True}
+    steps = await done(publisher(registry, tmp_path / "home"), project, **options)
+    assert [step.what for step in steps] == ["built", "tried", "unpublished"]
+    assert registry.leaves == before
+    await done(publisher(registry, tmp_path / "home"), project, allow_uncovered=False)
+    published = list(registry.leaves)
+    steps = await done(publisher(registry, tmp_path / "home"), project, **options)
+    assert [step.what for step in steps] == ["built", "tried", "found-published"]
+    other = project_in(tmp_path / "other", handler=False)
+    taken = dataclasses.replace(other, name=project.name, version=project.version)
+    with pytest.raises(Conflict):
+        await done(publisher(registry, tmp_path / "home"), taken, **options)
+    assert registry.leaves == published
+
+
+async def test_a_reader_replays_the_published_vectors(registry: SimulatedRegistry, tmp_path: Path) -> None:
+    await done(publisher(registry, tmp_path / "home"), load_project(GREETING), allow_uncovered=False)
+    async with fetcher(registry, tmp_path / "agent") as agent:
+        verified = await agent.fetch(uri_of(name="greeting"))
+    found = await check_package(verified.package)
+    assert found.passed
+    assert [vector.name for vector in found.vectors] == ["guest.json", "host.json"]

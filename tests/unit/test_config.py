@@ -28,7 +28,12 @@ from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, U
 from treaty_consensus.log.note import KeyType, SignerKey
 
 DEFAULTS = dict(settings(AgentConfig()))
-WORDS = {"flow.context.resource_availability": "low", "flow.context.connection_type": "wifi", "transcripts": "sessions"}
+WORDS = {
+    "flow.context.resource_availability": "low",
+    "flow.context.connection_type": "wifi",
+    "transcripts": "sessions",
+    "recordings": "vectors",
+}
 KEYS = sorted(DEFAULTS)
 
 
@@ -74,7 +79,7 @@ def in_code(key: str, value: Any) -> AgentConfig:
 @pytest.mark.parametrize("key", KEYS)
 def test_each_key_is_reached_from_the_file_and_from_code(tmp_path: Path, key: str) -> None:
     value = other(key)
-    expected = tmp_path / value if key == "transcripts" else value
+    expected = tmp_path / value if key in ("transcripts", "recordings") else value
     found, made = load(tmp_path, toml(key, value)), in_code(key, expected)
     assert value != DEFAULTS[key]
     assert dict(settings(found)) == dict(settings(made)) == {**DEFAULTS, key: expected}

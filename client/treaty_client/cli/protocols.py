@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from cyclopts import Parameter
 from rich.markup import escape
 
 from treaty_consensus.codes import ProtocolCode
@@ -30,7 +31,15 @@ if TYPE_CHECKING:
 _MAX_SHOWN = 512
 
 
-def publish(folder: Path, /, *, namespace: str | None = None, options: Options = Options()) -> None:
+def publish(
+    folder: Path,
+    /,
+    *,
+    namespace: str | None = None,
+    dry_run: Annotated[bool, Parameter()] = False,
+    allow_uncovered: Annotated[bool, Parameter()] = False,
+    options: Options = Options(),
+) -> None:
     """Publish a folder: its document, and its handler if it has one. Safe to repeat.
 
     Parameters
@@ -39,6 +48,10 @@ def publish(folder: Path, /, *, namespace: str | None = None, options: Options =
         A folder with protocol.toml and document.md.
     namespace
         A namespace whose owner allows you to publish in it. Default: your own.
+    dry_run
+        Do everything but the submission: build, replay the vectors, ask the registry whether the version is free.
+    allow_uncovered
+        Publish although no vector reaches an operation.
     """
     from ..statements.publish import Publisher  # imported here: Sigstore is slow to import
 
@@ -49,14 +62,15 @@ def publish(folder: Path, /, *, namespace: str | None = None, options: Options =
         done = []
         async with RegistryClient(registry.name.base_url, options.network) as client:
             publisher = Publisher(options.identity(), client, options.registries, registry.name.origin, options.network)
-            async for step in publisher.publish(project, namespace=namespace):
+            steps = publisher.publish(project, namespace=namespace, allow_uncovered=allow_uncovered, dry_run=dry_run)
+            async for step in steps:
                 options.output.say(f"  [green]✓[/] {step.what.replace('-', ' ')}  [dim]{escape(step.said)}[/]")
                 done.append(step)
         return done
 
     steps = run(work())
     uri = steps[-1].uri
-    value = {"uri": uri, "hash": project.protocol_hash, "steps": [dataclasses.asdict(step) for step in steps]}
+    value = {"uri": uri, "hash": project.protocol_hash, "dry_run": dry_run, "steps": [dataclasses.asdict(step) for step in steps]}
     options.output.result(value, f"[bold]{escape(uri)}[/]", f"hash {project.protocol_hash}")
 
 

@@ -80,6 +80,7 @@ class ClientLogCode(Code):
 
 class ClientPublishCode(Code):
     TRUST_CONFIG = "publish.trust-config", "The signing service is not the one that the genesis names.", Untrusted
+    UNCOVERED = "publish.uncovered", "No vector reaches an operation of the handler.", Refused
     VECTORS = "publish.vectors", "The handler does not pass its vectors.", Refused
 
 
@@ -174,11 +175,13 @@ class PolicyCode(Code):
 
 
 class ProjectCode(Code):
+    CHOICE = "project.choice", "A choice for a new project is not one of the legal ones.", Malformed
+    EXISTS = "project.exists", "The folder of a new project is not empty.", Conflict
     FILE = "project.file", "A file of the project is missing or too large.", TooLarge, NotFound
     HANDLER = "project.handler", "The project has no handler.", NotFound
     LINK = "project.link", "A file of the project is a link that leads out of its folder.", Refused
     MANIFEST = "project.manifest", "The manifest of the project does not parse.", Malformed
-    SOURCE = "project.source", "The handler sources are incomplete or too large.", TooLarge, NotFound
+    SOURCE = "project.source", "The handler sources are incomplete or too large.", TooLarge, NotFound, Refused
     TOML = "project.toml", "The file protocol.toml is malformed.", Malformed
     URI = "project.uri", "The URI is not one of the project's name and version.", Malformed
     VECTORS = "project.vectors", "The project has too many vectors.", TooLarge
@@ -207,7 +210,11 @@ class TrustedRootCode(Code):
 
 
 class VectorCode(Code):
+    DIFFERS = "vector.differs", "The handler does not repeat a recorded session.", Refused
+    EXISTS = "vector.exists", "The project has a vector of this name.", Conflict
     FORM = "vector.form", "The file is not a test vector.", Malformed
+    ROLE = "vector.role", "The role of the test vector is not one of the protocol.", Refused
+    SLOW = "vector.slow", "The vectors of a published handler take too long.", Unavailable
     TOO_LARGE = "vector.too-large", "The test vector is over its cap.", TooLarge
 
 

@@ -19,7 +19,7 @@ import json
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import NoReturn, TypeVar
 
 from treaty_consensus.errors import Refused, TreatyError
@@ -74,10 +74,9 @@ class Ids:
         if len(data) > MAX_COMPARED:
             return False
         if expected.notation == "json":
-            try:
+            with suppress(ValueError):
                 return self.same(expected.content, decode_json(data))
-            except ValueError:
-                return False
+            return False
         return self._same_text(expected.data.decode("latin-1"), data.decode("latin-1"))
 
     def same(self, expected: Value, actual: Value) -> bool:

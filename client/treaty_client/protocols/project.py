@@ -1,88 +1,56 @@
 """Read a project: the folder from which `treaty publish` publishes a protocol.
 
-docs/specification/handler-packages.md, "The project folder", specifies its files: protocol.toml, document.md, and for a handler
-manifest.json, handler/ and vectors/*.json. An example of protocol.toml:
+docs/specification/handler-packages.md, "The project folder", specifies its files: protocol.toml (`project_file`), document.md,
+and for a handler manifest.json, handler/ and vectors/*.json. For example, protocols/product-info/1.0 is a project.
 
-    name = "product-info"
-    version = "1.0"
-    topic = "commerce/product-info"
-    origin = "negotiated"
-    title = "Product information"
-    summary = "Ask a shop for a product."
-    licence = "Apache-2.0"
-    aliases = ["anp:protocol:product-info:1.0"]
-
-A manifest with `messages` is a handler without code, and needs nothing in protocol.toml. A handler with code is named there, and
-its sources are in handler/:
-
-    [handler]
-    entry-point = "treaty_handler_haggling:handler"
-
-The wheel is built when the protocol is published, because its manifest contains the URI and the protocol hash. Files whose names
-begin with a dot, and `__pycache__`, are omitted.
+The wheel is built when the protocol is published, because its manifest contains the URI and the protocol hash. It contains the
+vectors, so that every reader can replay them. Files whose names begin with a dot, and `__pycache__`, are omitted.
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Malformed, NotFound, Refused, TooLarge, TreatyError
-from treaty_consensus.handler import DECLARATIVE, MAX_ARCHIVE, HandlerMetadata, build_wheel
-from treaty_consensus.kinds import MAX_ALIASES
-from treaty_consensus.protocol import (
-    MAX_DOCUMENT,
-    Card,
-    check_aliases,
-    check_document,
-    is_name,
-    is_topic,
-    parse_protocol_uri,
-    parse_version,
-)
+from treaty_consensus.handler import DECLARATIVE, MAX_ARCHIVE, VECTORS, HandlerMetadata, build_wheel
+from treaty_consensus.protocol import MAX_DOCUMENT, Card, check_document, parse_protocol_uri
 
 from ..codes import ProjectCode
 from ..sandbox.vectors import MAX_VECTOR, Vector, parse_vector
+from .project_file import (
+    MAX_TOML,
+    SOURCE,
+    TOML,
+    HandlerTable,
+    ProjectProblem,
+    ProtocolFile,
+    handler_problems,
+    read_protocol_file,
+)
 
-MAX_TOML = 64 * 1024
+MANIFEST = "manifest.json"
 MAX_MANIFEST = 128 * 1024
-MAX_VECTORS = 256
-SOURCE = "handler"
-
-
-class _Handler(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    entry_point: str | None = None
-    source: str | None = None
-    version: str | None = None
-
-
-class _Toml(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    version: str
-    topic: str
-    origin: Literal["negotiated", "standard"]
-    title: str
-    summary: str
-    tags: tuple[str, ...] = ()
-    licence: str = ""
-    aliases: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_ALIASES)] = ()
-    handler: _Handler | None = None
+# Half of the files that a wheel may have.
+MAX_VECTORS = 128
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerSource:
-    """A handler before it is built. `sources`: path inside the package to content; empty if the manifest has `messages`."""
+    """A handler before it is built. `folder`: of its sources, as in protocol.toml. `sources`: path inside the package to content;
+    empty if the manifest has `messages`."""
 
     version: str
     entry_point: str
     sources: Mapping[str, bytes]
     manifest: Mapping[str, Any]
+    folder: str = SOURCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,93 +95,150 @@ class Project:
             protocol_hash=self.protocol_hash,
             manifest=self.handler.manifest,
         )
-        return build_wheel(self.handler.sources, metadata)
+        published = {f"{VECTORS}/{vector.name}": vector.data for vector in self.vectors}
+        return build_wheel({**self.handler.sources, **published}, metadata)
 
 
 def load_project(folder: Path) -> Project:
-    """Read a project. Raises `NotFound`, `Malformed` or `TooLarge`, codes `project.…`, `document.…`, `card.…`, `vector.…`."""
-    toml = _parse_toml(_read(folder, "protocol.toml", MAX_TOML))
-    if not is_name(toml.name):
-        raise _malformed(f"name = {toml.name!r} is not lower-case letters and digits joined by '-'")
-    if not is_topic(toml.topic):
-        raise _malformed(f"topic = {toml.topic!r} is not one to four such names joined by '/'")
-    card = Card(toml.title, toml.summary, toml.tags, toml.licence)
-    # Encoded for its checks, so that a card that is too long is reported before anything is signed.
-    card.encode()
-    document = _read(folder, "document.md", MAX_DOCUMENT)
-    check_document(document)
-    handler = _handler(folder, toml)
-    vectors = tuple(
-        parse_vector(path.name, _read(folder, f"vectors/{path.name}", MAX_VECTOR))
-        # One vector more than the limit is read, to detect an excess without parsing thousands.
-        for path in sorted((folder / "vectors").glob("*.json"))[: MAX_VECTORS + 1]
-    )
-    if len(vectors) > MAX_VECTORS:
-        raise TooLarge(ProjectCode.VECTORS, f"{folder} has more than {MAX_VECTORS} vectors.")
-    version = parse_version(toml.version)
-    return Project(folder, toml.name, version, toml.topic, toml.origin, card, document, handler, vectors, _aliases(toml))
+    """Read a project. Raises the first of its problems: `NotFound`, `Malformed`, `Refused` or `TooLarge`, codes `project.…`,
+    `document.…`, `card.…`, `protocol.version`, `vector.…`."""
+    found = examine_project(folder)
+    if found.project is None:
+        error, more = found.problems[0].error, len(found.problems) - 1
+        fix = f"{error.fix} {more} more: treaty test {folder}".strip() if more else error.fix
+        raise type(error)(error.code, error.message, fix=fix)
+    return found.project
 
 
-def _aliases(toml: _Toml) -> tuple[str, ...]:
-    """Return the aliases. Raises `Malformed` (`project.toml`); a registry refuses them too, but only after the wheel is built."""
-    try:
-        check_aliases(toml.aliases)
-    except TreatyError as error:
-        raise _malformed(f"aliases: {error.message.removesuffix('.')}") from error
-    return toml.aliases
+@dataclass(frozen=True, slots=True)
+class ProjectFiles:
+    """The files of a project. `problems`: all that can be found before the wheel is built. `project`: None if there is one.
+    `manifest`, `sources`: None if they cannot be read. `folder`: of the sources, as in protocol.toml. `vectors`: those that
+    parse."""
+
+    problems: list[ProjectProblem]
+    project: Project | None
+    manifest: Mapping[str, Any] | None
+    folder: str
+    sources: Mapping[str, bytes] | None
+    vectors: tuple[Vector, ...]
 
 
-def _parse_toml(data: bytes) -> _Toml:
-    try:
-        return msgspec.convert(tomllib.loads(data.decode("utf-8")), _Toml)
-    except (ValueError, RecursionError) as error:
-        raise _malformed(str(error)) from error
+def examine_project(folder: Path) -> ProjectFiles:
+    """Read all files of a project. Raises nothing: every fault is a problem of the result."""
+    read = _Reading(folder)
+    data = read.file(TOML, MAX_TOML)
+    toml = None
+    if data is not None:
+        toml, problems = read_protocol_file(data)
+        read.problems += problems
+    document = read.file("document.md", MAX_DOCUMENT)
+    if document is not None:
+        with read.noting("document.md"):
+            check_document(document)
+    manifest, source, sources = read.handler(toml)
+    vectors = tuple(read.vectors())
+    project = None
+    if not read.problems and toml is not None and document is not None:
+        card = Card(toml.title, toml.summary, toml.tags, toml.licence)
+        handler = None
+        if manifest is not None and sources is not None:
+            table = toml.handler or HandlerTable()
+            handler = HandlerSource(table.version or toml.version, table.entry_point or DECLARATIVE, sources, manifest, source)
+        name = toml.name, toml.version, toml.topic, toml.origin
+        project = Project(folder, *name, card, document, handler, vectors, toml.aliases)
+    return ProjectFiles(read.problems, project, manifest, source, sources, vectors)
 
 
-def _handler(folder: Path, toml: _Toml) -> HandlerSource | None:
-    manifest = _manifest(folder) if toml.handler is not None or (folder / "manifest.json").exists() else {}
-    declared = "messages" in manifest
-    if toml.handler is None and not declared:
+class _Reading:
+    """Read the files of a folder and note their problems."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.problems: list[ProjectProblem] = []
+
+    @contextmanager
+    def noting(self, file: str) -> Iterator[None]:
+        """Note the error of the block as a problem of this file."""
+        try:
+            yield
+        except TreatyError as error:
+            self.problems.append(ProjectProblem(file, "", error))
+
+    def file(self, name: str, limit: int) -> bytes | None:
+        """Return the bytes of a file, or None if it cannot be read."""
+        with self.noting(name):
+            return _read(self.folder, name, limit)
         return None
-    if not toml.licence:
-        raise _malformed("a handler needs a licence")
-    handler = toml.handler or _Handler()
-    if declared:
-        sources: Mapping[str, bytes] = {}
-        if handler.entry_point is not None or handler.source is not None or (folder / SOURCE).exists():
-            raise _malformed(f"manifest.json has messages, so the handler has no code: no entry-point, source or {SOURCE}/")
-    else:
-        if handler.entry_point is None:
-            raise _malformed("[handler] has no entry-point, and manifest.json has no messages")
-        sources = dict(_sources(_source_folder(folder, handler.source or SOURCE)))
-    return HandlerSource(
-        version=parse_version(handler.version or toml.version),
-        entry_point=handler.entry_point or DECLARATIVE,
-        sources=sources,
-        manifest=manifest,
-    )
 
+    def handler(self, toml: ProtocolFile | None) -> tuple[dict[str, Any] | None, str, dict[str, bytes] | None]:
+        """Return the manifest, the folder of the sources, and the sources; None for what is absent or cannot be read.
 
-def _manifest(folder: Path) -> dict[str, Any]:
-    data = _read(folder, "manifest.json", MAX_MANIFEST)
-    try:
-        return msgspec.json.decode(data, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise Malformed(ProjectCode.MANIFEST, f"{folder / 'manifest.json'} does not parse: {error}.") from error
+        Without a valid protocol.toml the usual files are read, if they exist.
+        """
+        table = (toml.handler if toml is not None else None) or HandlerTable()
+        folder = table.source or SOURCE
+        if (toml is None or toml.handler is None) and not (self.folder / MANIFEST).exists():
+            return None, folder, None
+        manifest, sources = self._manifest(), None
+        if manifest is None:
+            return None, folder, None
+        declarative = "messages" in manifest
+        if toml is not None:
+            self.problems += handler_problems(toml, declarative=declarative, has_folder=(self.folder / SOURCE).exists())
+        # The folder of the sources is not known, or there is none.
+        if not declarative and (toml is None or toml.handler is None) and not (self.folder / SOURCE).exists():
+            return manifest, folder, None
+        if declarative:
+            return manifest, folder, {}
+        with self.noting(folder):
+            sources = dict(_sources(_source_folder(self.folder, folder)))
+        return manifest, folder, sources
+
+    def _manifest(self) -> dict[str, Any] | None:
+        data = self.file(MANIFEST, MAX_MANIFEST)
+        with self.noting(MANIFEST):
+            return None if data is None else _parse_manifest(data)
+        return None
+
+    def vectors(self) -> Iterator[Vector]:
+        """Yield the vectors that parse."""
+        paths = sorted((self.folder / VECTORS).glob("*.json"))
+        if len(paths) > MAX_VECTORS:
+            fault = f"{self.folder} has more than {MAX_VECTORS} vectors."
+            self.problems.append(ProjectProblem(VECTORS, "", TooLarge(ProjectCode.VECTORS, fault, fix="Join or delete some.")))
+        for path in paths[:MAX_VECTORS]:
+            name = f"{VECTORS}/{path.name}"
+            data = self.file(name, MAX_VECTOR)
+            if data is not None:
+                with self.noting(name):
+                    yield parse_vector(path.name, data)
 
 
 def _source_folder(folder: Path, name: str) -> Path:
     source = (folder / name).resolve()
     # After links are resolved, so that a project cannot publish a folder from elsewhere.
     if not source.is_relative_to(folder.resolve().parent):
-        raise _malformed(f"handler.source = {name!r} is neither in this folder nor beside it")
+        fault = f"{TOML}: [handler] source = {name!r} is neither in this folder nor beside it."
+        raise Malformed(ProjectCode.TOML, fault, fix='Move it there, for example to handler/, the default of "source".')
     if not (source / "__init__.py").is_file():
         raise NotFound(
             ProjectCode.SOURCE,
             f"{source} has no __init__.py.",
             fix="Put the handler's source there, or name its folder in protocol.toml: [handler] source.",
         )
+    # The wheel has the project's vectors in this folder.
+    if (source / VECTORS).exists():
+        raise Refused(ProjectCode.SOURCE, f"{source / VECTORS} has the name of the vectors' folder.", fix="Rename it.")
     return source
+
+
+def _parse_manifest(data: bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(data, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError) as error:
+        fix = "Write a JSON object with `operations` and `roles`."
+        raise Malformed(ProjectCode.MANIFEST, f"{MANIFEST} does not parse: {error}.", fix=fix) from error
 
 
 def _sources(folder: Path) -> Iterator[tuple[str, bytes]]:
@@ -244,7 +269,7 @@ def _read(folder: Path, name: str, limit: int) -> bytes:
         raise NotFound(
             ProjectCode.FILE,
             f"{path}: {reason}.",
-            fix="A project is a folder with protocol.toml and document.md; see protocols/product-info/1.0.",
+            fix="A project is a folder with protocol.toml and document.md; treaty new DIR makes one.",
         ) from error
     if len(data) > limit:
         raise TooLarge(ProjectCode.FILE, f"{path} has more than {limit} bytes.")
@@ -256,7 +281,3 @@ def _check_place(path: Path, folder: Path) -> None:
     # A foreign project could link to a secret of the author, such as identity.json, and it would be published for ever.
     if not path.resolve().is_relative_to(folder.resolve()):
         raise Refused(ProjectCode.LINK, f"{path} is a link that leads out of {folder}.", fix="Put a copy of the file there.")
-
-
-def _malformed(what: str) -> TreatyError:
-    return Malformed(ProjectCode.TOML, f"protocol.toml: {what}.")

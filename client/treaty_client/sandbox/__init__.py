@@ -7,7 +7,7 @@
     interpreter                     the files that a worker can see
     worker                          the program that runs inside the sandbox
     interface, runtime, passivation the sandbox as an agent uses it; idle sessions give their workers up
-    vectors                         replay a protocol's transcripts through its handler
+    vectors, recorder               replay recorded sessions, and record them
 
 The usual path is `SandboxPool.load` → `Worker.open` → `HandlerSession.handle`.
 """

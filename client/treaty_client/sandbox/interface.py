@@ -73,10 +73,11 @@ class Runtime(Protocol):
     async def preload(self, package: HandlerPackage, *, local: str) -> None:
         """Load a handler once and drop it. This finds faults early and caches the compiled code. Raises `TreatyError`."""
 
-    async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str) -> RunningHandler:
+    async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str, seed: str | None = None) -> RunningHandler:
         """Open a session in `role` between two DIDs. A handler with code gets its own sandboxed worker.
 
-        Its first event must be `Opened`. Raises `TreatyError`.
+        `seed`: 32 hex digits in the place of randomness; random unless the session is recorded. Its first event must be
+        `Opened`. Raises `TreatyError`.
         """
 
     async def close(self) -> None:

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from treaty_consensus.errors import TreatyError, Unavailable
-from treaty_consensus.handler import HandlerPackage
+from treaty_consensus.handler import VECTORS, HandlerPackage
 
 from ..codes import ClientHandlerCode, SandboxCode
 from .bubblewrap import Isolation, SandboxLimits
@@ -154,8 +154,13 @@ class SandboxPool:
                 if code_cache is not None:
                     with contextlib.suppress(OSError):  # without the cache (a full disk), only the next start is slower
                         code_cache.put(package.digest, code)
-            # The sources stay out: the worker has their code already.
-            data = {path: content for path, content in package.files.items() if not path.endswith(".py")}
+            # The sources stay out: the worker has their code already. The vectors are for readers.
+            vectors = f"{package.package}/{VECTORS}/"
+            data = {
+                path: content
+                for path, content in package.files.items()
+                if not path.endswith(".py") and not path.startswith(vectors)
+            }
             entry = package.entry_point
             await process.request("load", code, data, entry.module, entry.attribute, seconds=self._limits.load)
         # The caller has no worker yet, so nothing else would end this process, not even after a cancellation.

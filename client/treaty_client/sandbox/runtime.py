@@ -78,17 +78,18 @@ class SandboxRuntime:
         worker = await self._pool.load(package, local=local, peers=[local], code_cache=self._code)
         await worker.close()
 
-    async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str) -> RunningHandler:
+    async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str, seed: str | None = None) -> RunningHandler:
         if not self._pool.needs_process(package):
             # It takes no place among the workers, and has nothing to give up while it is idle.
-            return await (await self._pool.load(package, local=local, peers=[peer])).open(role)
+            return await (await self._pool.load(package, local=local, peers=[peer])).open(role, seed=seed)
         key = _Key(package.digest, role, local, peer)
-        spare = self._take_spare(key)
+        # A spare has a seed of its own.
+        spare = self._take_spare(key) if seed is None else None
 
         async def start() -> _Sandboxed:
             nonlocal spare
             taken, spare = spare, None
-            return taken or await self._start(package, key)
+            return taken or await self._start(package, key, seed=seed)
 
         try:
             return await self._workers.open(start, partial(self._prepare, package, key))
@@ -111,11 +112,11 @@ class SandboxRuntime:
     async def _load(self, package: HandlerPackage, key: _Key) -> Worker:
         return await self._pool.load_code(package, local=key.local, peers=[key.peer], code_cache=self._code)
 
-    async def _start(self, package: HandlerPackage, key: _Key, *, pause: float = 0) -> _Sandboxed:
+    async def _start(self, package: HandlerPackage, key: _Key, *, pause: float = 0, seed: str | None = None) -> _Sandboxed:
         await asyncio.sleep(pause)
         worker = await self._load(package, key)
         try:
-            return _Sandboxed(worker, await worker.open(key.role), partial(self._load, package, key))
+            return _Sandboxed(worker, await worker.open(key.role, seed=seed), partial(self._load, package, key))
         except BaseException:
             # A spare that is dismissed while it opens leaves no process.
             await worker.close()

@@ -1,4 +1,4 @@
-"""Read transcripts of sessions, and replay them through a handler.
+"""Read, write and replay vectors: recorded sessions that a handler must reproduce.
 
 A vector is one session in one role. docs/specification/handler-packages.md, section "The project folder", has the format. For
 example, a vector of one step:
@@ -31,6 +31,7 @@ from .validation import MAX_MESSAGE
 from .worker.framing import EFFECTS, EVENTS
 
 LOCAL, PEER = "did:example:local", "did:example:peer"
+NO_SEED = "0" * 32
 # Checked before parsing, because the parsed objects are many times larger than the bytes.
 MAX_VECTOR = 1024 * 1024
 
@@ -47,20 +48,24 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     role: str
     steps: list[_Step]
     parameters: dict[str, Any] = {}
-    seed: str = "0" * 32
+    seed: str = NO_SEED
 
 
 @dataclass(frozen=True, slots=True)
 class VectorStep:
-    """An event and its expected effects, each a tag and all fields, with bytes in one of the three notations."""
+    """An event and its expected effects, each a tag and all fields, with bytes in one of the three notations.
 
+    `number`: its place in the file, from 1; 0 for the `opened` that the file leaves out.
+    """
+
+    number: int
     event: Event
     effects: tuple[tuple[str, Mapping[str, Value]], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """A parsed transcript. `name`: the name of its file, for reports."""
+    """A parsed vector. `name`: the name of its file, for reports. `data`: the bytes of the file."""
 
     name: str
     title: str
@@ -68,19 +73,32 @@ class Vector:
     parameters: Mapping[str, Value]
     seed: str
     steps: tuple[VectorStep, ...]
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """The first difference between a handler and a vector. `step` counts from 1; `expected` and `actual` are printable."""
+    """The first difference between a handler and a vector.
+
+    `step`: as its author counts, from 1; 0 is the `opened` that the file leaves out. `expected`, `actual`: effects as in the
+    file. `error`: the handler's failure in the place of `actual`, or "". `moved`: the session had been moved by snapshot.
+    """
 
     vector: str
     step: int
-    expected: str
-    actual: str
+    expected: Sequence[Mapping[str, Value]]
+    actual: Sequence[Mapping[str, Value]] = ()
+    error: str = ""
+    moved: bool = False
+
+    @property
+    def place(self) -> str:
+        """The file and the step, for a report."""
+        step = f"step {self.step}" if self.step else "the opening"
+        return f"{self.vector}, {step}{' after a snapshot' if self.moved else ''}"
 
     def __str__(self) -> str:
-        return f"{self.vector}, step {self.step}: expected {self.expected}, got {self.actual}"
+        return f"{self.place}: expected {_text(self.expected)}, got {self.error or _text(self.actual)}"
 
 
 def parse_vector(name: str, data: bytes) -> Vector:
@@ -89,21 +107,38 @@ def parse_vector(name: str, data: bytes) -> Vector:
         raise TooLarge(VectorCode.TOO_LARGE, f"{name} has {len(data)} bytes; a vector has at most {MAX_VECTOR}.")
     try:
         file = msgspec.convert(decode_json(data), _File)
-        steps = [_step(step, f"step {number}") for number, step in enumerate(file.steps, 1)]
+        steps = [_step(step, number) for number, step in enumerate(file.steps, 1)]
     except (ValueError, TreatyError) as error:
-        raise Malformed(VectorCode.FORM, f"{name} is no test vector: {error}.") from error
+        raise _malformed(name, str(error).rstrip(".")) from error
     if not steps:
-        raise Malformed(VectorCode.FORM, f"{name} is no test vector: it has no steps.")
+        raise _malformed(name, "it has no steps")
     if not isinstance(steps[0].event, Opened):
-        steps.insert(0, VectorStep(Opened(), ()))
-    return Vector(name, file.title, file.role, file.parameters, file.seed, tuple(steps))
+        steps.insert(0, VectorStep(0, Opened(), ()))
+    return Vector(name, file.title, file.role, file.parameters, file.seed, tuple(steps), data)
+
+
+def published_vectors(package: HandlerPackage) -> tuple[Vector, ...]:
+    """Return the vectors that a package contains. Raises `TooLarge` or `Malformed` (`vector.…`)."""
+    return tuple(parse_vector(name, data) for name, data in sorted(package.vectors.items()))
 
 
 def format_vector(title: str, role: str, steps: Sequence[tuple[Event, Sequence[Effect]]]) -> bytes:
-    """Write these events and their effects as a file for `parse_vector`, without parameters."""
-    written = [{"event": _written(event), "effects": [_shown(effect, None) for effect in effects]} for event, effects in steps]
-    file = {"title": title, "role": role, "steps": written}
+    """Write these events and their effects as a file for `parse_vector`. Fields with their default are left out."""
+    return join_vector(title, role, [format_step(event, effects) for event, effects in steps])
+
+
+def join_vector(title: str, role: str, steps: Sequence[Mapping[str, Any]], *, seed: str = NO_SEED) -> bytes:
+    """Write steps of `format_step` as a file for `parse_vector`."""
+    file: dict[str, Any] = {"title": title, "role": role}
+    file |= {} if seed == NO_SEED else {"seed": seed}
+    file["steps"] = list(steps)
     return json.dumps(file, ensure_ascii=False, indent=2).encode("utf-8") + b"\n"
+
+
+def format_step(event: Event, effects: Sequence[Effect]) -> dict[str, Any]:
+    """Return a step as in a file."""
+    shown = (_shown(effect, None) for effect in effects)
+    return {"event": _brief(_written(event), EVENTS), "effects": [_brief(effect, EFFECTS) for effect in shown]}
 
 
 async def run_vectors(pool: SandboxPool, package: HandlerPackage, vectors: Sequence[Vector]) -> list[Mismatch]:
@@ -111,31 +146,32 @@ async def run_vectors(pool: SandboxPool, package: HandlerPackage, vectors: Seque
 
     Raises `Unavailable` (`sandbox.unavailable`) if there is no sandbox, and `Refused` if the package cannot be loaded.
     """
-    mismatches: list[Mismatch] = []
+    mismatches: dict[str, Mismatch] = {}
     worker: LoadedHandler | None = None
     try:
         # A handler whose snapshot loses part of its state would fail only in a busy agent, whose sessions rest. Here it fails for
         # its author.
         for moving in (False, True):
             for vector in vectors:
+                if vector.name in mismatches:  # one report of a vector is enough
+                    continue
                 # One worker for all vectors saves starts. Another one starts only after a vector that ended it.
                 if worker is None or not worker.alive:
                     worker = await pool.load(package, local=LOCAL, peers=[PEER])
                 mismatch = await _replay(worker, vector, moving)
                 if mismatch is not None:
-                    mismatches.append(mismatch)
+                    mismatches[vector.name] = mismatch
                 if not worker.alive:
                     await worker.close()
     finally:
         if worker is not None:
             await worker.close()
-    return mismatches
+    return list(mismatches.values())
 
 
 async def _replay(worker: LoadedHandler, vector: Vector, moving: bool) -> Mismatch | None:
-    when = " after a snapshot" if moving else ""
     session: LoadedSession | None = None
-    for number, step in enumerate(vector.steps, 1):
+    for step in vector.steps:
         expected = [{tag: dict(wanted)} for tag, wanted in step.effects]
         try:
             if session is None:
@@ -144,22 +180,31 @@ async def _replay(worker: LoadedHandler, vector: Vector, moving: bool) -> Mismat
                 await session.move(worker)
             effects = await session.handle(step.event)
         except TreatyError as error:
-            return Mismatch(vector.name, number, _text(expected), f"the error {error.code}: {error.message}{when}")
+            failure = f"the error {error.code}: {error.message}"
+            return Mismatch(vector.name, step.number, expected, error=failure, moved=moving)
         except ValueError as error:  # no host gives this event here, such as a Result without an Invoke
             if session is not None:
                 await session.close()
-            return Mismatch(vector.name, number, _text(expected), f"an event that cannot occur: {error}{when}")
+            return Mismatch(vector.name, step.number, expected, error=f"an event that cannot occur: {error}", moved=moving)
         styles = [_style(wanted) for _, wanted in step.effects] + [None] * len(effects)
         actual = [_shown(effect, style) for effect, style in zip(effects, styles, strict=False)]
         # As texts, because Python's == takes 1, 1.0 and true for equal.
         if _text(actual) != _text(expected):
-            return Mismatch(vector.name, number, _text(expected), f"{_text(actual)}{when}")
+            return Mismatch(vector.name, step.number, expected, actual, moved=moving)
     if session is not None:
         await session.close()
     return None
 
 
-def _step(step: _Step, where: str) -> VectorStep:
+def _malformed(name: str, fault: str) -> Malformed:
+    fix = (
+        'The form is {"title", "role", "steps": [{"event": {…}, "effects": […]}]}; see "The project folder" of the specification.'
+    )
+    return Malformed(VectorCode.FORM, f"{name} is no test vector: {fault}.", fix=fix)
+
+
+def _step(step: _Step, number: int) -> VectorStep:
+    where = f"step {number}"
     tag, given = _single(step.event, where)
     if tag not in EVENTS:
         raise ValueError(f"{where} has the event {tag!r}; it is one of {', '.join(EVENTS)}")
@@ -170,7 +215,7 @@ def _step(step: _Step, where: str) -> VectorStep:
         full["stored"] = {key: _bytes(notation, where) for key, notation in dict(full["stored"]).items()}
     event: Event = msgspec.convert(full, type=EVENTS[tag])
     effects = [_expected(effect, f"{where}, effect {number},") for number, effect in enumerate(step.effects, 1)]
-    return VectorStep(event, tuple(effects))
+    return VectorStep(number, event, tuple(effects))
 
 
 def _expected(effect: dict[str, _Fields], where: str) -> tuple[str, _Fields]:
@@ -257,6 +302,15 @@ def _written(event: Event) -> dict[str, _Fields]:
         if not event.parameters:  # so that vectors of a protocol without parameters stay as they were
             del given["parameters"]
     return {tag: given}
+
+
+def _brief(tagged: dict[str, _Fields], kinds: Mapping[str, type]) -> dict[str, _Fields]:
+    """Leave the fields out that `_complete` adds."""
+    [(tag, given)] = tagged.items()
+    usual = {field.name: PEER if field.name == "peer" else field.default for field in fields(kinds[tag])}
+    # The class too: 0, 0.0 and false are equal for Python.
+    kept = {name: value for name, value in given.items() if type(usual[name]) is not type(value) or usual[name] != value}
+    return {tag: {name: value for name, value in kept.items() if not (name in ("stored", "parameters") and not value)}}
 
 
 def _exact(data: bytes) -> dict[str, Value]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from treaty_consensus.errors import Refused, TreatyError
 
@@ -118,20 +118,23 @@ class SessionBackend(Protocol):
         """See `Session.close`."""
 
 
-class ItemStream:
-    """The items of a stream, made by `Session.stream`. One task at a time iterates over it.
+_Item_co = TypeVar("_Item_co", covariant=True)
+
+
+class ItemStream(Generic[_Item_co]):
+    """The items of a stream, made by `Session.stream`; typed stubs name the type of an item. One task at a time iterates over it.
 
     The call begins with the first item that is asked for. It is cancelled, at the other side too, by `aclose`, by the end of an
     `async with` block, by the cancellation of the task that waits for an item, and when the object is no longer used.
     """
 
-    def __init__(self, items: AsyncGenerator[Any, None]) -> None:
+    def __init__(self, items: AsyncGenerator[_Item_co, None]) -> None:
         self._items = items
 
-    def __aiter__(self) -> ItemStream:
+    def __aiter__(self) -> ItemStream[_Item_co]:
         return self
 
-    async def __anext__(self) -> Any:
+    async def __anext__(self) -> _Item_co:
         """Return the next item. Raises the errors of `Session.stream`; then the stream is over."""
         return await anext(self._items)
 
@@ -139,7 +142,7 @@ class ItemStream:
         """Leave the stream. Safe to repeat."""
         await self._items.aclose()
 
-    async def __aenter__(self) -> ItemStream:
+    async def __aenter__(self) -> ItemStream[_Item_co]:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -245,7 +248,7 @@ class Session:
         self._backend.check_open()
         return await self._backend.calls.make(operation, arguments)
 
-    def stream(self, operation: str, /, **arguments: Any) -> ItemStream:
+    def stream(self, operation: str, /, **arguments: Any) -> ItemStream[Any]:
         """Call an operation of the other side that is a stream, and return its items, JSON values by the operation's schema.
 
             async with session.stream("find", text="lamp") as items:

@@ -1,7 +1,7 @@
 """Publish a project: sign and log the protocol, then build, attest, sign and log its handler.
 
     1 build       the handler's wheel, so that all its rules are checked before anything is public
-    2 try         load the handler in a sandbox and replay the project's vectors
+    2 try         replay the project's vectors in the sandbox, and check that they reach every operation
     3 publish     sign the `publish` statement, upload document and card, log it, check the receipt
     4 check       read the protocol back with all proofs, like a stranger
     5 attest      have the wheel attested by the registry's Sigstore authority, and verify that with the root in the genesis
@@ -26,6 +26,7 @@ from treaty_consensus.handler import read_wheel
 from treaty_consensus.kinds import Blob, Body, Handler, Publish
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 
+from ..authoring.check import check_package
 from ..codes import ClientPublishCode
 from ..identity import Identity
 from ..network.hosts import Network
@@ -43,10 +44,8 @@ from ..protocols.verification.ten_steps import examine, read_bundle
 from ..registries.api import RegistryClient
 from ..registries.bundle import Bundle
 from ..registries.trust import TrustedRegistries
-from ..sandbox.pool import SandboxPool
-from ..sandbox.vectors import LOCAL, PEER, run_vectors
 
-What = Literal["built", "tried", "published", "found-published", "attested", "attached", "found-attached"]
+What = Literal["built", "tried", "unpublished", "published", "found-published", "attested", "attached", "found-attached"]
 
 
 @dataclass(frozen=True)
@@ -78,10 +77,13 @@ class Publisher:
         self._network, self._clock = network, clock
         self._head = LogHead(client, registries, origin)
 
-    async def publish(self, project: Project, *, namespace: str | None = None) -> AsyncIterator[Published]:
+    async def publish(
+        self, project: Project, *, namespace: str | None = None, allow_uncovered: bool = False, dry_run: bool = False
+    ) -> AsyncIterator[Published]:
         """Publish a project, and yield each step after it is done.
 
-        `namespace`: another namespace than the identity's own, by a grant of its owner.
+        `namespace`: another namespace than the identity's own, by a grant of its owner. `allow_uncovered`: publish although no
+        vector reaches an operation. `dry_run`: only the steps before the first statement; sign and send nothing.
 
         Raises the errors of the steps. All yielded steps stay done.
         """
@@ -92,22 +94,35 @@ class Publisher:
             wheel = project.build_wheel(str(uri))
             yield Published("built", str(uri), f"{wheel[0]}, {len(wheel[1])} bytes", canonical.hex_digest(wheel[1]))
             # Before the document is published: a version is immutable, so a handler that fails would cost a version number.
-            yield await _try(uri, project, *wheel)
+            yield await _try(uri, project, *wheel, allow_uncovered=allow_uncovered)
+        if dry_run:
+            yield await self._found(uri, project) or Published(
+                "unpublished", str(uri), "this version is free; nothing was sent", project.protocol_hash
+            )
+            return
         yield await self._publish_document(uri, project)
         if wheel is not None:
             async for done in self._publish_handler(uri, project, *wheel):
                 yield done
 
     async def _publish_document(self, uri: ProtocolUri, project: Project) -> Published:
+        # Asked first, so that a repeated run after a crash finds the document that it logged.
+        found = await self._found(uri, project)
+        if found is not None:
+            return found
         card = project.card.encode()
+        body = Publish(str(uri), project.topic, _blob(project.document), _blob(card), project.origin, project.aliases)
+        index = await self._log(body, project.document, card)
+        said = f"leaf {index}, in the topic {project.topic}"
+        return Published("published", str(uri), said, project.protocol_hash, index)
+
+    async def _found(self, uri: ProtocolUri, project: Project) -> Published | None:
+        """Return the step if the document is published already, or None. Raises `Conflict` (`publish.version-exists`)."""
         document = project.protocol_hash
         try:
             _, evidence = await self._evidence(uri)
-        # Asked first, so that a repeated run after a crash finds the document that it logged.
         except NotFound:
-            body = Publish(str(uri), project.topic, _blob(project.document), _blob(card), project.origin, project.aliases)
-            index = await self._log(body, project.document, card)
-            return Published("published", str(uri), f"leaf {index}, in the topic {project.topic}", document, index)
+            return None
         found = evidence.published(str(uri))
         assert isinstance(found.statement.body, Publish)
         if found.statement.author.text != self._identity.did or found.statement.body.document.sha256 != document:
@@ -194,21 +209,21 @@ class Publisher:
         return int(self._clock())
 
 
-async def _try(uri: ProtocolUri, project: Project, filename: str, wheel: bytes) -> Published:
-    """Load the handler and replay the vectors. Raises `Refused` (`publish.vectors`) at the first mismatch, and the errors of
+async def _try(uri: ProtocolUri, project: Project, filename: str, wheel: bytes, *, allow_uncovered: bool) -> Published:
+    """Replay the vectors. Raises `Refused` (`publish.vectors` at the first mismatch, `publish.uncovered`), and the errors of
     loading."""
     package = read_wheel(filename, wheel)
-    # Always in the sandbox, as readers run it. The policy's `isolation` does not count here.
-    async with SandboxPool(size=1) as pool:
-        mismatches = await run_vectors(pool, package, project.vectors)
-        # Without vectors nothing was loaded yet, and a handler that does not import must not be published.
-        if not project.vectors:
-            await (await pool.load(package, local=LOCAL, peers=[PEER])).close()
-    if mismatches:
-        raise Refused(ClientPublishCode.VECTORS, str(mismatches[0]), fix="Correct the handler or the vector. Nothing was sent.")
-    said = f"{len(project.vectors)} vectors" if project.vectors else "loads; it has no vectors"
+    found = await check_package(package, allow_uncovered=allow_uncovered)
+    if found.mismatches:
+        raise Refused(
+            ClientPublishCode.VECTORS, str(found.mismatches[0]), fix="Correct the handler or the vector. Nothing was sent."
+        )
+    if found.problems:
+        raise found.problems[0].error
+    assert found.coverage is not None
     where = "without code" if package.is_declarative else "in the sandbox"
-    return Published("tried", str(uri), f"{where}: {said}", package.digest)
+    said = f"{where}: {len(found.vectors)} vectors reach {found.coverage.summary}"
+    return Published("tried", str(uri), said, package.digest)
 
 
 def _blob(data: bytes) -> Blob:

@@ -8,9 +8,9 @@ protocol without code). `build` is the builder.
 from __future__ import annotations
 
 from .archive import MAX_ARCHIVE
-from .build import HandlerMetadata, build_wheel
+from .build import HandlerMetadata, build_wheel, encode_manifest
 from .manifest import INTERFACE, MANIFEST_NAME, Manifest, Operation, OperationKind, Role, parse_manifest
-from .wheel import DECLARATIVE, TAG, EntryPoint, HandlerPackage, parse_filename, read_wheel
+from .wheel import DECLARATIVE, TAG, VECTORS, EntryPoint, HandlerPackage, parse_filename, read_wheel
 
 __all__ = [
     "DECLARATIVE",
@@ -18,6 +18,7 @@ __all__ = [
     "MANIFEST_NAME",
     "MAX_ARCHIVE",
     "TAG",
+    "VECTORS",
     "EntryPoint",
     "HandlerMetadata",
     "HandlerPackage",
@@ -26,6 +27,7 @@ __all__ = [
     "OperationKind",
     "Role",
     "build_wheel",
+    "encode_manifest",
     "parse_filename",
     "parse_manifest",
     "read_wheel",

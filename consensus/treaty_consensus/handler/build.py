@@ -56,7 +56,7 @@ def build_wheel(sources: Mapping[str, bytes], metadata: HandlerMetadata) -> tupl
     package = (PREFIX + metadata.name).replace("-", "_")
     dist_info = f"{package}-{version}.dist-info"
     files = {f"{package}/{path}": content for path, content in sources.items()}
-    files[f"{package}/{MANIFEST_NAME}"] = _manifest(metadata)
+    files[f"{package}/{MANIFEST_NAME}"] = encode_manifest(metadata.manifest, metadata.protocol_uri, metadata.protocol_hash)
     files[f"{dist_info}/METADATA"] = (
         f"Metadata-Version: 2.4\nName: {PREFIX}{metadata.name}\nVersion: {version}\nSummary: {metadata.summary}\n"
         f"License-Expression: {metadata.licence}\nRequires-Python: >=3.11\n"
@@ -70,15 +70,16 @@ def build_wheel(sources: Mapping[str, bytes], metadata: HandlerMetadata) -> tupl
     return filename, data
 
 
-def _manifest(metadata: HandlerMetadata) -> bytes:
-    protocol = {"uri": metadata.protocol_uri, "sha256": metadata.protocol_hash}
-    operations = metadata.manifest.get("operations")
+def encode_manifest(manifest: Mapping[str, object], protocol_uri: str, protocol_hash: str) -> bytes:
+    """Return the manifest of a package: the author's `manifest`, with its protocol and the lowest interface that it needs."""
+    operations = manifest.get("operations")
     kinds = isinstance(operations, dict) and any(isinstance(item, dict) and "kind" in item for item in operations.values())
-    # The lowest interface that the manifest needs: hosts of an earlier version can then run the handler too.
-    later = kinds or "messages" in metadata.manifest
+    # The lowest interface: hosts of an earlier version can then run the handler too.
+    later = kinds or "messages" in manifest
     # `$schema` is for the author's editor.
-    manifest = {name: member for name, member in metadata.manifest.items() if name != "$schema"}
-    value = {"interface": INTERFACE if later else INTERFACES[0], "protocol": protocol, **manifest}
+    members = {name: member for name, member in manifest.items() if name != "$schema"}
+    protocol = {"uri": protocol_uri, "sha256": protocol_hash}
+    value = {"interface": INTERFACE if later else INTERFACES[0], "protocol": protocol, **members}
     # Sorted, so that equal metadata give equal bytes.
     return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True, allow_nan=False).encode() + b"\n"
 

@@ -136,7 +136,7 @@ def parse_manifest(data: bytes) -> Manifest:
     roles = {name: _role(name, item, operations) for name, item in _named(fields["roles"], "roles", _ROLE, MAX_ROLES).items()}
     for role in roles.values():
         if role.peer not in roles:
-            raise _malformed(f"role {role.name} talks to {role.peer!r}, which is not a role")
+            raise _malformed(f"roles.{role.name}.peer is {role.peer!a:.80}, which is not a role; there are {', '.join(roles)}")
     try:
         parse_protocol_uri(uri)
         protocol_hash = parse_digest(_text(protocol["sha256"], "protocol.sha256"))
@@ -221,8 +221,11 @@ def _role(name: str, value: object, operations: Mapping[str, Operation]) -> Role
         if not isinstance(names, list) or len(names) > MAX_OPERATIONS:
             raise _malformed(f"{where}.{key} is not a list of operations")
         chosen = {item: operations[item] for item in names if isinstance(item, str) and item in operations}
+        if unknown := [item for item in names if not isinstance(item, str) or item not in operations]:
+            known = ", ".join(operations)
+            raise _malformed(f"{where}.{key} names {ascii(unknown[0])[:80]}, which is no operation; there are {known}")
         if len(chosen) != len(names):
-            raise _malformed(f"{where}.{key} names an operation twice, or one that the manifest lacks")
+            raise _malformed(f"{where}.{key} names an operation twice")
         listed.append(MappingProxyType(chosen))
     return Role(name, _text(fields["peer"], f"{where}.peer"), *listed)
 
@@ -284,8 +287,12 @@ def _float(text: str) -> float:
 
 
 def _object(value: object, where: str, names: set[str]) -> dict[str, Any]:
-    if not isinstance(value, dict) or value.keys() != names:
-        raise _malformed(f"{where} is not an object with exactly {', '.join(sorted(names))}")
+    if not isinstance(value, dict):
+        raise _malformed(f"{where} is not an object with {', '.join(sorted(names))}")
+    if missing := sorted(names - value.keys()):
+        raise _malformed(f"{where} lacks {', '.join(missing)}")
+    if unknown := sorted(value.keys() - names):
+        raise _malformed(f"{where} has the unknown member {ascii(unknown[0])[:80]}; its members are {', '.join(sorted(names))}")
     return value
 
 

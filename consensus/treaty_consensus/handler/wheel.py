@@ -36,6 +36,8 @@ from .modules import check_ending, check_modules, is_source
 from .text import check_coding, check_plain, decode
 
 PREFIX = "treaty-handler-"
+VECTORS = "vectors"
+"""The folder of the package with the sessions that its handler reproduces. Readers replay them; a handler does not see them."""
 TAG = "py3-none-any"
 # The entry point of a package without code. Its manifest has `messages`, which the host interprets.
 DECLARATIVE = "treaty_handler.declarative:handler"
@@ -74,6 +76,12 @@ class HandlerPackage:
     def package(self) -> str:
         """Return the name of the one importable package."""
         return self.name.replace("-", "_")
+
+    @property
+    def vectors(self) -> dict[str, bytes]:
+        """Return the files of the folder `vectors`: name → content."""
+        folder = f"{self.package}/{VECTORS}/"
+        return {path.removeprefix(folder): content for path, content in self.files.items() if path.startswith(folder)}
 
     @property
     def is_declarative(self) -> bool:
@@ -167,10 +175,13 @@ def _check_declarative(manifest: Manifest, entry_point: EntryPoint, package: str
             f"The entry point {DECLARATIVE} and the member messages of the manifest need each other.",
             fix="Remove the handler's code and the entry point, or the member messages.",
         )
-    if manifest.messages and (
-        other := [path for path in files if path.startswith(f"{package}/") and path != f"{package}/{MANIFEST_NAME}"]
-    ):
-        raise Refused(HandlerCode.DECLARATIVE, f"The manifest has messages, so the package has no other file; it has {other[0]}.")
+    if manifest.messages:
+        manifest_path, vectors = f"{package}/{MANIFEST_NAME}", f"{package}/{VECTORS}/"
+        for path in files:
+            is_vector = path.startswith(vectors) and path.endswith(".json")
+            if path.startswith(f"{package}/") and path != manifest_path and not is_vector:
+                fault = f"The manifest has messages, so the package has only it and vectors; it has {path}."
+                raise Refused(HandlerCode.DECLARATIVE, fault)
 
 
 def _file(files: Mapping[str, bytes], path: str) -> bytes:

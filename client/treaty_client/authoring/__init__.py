@@ -1,0 +1,8 @@
+"""Write protocols: templates, checks, coverage, recorded vectors and typed stubs.
+
+templates   the files of a new project
+check       all that publishing would check, with all problems at once
+manifest    the problems of a manifest, member by member
+coverage    the operations, roles and outcomes that vectors reach
+stubs       typed Python for the operations of a protocol
+"""

@@ -1,0 +1,121 @@
+"""Measure the coverage of vectors: operations × roles × outcomes.
+
+An operation has a cell for each role that calls or invokes it and each of its outcomes: `success`, every error code that the
+manifest lists, and for a stream `item`. The codes that any operation may fail with (500, 502, 503, 504) are counted when a vector
+has them, and not missed otherwise. For example, the vectors of a provider that answers a request reach `provider find success`.
+
+The result is what the vectors say. Replay them first: a vector that does not hold reaches nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from treaty_consensus.errors import Refused
+from treaty_consensus.handler import Manifest, Operation, OperationKind
+from treaty_handler import Call, Item, Result
+
+from ..codes import ClientPublishCode
+from ..sandbox.vectors import Vector
+
+SUCCESS = "success"
+ITEM = "item"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CoverageCell:
+    """One outcome of an operation in a role. `outcome`: `success`, `item`, or an error code in digits."""
+
+    role: str
+    operation: str
+    outcome: str
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.operation} {self.outcome}"
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """The cells of a protocol. `reached`: by a vector, cell → number of times. `missed`: by none. `unreached`: the pairs of role
+    and operation of which a vector has no outcome at all."""
+
+    reached: dict[CoverageCell, int]
+    missed: tuple[CoverageCell, ...]
+    unreached: tuple[tuple[str, str], ...]
+
+    @property
+    def cells(self) -> int:
+        """The number of cells that vectors should reach."""
+        return len(self.missed) + len([cell for cell in self.reached if cell.outcome not in _COMMON])
+
+    @property
+    def summary(self) -> str:
+        """The number of cells that are reached, for a line."""
+        return f"{self.cells - len(self.missed)} of {self.cells} outcomes"
+
+
+_COMMON = frozenset({"500", "502", "503", "504"})
+
+
+def measure_coverage(manifest: Manifest, vectors: Iterable[Vector]) -> Coverage:
+    """Return the coverage of vectors that hold. Vectors of roles that the manifest lacks reach nothing."""
+    wanted = list(_wanted(manifest))
+    reached: dict[CoverageCell, int] = {}
+    for vector in vectors:
+        if vector.role in manifest.roles:
+            for cell in _reached(vector):
+                reached[cell] = reached.get(cell, 0) + 1
+    # An outcome that the manifest does not list is no cell: the sandbox refuses it, so such a vector does not hold.
+    possible = {cell for cell in reached if cell in wanted or cell.outcome in _COMMON}
+    missed = tuple(cell for cell in wanted if cell not in reached)
+    seen = {(cell.role, cell.operation) for cell in possible}
+    pairs = dict.fromkeys((cell.role, cell.operation) for cell in wanted)
+    return Coverage({cell: reached[cell] for cell in sorted(possible)}, missed, tuple(pair for pair in pairs if pair not in seen))
+
+
+def check_coverage(coverage: Coverage, vectors: int) -> None:
+    """Check that every operation is reached in every role. Raises `Refused` (`publish.uncovered`). `vectors`: their number."""
+    if not coverage.unreached:
+        return
+    pairs = ", ".join(f"{operation} as {role}" for role, operation in coverage.unreached)
+    fault = f"No vector reaches {pairs}." if vectors else f"There is no vector, so none reaches {pairs}."
+    raise Refused(
+        ClientPublishCode.UNCOVERED,
+        fault,
+        fix="Write vectors/*.json, or record them from a session: treaty record. To publish without: --allow-uncovered.",
+    )
+
+
+def _wanted(manifest: Manifest) -> Iterator[CoverageCell]:
+    for role in manifest.roles.values():
+        for operation in {**role.calls, **role.invokes}.values():
+            for outcome in _outcomes(operation):
+                yield CoverageCell(role.name, operation.name, outcome)
+
+
+def _outcomes(operation: Operation) -> list[str]:
+    items = [ITEM] if operation.kind is OperationKind.STREAM else []
+    return [SUCCESS, *items, *(str(code) for code in sorted(operation.errors) if str(code) not in _COMMON)]
+
+
+def _reached(vector: Vector) -> Iterator[CoverageCell]:
+    """Yield a cell for each call that returns, and for each invocation that has a result."""
+    called: dict[str, str] = {}
+    invoked: dict[str, str] = {}
+    for step in vector.steps:
+        match step.event:
+            case Call(call=call, operation=operation):
+                called[call] = operation
+            case Item(call=call) if call in invoked:
+                yield CoverageCell(vector.role, invoked[call], ITEM)
+            case Result(call=call, error=error) if call in invoked:
+                yield CoverageCell(vector.role, invoked.pop(call), str(error.code) if error else SUCCESS)
+        for tag, effect in step.effects:
+            if tag == "invoke":
+                invoked[str(effect["call"])] = str(effect["operation"])
+            elif tag == "emit" and effect["call"] in called:
+                yield CoverageCell(vector.role, called[effect["call"]], ITEM)
+            elif tag == "return" and effect["call"] in called:
+                error_of = effect.get("error")
+                yield CoverageCell(vector.role, called.pop(effect["call"]), str(error_of["code"]) if error_of else SUCCESS)

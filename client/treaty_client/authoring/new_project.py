@@ -1,0 +1,103 @@
+"""Write the files of a new project, from the templates in the folder `templates`.
+
+    templates/protocol.toml, handler.toml        for each protocol, and for each one with code
+    templates/KIND/document.md, vectors          KIND: request, stream or event
+    templates/KIND/declarative, …/python         manifest and handler
+
+In a template `@name@`, `@topic@`, `@title@`, `@summary@` and `@package@` are replaced. A new project passes `treaty test`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal, get_args
+
+from treaty_consensus.errors import Conflict, Malformed
+from treaty_consensus.protocol import is_name, is_topic
+
+from .. import durable
+from ..codes import ProjectCode
+from ..protocols.project_file import package_of
+
+Kind = Literal["request", "stream", "event"]
+Form = Literal["declarative", "python"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+FORMS: tuple[Form, ...] = get_args(Form)
+_SUMMARIES: Mapping[Kind, str] = {
+    "request": "Ask a provider for an item.",
+    "stream": "Ask a provider for items, and get them one by one.",
+    "event": "Tell a listener that something happened.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NewProtocol:
+    """The choices for a new project. `form`: message forms in the manifest, or a handler in Python."""
+
+    name: str
+    topic: str
+    kind: Kind = "request"
+    form: Form = "declarative"
+
+    def __post_init__(self) -> None:
+        """Raises `Malformed` (`project.choice`)."""
+        choices = [
+            ("name", is_name(self.name), "lower-case letters and digits, joined by -", "weather-report"),
+            ("topic", is_topic(self.topic), "one to four names, joined by /", "science/weather-report"),
+            ("kind", self.kind in KINDS, " or ".join(KINDS), KINDS[0]),
+            ("form", self.form in FORMS, " or ".join(FORMS), FORMS[0]),
+        ]
+        for choice, is_legal, allowed, example in choices:
+            if not is_legal:
+                fault = f"{choice} = {getattr(self, choice)!a:.80} is not {allowed}."
+                raise Malformed(ProjectCode.CHOICE, fault, fix=f"Write, for example: --{choice} {example}")
+
+
+def write_project(folder: Path, new: NewProtocol) -> list[Path]:
+    """Write the project and return its files. The folder is made, or must be empty. Raises `Conflict` (`project.exists`).
+
+    A crash leaves a part of the files; delete the folder then.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise Conflict(ProjectCode.EXISTS, f"{folder} exists and is not empty.", fix="Name a new folder.")
+    made = project_files(new)
+    for path, text in made.items():
+        durable.write(folder / path, text.encode())
+    return [folder / path for path in made]
+
+
+def project_files(new: NewProtocol) -> dict[str, str]:
+    """Return the files of a new project, path → text."""
+    root = files(__package__) / "templates"
+    parts = {"protocol.toml": (root / "protocol.toml").read_text(encoding="utf-8")}
+    if new.form == "python":
+        parts["protocol.toml"] += (root / "handler.toml").read_text(encoding="utf-8")
+    parts["document.md"] = (root / new.kind / "document.md").read_text(encoding="utf-8")
+    chosen = root / new.kind / new.form
+    parts["manifest.json"] = (chosen / "manifest.json").read_text(encoding="utf-8")
+    # Both forms speak the same messages, so one set of vectors holds for both.
+    for folder in (chosen / "handler", root / new.kind / "vectors"):
+        if folder.is_dir():
+            for file in sorted(folder.iterdir(), key=lambda file: file.name):
+                # Sources have another ending here, so that no tool takes them for modules of this package.
+                parts[f"{folder.name}/{file.name.removesuffix('.txt')}"] = file.read_text(encoding="utf-8")
+    values = {
+        "name": new.name,
+        "topic": new.topic,
+        "title": new.name.replace("-", " ").capitalize(),
+        "summary": _SUMMARIES[new.kind],
+        "package": package_of(new.name),
+    }
+    return {path: _filled(text, values) for path, text in parts.items()}
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        # The values are names, topics and plain words, which TOML, Markdown and JSON read as they are.
+        assert json.dumps(value) == f'"{value}"'
+        text = text.replace(f"@{name}@", value)
+    return text

@@ -1,0 +1,144 @@
+"""Write typed Python for the operations of a protocol, so that an editor completes and a type checker checks them.
+
+For each role the module has
+
+    Requester       the operations that an application calls: async with agent.connect(…) as session: Requester(session).…
+    Provider        a `Protocol` of the functions that it provides, and `provide_provider(agent, functions)`
+
+and a TypedDict for each object in their schemas (`types`).
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from treaty_consensus.handler import HandlerPackage, Operation, OperationKind, Role
+from treaty_consensus.printable import printable
+
+from .types import Names, SchemaTypes, is_identifier
+
+_MAX_TEXT = 500
+_HEAD = """\
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Literal, NotRequired, Protocol, TypeAlias, TypedDict, Unpack
+
+from treaty_client import Agent, ItemStream, Session
+
+"""
+_TAKEN = ("Agent", "AsyncIterator", "ItemStream", "Session", "URI")
+# Names of the annotations of methods: a method of such a name would hide it from the methods after it.
+_HIDING = frozenset({"Any", "AsyncIterator", "ItemStream", "Session", "Unpack"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    """An operation with the types of its arguments and its result. `plain`: the arguments can be keyword arguments."""
+
+    operation: Operation
+    arguments: str
+    result: str
+    plain: bool
+
+    @property
+    def method(self) -> str:
+        """The operation's name, an ASCII identifier by the manifest's rules. A reserved one gets an underscore."""
+        name = self.operation.name
+        return f"{name}_" if keyword.iskeyword(name) or name in _HIDING else name
+
+    @property
+    def about(self) -> str:
+        """The docstring of the method."""
+        errors = "; ".join(f"{code}: {meaning.rstrip('.')}" for code, meaning in sorted(self.operation.errors.items()))
+        description = self.operation.arguments.get("description")
+        about = description if isinstance(description, str) else f"Call {self.operation.name}."
+        return _said(f"{about} Errors: {errors}." if errors else about)
+
+
+def write_stubs(package: HandlerPackage) -> str:
+    """Return the module for a verified handler package. No text of the package becomes code."""
+    manifest = package.manifest
+    names = Names([*_TAKEN, *manifest.operations])
+    types = SchemaTypes(names)
+    signatures = {name: _signature(operation, types) for name, operation in manifest.operations.items()}
+    parts = [part for role in manifest.roles.values() for part in _role(role, signatures, names)]
+    about = (
+        f"Typed operations of {manifest.protocol_uri}, sha256:{manifest.protocol_hash}. Written by `treaty stubs`; do not edit."
+    )
+    head = f"{_said(about)}\n\n{_HEAD}URI = {manifest.protocol_uri!r}\n"
+    return "\n\n".join([head + "\n" + "\n".join(types.definitions), *parts])
+
+
+def _signature(operation: Operation, types: SchemaTypes) -> _Signature:
+    arguments, is_dictionary = types.type_of(operation.arguments, f"{operation.name} arguments")
+    result = "None"
+    if operation.result is not None:
+        result, _ = types.type_of(operation.result, f"{operation.name} result")
+    members = operation.arguments.get("properties", {})
+    # `self` is the name of the object in the methods.
+    plain = is_dictionary and all(is_identifier(name) and name != "self" for name in members)
+    return _Signature(operation, arguments, result, plain)
+
+
+def _role(role: Role, signatures: Mapping[str, _Signature], names: Names) -> Iterator[str]:
+    if role.calls:
+        yield "".join(_caller(role, [signatures[name] for name in role.calls], names.new(role.name)))
+    if role.invokes:
+        functions, served = names.new(role.name, "functions"), [signatures[name] for name in role.invokes]
+        yield "".join(_functions(role, served, functions))
+        yield "".join(_provide(role, served, functions))
+
+
+def _caller(role: Role, signatures: Sequence[_Signature], name: str) -> Iterator[str]:
+    yield f"class {name}:\n    {_said(f'The operations that the role {role.name} calls, over an open session.')}\n\n"
+    yield "    def __init__(self, session: Session) -> None:\n        self._session = session\n"
+    for made in signatures:
+        given = f"**arguments: Unpack[{made.arguments}]" if made.plain else f"arguments: {made.arguments}, /"
+        if made.operation.kind is OperationKind.STREAM:
+            yield f"\n    def {made.method}(self, {given}) -> ItemStream[{made.result}]:\n        {made.about}\n"
+            yield f"        return self._session.stream({made.operation.name!r}, **arguments)\n"
+            continue
+        yield f"\n    async def {made.method}(self, {given}) -> {made.result}:\n        {made.about}\n"
+        called = f"await self._session.call({made.operation.name!r}, **arguments)"
+        if made.operation.kind is OperationKind.EVENT:
+            yield f"        {called}\n"
+        else:
+            yield f"        result: {made.result} = {called}\n        return result\n"
+
+
+def _functions(role: Role, signatures: Sequence[_Signature], name: str) -> Iterator[str]:
+    yield f"class {name}(Protocol):\n    {_said(f'The functions that the role {role.name} provides.')}\n"
+    for made in signatures:
+        given = f"**arguments: Unpack[{made.arguments}]" if made.plain else "**arguments: Any"
+        # A stream is provided by an async generator function, which is no coroutine function.
+        stream = made.operation.kind is OperationKind.STREAM
+        head = (
+            f"def {made.method}(self, {given}) -> AsyncIterator[{made.result}]"
+            if stream
+            else (f"async def {made.method}(self, {given}) -> {made.result}")
+        )
+        yield f"\n    {head}:\n        {made.about}\n        ...\n"
+
+
+def _provide(role: Role, signatures: Sequence[_Signature], functions: str) -> Iterator[str]:
+    yield f"def provide_{role.name.replace('-', '_')}(agent: Agent, functions: {functions}) -> None:\n"
+    yield f"    {_said(f'Register the functions of the role {role.name} with an agent.')}\n"
+    for number, made in enumerate(signatures):
+        if made.method == made.operation.name:
+            yield f"    agent.provides(URI, role={role.name!r})(functions.{made.method})\n"
+            continue
+        # An agent finds the operation by the name of the function, which cannot be written here.
+        yield f"\n    async def _{number}(**arguments: Any) -> Any:\n"
+        if made.operation.kind is OperationKind.STREAM:
+            yield f"        async for item in functions.{made.method}(**arguments):\n            yield item\n\n"
+        else:
+            yield f"        return await functions.{made.method}(**arguments)\n\n"
+        yield f"    _{number}.__name__ = {made.operation.name!r}\n    agent.provides(URI, role={role.name!r})(_{number})\n"
+
+
+def _said(text: str) -> str:
+    """Return a docstring. By `repr`, so that no quote of a foreign text can end it."""
+    return repr(printable(text, _MAX_TEXT))

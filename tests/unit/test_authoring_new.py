@@ -1,0 +1,167 @@
+"""`treaty new`: each kind of project passes at once, asks only on a terminal, and its handler survives hostile messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import random
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treaty_client.authoring.check import build, check_project
+from treaty_client.authoring.new_project import FORMS, KINDS, Form, Kind, NewProtocol, write_project
+from treaty_client.protocols.project import load_project
+from treaty_client.sandbox import SandboxPool
+from treaty_client.sandbox.vectors import LOCAL, PEER
+from treaty_consensus.errors import Conflict, Malformed
+from treaty_handler import Opened, Received, encode_json
+
+TREATY = [sys.executable, "-c", "from treaty_client.cli import main; main()"]
+
+
+def treaty(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command without a terminal."""
+    return subprocess.run(
+        [*TREATY, *arguments, "--home", str(home)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize(("kind", "form"), list(product(KINDS, FORMS)))
+async def test_a_new_project_passes_at_once_with_every_outcome_reached(tmp_path: Path, kind: Kind, form: Form) -> None:
+    made = write_project(tmp_path / "weather", NewProtocol("weather-report", "science/weather", kind, form))
+    assert all(path.is_file() for path in made)
+    found = await check_project(tmp_path / "weather")
+    assert found.passed, found
+    assert found.coverage is not None
+    assert found.coverage.missed == ()
+    assert found.package is not None
+    assert found.package.is_declarative == (form == "declarative")
+    assert not any("@" in path.read_text() for path in made)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_handlers_of_the_templates_survive_strangers(tmp_path: Path, kind: Kind) -> None:
+    """Foreign bytes never raise, in any role, whatever is a text, a number, a list or absent in them."""
+    write_project(tmp_path / "weather", NewProtocol("weather", "science/weather", kind, "python"))
+    package = build(load_project(tmp_path / "weather"))
+    draw = random.Random(7)
+    odd: list[Any] = [None, 0, -1, 2**53 - 1, 1.5, "", "x" * 2000, [], {}, True, ["request"], {"id": "1"}, "1", "request"]
+    names = ("id", "type", "item", "text", "code", "message", "count", "name")
+    types = ("request", "response", "error", "item", "more", "cancel", "end", "event")
+    async with SandboxPool(size=0) as pool:
+        for role in package.manifest.roles:
+            worker = await pool.load(package, local=LOCAL, peers=[PEER])
+            session = await worker.open(role)
+            await session.handle(Opened())
+            for _ in range(400):
+                message = {name: draw.choice(odd) for name in names if draw.random() < 0.8}
+                message |= {"type": draw.choice(types)} if draw.random() < 0.8 else {}
+                message |= {"id": str(draw.randrange(5))} if draw.random() < 0.5 else {}
+                await session.handle(Received(peer=PEER, data=encode_json(message)))
+            for data in (b"", b"\xff", b"[]", b"7", b"{", b"[" * 5000):
+                await session.handle(Received(peer=PEER, data=data))
+            assert worker.alive
+            await worker.close()
+
+
+@pytest.mark.parametrize(
+    ("choices", "told"),
+    [
+        (("Weather", "a/b"), "name"),
+        (("weather", "A"), "topic"),
+        (("weather", "a/b", "datagram"), "kind"),
+        (("weather", "a/b", "request", "rust"), "form"),
+        (('a"\n[handler]', "a/b"), "name"),
+    ],
+)
+def test_a_choice_that_is_not_legal_names_the_legal_ones(choices: Any, told: str) -> None:
+    with pytest.raises(Malformed, match=f"^{told} = ") as caught:
+        NewProtocol(*choices)
+    assert caught.value.code == "project.choice"
+    assert f"--{told}" in caught.value.fix
+
+
+def test_a_folder_with_files_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(Conflict) as caught:
+        write_project(tmp_path, NewProtocol("weather", "a/b"))
+    assert caught.value.code == "project.exists"
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_without_a_terminal_nothing_is_asked(tmp_path: Path) -> None:
+    refused = treaty("new", str(tmp_path / "weather"), "--json", home=tmp_path / "home")
+    assert refused.returncode == 1
+    assert json.loads(refused.stdout)["error"]["code"] == "project.choice"
+    assert not (tmp_path / "weather").exists()
+    made = treaty("new", str(tmp_path / "weather"), "--topic", "science/weather", "--json", home=tmp_path / "home")
+    assert (made.returncode, made.stderr) == (0, "")
+    value = json.loads(made.stdout)
+    assert (value["name"], value["kind"], value["form"]) == ("weather", "request", "declarative")
+    tested = treaty("test", str(tmp_path / "weather"), "--json", home=tmp_path / "home")
+    assert tested.returncode == 0
+    assert json.loads(tested.stdout)["passed"] is True
+
+
+def test_on_a_terminal_four_questions_are_asked(tmp_path: Path) -> None:
+    own, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*TREATY, "new", str(tmp_path / "weather"), "--home", str(tmp_path / "home")],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    os.close(theirs)
+    os.write(own, b"forecast\nscience/forecast\nevent\npython\n")
+    said, _ = process.communicate(timeout=60)
+    os.close(own)
+    assert process.returncode == 0
+    assert all(question in said for question in ("Name", "Topic", "Kind of exchange", "Declarative"))
+    project = load_project(tmp_path / "weather")
+    assert (project.name, project.topic) == ("forecast", "science/forecast")
+    assert project.handler is not None
+    assert "handler" in project.handler.sources["__init__.py"].decode()
+
+
+def test_a_failed_check_has_status_1_and_one_json_value(tmp_path: Path) -> None:
+    write_project(tmp_path / "weather", NewProtocol("weather", "a/b"))
+    (tmp_path / "weather" / "manifest.json").write_text("{}")
+    done = treaty("test", str(tmp_path / "weather"), "--json", home=tmp_path / "home")
+    assert done.returncode == 1
+    value = json.loads(done.stdout)
+    assert value["passed"] is False
+    assert {problem["file"] for problem in value["problems"]} == {"protocol.toml", "manifest.json"}
+    for_people = treaty("test", str(tmp_path / "weather"), home=tmp_path / "home")
+    assert for_people.returncode == 1
+    assert "✗" in for_people.stdout
+
+
+def test_watching_checks_again_when_a_file_changes(tmp_path: Path) -> None:
+    folder = tmp_path / "weather"
+    write_project(folder, NewProtocol("weather", "a/b"))
+    process = subprocess.Popen(
+        [*TREATY, "test", str(folder), "--watch", "--json", "--home", str(tmp_path / "home")], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        assert json.loads(process.stdout.readline())["passed"] is True
+        toml = (folder / "protocol.toml").read_text()
+        (folder / "protocol.toml").write_text(toml.replace('origin = "standard"', 'origin = "me"'))
+        second = json.loads(process.stdout.readline())
+        assert [problem["field"] for problem in second["problems"]] == ["origin"]
+        (folder / "protocol.toml").write_text(toml)
+        assert json.loads(process.stdout.readline())["passed"] is True
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
