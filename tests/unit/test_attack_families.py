@@ -122,7 +122,7 @@ def test_gates_and_texts() -> None:
 
 def test_the_price_of_a_reputation_names_its_assumption(lab: Laboratory) -> None:
     flood = Found(Row("flood", 300, "promote", 1.0), 1, None)
-    vouches = [Found(row._replace(size=300), 1, figure) for row, figure in bribery.figures(lab)]
+    vouches = [Found(Row(row.table, 300, row.goal, row.turnout, row.detail), 1, figure) for row, figure in bribery.figures(lab)]
     text = "\n".join(prices.section(Shown(lines_of([flood, *vouches]))))
     assert "list price, $5 to $12 a year" in text and "Public Suffix List" in text
     assert "$0.055 / $0.0042 / $0.0027" in text
