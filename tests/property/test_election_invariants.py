@@ -56,8 +56,8 @@ def told(actions: list[tuple[str, int, int, str]]) -> tuple[list[str], dict[str,
     for one, other in zip(log.agents[:5], log.agents[1:6], strict=True):
         log.report(one, other, document)
     log.vote(log.agents[1], document)
-    for what, one, other, topic in actions:
-        author, second = LOOSE[one], log.agents[0] if what == "meet" else LOOSE[other]
+    for what, number, another, topic in actions:
+        author, second = LOOSE[number], log.agents[0] if what == "meet" else LOOSE[another]
         if what == "vote":
             log.vote(author, NONE, topic=topic)
         elif author != second:
