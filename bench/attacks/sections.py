@@ -168,7 +168,7 @@ def _farming(shown: Shown) -> Iterator[str]:
             "The standing of each domain after a year, in full credits, if each has the trust of a full voice and a cluster of "
             "its own. It adds no weight to any vote, and quotas stop at three."
         )
-        yield table_of(["", *(f"{invented} documents an epoch" for invented in farming.INVENTED)], rows)
+        yield table_of(["", *(f"documents invented in an epoch: {invented}" for invented in farming.INVENTED)], rows)
         yield (
             f"Reports give a domain all the weight it can have in a topic from {terms().counterparties} counterparties "
             f"on, and its document a place among the eligible once it met {' or '.join(eligible)} endpoints, the heaviest first. "
