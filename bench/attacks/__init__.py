@@ -1,6 +1,8 @@
 """What an attack on an election costs, by our rule and by what people would otherwise use: `python -m bench.attacks`.
 
-`graphs` draws the honest world, `adversaries` what is done to it, `ours` and `baselines` who then weighs how much, `campaigns`
-runs the rule over the epochs of an attack, `search` finds the least that flips a decision, `trials` lists what is measured,
-`report` and `plots` keep it.
+- Worlds: `graphs` draws the honest one, `adversaries` what is done to it, `ours` and `baselines` who then weighs how much.
+- Measuring: `campaigns` runs the rule over the epochs of an attack, `search` finds the least that flips a decision,
+  `laboratory` holds a world and what was found out in it, `trials` lists what is measured.
+- Families of their own: `litter`, `moved`, `flooding`, `timing`, `truncation`, `capture`, `bribery` and `farming`.
+- Results: `lines` has the medians and the gates; `report`, `sections`, `prices` and `plots` show them.
 """

@@ -22,11 +22,12 @@ from treaty_consensus.election.rule import DocumentState, Poll, Support, advance
 
 from .adversaries import Coalition, attacked
 from .campaigns import HORIZON
-from .laboratory import Laboratory, Row, least_of
+from .laboratory import Laboratory, Row, Way, least_of
 from .ours import PARAMETERS, Electors, electors
 from .search import least
 
 RATES = (1.0, 0.5, 0.25)
+WAYS: tuple[Way, ...] = ((0, "kept"), (200, "domains"))
 FORMER, NEW = "a" * 64, "b" * 64
 
 
@@ -37,18 +38,18 @@ def figures(lab: Laboratory) -> Iterator[tuple[Row, float | None]]:
     for rate in RATES:
         moved = peaceful.epochs_until_elected(rate)
         yield Row("moved", size, "epochs", detail=f"{rate:g}"), moved
-        shares = [_least(lab, way, rate) for way in ((0, "kept"), (200, "domains"))]
+        shares = [_least(lab, way, rate) for way in WAYS]
         yield Row("moved", size, "stay", detail=f"{rate:g}"), least_of(shares)
 
 
-def _least(lab: Laboratory, way: tuple[int, str], rate: float) -> float | None:
+def _least(lab: Laboratory, way: Way, rate: float) -> float | None:
     most = int(0.6 * lab.world.size) // lab.step
     number = least(partial(_stays, lab, way, rate), most)
     return None if number is None else number * lab.step / lab.world.size
 
 
-def _stays(lab: Laboratory, way: tuple[int, str], rate: float, number: int) -> bool:
-    network = Network(lab.weighed(number * lab.step, way))  # type: ignore[arg-type]
+def _stays(lab: Laboratory, way: Way, rate: float, number: int) -> bool:
+    network = Network(lab.weighed(number * lab.step, way))
     return network.epochs_until_elected(rate) is None
 
 

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .laboratory import FLOOD
+from .laboratory import FLOOD, SPENDINGS, TURNOUTS
 from .lines import Shown, table_of
 
 PUBLISHED = {"Ethereum": 0.055, "BNB Smart Chain": 0.0042, "Base": 0.0027}
 """Dollars, the median cost of making or breaking one reputation there."""
 DOMAIN = (5, 12)
 """Dollars a year: the list prices of a registrable domain, from a cheap top-level domain to `.com`."""
+
+SIZES = (300, 3000)
+MOST_DOMAINS = max(SPENDINGS)
 
 
 def section(shown: Shown) -> Iterator[str]:
@@ -33,7 +36,7 @@ def section(shown: Shown) -> Iterator[str]:
         "signatures and statements are taken as free."
     )
     yield table_of(["asked", "measured on chain", "this design"], list(_criteria()))
-    yield table_of(["to make or break one", "on chain", "this design, dollars a year", "and members"], list(_costs(shown)))
+    yield table_of(["to make or break one", "dollars, here for each year", "members, of 300 / 3,000"], list(_costs(shown)))
 
 
 def _criteria() -> Iterator[list[str]]:
@@ -60,29 +63,25 @@ def _criteria() -> Iterator[list[str]]:
 
 
 def _costs(shown: Shown) -> Iterator[list[str]]:
-    chain = " / ".join(f"${price:g}" for price in PUBLISHED.values())
     low, high = DOMAIN
 
     def dollars(domains: int) -> str:
         return f"{low * domains:,} to {high * domains:,}"
 
-    def members(table: str, goal: str, detail: str, shape: str = "share") -> str:
-        cells = [getattr(shown, shape)(table, size, goal, 1.0, detail) for size in (300, 3000)]
-        return " / ".join(cell for cell in cells if cell)
+    def corrupted(goal: str) -> str:
+        # At the lowest turnout that is measured, where it takes least.
+        cells = [shown.share("corrupt", size, goal, TURNOUTS[-1], "best") for size in SIZES]
+        return f"{' / '.join(filter(None, cells))} corrupted"
 
-    yield ["make a principal's reputation with did:keys or subdomains", chain, "0, and no number is enough", "0"]
-    yield ["make one with domains alone", chain, f"not with {dollars(FLOOD)} ({FLOOD:,} domains)", "0"]
-    voice = members("bribery", "vouches", "1 best", "number")
-    yield ["make a full voice", chain, dollars(1), f"{voice} that sell a vouch"]
-    yield ["make its standing, half a credit", chain, dollars(2), "as many for each of the two; endpoints sign for nothing"]
-    yield [
-        "break a principal's reputation by reports",
-        chain,
-        "not possible: no report lowers weight or standing",
-        "its own vouchers",
-    ]
-    yield ["warn of a document for two epochs", chain, "0", "3 pairs in 2 clusters that sign a failure"]
-    # The domains of the best way are 200 or 1,000 with weight, paid by the corrupted members' vouches.
-    yield ["make a document the consensus", chain, f"up to {dollars(1000)}", f"{members('corrupt', 'promote', 'best')} corrupted"]
-    yield ["keep a document from it", chain, f"up to {dollars(1000)}", f"{members('corrupt', 'block', 'best')} corrupted"]
-    yield ["break a consensus", chain, f"up to {dollars(1000)}", f"{members('corrupt', 'unseat', 'best')} corrupted"]
+    most = f"at most {dollars(MOST_DOMAINS)}"
+    voice = " / ".join(filter(None, (shown.number("bribery", size, "vouches", 1.0, "1 best") for size in SIZES)))
+    yield ["make one on chain", " / ".join(f"{price:g}" for price in PUBLISHED.values()), "0"]
+    yield ["make a principal's, with did:keys or subdomains", "0, and no number of them is enough", "0"]
+    yield ["make a principal's, with domains alone", f"{dollars(FLOOD)} for {FLOOD:,} are not enough", "0"]
+    yield ["make a full voice", dollars(1), f"{voice} that sell a vouch"]
+    yield ["make its standing, half a full credit", dollars(2), "as many for each of two; endpoints sign for nothing"]
+    yield ["break a principal's, by reports", "not possible: no report of others lowers it", "–"]
+    yield ["warn of a document for two epochs", "0", "three pairs in two clusters that sign a failure"]
+    yield ["make a document the consensus", most, corrupted("promote")]
+    yield ["keep a document from it", most, corrupted("block")]
+    yield ["break a consensus", most, corrupted("unseat")]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from . import farming, flooding, litter, moved, timing, truncation
+from .campaigns import HORIZON
 from .lines import LITTER, Shown, table_of
+from .ours import terms
 
 
 def sections(shown: Shown) -> list[str]:
@@ -38,9 +40,7 @@ def _moved(shown: Shown) -> Iterator[str]:
     rows = []
     for size in shown.sizes:
         for rate in moved.RATES:
-            epochs = shown.cell(
-                lambda figure: f"{figure:.0f}", f"not in {moved.HORIZON}", ("moved", size, "epochs", 1.0, f"{rate:g}")
-            )
+            epochs = shown.cell(lambda figure: f"{figure:.0f}", f"not in {HORIZON}", ("moved", size, "epochs", 1.0, f"{rate:g}"))
             if epochs:
                 stay = shown.share("moved", size, "stay", 1.0, f"{rate:g}")
                 rows.append([f"n = {size:,}, {100 * rate:g} % of the pairs report in an epoch", epochs, stay])
@@ -71,40 +71,32 @@ def _flooding(shown: Shown) -> Iterator[str]:
 
 
 def _timing(shown: Shown) -> Iterator[str]:
-    rows = []
-    for size in shown.sizes:
-        cells = [
-            [
-                f"promote within {epochs} epochs",
-                *(shown.share("timing", size, "promote", 1.0, f"{name} {epochs}") for name in _SLEEP),
-            ]
-            for epochs in timing.DEADLINES
-        ]
-        rows += [[f"promote, n = {size:,}, {row[0]}", *row[1:]] for row in cells if row[1]]
-    if rows:
+    deadlines = [
+        [f"promote, n = {size:,}, within {epochs} epochs", *_timed(shown, size, 1.0, [f"awake {epochs}", f"sleeper {epochs}"])]
+        for size in shown.sizes
+        for epochs in timing.DEADLINES
+    ]
+    answers = [
+        [f"promote, n = {size:,}", *_timed(shown, size, timing.TURNOUT, [f"answer {name}" for name in timing.ANSWERS])]
+        for size in shown.sizes
+    ]
+    held = [[f"block, n = {size:,}", *_timed(shown, size, 1.0, ["present", "withheld"], goal="block")] for size in shown.sizes]
+    if any(row[1] for row in deadlines):
         yield "## Attacks by time"
-        yield table_of(["sleeper ballots", "cast when the attack begins", "ripe when it begins"], rows)
-    answers = []
-    for size in shown.sizes:
-        cells = [shown.share("timing", size, "promote", timing.TURNOUT, f"answer {name}") for name in timing.ANSWERS]
-        if cells[0]:
-            answers.append([f"promote, n = {size:,}", *cells])
-    if answers:
+        heads = ["sleeper ballots", "cast when the attack begins", "ripe when it begins"]
+        yield table_of(heads, [row for row in deadlines if row[1]])
         yield (
             f"A turnout of {100 * timing.TURNOUT:g} %; the others do not report, and answer with a ballot once they see the "
             "attack: in the same epoch, or, as the ballots came at its very end, later."
         )
-        yield table_of(["late ballots", "in the same epoch", "one later", "two later", "never"], answers)
-    held = []
-    for size in shown.sizes:
-        cells = [shown.share("timing", size, "block", 1.0, name) for name in ("present", "withheld")]
-        if cells[0]:
-            held.append([f"block, n = {size:,}", *cells])
-    if held:
-        yield table_of(["withheld ballots", "there from the beginning", "withheld until the document is provisional"], held)
+        heads = ["late ballots", "in the same epoch", "one later", "two later", "never"]
+        yield table_of(heads, [row for row in answers if row[1]])
+        heads = ["withheld ballots", "there from the beginning", "withheld until the document is provisional"]
+        yield table_of(heads, [row for row in held if row[1]])
 
 
-_SLEEP = ("awake", "sleeper")
+def _timed(shown: Shown, size: int, turnout: float, details: list[str], goal: str = "promote") -> list[str]:
+    return [shown.share("timing", size, goal, turnout, detail) for detail in details]
 
 
 def _truncation(shown: Shown) -> Iterator[str]:
@@ -176,9 +168,9 @@ def _farming(shown: Shown) -> Iterator[str]:
             "The standing of each domain after a year, in full credits, if each has the trust of a full voice and a cluster of "
             "its own. It adds no weight to any vote, and quotas stop at three."
         )
-        yield table_of(["", *(f"{invented} documents an epoch" for invented in farming.INVENTED)], rows)
+        yield table_of(["", *(f"documents invented in an epoch: {invented}" for invented in farming.INVENTED)], rows)
         yield (
-            f"Reports give a domain all the weight it can have in a topic from {farming.terms().counterparties} counterparties "
+            f"Reports give a domain all the weight it can have in a topic from {terms().counterparties} counterparties "
             f"on, and its document a place among the eligible once it met {' or '.join(eligible)} endpoints, the heaviest first. "
             "A place in the field elects nothing: reports with strangers imply no ballot."
         )

@@ -33,7 +33,9 @@ ELECTIONS = 100
 DOCUMENTS = tuple(f"{number:064x}" for number in range(3))
 EPOCHS = 4
 """An election takes three; one more lets a tie of conditions settle."""
-BALLOTS = tuple(tuple((document,) for document in order[:ranked]) for ranked in (1, 2, 3) for order in permutations(DOCUMENTS))
+BALLOTS: tuple[Tiers, ...] = tuple(
+    tuple((document,) for document in order[:ranked]) for ranked in (1, 2, 3) for order in permutations(DOCUMENTS)
+)
 """All strict orders over some of the documents. The ones that rank two leave the third tied with nothing, below NONE."""
 
 
@@ -92,7 +94,7 @@ def _election(electors: Electors, distances: NDArray[np.float64], share: float) 
     within = np.cumsum(weights[nearest]) <= share * int(weights.sum())
     bloc = np.zeros(len(weights), dtype=np.bool_)
     bloc[nearest[within]] = True
-    orders = [tuple((DOCUMENTS[number],) for number in order) for order in np.argsort(distances, axis=1).tolist()]
+    orders: list[Tiers] = [tuple((DOCUMENTS[number],) for number in order) for order in np.argsort(distances, axis=1).tolist()]
     clusters = {name: electors.labels[place] for name, place in zip(names, electors.clusters.tolist(), strict=True) if place >= 0}
     # What most of the bloc prefers is the honest ballot of all of it.
     voices: dict[Tiers, int] = {}

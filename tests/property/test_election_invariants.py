@@ -7,6 +7,7 @@ from itertools import combinations
 from random import Random
 from typing import Any
 
+import pytest
 from depth import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -55,8 +56,8 @@ def told(actions: list[tuple[str, int, int, str]]) -> tuple[list[str], dict[str,
     for one, other in zip(log.agents[:5], log.agents[1:6], strict=True):
         log.report(one, other, document)
     log.vote(log.agents[1], document)
-    for what, one, other, topic in actions:
-        author, second = LOOSE[one], log.agents[0] if what == "meet" else LOOSE[other]
+    for what, number, another, topic in actions:
+        author, second = LOOSE[number], log.agents[0] if what == "meet" else LOOSE[another]
         if what == "vote":
             log.vote(author, NONE, topic=topic)
         elif author != second:
@@ -65,6 +66,7 @@ def told(actions: list[tuple[str, int, int, str]]) -> tuple[list[str], dict[str,
     return decided, log.newest_transcript()
 
 
+@pytest.mark.threat(75)
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=SLOW)
 @given(st.lists(loose, min_size=1, max_size=10))
 def test_what_weighs_nothing_opens_nothing(actions: list[tuple[str, int, int, str]]) -> None:
@@ -84,6 +86,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.threat(75)
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=SLOW)
 @given(st.lists(steps, min_size=4, max_size=12))
 def test_a_topic_in_which_nothing_changed_costs_no_decision(epochs: list[list[tuple[int, int, str]]]) -> None:
@@ -180,6 +183,7 @@ class Logged:
 groups = st.lists(st.integers(1, 100), min_size=1, max_size=4)
 
 
+@pytest.mark.threat(75)
 @settings(max_examples=examples(200))
 @given(st.integers(1, 100), groups, st.integers(2, 12))
 def test_a_bloc_gets_its_share_of_the_field(bloc: int, others: list[int], places: int) -> None:
@@ -291,6 +295,7 @@ def test_standing_grows_with_trust_and_with_credits(members: list[tuple[int, int
 # A network that moved elects within three epochs
 
 
+@pytest.mark.threat(75)
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=SLOW)
 @given(st.integers(4, 12), st.sets(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=12), st.integers(3, 8))
 def test_a_network_that_moved_elects_within_three_epochs(members: int, chords: set[tuple[int, int]], stayed: int) -> None:
