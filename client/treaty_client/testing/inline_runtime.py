@@ -35,9 +35,9 @@ class InlineRuntime:
         """Import a package."""
         self._load(package)
 
-    async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str) -> RunningHandler:
+    async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str, seed: str | None = None) -> RunningHandler:
         """Open a session. Raises `Refused` (`session.role`)."""
-        return await LocalWorker(self._load(package), local, [peer]).open(role)
+        return await LocalWorker(self._load(package), local, [peer]).open(role, seed=seed)
 
     async def close(self) -> None:
         """Do nothing."""
