@@ -98,6 +98,7 @@ async def meeting(
     """A session of two agents, and the feed that one of them provides. `flow`: in the flow profile."""
     feed = feed or Feed()
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(asyncio.timeout(60))  # an event that does not come fails the test
         server, watcher = feeding("feed", home, **options), feeding("watcher", home, **options)
         for made in (server, watcher):
             await stack.enter_async_context(made.agent)
