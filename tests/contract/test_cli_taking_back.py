@@ -12,7 +12,7 @@ import pytest
 from http_api import serving
 from ports import free_port
 from registries import TOPIC, Web, contents, log, publication, publish
-from signers import Signer, domain_signer
+from signers import Signer, domain_signer, key_signer
 
 from treaty_client.cli import main
 from treaty_client.identity import Identity
@@ -152,13 +152,18 @@ async def test_a_domain_that_changed_hands_shows_no_grants_of_its_former_owner(
 ) -> None:
     own, guest = signer(tmp_path, "alice"), signer(tmp_path, "bob")
     await treaty.told("alice", "grant", guest.did)
-    heir = domain_signer("alice.example")
+    # Its first statement makes the guest known. Before that no owner of its domain is the former one.
+    await publish(registry, guest, publication(guest))
+    heir = Signer(own.did, f"{own.did}#heir", key_signer("heir").private_key)
     web.serve(heir)
     carol = domain_signer("carol.example")
     await log(registry, kinds.Grant("alice.example", carol.did), heir)
     (listed,) = (await treaty.told("alice", "grants", own.did))["grants"]
     assert listed["to"] == carol.did, "only what the new owner granted"
     assert (await treaty.told("bob", "grants"))["grants"] == []
-    web.serve(guest_heir := domain_signer("bob.example"))
-    await log(registry, kinds.Grant("alice.example", guest_heir.did), heir)
+    await log(registry, kinds.Grant("alice.example", guest.did), heir)
     assert [made["to"] for made in (await treaty.told("bob", "grants"))["grants"]] == [guest.did]
+    heir_of_guest = Signer(guest.did, f"{guest.did}#heir", key_signer("another heir").private_key)
+    web.serve(heir_of_guest)
+    await log(registry, kinds.Grant("bob.example", carol.did), heir_of_guest)
+    assert [made["to"] for made in (await treaty.told("bob", "grants"))["grants"]] == [carol.did]
