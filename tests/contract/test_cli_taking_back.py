@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from http_api import serving
 from ports import free_port
-from registries import TOPIC, Web, contents, publication, publish
-from signers import Signer
+from registries import TOPIC, Web, contents, log, publication, publish
+from signers import Signer, domain_signer, key_signer
 
 from treaty_client.cli import main
 from treaty_client.identity import Identity
@@ -144,3 +144,26 @@ async def test_a_vote_is_withdrawn(treaty: Treaty, registry: Registry, tmp_path:
     assert (await treaty.told("alice", "vote", TOPIC, "none"))["tiers"] == [["none"]]
     done = await treaty.told("alice", "withdraw", "vote", TOPIC)
     assert (done["tiers"], done["seq"]) == ([], 1)
+
+
+@pytest.mark.threat(130)
+async def test_a_domain_that_changed_hands_shows_no_grants_of_its_former_owner(
+    treaty: Treaty, registry: Registry, web: Web, tmp_path: Path
+) -> None:
+    own, guest = signer(tmp_path, "alice"), signer(tmp_path, "bob")
+    await treaty.told("alice", "grant", guest.did)
+    # Its first statement makes the guest known. Before that no owner of its domain is the former one.
+    await publish(registry, guest, publication(guest))
+    heir = Signer(own.did, f"{own.did}#heir", key_signer("heir").private_key)
+    web.serve(heir)
+    carol = domain_signer("carol.example")
+    await log(registry, kinds.Grant("alice.example", carol.did), heir)
+    (listed,) = (await treaty.told("alice", "grants", own.did))["grants"]
+    assert listed["to"] == carol.did, "only what the new owner granted"
+    assert (await treaty.told("bob", "grants"))["grants"] == []
+    await log(registry, kinds.Grant("alice.example", guest.did), heir)
+    assert [made["to"] for made in (await treaty.told("bob", "grants"))["grants"]] == [guest.did]
+    heir_of_guest = Signer(guest.did, f"{guest.did}#heir", key_signer("another heir").private_key)
+    web.serve(heir_of_guest)
+    await log(registry, kinds.Grant("bob.example", carol.did), heir_of_guest)
+    assert [made["to"] for made in (await treaty.told("bob", "grants"))["grants"]] == [carol.did]

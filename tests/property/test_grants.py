@@ -10,7 +10,7 @@ from treaty_consensus.facts import Fact, IdentityFact, grant_key, identity_key
 from treaty_consensus.grants import find_grant, new_grant
 
 SUFFIXES = SuffixList(b"// ===BEGIN ICANN DOMAINS===\nexample\n// ===END ICANN DOMAINS===\n")
-DOMAINS = ["alpha.example", "bravo.example", "carol.example"]
+DOMAINS = ["alpha.example", "bravo.example"]
 GUESTS = ["did:key:z6MktwupdmLXVVqTzCw4i46r4uGyosGXRnR3XjN4Zq7oMMsw", "did:wba:sub.alpha.example"]
 DIDS = [*(f"did:{method}:{domain}" for domain in DOMAINS for method in ("wba", "web")), GUESTS[1]]
 GRANT = st.tuples(st.just("grant"), st.sampled_from(DIDS[:-1]), st.sampled_from(GUESTS), st.booleans())
@@ -20,7 +20,8 @@ STEPS = st.lists(st.one_of(GRANT, IDENTITY), max_size=24)
 
 @given(STEPS)
 def test_admission_and_election_know_the_same_grants(steps: list[tuple[str, str, str, bool]]) -> None:
-    facts: dict[str, Fact] = {}
+    # The owners are known from the beginning. The guest with a domain gets its first identity later, or never.
+    facts: dict[str, Fact] = {identity_key(did): IdentityFact("", 0, "", {}, 1, 0) for did in DIDS[:-1]}
     order: dict[tuple[str, str], int] = {}
     directory = PrincipalDirectory()
     directory.read_domains_by("list", SUFFIXES)

@@ -55,7 +55,7 @@ def grants(did: str | None = None, /, *, options: Options = Options()) -> None:
             return await fetcher.client(options.trusted().name.origin).grants(asked)
 
     found = run(work()).grants
-    table = Table("namespace", Column("to", overflow="fold"), "leaf", box=None)
+    table = Table(Column("namespace", overflow="fold"), Column("to", overflow="fold"), "leaf", box=None)
     for made in found:
         table.add_row(escape(escaped(made.namespace)), escape(escaped(made.to)), str(made.index))
     rows = [
