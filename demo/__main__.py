@@ -15,7 +15,8 @@ import tempfile
 from pathlib import Path
 
 from narration import Narrator
-from stage import DemoFailed, Stage
+from processes import DemoFailed
+from stage import Stage
 from story import DOMAINS, PUBLISHER, Story
 
 FAREWELL = """What to try next:
