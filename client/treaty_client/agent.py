@@ -36,6 +36,7 @@ from treaty_consensus.protocol import parse_protocol_uri
 
 from .codes import AgentCode
 from .config import AgentConfig, effective
+from .home import default_home
 from .identity import Identity
 from .negotiators.negotiator import Negotiators, Requirement
 from .network.did_documents import DidResolver
@@ -46,7 +47,6 @@ from .network.transport.application import Application
 from .network.transport.connection import Connection
 from .policy import Policy
 from .protocols.fetch import Fetcher
-from .protocols.store import default_home
 from .registries.trust import TrustedRegistries, parse_registry_name
 from .sandbox.runtime import SandboxRuntime
 from .sessions.agreements import AgreementCache, NegotiatedProtocols

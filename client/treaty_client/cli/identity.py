@@ -6,16 +6,16 @@ import json
 import secrets
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cyclopts import App
 from rich.markup import escape
 
-from treaty_consensus.log.proof import Receipt
-
 from ..identity import Identity
-from ..protocols.fetch import Fetcher
-from ..statements.key_rotation import confirm as confirm_rotation
 from .context import Options, run
+
+if TYPE_CHECKING:
+    from treaty_consensus.log.proof import Receipt
 
 app = App(name="identity", help="Make, show and rotate this agent's identity.")
 
@@ -68,6 +68,8 @@ def rotate(*, document: Path | None = None, options: Options = Options()) -> Non
 @app.command
 def confirm(*, options: Options = Options()) -> None:
     """Tell a registry that the new key succeeds the old one, after the new document is served."""
+    from ..protocols.fetch import Fetcher  # an HTTP client, which the other commands do not need
+    from ..statements.key_rotation import confirm as confirm_rotation
 
     async def work() -> Receipt:
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
