@@ -22,7 +22,7 @@ for _name, (_place, _help) in {
     "publish": ("protocols:publish", "Publish a folder: its document, and its handler if it has one."),
     "discover": ("discovery:discover", "Find the agents of a domain, a DID or a URL, and their protocols."),
     "call": ("discovery:call", "Call a method that an agent describes by OpenRPC or serves by MCP."),
-    "search": ("protocols:search", "Find protocols by words, in English or Chinese, or list a topic."),
+    "search": ("search:search", "Find protocols by words, in English or Chinese, or list a topic."),
     "fetch": ("protocols:fetch", "Download a protocol and its handler, after all ten checks."),
     "verify": ("protocols:verify", "Check a protocol: a folder offline, a URI at its registry."),
     "vote": ("elections:vote", "Vote on the consensus protocol of a topic."),

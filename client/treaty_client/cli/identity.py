@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cyclopts import App
-from rich.markup import escape
 
 from ..identity import Identity
 from .context import Options, run
+from .output import escape
 
 if TYPE_CHECKING:
     from treaty_consensus.log.proof import Receipt
@@ -101,11 +101,11 @@ def show(*, options: Options = Options()) -> None:
     """Show the DID, its key, and the URL of its document."""
     identity = options.identity()
     value: dict[str, object] = {"did": identity.did, "key": identity.key_id}
-    lines = [f"[bold]{escape(identity.did)}[/]", f"key: {escape(identity.key_id)}"]
+    lines = [identity.did, f"key: {identity.key_id}"]
     if identity.parsed.method != "key":
         value |= {"document_url": identity.parsed.document_url, "document": identity.did_document()}
-        lines.append(f"document: {escape(identity.parsed.document_url)}\n{escape(json.dumps(identity.did_document(), indent=2))}")
-    options.output.result(value, *lines)
+        lines.append(f"document: {identity.parsed.document_url}\n{json.dumps(identity.did_document(), indent=2)}")
+    options.output.plain(value, *lines)
 
 
 @app.command

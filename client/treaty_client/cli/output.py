@@ -50,11 +50,17 @@ class Output:
         for renderable in renderables:
             self.console.print(_visible(renderable) if isinstance(renderable, str) else renderable)
 
+    def plain(self, value: dict[str, Any], *lines: str) -> None:
+        """Print the result: `value` as JSON, or lines without markup. Rich is not imported, which takes as long as the command."""
+        if self.as_json:
+            print(_json(value))
+            return
+        for line in lines:
+            print(_visible(line))
+
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
         """Show that work is in progress, on standard error and only on a terminal."""
-        from rich.markup import escape
-
         with self.errors.status(escape(what)):
             yield
 
@@ -68,12 +74,17 @@ class Output:
             value |= {"step": step.value} if step else {}
             print(_json({"error": value}))
             return
-        from rich.markup import escape
-
         where = f"Step {step.value} ({step.title}): " if step else ""
         self.errors.print(f"[bold red]✗[/] {where}{escape(error.message)}  [dim]{escape(error.code)}[/]")
         if error.fix:
             self.errors.print(f"  [bold]→[/] {escape(error.fix)}")
+
+
+def escape(text: str) -> str:
+    """Return text without meaning as Rich markup."""
+    from rich.markup import escape as rich_escape  # here, because `plain` results do without Rich
+
+    return rich_escape(text)
 
 
 def _console(**options: bool) -> Console:

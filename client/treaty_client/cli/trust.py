@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
-from rich.markup import escape
 
 from treaty_consensus.errors import Refused
 
 from ..codes import TrustCode
 from .context import Options, run
+from .output import escape
 
 if TYPE_CHECKING:
     from ..registries.trust import RegistryName
@@ -50,13 +50,9 @@ def add(registry: str, /, *, yes: Annotated[bool, Parameter()] = False, options:
 @app.command(name="list")
 def list_registries(*, options: Options = Options()) -> None:
     """List the trusted registries."""
-    from rich.table import Table
-
-    names = [registry.name for registry in options.registries.all().values()]
-    table = Table("origin", "reached at", "key", box=None)
-    for name in names:
-        table.add_row(escape(name.origin), escape(name.base_url), escape(str(name.key)))
-    options.output.result({"registries": [str(name) for name in names]}, table)
+    names = [str(registry.name) for registry in options.registries.all().values()]
+    # Whole names, one a line: a table would cut the keys, which are there to be compared and copied.
+    options.output.plain({"registries": names}, *(names or ["You trust no registry."]))
 
 
 @app.command
