@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
+
 from . import canonical
 from .codes import CardCode, DocumentCode, ProtocolCode, PublishCode, StatementCode
 from .did import Did, is_host, parse_did

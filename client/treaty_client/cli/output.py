@@ -51,7 +51,7 @@ class Output:
             self.console.print(_visible(renderable) if isinstance(renderable, str) else renderable)
 
     def plain(self, value: dict[str, Any], *lines: str) -> None:
-        """Print the result: `value` as JSON, or lines without markup. Rich is not imported, which takes as long as the command."""
+        """Print the result: `value` as JSON, or lines without markup. Rich is slow to import, and is not."""
         if self.as_json:
             print(_json(value))
             return

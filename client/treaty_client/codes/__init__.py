@@ -1,6 +1,6 @@
 """The error codes that only this package uses, a class for each prefix; see `treaty_consensus.codes`.
 
-They are imported one module at a time, at the first use of a name: an enumeration is slow to make, and a command raises few codes.
+Each module is imported at the first use of one of its names: enumerations are slow to make, and a command raises few codes.
 A class is called `Client…` where `treaty_consensus` has codes of the same prefix.
 """
 
