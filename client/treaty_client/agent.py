@@ -33,6 +33,7 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from treaty_consensus.errors import Malformed, Refused, TreatyError
+from treaty_consensus.extras import naming_extras
 from treaty_consensus.protocol import parse_protocol_uri
 
 from .codes import AgentCode
@@ -87,15 +88,16 @@ class Agent:
         for a registry that is trusted by another key; `Refused` (`agent.isolation`) for negotiators without a sandbox. Then
         nothing changed.
         """
-        from .config import effective
-        from .network.hosts import Network
-        from .ports import real_ports
-        from .registries.trust import TrustedRegistries, parse_registry_name
-        from .sessions.agreements import AgreementCache, NegotiatedProtocols
-        from .sessions.context import AgentContext
-        from .sessions.endpoint import AgentEndpoint
-        from .sessions.escalation import Approvals
-        from .statements.report import Reporter
+        with naming_extras():
+            from .config import effective
+            from .network.hosts import Network
+            from .ports import real_ports
+            from .registries.trust import TrustedRegistries, parse_registry_name
+            from .sessions.agreements import AgreementCache, NegotiatedProtocols
+            from .sessions.context import AgentContext
+            from .sessions.endpoint import AgentEndpoint
+            from .sessions.escalation import Approvals
+            from .statements.report import Reporter
 
         config, home, timeouts = effective(config, home, negotiates=negotiators is not None)
         self.config, self._network, policy = config, network or Network(), config.policy

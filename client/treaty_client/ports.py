@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from treaty_consensus.extras import naming_extras
+
 from .config import AgentConfig
 from .identity import Identity
 from .network.did_documents import DidResolver
@@ -21,9 +23,10 @@ from .statements.report import RegistryLog
 
 
 def import_libraries() -> None:
-    """Import the libraries that the first session would import: Sigstore and the web server. Raises `Unavailable`."""
-    from .network.transport import listener  # noqa: F401
-    from .statements import publish  # noqa: F401
+    """Import Sigstore and the web server, before the first session does. Raises `Unavailable` (`system.extra`)."""
+    with naming_extras():
+        from .network.transport import listener  # noqa: F401
+        from .statements import publish  # noqa: F401
 
 
 def real_ports(

@@ -20,9 +20,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(__version__)  # before the commands are imported, which takes ten times as long
         return
     try:
-        from .commands import app  # inside, so that Ctrl-C during the import is handled too
+        # Inside, so that Ctrl-C during the imports is handled too.
+        from treaty_consensus.extras import naming_extras
 
-        app(tokens)
+        from .commands import app
+
+        with naming_extras():
+            app(tokens)
     except TreatyError as error:
         _fail(error, tokens)
     except OSError as error:
