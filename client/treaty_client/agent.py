@@ -1,5 +1,7 @@
 """An agent: an application uses it to speak protocols with other agents.
 
+The first `Agent` imports the sessions with all their libraries; importing its class does not, so that a program starts fast.
+
     agent = Agent(identity, "https://registry.example#<vkey>", Policy(publishers=["did:wba:example.com"]))
 
     @agent.provides("https://registry.example/protocols/example.com/product-info/1.0")        # the shop
@@ -26,44 +28,34 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from treaty_consensus.errors import Malformed, Refused, TreatyError
+from treaty_consensus.extras import naming_extras
 from treaty_consensus.protocol import parse_protocol_uri
 
 from .codes import AgentCode
-from .config import AgentConfig, effective
-from .identity import Identity
-from .negotiators.negotiator import Negotiators, Requirement
-from .network.did_documents import DidResolver
-from .network.discovery.client import Discoverer, candidates
-from .network.egress import EgressGuard
-from .network.hosts import Network
-from .network.transport.application import Application
-from .network.transport.connection import Connection
-from .policy import Policy
-from .protocols.fetch import Fetcher
-from .protocols.store import default_home
-from .registries.trust import TrustedRegistries, parse_registry_name
-from .sandbox.runtime import SandboxRuntime
-from .sessions.agreements import AgreementCache, NegotiatedProtocols
-from .sessions.context import AgentContext, AgentEvent, Ports, Service
-from .sessions.endpoint import AgentEndpoint, PeerDocuments
-from .sessions.escalation import Approvals, OnEscalation
-from .sessions.flow_context import PolicyNames
-from .sessions.flow_manager import MetaProtocolManager
-from .sessions.lifecycle import RegistryPublisher, run_initiator
-from .sessions.negotiation import Answerer
-from .sessions.operations import Function
-from .sessions.provision import needs_sandbox, provide
-from .sessions.roles import SessionRequest
-from .sessions.session import Session
-from .statements.report import RegistryLog, Reporter
+from .home import default_home
 
-_F = TypeVar("_F", bound=Function)
+if TYPE_CHECKING:
+    from .config import AgentConfig
+    from .identity import Identity
+    from .negotiators.negotiator import Negotiators, Requirement
+    from .network.hosts import Network
+    from .network.transport.application import Application
+    from .network.transport.connection import Connection
+    from .policy import Policy
+    from .sessions.context import AgentContext, AgentEvent, Ports
+    from .sessions.escalation import OnEscalation
+    from .sessions.flow_manager import MetaProtocolManager
+    from .sessions.negotiation import Answerer
+    from .sessions.operations import Function
+    from .sessions.roles import SessionRequest
+    from .sessions.session import Session
+
+_F = TypeVar("_F", bound="Function")
 _log = logging.getLogger(__name__)
 
 
@@ -96,6 +88,17 @@ class Agent:
         for a registry that is trusted by another key; `Refused` (`agent.isolation`) for negotiators without a sandbox. Then
         nothing changed.
         """
+        with naming_extras():
+            from .config import effective
+            from .network.hosts import Network
+            from .ports import real_ports
+            from .registries.trust import TrustedRegistries, parse_registry_name
+            from .sessions.agreements import AgreementCache, NegotiatedProtocols
+            from .sessions.context import AgentContext
+            from .sessions.endpoint import AgentEndpoint
+            from .sessions.escalation import Approvals
+            from .statements.report import Reporter
+
         config, home, timeouts = effective(config, home, negotiates=negotiators is not None)
         self.config, self._network, policy = config, network or Network(), config.policy
         # Before anything is changed: a refused agent leaves no trace in its home.
@@ -108,7 +111,7 @@ class Agent:
         name = parse_registry_name(registry)
         TrustedRegistries(home).add(name)
         agreements = AgreementCache(home)
-        ports = ports or _real_ports(identity, home, config, self._network, name.origin, agreements)
+        ports = ports or real_ports(identity, home, config, self._network, name.origin, agreements)
         self._context = AgentContext(
             identity=identity,
             registry=name.origin,
@@ -151,6 +154,11 @@ class Agent:
         Raises the errors of `Identity.load`, `AgentConfig.load`, `TrustedRegistries.choose`, `Network.from_environment` and
         `Agent`. Then nothing changed.
         """
+        from .config import AgentConfig
+        from .identity import Identity
+        from .network.hosts import Network
+        from .registries.trust import TrustedRegistries
+
         home = home or default_home()
         return cls(
             Identity.load(home / "identity.json"),
@@ -180,6 +188,11 @@ class Agent:
         return self._endpoint.flow
 
     async def __aenter__(self) -> Agent:
+        """Load the libraries that sessions need. Raises `Unavailable` (`system.extra`) if `treaty[agent]` is not installed."""
+        from .ports import import_libraries
+
+        # Before the first session, which would wait for it, and in a thread: Sigstore takes a third of a second to import.
+        await asyncio.to_thread(import_libraries)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -206,6 +219,8 @@ class Agent:
 
         `role`: the role of this side, where the protocol leaves it open. Raises `Malformed`.
         """
+        from .sessions.context import Service
+
         parse_protocol_uri(uri)
 
         def register(function: _F) -> _F:
@@ -278,6 +293,8 @@ class Agent:
 
     async def prepare(self) -> None:
         """Do the work of `listen` before it opens the port. Raises the same errors."""
+        from .sessions.provision import needs_sandbox, provide
+
         context = self._context
         if not (context.services or context.negotiators or context.answerer or len(self.flow.registry)):
             raise Refused(
@@ -328,6 +345,9 @@ class Agent:
         Raises `Malformed`, `Unavailable` (`connection.failed`), `Refused` (`session.no-common-protocol`,
         `negotiation.rejected`, …), and the errors of discovery, verification and negotiators.
         """
+        from .sessions.lifecycle import run_initiator
+        from .sessions.roles import SessionRequest
+
         if bool(url) == bool(discover):
             raise Malformed(AgentCode.ADDRESS, "Connect to a URL, or to an agent to discover: one of the two.")
         self._begin_warming()
@@ -356,6 +376,8 @@ class Agent:
     ) -> AbstractAsyncContextManager[Session]:
         """Open a session as `connect` does, over an open connection of any transport. The agreement is remembered by the address
         of the connection. After a failed negotiation the next session proposes the document that a person chose."""
+        from .sessions.lifecycle import run_initiator
+        from .sessions.roles import SessionRequest
 
         async def dial(for_hello: bool) -> Connection:
             return self._endpoint.sealed(connection) if for_hello else connection
@@ -369,6 +391,8 @@ class Agent:
 
     async def _discovered(self, name: str, request: SessionRequest) -> tuple[str, SessionRequest]:
         """Return the address of an agent, and the request for it. Its description is trusted for no more than that."""
+        from .network.discovery.client import Discoverer, candidates
+
         described = (await Discoverer(self._network).discover(name)).agents[0]
         wanted = request
         if request.protocols or not (request.topic or request.requirement or request.natural):
@@ -384,18 +408,3 @@ class Agent:
 
         if self._warming is None:
             self._warming = asyncio.create_task(warm())
-
-
-def _real_ports(
-    identity: Identity, home: Path, config: AgentConfig, network: Network, origin: str, agreements: AgreementCache
-) -> Ports:
-    """Return the trusted registries, over the network, and the sandbox."""
-    fetcher = Fetcher(home, config.policy, network)
-    return Ports(
-        protocols=fetcher,
-        runtime=SandboxRuntime(home, config.policy.isolation, config.workers, config.sandbox),
-        log_of=partial(RegistryLog, fetcher, EgressGuard(network)),
-        publisher=RegistryPublisher(identity, fetcher, origin, network),
-        resolver=DidResolver(PeerDocuments(network, agreements, secp256k1=config.policy.accept_secp256k1).fetch),
-        names=partial(PolicyNames, fetcher),
-    )

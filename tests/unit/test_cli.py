@@ -162,13 +162,3 @@ def test_a_document_that_cannot_be_written_is_shown_later(
     assert error["code"] == "system.file" and str(document) in error["message"]
     assert not document.parent.exists()
     assert said(capsys, "identity", "show", *home)["document"]["id"] == "did:wba:shop.example"
-
-
-@pytest.mark.parametrize(
-    "command", ["search", "identity", "trust", "vote", "topic", "speakers", "discover", "audit", "vouches", "transcript"]
-)
-def test_a_command_that_signs_no_attestation_does_not_import_sigstore(command: str) -> None:
-    """It takes a third of a second."""
-    code = f"import sys; from treaty_client.cli import app; app[{command!r}]; sys.exit('sigstore' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

@@ -8,60 +8,40 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 
-from cyclopts import App, Parameter
-
-from treaty_consensus.codes import SystemCode
-from treaty_consensus.errors import TreatyError, Unavailable
-
-from .output import Output
-
-app = App(
-    name="treaty",
-    help="Publish, elect and fetch the protocols that AI agents agree on.",
-    version=version("treaty"),
-    version_flags=["--version"],
-    default_parameter=Parameter(negative=()),
-    result_action="return_value",
-)
-# By name, so that a command imports only its own modules: Sigstore alone takes a third of a second.
-for _name, (_place, _help) in {
-    "identity": ("identity:app", "Make, show and rotate this agent's identity."),
-    "trust": ("trust:app", "Manage the trusted registries."),
-    "config": ("config:config", "Check policy.toml and agent.toml, and show every key with its value."),
-    "publish": ("protocols:publish", "Publish a folder: its document, and its handler if it has one."),
-    "discover": ("discovery:discover", "Find the agents of a domain, a DID or a URL, and their protocols."),
-    "call": ("discovery:call", "Call a method that an agent describes by OpenRPC or serves by MCP."),
-    "search": ("protocols:search", "Find protocols by words, in English or Chinese, or list a topic."),
-    "fetch": ("protocols:fetch", "Download a protocol and its handler, after all ten checks."),
-    "verify": ("protocols:verify", "Check a protocol: a folder offline, a URI at its registry."),
-    "vote": ("elections:vote", "Vote on the consensus protocol of a topic."),
-    "vouch": ("vouches:vouch", "Vouch for an agent, or withdraw a vouch."),
-    "vouches": ("vouches:vouches", "List the vouches of an agent."),
-    "standing": ("standing:standing", "Show the standing of an agent, credit by credit."),
-    "speakers": ("standing:speakers", "List the speakers of a protocol or a topic."),
-    "topic": ("elections:topic", "Show a topic: its candidates and the newest decision."),
-    "transcript": ("transcript:app", "Show a recorded session, or replay it to the byte."),
-    "equivocation": ("equivocation:equivocation", "Check a proof that a log signed two histories."),
-    "audit": ("audit:audit", "Mirror a log, check every rule, recompute every decision."),
-}.items():
-    app.command(f"{__name__}.{_place}", name=_name, help=_help)
+from treaty_consensus import __version__
+from treaty_consensus.errors import TreatyError
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command, and exit with its status."""
     tokens = list(sys.argv[1:] if arguments is None else arguments)
+    if tokens == ["--version"]:
+        print(__version__)  # before the commands are imported, which takes ten times as long
+        return
     try:
-        app(tokens)
+        # Inside, so that Ctrl-C during the imports is handled too.
+        from treaty_consensus.extras import naming_extras
+
+        from .commands import app
+
+        with naming_extras():
+            app(tokens)
     except TreatyError as error:
-        Output("--json" in tokens).error(error)
-        sys.exit(1)
+        _fail(error, tokens)
     except OSError as error:
+        from treaty_consensus.codes import SystemCode  # here and below: only errors need these modules
+        from treaty_consensus.errors import Unavailable
+
         # A full disk or a path of the command line: the user can act on it, so it is no traceback.
-        failure = Unavailable(SystemCode.FILE, f"{error.strerror or error}: {error.filename or 'a system call'}.")
-        Output("--json" in tokens).error(failure)
-        sys.exit(1)
+        _fail(Unavailable(SystemCode.FILE, f"{error.strerror or error}: {error.filename or 'a system call'}."), tokens)
     except KeyboardInterrupt:
         # 128 + SIGINT, as shells report it.
         sys.exit(130)
+
+
+def _fail(error: TreatyError, tokens: Sequence[str]) -> None:
+    from .output import Output
+
+    Output("--json" in tokens).error(error)
+    sys.exit(1)

@@ -1,22 +1,26 @@
-"""The options of every command, and the objects that they name."""
+"""The options of every command, and the objects that they name.
+
+Every command imports this module, so each property imports what it needs itself.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
-from ..identity import Identity
-from ..network.hosts import CA_VARIABLE, RESOLVE_VARIABLE, Network
-from ..policy import Policy, load_policy
-from ..protocols.store import default_home
-from ..registries.trust import TrustedRegistries, TrustedRegistry
+from ..home import CA_VARIABLE, RESOLVE_VARIABLE, default_home
 from .output import Output
+
+if TYPE_CHECKING:
+    from ..identity import Identity
+    from ..network.hosts import Network
+    from ..policy import Policy
+    from ..registries.trust import TrustedRegistries, TrustedRegistry
 
 _T = TypeVar("_T")
 
@@ -54,11 +58,15 @@ class Options:
     @cached_property
     def network(self) -> Network:
         """The network with the addresses and authorities of the options."""
+        from ..network.hosts import Network  # an HTTP client
+
         return Network.parse(self.resolve, self.ca)
 
     @cached_property
     def registries(self) -> TrustedRegistries:
         """The registries that this home trusts."""
+        from ..registries.trust import TrustedRegistries
+
         return TrustedRegistries(self.home)
 
     @property
@@ -68,11 +76,15 @@ class Options:
 
     def identity(self) -> Identity:
         """Load the identity of this home. Raises `NotFound` with the command that makes one."""
+        from ..identity import Identity
+
         # Loaded by the commands that sign, and not with the options: all others work without an identity.
         return Identity.load(self.identity_file)
 
     def policy(self) -> Policy:
         """Load the policy of this home. Raises `Malformed`."""
+        from ..policy import load_policy
+
         return load_policy(self.home / "policy.toml")
 
     def trusted(self) -> TrustedRegistry:
@@ -82,4 +94,6 @@ class Options:
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:
     """Run a command's coroutine to its end."""
+    import asyncio
+
     return asyncio.run(work)

@@ -1,72 +1,151 @@
 """The error codes that only this package uses, a class for each prefix; see `treaty_consensus.codes`.
 
+Each module is imported at the first use of one of its names: enumerations are slow to make, and a command raises few codes.
 A class is called `Client…` where `treaty_consensus` has codes of the same prefix.
 """
 
 from __future__ import annotations
 
-from .network import (
-    AuthenticationCode,
-    CaseCode,
-    ClientDidCode,
-    ConnectionCode,
-    DirectoryCode,
-    DiscoveryCode,
-    EgressCode,
-    ModelCode,
-    NetworkCode,
-    RpcCode,
-    SecureCode,
-)
-from .registries import (
-    AnchorsCode,
-    AttestationCode,
-    BundleCode,
-    ClientAuditCode,
-    ClientCardCode,
-    ClientCheckpointCode,
-    ClientDecisionCode,
-    ClientEquivocationCode,
-    ClientIdentityCode,
-    ClientLogCode,
-    ClientPublishCode,
-    ClientRegistryCode,
-    ClientStatusCode,
-    ClientTopicCode,
-    ClientVouchCode,
-    ContradictionCode,
-    LockCode,
-    MemoryCode,
-    MirrorCode,
-    PolicyCode,
-    ProjectCode,
-    PublisherCode,
-    ResolveCode,
-    SigstoreBundleCode,
-    TrustCode,
-    TrustedRootCode,
-    VectorCode,
-    VoteCode,
-    WheelCode,
-)
-from .sessions import (
-    AgentCode,
-    ClientDocumentCode,
-    ClientHandlerCode,
-    ClientReportCode,
-    ConfigCode,
-    FlowCode,
-    FrameCode,
-    HelloCode,
-    MetaCode,
-    NegotiatedCode,
-    NegotiationCode,
-    OperationCode,
-    QuestionCode,
-    SandboxCode,
-    SessionCode,
-    TranscriptCode,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .network import (
+        AuthenticationCode,
+        CaseCode,
+        ClientDidCode,
+        ConnectionCode,
+        DirectoryCode,
+        DiscoveryCode,
+        EgressCode,
+        ModelCode,
+        NetworkCode,
+        RpcCode,
+        SecureCode,
+    )
+    from .registries import (
+        AnchorsCode,
+        AttestationCode,
+        BundleCode,
+        ClientAuditCode,
+        ClientCardCode,
+        ClientCheckpointCode,
+        ClientDecisionCode,
+        ClientEquivocationCode,
+        ClientIdentityCode,
+        ClientLogCode,
+        ClientPublishCode,
+        ClientRegistryCode,
+        ClientStatusCode,
+        ClientTopicCode,
+        ClientVouchCode,
+        ContradictionCode,
+        LockCode,
+        MemoryCode,
+        MirrorCode,
+        PolicyCode,
+        ProjectCode,
+        PublisherCode,
+        ResolveCode,
+        SigstoreBundleCode,
+        TrustCode,
+        TrustedRootCode,
+        VectorCode,
+        VoteCode,
+        WheelCode,
+    )
+    from .sessions import (
+        AgentCode,
+        ClientDocumentCode,
+        ClientHandlerCode,
+        ClientReportCode,
+        ConfigCode,
+        FlowCode,
+        FrameCode,
+        HelloCode,
+        MetaCode,
+        NegotiatedCode,
+        NegotiationCode,
+        OperationCode,
+        QuestionCode,
+        SandboxCode,
+        SessionCode,
+        TranscriptCode,
+    )
+else:
+    _MODULES = {
+        "network": (
+            "AuthenticationCode",
+            "CaseCode",
+            "ClientDidCode",
+            "ConnectionCode",
+            "DirectoryCode",
+            "DiscoveryCode",
+            "EgressCode",
+            "ModelCode",
+            "NetworkCode",
+            "RpcCode",
+            "SecureCode",
+        ),
+        "registries": (
+            "AnchorsCode",
+            "AttestationCode",
+            "BundleCode",
+            "ClientAuditCode",
+            "ClientCardCode",
+            "ClientCheckpointCode",
+            "ClientDecisionCode",
+            "ClientEquivocationCode",
+            "ClientIdentityCode",
+            "ClientLogCode",
+            "ClientPublishCode",
+            "ClientRegistryCode",
+            "ClientStatusCode",
+            "ClientTopicCode",
+            "ClientVouchCode",
+            "ContradictionCode",
+            "LockCode",
+            "MemoryCode",
+            "MirrorCode",
+            "PolicyCode",
+            "ProjectCode",
+            "PublisherCode",
+            "ResolveCode",
+            "SigstoreBundleCode",
+            "TrustCode",
+            "TrustedRootCode",
+            "VectorCode",
+            "VoteCode",
+            "WheelCode",
+        ),
+        "sessions": (
+            "AgentCode",
+            "ClientDocumentCode",
+            "ClientHandlerCode",
+            "ClientReportCode",
+            "ConfigCode",
+            "FlowCode",
+            "FrameCode",
+            "HelloCode",
+            "MetaCode",
+            "NegotiatedCode",
+            "NegotiationCode",
+            "OperationCode",
+            "QuestionCode",
+            "SandboxCode",
+            "SessionCode",
+            "TranscriptCode",
+        ),
+    }
+
+    def __getattr__(name: str) -> object:
+        """Import the module of a class at its first use."""
+        for module, names in _MODULES.items():
+            if name in names:
+                value = globals()[name] = getattr(import_module(f".{module}", __name__), name)
+                return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "AgentCode",

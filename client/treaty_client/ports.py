@@ -1,0 +1,44 @@
+"""The parts through which an agent acts: the trusted registries over the network, and the sandbox. Tests replace them."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from treaty_consensus.extras import naming_extras
+
+from .config import AgentConfig
+from .identity import Identity
+from .network.did_documents import DidResolver
+from .network.egress import EgressGuard
+from .network.hosts import Network
+from .protocols.fetch import Fetcher
+from .sandbox.runtime import SandboxRuntime
+from .sessions.agreements import AgreementCache
+from .sessions.context import Ports
+from .sessions.endpoint import PeerDocuments
+from .sessions.flow_context import PolicyNames
+from .sessions.lifecycle import RegistryPublisher
+from .statements.report import RegistryLog
+
+
+def import_libraries() -> None:
+    """Import Sigstore and the web server, before the first session does. Raises `Unavailable` (`system.extra`)."""
+    with naming_extras():
+        from .network.transport import listener  # noqa: F401
+        from .statements import publish  # noqa: F401
+
+
+def real_ports(
+    identity: Identity, home: Path, config: AgentConfig, network: Network, origin: str, agreements: AgreementCache
+) -> Ports:
+    """Return the trusted registries, over the network, and the sandbox."""
+    fetcher = Fetcher(home, config.policy, network)
+    return Ports(
+        protocols=fetcher,
+        runtime=SandboxRuntime(home, config.policy.isolation, config.workers, config.sandbox),
+        log_of=partial(RegistryLog, fetcher, EgressGuard(network)),
+        publisher=RegistryPublisher(identity, fetcher, origin, network),
+        resolver=DidResolver(PeerDocuments(network, agreements, secp256k1=config.policy.accept_secp256k1).fetch),
+        names=partial(PolicyNames, fetcher),
+    )
