@@ -102,7 +102,7 @@ def _domains(data: Path, port: int) -> Iterator[None]:
     from authority import DemoAuthority  # imported here: slow, and the first line must come before
     from domains import DomainServer
 
-    from treaty_client.network.hosts import CA_VARIABLE, RESOLVE_VARIABLE
+    from treaty_client.home import CA_VARIABLE, RESOLVE_VARIABLE
 
     for domain in DOMAINS:
         (data / "domains" / domain).mkdir(parents=True, exist_ok=True)

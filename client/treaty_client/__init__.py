@@ -76,7 +76,10 @@ else:
         """Import a public name at its first use, so that the command line does not import a whole agent."""
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(_MODULES[name], __name__), name)
+        from treaty_consensus.extras import naming_extras
+
+        with naming_extras():
+            value = globals()[name] = getattr(import_module(_MODULES[name], __name__), name)
         return value
 
     def __dir__() -> list[str]:

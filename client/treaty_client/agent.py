@@ -1,5 +1,7 @@
 """An agent: an application uses it to speak protocols with other agents.
 
+The first `Agent` imports the sessions with all their libraries; importing its class does not, so that a program starts fast.
+
     agent = Agent(identity, "https://registry.example#<vkey>", Policy(publishers=["did:wba:example.com"]))
 
     @agent.provides("https://registry.example/protocols/example.com/product-info/1.0")        # the shop
@@ -28,38 +30,33 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from treaty_consensus.errors import Malformed, Refused, TreatyError
+from treaty_consensus.extras import naming_extras
 from treaty_consensus.protocol import parse_protocol_uri
 
 from .codes import AgentCode
-from .config import AgentConfig, effective
-from .identity import Identity
-from .negotiators.negotiator import Negotiators, Requirement
-from .network.discovery.client import Discoverer, candidates
-from .network.hosts import Network
-from .network.transport.application import Application
-from .network.transport.connection import Connection
-from .policy import Policy
-from .ports import local_ports, registry_ports
-from .protocols.local import LocalProtocols
-from .protocols.store import default_home
-from .registries.trust import TrustedRegistries, parse_registry_name
-from .sessions.agreements import AgreementCache, NegotiatedProtocols
-from .sessions.context import AgentContext, AgentEvent, Ports, Service
-from .sessions.endpoint import AgentEndpoint
-from .sessions.escalation import Approvals, OnEscalation
-from .sessions.flow_manager import MetaProtocolManager
-from .sessions.lifecycle import run_initiator
-from .sessions.negotiation import Answerer
-from .sessions.operations import Function
-from .sessions.provision import needs_sandbox, provide
-from .sessions.roles import SessionRequest
-from .sessions.session import Session
-from .statements.report import Reporter
+from .home import default_home
 
-_F = TypeVar("_F", bound=Function)
+if TYPE_CHECKING:
+    from .config import AgentConfig
+    from .identity import Identity
+    from .negotiators.negotiator import Negotiators, Requirement
+    from .network.hosts import Network
+    from .network.transport.application import Application
+    from .network.transport.connection import Connection
+    from .policy import Policy
+    from .protocols.local import LocalProtocols
+    from .sessions.context import AgentContext, AgentEvent, Ports
+    from .sessions.escalation import OnEscalation
+    from .sessions.flow_manager import MetaProtocolManager
+    from .sessions.negotiation import Answerer
+    from .sessions.operations import Function
+    from .sessions.roles import SessionRequest
+    from .sessions.session import Session
+
+_F = TypeVar("_F", bound="Function")
 _log = logging.getLogger(__name__)
 
 
@@ -93,43 +90,21 @@ class Agent:
         for a registry that is trusted by another key; `Refused` (`agent.isolation`) for negotiators without a sandbox. Then
         nothing changed.
         """
-        config, home, timeouts = effective(config, home, negotiates=negotiators is not None)
-        self.config, self._network, policy = config, network or Network(), config.policy
-        # Before anything is changed: a refused agent leaves no trace in its home.
-        if negotiators is not None and policy.isolation == "none":
-            raise Refused(
-                AgentCode.ISOLATION,
-                "Code of a negotiator runs only in a sandbox: no publisher vouches for it.",
-                fix='Set isolation = "bubblewrap" in the policy, or do without negotiators.',
-            )
-        agreements = AgreementCache(home)
-        if isinstance(registry, LocalProtocols):
-            origin, policy = registry.origin, replace(policy, report=False, publish=False)
-            ports = ports or local_ports(registry, home, config, self._network, agreements)
-        else:
-            name = parse_registry_name(registry)
-            TrustedRegistries(home).add(name)
-            origin = name.origin
-            ports = ports or registry_ports(identity, home, config, self._network, origin, agreements)
-        self._context = AgentContext(
-            identity=identity,
-            registry=origin,
+        # Here, so that importing this class costs little.
+        with naming_extras():
+            from .assembly import assemble
+
+        self.config, self._network, self._context, self._endpoint = assemble(
+            identity,
+            registry,
+            config,
             home=home,
-            policy=policy,
-            timeouts=timeouts,
-            limits=config.limits,
-            capacity=config.capacity,
-            ports=ports,
-            agreements=agreements,
-            reporter=Reporter(identity, home, ports.log_of, delay=policy.report_delay),
-            negotiated=NegotiatedProtocols(home),
-            approvals=Approvals(home),
+            network=network,
             negotiators=negotiators,
             on_escalation=on_escalation,
             on_event=on_event,
-            transcripts=config.transcripts,
+            ports=ports,
         )
-        self._endpoint = AgentEndpoint(self._context, self._network, config.flow)
         self._warming: asyncio.Task[None] | None = None
 
     @classmethod
@@ -153,6 +128,11 @@ class Agent:
         Raises the errors of `Identity.load`, `AgentConfig.load`, `TrustedRegistries.choose`, `Network.from_environment` and
         `Agent`. Then nothing changed.
         """
+        from .config import AgentConfig
+        from .identity import Identity
+        from .network.hosts import Network
+        from .registries.trust import TrustedRegistries
+
         home = home or default_home()
         return cls(
             Identity.load(home / "identity.json"),
@@ -182,6 +162,11 @@ class Agent:
         return self._endpoint.flow
 
     async def __aenter__(self) -> Agent:
+        """Load the libraries that sessions need. Raises `Unavailable` (`system.extra`) if `treaty[agent]` is not installed."""
+        from .assembly import import_libraries
+
+        # Before the first session, which would wait for it, and in a thread: Sigstore takes a third of a second to import.
+        await asyncio.to_thread(import_libraries)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -208,6 +193,8 @@ class Agent:
 
         `role`: the role of this side, where the protocol leaves it open. Raises `Malformed`.
         """
+        from .sessions.context import Service
+
         parse_protocol_uri(uri)
 
         def register(function: _F) -> _F:
@@ -280,6 +267,8 @@ class Agent:
 
     async def prepare(self) -> None:
         """Do the work of `listen` before it opens the port. Raises the same errors."""
+        from .sessions.provision import needs_sandbox, provide
+
         context = self._context
         if not (context.services or context.negotiators or context.answerer or len(self.flow.registry)):
             raise Refused(
@@ -330,6 +319,9 @@ class Agent:
         Raises `Malformed`, `Unavailable` (`connection.failed`), `Refused` (`session.no-common-protocol`,
         `negotiation.rejected`, …), and the errors of discovery, verification and negotiators.
         """
+        from .sessions.lifecycle import run_initiator
+        from .sessions.roles import SessionRequest
+
         if bool(url) == bool(discover):
             raise Malformed(AgentCode.ADDRESS, "Connect to a URL, or to an agent to discover: one of the two.")
         self._begin_warming()
@@ -358,6 +350,8 @@ class Agent:
     ) -> AbstractAsyncContextManager[Session]:
         """Open a session as `connect` does, over an open connection of any transport. The agreement is remembered by the address
         of the connection. After a failed negotiation the next session proposes the document that a person chose."""
+        from .sessions.lifecycle import run_initiator
+        from .sessions.roles import SessionRequest
 
         async def dial(for_hello: bool) -> Connection:
             return self._endpoint.sealed(connection) if for_hello else connection
@@ -371,6 +365,8 @@ class Agent:
 
     async def _discovered(self, name: str, request: SessionRequest) -> tuple[str, SessionRequest]:
         """Return the address of an agent, and the request for it. Its description is trusted for no more than that."""
+        from .network.discovery.client import Discoverer, candidates
+
         described = (await Discoverer(self._network).discover(name)).agents[0]
         wanted = request
         if request.protocols or not (request.topic or request.requirement or request.natural):

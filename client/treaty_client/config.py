@@ -32,8 +32,8 @@ from treaty_consensus.errors import Malformed, TooLarge, Unavailable
 
 from .anp.hello_profile.core import Limits
 from .codes import ConfigCode
+from .home import default_home
 from .policy import Policy, load_policy
-from .protocols.store import default_home
 from .sandbox.bubblewrap import SandboxLimits
 from .sandbox.passivation import Passivation
 from .sessions.flow_context import FlowSettings

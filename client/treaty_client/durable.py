@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,6 +47,8 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def _place(path: Path, data: bytes, mode: int, *, replace: bool = True, sync: bool = True) -> None:
+    import tempfile  # here: most commands write nothing
+
     try:
         # In the same folder, because a rename is atomic only within one file system. A random name, so that two writers do not
         # share it.

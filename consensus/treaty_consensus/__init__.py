@@ -3,3 +3,5 @@
 A pure package: no network, disk, clock or randomness. A server, a client and an auditor run this code and compute the same
 bytes from the same log.
 """
+
+__version__ = "0.1.0"

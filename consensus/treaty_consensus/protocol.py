@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
-from packaging.version import InvalidVersion, Version
 
 from . import canonical
 from .codes import CardCode, DocumentCode, ProtocolCode, PublishCode, StatementCode
@@ -159,6 +158,8 @@ def parse_version(text: str) -> str:
 
     Raises `Malformed` (`protocol.version`).
     """
+    from packaging.version import InvalidVersion, Version  # here: most imports of this module read no version
+
     try:
         version = Version(text) if len(text) <= 64 else None
     except InvalidVersion as error:

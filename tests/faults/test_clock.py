@@ -22,7 +22,7 @@ from structlog.testing import capture_logs
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.note import VerifierKey
-from treaty_registry.cli import app
+from treaty_registry.cli.commands import app
 from treaty_registry.log.clock import LEAP, SLEW, LogClock, SignedTime, Uptime, machine_uptime
 from treaty_registry.log.entry import Logged
 from treaty_registry.log.fence import Fence, create_fence

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from treaty_client import durable
+from treaty_client.home import default_home
 from treaty_client.protocols.store import (
     LockedProtocol,
     LockedSigner,
     LockedVersion,
     Lockfile,
     Store,
-    default_home,
     line_of,
 )
 from treaty_client.protocols.verification.pins import check_unchanged

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from treaty_client.cli import protocols
 from treaty_client.cli.context import Options
 from treaty_client.cli.output import Output
+from treaty_client.cli.search import search as search_command
 from treaty_client.registries.api import RegistryClient
 from treaty_client.registries.replies import Page, Summary
 from treaty_consensus.errors import Refused
@@ -44,7 +44,7 @@ def test_what_a_registry_lists_forges_no_line(monkeypatch: pytest.MonkeyPatch, c
 
     monkeypatch.setattr(RegistryClient, "search", search)
     monkeypatch.setattr(Options, "trusted", lambda options: _Trusted())
-    protocols.search("words", options=Options())
+    search_command("words", options=Options())
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
     assert all(line.isprintable() for line in lines)

@@ -9,23 +9,32 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from .failures import INTERRUPTED, failure_of, status_of
+from treaty_consensus import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command, and exit with its status."""
     tokens = list(sys.argv[1:] if arguments is None else arguments)
+    if tokens == ["--version"]:
+        print(__version__)  # before the commands are imported, which takes ten times as long
+        return
     try:
-        from .commands import app  # inside, so that an interrupt during this import is handled too
+        # Inside, so that Ctrl-C during the imports is handled too.
+        from treaty_consensus.extras import naming_extras
 
-        app(tokens, exit_on_error=False, print_error=False)
+        from .commands import app
+
+        with naming_extras():
+            app(tokens, exit_on_error=False, print_error=False)
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(130)  # 128 + SIGINT, as shells report it
     except Exception as error:
+        from .failures import failure_of, status_of  # here, because most commands succeed
+
         failure = failure_of(error)
         if failure is None:
             raise
-        from .output import Output  # here, because most commands succeed
+        from .output import Output
 
         Output("--json" in tokens).error(failure)
         sys.exit(status_of(failure))

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
+import os
 
 from cyclopts import App, Parameter
 
-from .output import make_console
+from treaty_consensus import __version__
+
+from .output import Output
 
 app = App(
     name="treaty",
     help="Publish, elect and fetch the protocols that AI agents agree on.",
-    version=version("treaty"),
+    version=__version__,
     version_flags=["--version"],
     default_parameter=Parameter(negative=()),
     result_action="return_value",
-    console=make_console(stderr=False),
 )
-# By name, so that a command imports only its own modules: Sigstore alone takes a third of a second.
+if os.environ.get("NO_COLOR"):
+    app.console = Output().console  # for help and versions, too
+# By name, so that a command imports only its own modules. tests/contract/test_imports.py lists the libraries of each command.
 for _name, (_place, _help) in {
     "identity": ("identity:app", "Make, show and rotate this agent's identity."),
     "trust": ("trust:app", "Manage the trusted registries."),
@@ -31,7 +34,7 @@ for _name, (_place, _help) in {
     "doctor": ("doctor:doctor", "Check this home, its registries and the sandbox, and say how to mend them."),
     "discover": ("discovery:discover", "Find the agents of a domain, a DID or a URL, and their protocols."),
     "call": ("discovery:call", "Call a method that an agent describes by OpenRPC or serves by MCP."),
-    "search": ("protocols:search", "Find protocols by words, in English or Chinese, or list a topic."),
+    "search": ("search:search", "Find protocols by words, in English or Chinese, or list a topic."),
     "fetch": ("protocols:fetch", "Download a protocol and its handler, after all ten checks."),
     "verify": ("protocols:verify", "Check a protocol: a folder offline, a URI at its registry."),
     "yank": ("status:yank", "Take back a protocol of yours, or a handler."),

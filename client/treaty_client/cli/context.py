@@ -1,27 +1,28 @@
-"""The options of every command, and the objects that they name."""
+"""The options of every command, and the objects that they name.
+
+Every command imports this module, so each property imports what it needs itself.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import signal
-import threading
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
-from ..identity import Identity
-from ..network.hosts import CA_VARIABLE, RESOLVE_VARIABLE, Network
-from ..policy import Policy, load_policy
-from ..protocols.store import default_home
-from ..registries.trust import TrustedRegistries, TrustedRegistry
-from .log import write_log
+from ..home import CA_VARIABLE, RESOLVE_VARIABLE, default_home
 from .output import Output
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from ..identity import Identity
+    from ..network.hosts import Network
+    from ..policy import Policy
+    from ..registries.trust import TrustedRegistries, TrustedRegistry
 
 _T = TypeVar("_T")
 
@@ -57,6 +58,8 @@ class Options:
     def __post_init__(self) -> None:
         """Write the client's log if the user asked for it. The options of a command are made once, before it runs."""
         if self.verbose:
+            from .log import write_log
+
             write_log()
 
     @cached_property
@@ -67,11 +70,15 @@ class Options:
     @cached_property
     def network(self) -> Network:
         """The network with the addresses and authorities of the options."""
+        from ..network.hosts import Network  # an HTTP client
+
         return Network.parse(self.resolve, self.ca)
 
     @cached_property
     def registries(self) -> TrustedRegistries:
         """The registries that this home trusts."""
+        from ..registries.trust import TrustedRegistries
+
         return TrustedRegistries(self.home)
 
     @property
@@ -81,11 +88,15 @@ class Options:
 
     def identity(self) -> Identity:
         """Load the identity of this home. Raises `NotFound` with the command that makes one."""
+        from ..identity import Identity
+
         # Loaded by the commands that sign, and not with the options: all others work without an identity.
         return Identity.load(self.identity_file)
 
     def policy(self) -> Policy:
         """Load the policy of this home. Raises `Malformed`."""
+        from ..policy import load_policy
+
         return load_policy(self.home / "policy.toml")
 
     def trusted(self) -> TrustedRegistry:
@@ -98,6 +109,11 @@ def run(work: Coroutine[Any, Any, _T]) -> _T:
 
     A second Ctrl-C does not wait for that.
     """
+    import asyncio
+    import logging
+    import signal
+    import threading
+
     tasks: list[asyncio.Task[Any]] = []
     interrupted = False
 

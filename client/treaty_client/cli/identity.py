@@ -6,16 +6,16 @@ import json
 import secrets
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cyclopts import App
-from rich.markup import escape
-
-from treaty_consensus.log.proof import Receipt
 
 from ..identity import Identity
-from ..protocols.fetch import Fetcher
-from ..statements.key_rotation import confirm as confirm_rotation
 from .context import Options, run
+from .output import escape
+
+if TYPE_CHECKING:
+    from treaty_consensus.log.proof import Receipt
 
 app = App(name="identity", help="Make, show and rotate this agent's identity.")
 
@@ -69,6 +69,8 @@ def rotate(*, document: Path | None = None, options: Options = Options()) -> Non
 @app.command
 def confirm(*, options: Options = Options()) -> None:
     """Tell a registry that the new key succeeds the old one, after the new document is served."""
+    from ..protocols.fetch import Fetcher  # an HTTP client, which the other commands do not need
+    from ..statements.key_rotation import confirm as confirm_rotation
 
     async def work() -> Receipt:
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
@@ -100,11 +102,11 @@ def show(*, options: Options = Options()) -> None:
     """Show the DID, its key, and the URL of its document."""
     identity = options.identity()
     value: dict[str, object] = {"did": identity.did, "key": identity.key_id}
-    lines = [f"[bold]{escape(identity.did)}[/]", f"key: {escape(identity.key_id)}"]
+    lines = [identity.did, f"key: {identity.key_id}"]
     if identity.parsed.method != "key":
         value |= {"document_url": identity.parsed.document_url, "document": identity.did_document()}
-        lines.append(f"document: {escape(identity.parsed.document_url)}\n{escape(json.dumps(identity.did_document(), indent=2))}")
-    options.output.result(value, *lines)
+        lines.append(f"document: {identity.parsed.document_url}\n{json.dumps(identity.did_document(), indent=2)}")
+    options.output.plain(value, *lines)
 
 
 @app.command

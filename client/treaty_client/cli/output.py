@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
-from typing import Any
-
-from rich.console import Console
-from rich.markup import escape
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.printable import escaped
 
-from ..protocols.verification.steps import VerificationFailed
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @dataclass
@@ -25,8 +26,16 @@ class Output:
     """The output of a command. `as_json`: print one JSON value to standard output instead of text."""
 
     as_json: bool = False
-    console: Console = field(default_factory=lambda: make_console(stderr=False))
-    errors: Console = field(default_factory=lambda: make_console(stderr=True))
+
+    @cached_property
+    def console(self) -> Console:
+        """Standard output, for people."""
+        return _console()
+
+    @cached_property
+    def errors(self) -> Console:
+        """Standard error, for people."""
+        return _console(stderr=True)
 
     def say(self, line: str) -> None:
         """Print a line for people; nothing with `--json`. The line is Rich markup: escape foreign text."""
@@ -42,8 +51,24 @@ class Output:
         for renderable in renderables:
             self.console.print(_visible(renderable) if isinstance(renderable, str) else renderable)
 
+    def plain(self, value: dict[str, Any], *lines: str) -> None:
+        """Print the result: `value` as JSON, or lines without markup. Rich is slow to import, and is not."""
+        if self.as_json:
+            print(_json(value))
+            return
+        for line in lines:
+            print(_visible(line))
+
+    @contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """Show that work is in progress, on standard error and only on a terminal."""
+        with self.errors.status(escape(what)):
+            yield
+
     def error(self, error: TreatyError) -> None:
         """Print an error: its code, message and fix, and the step of the verification that failed, if there is one."""
+        from ..protocols.verification.steps import VerificationFailed
+
         step = error.step if isinstance(error, VerificationFailed) else None
         if self.as_json:
             value: dict[str, Any] = {"code": error.code, "message": error.message, "fix": error.fix}
@@ -56,8 +81,17 @@ class Output:
             self.errors.print(f"  [bold]→[/] {escape(error.fix)}")
 
 
-def make_console(*, stderr: bool) -> Console:
-    """Return a console for a command's output. With NO_COLOR in the environment it writes no escape sequence at all."""
+def escape(text: str) -> str:
+    """Return text without meaning as Rich markup."""
+    from rich.markup import escape as rich_escape  # here, because `plain` results do without Rich
+
+    return rich_escape(text)
+
+
+def _console(*, stderr: bool = False) -> Console:
+    """Return a console. With NO_COLOR in the environment it writes no escape sequence at all."""
+    from rich.console import Console  # a command with --json needs no console
+
     if os.environ.get("NO_COLOR"):
         # Rich's own `no_color` keeps bold text and moves the cursor, and FORCE_COLOR would bring both back.
         return Console(

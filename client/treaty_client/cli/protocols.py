@@ -1,4 +1,4 @@
-"""`treaty publish`, `search`, `fetch`, `verify`: publish protocols, and get them from a registry."""
+"""`treaty publish`, `fetch`, `verify`: publish protocols, and get them from a registry, with all proofs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from rich.markup import escape
 
-from treaty_consensus.codes import ProtocolCode
-from treaty_consensus.errors import NotFound
-from treaty_consensus.printable import printable
-
 from ..policy import Policy
 from ..protocols.export import export, verify_directory
 from ..protocols.fetch import Fetcher
@@ -21,14 +17,11 @@ from ..protocols.project import load_project
 from ..protocols.verification.records import VerifiedProtocol
 from ..protocols.verification.steps import Step
 from ..registries.api import RegistryClient
-from ..registries.replies import Summary
 from .context import Options, run
 from .output import Output
 
 if TYPE_CHECKING:
     from ..statements.publish import Published
-
-_MAX_SHOWN = 512
 
 
 def publish(
@@ -72,34 +65,6 @@ def publish(
     uri = steps[-1].uri
     value = {"uri": uri, "hash": project.protocol_hash, "dry_run": dry_run, "steps": [dataclasses.asdict(step) for step in steps]}
     options.output.result(value, f"[bold]{escape(uri)}[/]", f"hash {project.protocol_hash}")
-
-
-def search(words: str = "", /, *, topic: str = "", limit: int = 20, uri: bool = False, options: Options = Options()) -> None:
-    """Find protocols by words, in English or Chinese, or list the protocols of a topic.
-
-    Parameters
-    ----------
-    words
-        The words to find; all protocols when empty.
-    topic
-        Only this topic, such as commerce/product-info.
-    limit
-        The maximum number of results.
-    uri
-        Print only the URIs, one a line. The exit status is 5 if nothing is found.
-    """
-
-    async def work() -> tuple[Summary, ...]:
-        async with RegistryClient(options.trusted().name.base_url, options.network) as client:
-            return (await client.search(words, topic=topic, limit=limit)).protocols
-
-    found = run(work())
-    if uri and not found:
-        raise NotFound(ProtocolCode.UNKNOWN, "Nothing is found.")
-    lines = [f"[bold]{_line(p.uri)}[/]\n  {_line(p.title)}  [dim]{_line(p.topic)}, {_line(_states(p))}[/]" for p in found]
-    lines = [_line(p.uri) for p in found] if uri else lines
-    value = {"protocols": [{name: getattr(p, name) for name in p.__struct_fields__} for p in found]}
-    options.output.result(value, *(lines or ["Nothing found."]))
 
 
 def fetch(
@@ -197,14 +162,3 @@ def _value(verified: VerifiedProtocol) -> dict[str, Any]:
 
 def _warnings(verified: VerifiedProtocol) -> list[str]:
     return [f"[yellow]![/] {escape(warning)}" for warning in verified.warnings]
-
-
-def _states(found: Summary) -> str:
-    """Return the state in the election and the status that the publisher gave, as far as they say something."""
-    said = [found.election, found.status if found.status != "active" else None]
-    return ", ".join(filter(None, said)) or found.status
-
-
-def _line(text: str) -> str:
-    """Escape text of a registry's list; nothing in the list is verified."""
-    return escape(printable(text, _MAX_SHOWN))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
-from rich.markup import escape
 
 from treaty_consensus.errors import Refused
 
 from ..codes import TrustCode
-from ..registries.api import RegistryClient
-from ..registries.trust import RegistryName, parse_base_url, parse_registry_name
 from .context import Options, run
+from .output import escape
+
+if TYPE_CHECKING:
+    from ..registries.trust import RegistryName
 
 app = App(name="trust", help="Manage the trusted registries.")
 # By name, as in the package: the readers of proofs import many modules that other commands do not need.
@@ -31,6 +32,8 @@ def add(registry: str, /, *, yes: Annotated[bool, Parameter()] = False, options:
     yes
         Trust the key that a bare URL presents. Use it only without a network between, such as on this machine.
     """
+    from ..registries.trust import parse_registry_name
+
     name = parse_registry_name(registry) if "#" in registry else run(_presented(registry, options))
     # The key comes from the server that it shall check. Only a person who compares it makes it worth something.
     if "#" not in registry and not yes:
@@ -54,8 +57,9 @@ def list_registries(*, name: Annotated[bool, Parameter()] = False, options: Opti
         Print only the names URL#KEY, one a line.
     """
     names = [registry.name for registry in options.registries.all().values()]
-    lines = [escape(str(one)) if name else f"[bold]{escape(one.origin)}[/]\n  {escape(str(one))}" for one in names]
-    options.output.result({"registries": [str(one) for one in names]}, *lines)
+    # Whole names: a table would cut the keys, which are there to be compared and copied.
+    lines = [str(one) if name else f"{one.origin}\n  {one}" for one in names]
+    options.output.plain({"registries": [str(one) for one in names]}, *(lines or ([] if name else ["You trust no registry."])))
 
 
 @app.command
@@ -66,6 +70,9 @@ def remove(origin: str, /, *, options: Options = Options()) -> None:
 
 
 async def _presented(url: str, options: Options) -> RegistryName:
+    from ..registries.api import RegistryClient  # an HTTP client, which the other commands do not need
+    from ..registries.trust import parse_base_url, parse_registry_name
+
     base_url = parse_base_url(url)
     async with RegistryClient(base_url, options.network) as client:
         return parse_registry_name(f"{base_url}#{(await client.log()).key}")

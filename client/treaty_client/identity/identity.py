@@ -21,20 +21,22 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from treaty_consensus import canonical, statement
+from treaty_consensus import canonical
 from treaty_consensus.did import Did, did_key, did_key_id, encode_multikey, parse_did, parse_key_id
 from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused
-from treaty_consensus.kinds import Body
-from treaty_consensus.statement import Statement
 
 from .. import durable
 from ..codes import ClientIdentityCode
 from .key_binding import bound_segment, is_bound, with_proof
+
+if TYPE_CHECKING:
+    from treaty_consensus.kinds import Body
+    from treaty_consensus.statement import Statement
 
 # More than a DID of the longest length with all its kept keys.
 MAX_FILE = 4096
@@ -176,6 +178,8 @@ class Identity:
     def statement(self, body: Body, *, log: str, issued: int) -> Statement:
         """Return a statement signed only by this identity, for the log of that origin; `issued` in Unix seconds. Raises
         `Malformed`."""
+        from treaty_consensus import statement  # all kinds of statements, which an identity that signs none does not need
+
         draft = statement.draft(body, log=log, by=(self.key_id,), issued=issued)
         return draft.seal({self.key_id: self.sign(draft.signing_input)})
 

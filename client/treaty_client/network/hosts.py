@@ -25,12 +25,12 @@ from treaty_consensus.did import is_host
 from treaty_consensus.errors import Malformed, NotFound, TreatyError
 
 from ..codes import NetworkCode
+from ..home import CA_VARIABLE, RESOLVE_VARIABLE
 from .exchange import LEAST_RATE, TIMEOUT, BoundedClient
 
 # Registries answer many small reads, so connections are kept; 60 seconds is what most servers allow.
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=60)
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-RESOLVE_VARIABLE, CA_VARIABLE = "TREATY_RESOLVE", "TREATY_CA"
 _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 

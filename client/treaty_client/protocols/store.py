@@ -15,7 +15,6 @@ HOME/treaty.lock.lock.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,11 +30,6 @@ from .. import durable
 from ..codes import LockCode
 
 MAX_LOCK = 16 * 1024 * 1024
-
-
-def default_home() -> Path:
-    """Return $TREATY_HOME, or ~/.treaty."""
-    return Path(os.environ.get("TREATY_HOME") or Path.home() / ".treaty")
 
 
 class Store:

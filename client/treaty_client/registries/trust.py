@@ -23,7 +23,6 @@ import msgspec
 
 from treaty_consensus import canonical
 from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused, Untrusted
-from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.note import MAX_NOTE_BYTES, KeyType, VerifierKey
 from treaty_consensus.protocol import is_origin
 
@@ -31,6 +30,8 @@ from .. import durable
 from ..codes import ClientRegistryCode
 
 if TYPE_CHECKING:
+    from treaty_consensus.log.checkpoint import SignedCheckpoint
+
     from .memory import SeenLeaves
 
 MAX_FILE = 16 * 1024 * 1024
@@ -73,6 +74,8 @@ class TrustedRegistry:
     @cached_property
     def newest(self) -> SignedCheckpoint | None:
         """The checkpoint of `seen`, opened. Raises `Malformed` or `Untrusted` if the file was damaged."""
+        from treaty_consensus.log.checkpoint import open_checkpoint  # the names of registries are read without checkpoints
+
         return None if self.seen is None else open_checkpoint(self.seen, self.name.key)
 
 

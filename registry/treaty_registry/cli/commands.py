@@ -1,0 +1,29 @@
+"""The commands of `treaty-registry`."""
+
+from __future__ import annotations
+
+from cyclopts import App
+
+from treaty_consensus import __version__
+
+app = App(
+    name="treaty-registry",
+    help="Run a registry: the log of what agents publish, report, vote and agree on.",
+    version=__version__,
+    version_flags=["--version"],
+    result_action="return_value",
+)
+
+# By name, so that a command imports only its own modules: the web framework alone takes half a second.
+for _place, _help in {
+    "serving:serve": "Serve the registry. In an empty data directory, make a new log first.",
+    "serving:init": "Make a new log: its keys, its database, its first two leaves.",
+    "serving:migrate": "Update the database's tables to this release.",
+    "operating:decide": "Close the open epoch of a development electorate.",
+    "operating:parameters": "Show the constants of the election, or announce new ones.",
+    "serving:witness": "Witness logs: cosign checkpoints that extend the ones cosigned before.",
+    "operating:accept_clock": "Let the running registry sign again after its clock has jumped ahead.",
+    "operating:rebuild": "Derive every table from the log again, and correct the rows that differ.",
+    "operating:audit": "Check all stored data: every signature, rule and decision.",
+}.items():
+    app.command(f"{__package__}.{_place}", help=_help)
