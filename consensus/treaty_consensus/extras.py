@@ -32,8 +32,10 @@ def naming_extras() -> Iterator[None]:
     """
     try:
         yield
-    except ModuleNotFoundError as error:
-        library = (error.name or "").partition(".")[0]
+    except ImportError as error:
+        # The command line's library wraps the error of a command's module.
+        cause = error if isinstance(error, ModuleNotFoundError) or error.__cause__ is None else error.__cause__
+        library = str(getattr(cause, "name", None) or "").partition(".")[0]
         if library not in EXTRA_OF:
             raise
         from .codes import SystemCode  # here, because every command imports this module
