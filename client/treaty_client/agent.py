@@ -91,13 +91,9 @@ class Agent:
         with naming_extras():
             from .config import effective
             from .network.hosts import Network
-            from .ports import real_ports
+            from .ports import make_context
             from .registries.trust import TrustedRegistries, parse_registry_name
-            from .sessions.agreements import AgreementCache, NegotiatedProtocols
-            from .sessions.context import AgentContext
             from .sessions.endpoint import AgentEndpoint
-            from .sessions.escalation import Approvals
-            from .statements.report import Reporter
 
         config, home, timeouts = effective(config, home, negotiates=negotiators is not None)
         self.config, self._network, policy = config, network or Network(), config.policy
@@ -110,25 +106,17 @@ class Agent:
             )
         name = parse_registry_name(registry)
         TrustedRegistries(home).add(name)
-        agreements = AgreementCache(home)
-        ports = ports or real_ports(identity, home, config, self._network, name.origin, agreements)
-        self._context = AgentContext(
-            identity=identity,
-            registry=name.origin,
-            home=home,
-            policy=policy,
-            timeouts=timeouts,
-            limits=config.limits,
-            capacity=config.capacity,
+        self._context = make_context(
+            identity,
+            name.origin,
+            home,
+            config,
+            timeouts,
+            self._network,
             ports=ports,
-            agreements=agreements,
-            reporter=Reporter(identity, home, ports.log_of, delay=policy.report_delay),
-            negotiated=NegotiatedProtocols(home),
-            approvals=Approvals(home),
             negotiators=negotiators,
             on_escalation=on_escalation,
             on_event=on_event,
-            transcripts=config.transcripts,
         )
         self._endpoint = AgentEndpoint(self._context, self._network, config.flow)
         self._warming: asyncio.Task[None] | None = None
