@@ -1,4 +1,4 @@
-"""The state of an agent, and the parts through which it acts: the trusted registries over the network, and the sandbox. Tests replace them."""
+"""The state of an agent, and the parts through which it acts: the registries over the network, and the sandbox."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def make_context(
     on_escalation: OnEscalation | None,
     on_event: Callable[[AgentEvent], None] | None,
 ) -> AgentContext:
-    """Return the state that all sessions of an agent share. `origin`: of the trusted registry. `ports`: None for the real ones."""
+    """Return the state that all sessions of an agent share. `origin`: of its registry. `ports`: None for the real ones."""
     policy, agreements = config.policy, AgreementCache(home)
     ports = ports or real_ports(identity, home, config, network, origin, agreements)
     return AgentContext(
