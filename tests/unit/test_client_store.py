@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from treaty_client import durable
+from treaty_client.home import default_home
 from treaty_client.protocols.store import (
     LockedProtocol,
     LockedSigner,

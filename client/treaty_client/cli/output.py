@@ -87,10 +87,10 @@ def escape(text: str) -> str:
     return rich_escape(text)
 
 
-def _console(**options: bool) -> Console:
+def _console(*, stderr: bool = False) -> Console:
     from rich.console import Console  # a command with --json needs no console
 
-    return Console(highlight=False, emoji=False, soft_wrap=True, **options)
+    return Console(highlight=False, emoji=False, soft_wrap=True, stderr=stderr)
 
 
 def short(digest: str) -> str:
