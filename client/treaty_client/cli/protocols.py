@@ -13,7 +13,6 @@ from rich.markup import escape
 from ..policy import Policy
 from ..protocols.export import export, verify_directory
 from ..protocols.fetch import Fetcher
-from ..protocols.project import load_project
 from ..protocols.verification.records import VerifiedProtocol
 from ..protocols.verification.steps import Step
 from ..registries.api import RegistryClient
@@ -46,7 +45,8 @@ def publish(
     allow_uncovered
         Publish although no vector reaches an operation.
     """
-    from ..statements.publish import Publisher  # imported here: Sigstore is slow to import
+    from ..protocols.project import load_project  # here, because Sigstore and the sandbox are slow to import
+    from ..statements.publish import Publisher
 
     project = load_project(folder)
     registry = options.trusted()

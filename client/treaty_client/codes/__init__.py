@@ -150,6 +150,10 @@ else:
                 return value
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
+    def __dir__() -> list[str]:
+        """List all classes, those not yet imported too."""
+        return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "AgentCode",
