@@ -20,8 +20,8 @@ from stage import Stage
 from story import DOMAINS, PUBLISHER, Story
 
 FAREWELL = """What to try next:
-  make run                       a registry that stays up, with the same protocols in it
-  README.md                      publish a protocol of your own and fetch it from another shell
+  make run                       a registry that stays up, with domains for your agents
+  README.md                      from a protocol to a consensus with three agents of your own
   SECURITY.md                    what each attack above was, and the test that covers it
   make bench                     how fast all this is, and against what"""
 
