@@ -48,7 +48,7 @@ SILENT = PROBE.replace(', Return(call=event.call, value=space["value"], error=sp
 async def opened(manifest: dict[str, Any] = KINDS) -> AsyncIterator[HandlerSession]:
     """A session whose stream `w` may give two items and whose request `a` is pending; the handler invoked `f` and `s`."""
     async with SandboxPool(size=0) as pool:
-        worker = await pool.load(package(SILENT, manifest), local=LOCAL, peers=[PEER])
+        worker = await pool.load_code(package(SILENT, manifest), local=LOCAL, peers=[PEER])
         session = await worker.open("client")
         await session.handle(Opened())
         await session.handle(Call(call="a", operation="ask", arguments={"code": ""}))

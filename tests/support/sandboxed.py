@@ -28,7 +28,7 @@ def sandboxed_product_info(version: str, *, name: str = "product-info") -> Proje
     """A version of product-info whose handler has code. `name`: of the protocol, which may be another one."""
     project = load_project(PROTOCOLS / version)
     assert project.handler is not None
-    manifest = {name: member for name, member in project.handler.manifest.items() if name != "messages"}
+    manifest = {name: member for name, member in project.handler.manifest.items() if name not in ("messages", "$schema")}
     entry_point = f"treaty_handler_{name.replace('-', '_')}:handler"
     handler = HandlerSource(project.handler.version, entry_point, handler_sources(), manifest)
     return replace(project, name=name, handler=handler)

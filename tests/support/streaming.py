@@ -169,7 +169,6 @@ def published(**operation: Any) -> Published:
     return Published(URI, metadata.protocol_hash, TOPIC, read_wheel(*wheel), aliases=(FEED,))
 
 
-@cache
 def declared(**operation: Any) -> Published:
     """The same protocol without code: its manifest has the forms of these messages."""
     operations = {**MANIFEST["operations"], "watch": {**MANIFEST["operations"]["watch"], **operation}}

@@ -47,8 +47,7 @@ from treaty_handler import (
 )
 
 from ..codes import NegotiationCode
-from ..sandbox import SandboxPool, parse_vector, run_vectors
-from ..sandbox.interface import LoadedHandler, LoadedSession
+from ..sandbox import LoadedHandler, LoadedSession, SandboxPool, parse_vector, run_vectors
 from ..sandbox.vectors import LOCAL, PEER, format_vector
 from .test_cases import CaseMessage, Outcome, Success, TestCase, describe
 

@@ -1,7 +1,8 @@
-"""Run handlers in sandboxed workers, and check each effect before it happens.
+"""Run handlers, those with code in sandboxed workers, and check each effect before it happens.
 
     pool, code_cache                load a verified package into a worker
     handler_session                 run the sessions of a loaded worker
+    in_process                      run the sessions of packages without code, outside of any sandbox
     validation, schemas             check events, effects and values against the manifest
     process, bubblewrap             start and end one worker process
     interpreter                     the files that a worker can see
@@ -17,6 +18,7 @@ from __future__ import annotations
 from .bubblewrap import Isolation, SandboxLimits
 from .code_cache import CodeCache
 from .handler_session import HandlerSession, Worker
+from .interface import LoadedHandler, LoadedSession
 from .pool import SandboxPool
 from .vectors import Mismatch, Vector, parse_vector, run_vectors
 
@@ -24,6 +26,8 @@ __all__ = [
     "CodeCache",
     "HandlerSession",
     "Isolation",
+    "LoadedHandler",
+    "LoadedSession",
     "Mismatch",
     "SandboxLimits",
     "SandboxPool",
