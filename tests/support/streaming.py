@@ -7,7 +7,6 @@ emits one after `Cancelled`.
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
