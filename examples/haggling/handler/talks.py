@@ -48,8 +48,10 @@ class Talks:
             message = decode_json(data)
         except ValueError:
             return None
-        fits = not issues(message, sender) and len(message["id"]) <= 64
-        return message if fits and 1 <= message.get("price", 1) <= MAX_PRICE else None
+        if issues(message, sender) or len(message["id"]) > 64:
+            return None
+        has_price = "price" in _MEMBERS[message["type"]]
+        return message if not has_price or 1 <= message["price"] <= MAX_PRICE else None
 
     def say(self, talk: str, kind: str, **members: Value) -> list[Effect]:
         """Send a message and wait for the answer."""
