@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from meetings import LAPTOP, identity
+from sandboxed import sandboxed_package
 from signers import ORIGIN
 from simulated_registry import ALICE, NAME
 from working_agents import CUSTOMER, NEW, SELLER, agents_registry
@@ -16,9 +17,12 @@ from working_agents import CUSTOMER, NEW, SELLER, agents_registry
 from treaty_client import Agent, AgentConfig, Policy
 from treaty_client.authoring.check import check_project
 from treaty_client.authoring.recorded import add_recordings
-from treaty_client.sandbox.recorder import MAX_RECORDINGS
+from treaty_client.sandbox import SandboxPool, parse_vector, run_vectors
+from treaty_client.sandbox.recorder import MAX_RECORDINGS, RecordingRuntime
+from treaty_client.sandbox.runtime import SandboxRuntime
 from treaty_client.sessions.operations import OperationError
 from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused
+from treaty_handler import Call, Opened, PeerLost
 
 PROJECT = Path(__file__).parents[2] / "protocols" / "product-info" / "1.1"
 
@@ -127,3 +131,22 @@ async def test_a_full_folder_ends_recording_and_not_the_session(tmp_path: Path) 
         for number in range(1, MAX_RECORDINGS + 1):
             (folder / f"product-info-1.1-{role}-{number}.json").write_text("")
     assert len(await recorded(tmp_path, folder)) == 2 * MAX_RECORDINGS
+
+
+async def test_a_handler_with_code_is_recorded_with_its_seed(tmp_path: Path) -> None:
+    package = sandboxed_package("1.1")
+    runtime = RecordingRuntime(SandboxRuntime(tmp_path / "home"), tmp_path / "recordings")
+    local, peer = "did:wba:buyer.example", "did:wba:buyer.example:shop"
+    handler = await runtime.open(package, "requester", local=local, peer=peer)
+    await handler.handle(Opened())
+    for call in ("a", "b"):
+        await handler.handle(Call(call=call, operation="getProductInfo", arguments={"productId": "P1"}))
+    await handler.handle(PeerLost(peer=peer))
+    await handler.close()
+    await runtime.close()
+    (path,) = listed(tmp_path / "recordings")
+    data = path.read_bytes()
+    assert b"buyer.example" not in data
+    assert json.loads(data)["seed"] != "0" * 32
+    async with SandboxPool(size=0) as pool:
+        assert await run_vectors(pool, package, [parse_vector(path.name, data)]) == []

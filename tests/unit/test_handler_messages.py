@@ -221,9 +221,11 @@ def test_the_schema_for_an_editor_stays_out_of_the_package() -> None:
         ("extra.json", b"{}"),
         ("deep/readme.txt", b"text"),
         ("types.pyi", b""),
+        ("vectors/late.txt", b"text"),
+        ("vectors/late.pyi", b""),
     ],
 )
-def test_002_07_a_package_without_code_has_its_manifest_alone(path: str, content: bytes) -> None:
+def test_002_07_a_package_without_code_has_its_manifest_and_vectors_alone(path: str, content: bytes) -> None:
     _, wheel = build()
     files = dict(read_wheel(FILENAME, wheel).files)
     record = f"{DIST_INFO}/RECORD"

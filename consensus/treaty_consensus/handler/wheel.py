@@ -79,9 +79,10 @@ class HandlerPackage:
 
     @property
     def vectors(self) -> dict[str, bytes]:
-        """Return the files of the folder `vectors`: name → content."""
+        """Return the JSON files of the folder `vectors`: name → content."""
         folder = f"{self.package}/{VECTORS}/"
-        return {path.removeprefix(folder): content for path, content in self.files.items() if path.startswith(folder)}
+        named = {path.removeprefix(folder): content for path, content in self.files.items() if path.startswith(folder)}
+        return {name: content for name, content in named.items() if name.endswith(".json")}
 
     @property
     def is_declarative(self) -> bool:
