@@ -75,7 +75,8 @@ def _costs(shown: Shown) -> Iterator[list[str]]:
 
     most = f"at most {dollars(MOST_DOMAINS)}"
     voice = " / ".join(filter(None, (shown.number("bribery", size, "vouches", 1.0, "1 best") for size in SIZES)))
-    yield ["make one on chain", " / ".join(f"{price:g}" for price in PUBLISHED.values()), "0"]
+    on_chain = f"make or break one on chain, the median ({', '.join(PUBLISHED)})"
+    yield [on_chain, " / ".join(f"{price:g}" for price in PUBLISHED.values()), "0"]
     yield ["make a principal's, with did:keys or subdomains", "0, and no number of them is enough", "0"]
     yield ["make a principal's, with domains alone", f"{dollars(FLOOD)} for {FLOOD:,} are not enough", "0"]
     yield ["make a full voice", dollars(1), f"{voice} that sell a vouch"]

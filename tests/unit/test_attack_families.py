@@ -125,5 +125,5 @@ def test_the_price_of_a_reputation_names_its_assumption(lab: Laboratory) -> None
     vouches = [Found(Row(row.table, 300, row.goal, row.turnout, row.detail), 1, figure) for row, figure in bribery.figures(lab)]
     text = "\n".join(prices.section(Shown(lines_of([flood, *vouches]))))
     assert "list price, $5 to $12 a year" in text and "Public Suffix List" in text
-    assert "| make one on chain | 0.055 / 0.0042 / 0.0027 | 0 |" in text
+    assert "(Ethereum, BNB Smart Chain, Base) | 0.055 / 0.0042 / 0.0027 | 0 |" in text
     assert "25,000 to 60,000 for 5,000" in text
