@@ -16,7 +16,6 @@ from treaty_client.protocols.store import (
     LockedVersion,
     Lockfile,
     Store,
-    default_home,
     line_of,
 )
 from treaty_client.protocols.verification.pins import check_unchanged
