@@ -54,7 +54,7 @@ async def test_every_file_that_is_visible_is_one_of_the_interpreters_own() -> No
         r"|/python/lib/lib[A-Za-z0-9+._-]+\.so[0-9.]*"
         r"|/python/lib(64)?/python3\.[0-9]+/([A-Za-z0-9_]+/)*[A-Za-z0-9_]+\.pyc"
         r"|/python/lib(64)?/python3\.[0-9]+/lib-dynload/[A-Za-z0-9_.-]+\.so"
-        r"|/treaty/(worker|treaty_handler|msgspec)/([A-Za-z0-9_]+\.pyc|_core\.[a-z0-9_.-]+\.so)"
+        r"|/treaty/(worker|treaty_handler(/declarative)?|msgspec)/([A-Za-z0-9_]+\.pyc|_core\.[a-z0-9_.-]+\.so)"
     )
     async with probe() as inside:
         files = await inside.run(walk)

@@ -192,8 +192,9 @@ def test_the_command_shows_what_a_topics_newest_decision_rests_on(
     value, text = shown(capsys, log, tmp_path, topic=TOPIC)
     assert value["transcript"] == log.newest_transcript()
     assert "Epoch 2, open electorate" in text
-    with pytest.raises(NotFound):
+    with pytest.raises(SystemExit) as undecided:
         shown(capsys, log, tmp_path, topic="no/topic")
+    assert undecided.value.code == 6
 
 
 def test_a_development_electorate_has_no_anchors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -188,7 +188,7 @@ def test_an_interrupt_while_the_sandbox_works_is_quiet(home: list[str]) -> None:
 def test_no_color_means_no_escape_sequence(home: list[str]) -> None:
     trust(home, "http://127.0.0.1:9")
     environment = {"FORCE_COLOR": "1", "COLUMNS": "80"}
-    for arguments in (["trust", "list", *home], ["--help"], ["identity", "show", *home], ["search", *home], ["audit", *home]):
+    for arguments in (["--help"], ["identity", "show", *home], ["search", *home], ["audit", *home]):
         coloured, plain = (treaty(*arguments, environment={**environment, **more}) for more in ({}, {"NO_COLOR": "1"}))
         assert ESCAPE.search(coloured[1] + coloured[2]), "else this test shows nothing"
         assert not ESCAPE.search(plain[1] + plain[2])

@@ -12,7 +12,7 @@ from registries import Web, ballot, contents, grant, log, open_registry, publica
 from signers import NOW, Signer, domain_signer, key_signer
 
 from treaty_consensus import kinds, statement
-from treaty_consensus.errors import Conflict, TreatyError, Unavailable
+from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.proof import Receipt
 from treaty_consensus.sigstore_leaf import CertificateLeaf
@@ -236,11 +236,13 @@ async def test_sigstore_leaves_stand_between_statements(registry: Registry) -> N
 
 async def test_a_turn_logs_all_or_nothing(registry: Registry) -> None:
     writer = WRITERS[0]
-    good, bad = (writer.statement(grant(writer), issued=issued) for issued in (NOW, NOW + 1))
-    keys = {writer.key_id: writer.public_key}
+    other = WRITERS[1]
+    # The namespace of another writer.
+    good, bad = writer.statement(grant(writer)), other.statement(grant(writer))
+    keys = {signer.key_id: signer.public_key for signer in (writer, other)}
     before = await contents(registry)
     async with registry.sequencer.exclusive() as exclusive:
-        with pytest.raises(Conflict):
+        with pytest.raises(Refused):
             await exclusive.append([statement.verify(good, keys), statement.verify(bad, keys)])
     assert await contents(registry) == before
     async with registry.sequencer.exclusive() as exclusive:

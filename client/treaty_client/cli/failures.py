@@ -1,7 +1,7 @@
 """The exit statuses of `treaty`, and the errors behind them.
 
     0     done
-    1     refused: a rule, a malformed input, a file
+    1     refused: a rule, a malformed input, a file, a library that is not installed
     2     wrong command line
     3     a registry or another host does not answer; the same command may succeed later
     4     not trusted: a proof does not hold, or the policy does not allow it
@@ -28,6 +28,7 @@ REFUSED, USAGE, UNAVAILABLE, UNTRUSTED, NOT_FOUND, NOT_YET, INTERRUPTED = 1, 2, 
 _BY_CODE: Final = {
     SystemCode.USAGE: USAGE,
     SystemCode.FILE: REFUSED,
+    SystemCode.EXTRA: REFUSED,
     ClientTopicCode.UNDECIDED: NOT_YET,
     DecisionCode.EARLY: NOT_YET,
     LogCode.CLOSING: NOT_YET,
