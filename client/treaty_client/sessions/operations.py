@@ -36,6 +36,7 @@ import inspect
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Protocol, get_type_hints
 
 import msgspec
@@ -99,6 +100,8 @@ class Functions:
     def __init__(self) -> None:
         self._functions: dict[str, Function] = {}
         self._threads: ThreadPoolExecutor | None = None
+        # The pool's own queue keeps the arguments of calls that were given up, so calls wait here.
+        self._free = asyncio.Semaphore(MAX_THREADS)
 
     def add(self, function: Function, *, name: str = "") -> None:
         """Register a function under the operation's `name`, by default its own. Raises `Malformed` (`agent.function`) if the
@@ -160,7 +163,16 @@ class Functions:
         if self._threads is None:
             # A pool of its own: slow functions must not block the threads of the event loop.
             self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="treaty-operation")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: function(**arguments))
+        await self._free.acquire()
+        running = self._threads.submit(function, **arguments)
+        loop = asyncio.get_running_loop()
+        # At the function's end, not at the call's: a thread cannot be stopped, so it counts while it runs.
+        running.add_done_callback(lambda _: self._release(loop))
+        return await asyncio.wrap_future(running)
+
+    def _release(self, loop: asyncio.AbstractEventLoop) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the agent has ended, and the function only now
+            loop.call_soon_threadsafe(self._free.release)
 
 
 def failure_of(operation: Operation, error: Exception) -> Failure:
