@@ -13,7 +13,7 @@ from ..values import Failure, Value
 from .forms import Form, at
 from .protocol import MAX_CREDIT, OperationForms, RoleForms
 
-# Bytes of the items of all streams that the application has not asked for yet. A request grants the window before the application asks.
+# Bytes of the items of all streams that the application has not asked for yet. A request grants the window before it asks.
 MAX_HELD: Final = 1024 * 1024
 MAX_TEXT: Final = 500
 

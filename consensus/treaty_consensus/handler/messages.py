@@ -31,7 +31,7 @@ MAX_NAME = 64
 MAX_CONSTANT = 200
 # A message with a larger integer is no JSON that the other side reads (RFC 7493 §2.2).
 MAX_INTEGER = 2**53 - 1
-# The interpreter itself refuses requests with these. A manifest need not list them, and a form of errors carries them all the same.
+# The interpreter refuses requests with these codes. A form of errors carries them, although no manifest needs to list them.
 REFUSALS = frozenset({400, 429})
 
 _OWN = {"request": "arguments", "event": "arguments", "response": "result", "item": "item"}
