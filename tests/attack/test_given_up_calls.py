@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import threading
+import time
 import weakref
 from collections.abc import AsyncIterator
 from types import MappingProxyType
@@ -60,6 +61,21 @@ async def test_arguments_of_calls_that_were_given_up_are_not_kept_while_all_thre
     assert (await functions.call("after", WAIT, {"value": "after"})).value == "after"
     assert set(order) == {"busy", "after"}
     functions.close()
+
+
+def test_a_function_in_a_thread_may_take_its_time_in_virtual_time() -> None:
+    async def main() -> None:
+        functions = Functions()
+
+        def wait(value: str) -> str:
+            time.sleep(0.1)
+            return value
+
+        functions.add(wait)
+        assert (await functions.call("1", WAIT, {"value": "x"})).value == "x"
+        functions.close()
+
+    run(main())
 
 
 @pytest.mark.threat(172)
