@@ -85,8 +85,8 @@ def make_run(folder: Path) -> Iterator[Run]:
 def run_script(run: Run, work: Path, script: str) -> subprocess.CompletedProcess[str]:
     """Run the shell commands of a user beside `make run`, up to the first that fails.
 
-    `work`: the folder of the user, which gets `.treaty-registry`, `.venv` and `examples`. The ports that the documents name become
-    those of the run. The user has no home and no settings of Treaty.
+    `work`: the folder of the user, which gets `.treaty-registry`, `.venv` and `examples`. The ports in `script` are those of the
+    documents, and become those of the run. The user has no home and no settings of Treaty.
     """
     work.mkdir(exist_ok=True)
     (work / ".treaty-registry").symlink_to(run.data)
