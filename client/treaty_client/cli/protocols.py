@@ -12,14 +12,12 @@ from rich.markup import escape
 
 from treaty_consensus.errors import TreatyError
 
-from ..authoring.coverage import measure_coverage
 from ..policy import Policy
 from ..protocols.export import export, verify_directory
 from ..protocols.fetch import Fetcher
 from ..protocols.verification.records import VerifiedProtocol
 from ..protocols.verification.steps import Step
 from ..registries.api import RegistryClient
-from ..sandbox.vectors import published_vectors
 from .context import Options, run
 from .output import Output
 
@@ -167,6 +165,10 @@ def _value(verified: VerifiedProtocol) -> dict[str, Any]:
 
 def _coverage(verified: VerifiedProtocol) -> dict[str, int] | None:
     """Return what the vectors in the package say that they cover; None if they cannot be read. They are not replayed here."""
+    # Here: they load the schemas' library, and a fetch that fails does not need it.
+    from ..authoring.coverage import measure_coverage
+    from ..sandbox.vectors import published_vectors
+
     try:
         vectors = published_vectors(verified.package)
     except TreatyError:
