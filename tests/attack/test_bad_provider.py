@@ -14,6 +14,7 @@ from sandboxes import descendants, gone
 
 from treaty_client.sandbox import SandboxLimits, SandboxPool
 from treaty_client.sessions import provision
+from treaty_client.sessions.interfaces import SessionTimeouts
 from treaty_client.testing.virtual_time import run
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_consensus.handler import HandlerPackage
@@ -59,7 +60,8 @@ class Registry(SimulatedProtocols):
 @pytest.mark.threat(47)
 async def test_handlers_that_hang_eat_memory_or_do_not_compile(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     before = descendants()
-    seller = shop(tmp_path, URI_2)
+    # On a busy machine the slowest handler is only known after a while.
+    seller = shop(tmp_path, URI_2, timeouts=SessionTimeouts(provide=60.0))
 
     async def preload(package: HandlerPackage, *, local: str) -> None:
         """As the runtime does it, with less patience."""

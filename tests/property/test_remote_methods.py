@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from treaty_client.network.rpc.methods import MAX_METHODS
@@ -44,6 +44,8 @@ DOCUMENTS = st.fixed_dictionaries(
 )
 
 
+@example({"openrpc": "1.3.0", "methods": [{"name": "a", "result": {"name": "r", "schema": {"$defs": None}}}]}, {}, None)
+@example({"openrpc": "1.3.0", "methods": [{"name": "a", "result": {"name": "r", "schema": {"definitions": [1]}}}]}, {}, None)
 @given(DOCUMENTS, st.dictionaries(WORDS, VALUES, max_size=3), VALUES)
 def test_methods_are_read_and_checked_or_refused(document: Any, arguments: Any, result: Any) -> None:
     try:

@@ -74,6 +74,9 @@ def local_schema(schema: Any, definitions: Mapping[str, Any] | None = None) -> d
     The name of a dialect is left out: all schemas are read as those of 2020-12. The caller bounds the depth of `schema`.
     """
     found = _rewritten(schema) if isinstance(schema, dict) else {}
+    # A part of another form stays where it is: the check of the schema refuses it.
+    if not all(isinstance(found.get(name, {}), dict) for name in ("definitions", "$defs")):
+        return found
     more = {**(definitions or {}), **found.pop("definitions", {}), **found.get("$defs", {})}
     found.pop("$schema", None)
     return {**found, "$defs": {name: _rewritten(item) for name, item in more.items()}} if more else found
