@@ -34,7 +34,8 @@ else:
 AnyConnection: TypeAlias = "Connection | PoolConnectionProxy[asyncpg.Record]"
 """A connection of its own, or one lent by a pool."""
 
-DATABASE_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+# The last one: asyncpg raises it when a connection ends between two messages of one statement.
+DATABASE_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, asyncpg.InternalClientError)
 """The errors of a statement sent to PostgreSQL, besides this package's own."""
 
 _OUTAGES = (
@@ -45,6 +46,7 @@ _OUTAGES = (
     asyncpg.InternalServerError,
     asyncpg.ReadOnlySQLTransactionError,  # it is a replica now
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
     ConnectionError,
 )
 
