@@ -163,6 +163,7 @@ async def test_a_killed_server_is_started_again_and_again(client: Client) -> Non
 async def test_one_that_cannot_be_started_is_tried_again_until_it_can(client: Client) -> None:
     folder = client.server.data / "postgres"
     settings, right = folder / "postgresql.conf", (folder / "postgresql.conf").read_text()
+    lines = (folder / "postmaster.pid").read_text().split("\n")
     settings.write_text(f"{right}\nnonsense = 1\n")
     try:
         os.kill(postmaster(client.server.data), signal.SIGKILL)
@@ -172,7 +173,6 @@ async def test_one_that_cannot_be_started_is_tried_again_until_it_can(client: Cl
                 await asyncio.sleep(0.05)
         await client.unavailable()
         # Nor does a lock file that names a process of somebody else keep it from starting.
-        lines = (folder / "postmaster.pid").read_text().split("\n")
         (folder / "postmaster.pid").write_text("\n".join([str(os.getpid()), *lines[1:]]))
     finally:
         settings.write_text(right)
