@@ -221,6 +221,7 @@ class SessionCode(Code):
     IDLE = "session.idle", "Nothing was said for the idle time.", Unavailable
     INBOX_FULL = "session.inbox-full", "Too many messages came before the session was running.", TooLarge
     INTERNAL = "session.internal", "This side failed; its log has the reason.", Unavailable
+    LATE = "session.late", "The call was not sent within its time, and was not done.", Unavailable
     MESSAGE = "session.message", "The message is over its cap, or on a stream without a plain name.", TooLarge
     NATURAL = "session.natural", "The session is natural language only and has no protocol.", Refused
     NO_CODE = "session.no-code", "There is no code yet that the peer could fix.", Refused
@@ -230,6 +231,7 @@ class SessionCode(Code):
     NOT_NATURAL = "session.not-natural", "The peer does not speak natural language.", Refused
     OPERATION = "session.operation", "The role has no such operation.", Refused
     OUTBOX_FULL = "session.outbox-full", "Too much was said before the session was running.", TooLarge
+    OUTCOME_UNKNOWN = "session.outcome-unknown", "A call was sent and not answered; it may have been done.", Unavailable
     PARAMETERS = "session.parameters", "The parameters of the session are over their caps.", Malformed
     PEER = "session.peer", "The agent is not in the session.", Refused
     PEER_CODE = "session.peer-code", "The peer could not get its code ready.", Refused

@@ -4,6 +4,9 @@ A session may replace its handler: after a repair of the code, or after a change
 open call once, when the session runs, or earlier if the call may be early data. The open calls are then given to the new handler.
 A call that the former handler already had, and that is not idempotent, fails with 503: it is unknown whether it was done.
 
+When the session ends, a call that the handler has fails with `OutcomeUnknown`: the peer may have got it. The other open calls
+fail with the error of the session, and were not done.
+
 A handler that fails a call with 502 reports that the peer broke the protocol. The session may then report the error to the peer
 (`on_fault`), once for each call; the call waits for the outcome.
 """
@@ -18,13 +21,14 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from treaty_consensus.errors import TreatyError
+from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_handler import Return
 
 from ..abandonable import abandonable
+from ..codes import SessionCode
 from .handler_host import HandlerHost
 from .interfaces import Step
-from .operations import OperationError
+from .operations import OperationError, OutcomeUnknown
 
 NONCONFORMING = 502
 
@@ -45,7 +49,7 @@ class CallPort:
     `handler`: the present handler of the session.
     `phase`: see `Phase`.
     `time_limit`: seconds that a call of an operation may take.
-    `is_reissued`: whether the session ran with a former handler.
+    `is_reissued`: whether the session ran already, so that a call may be given to a second handler.
     """
 
     post: Callable[[Step], None]
@@ -74,26 +78,32 @@ class _Call:
 
 
 class CallTable:
-    """The calls of one session. `replies`: the number of calls that the peer answered."""
+    """The calls of one session. `replies`: the number of calls that the peer answered. `replied`: set at the first one."""
 
     def __init__(self, port: CallPort) -> None:
         self.replies = 0
+        self.replied = asyncio.Event()
         self._port = port
         self._open: dict[str, _Call] = {}
         # Serializes the wait for room in the outbox.
         self._turn = asyncio.Lock()
         self._numbers = itertools.count(1)
 
-    async def make(self, operation: str, arguments: dict[str, Any]) -> Any:
+    async def make(self, operation: str, arguments: dict[str, Any], *, within: float | None = None) -> Any:
         """Call an operation and wait for its answer; see `session.Session.call`. Report the time and the outcome to
-        `on_outcome`."""
+        `on_outcome`.
+
+        `within`: fewer seconds than the operation's own time. Their end raises `OutcomeUnknown`, or for a call that was not issued
+        `Unavailable` (`session.late`).
+        """
         call = _Call(str(next(self._numbers)), operation, arguments)
         self._open[call.number] = call
         now = asyncio.get_running_loop().time
         began = now()
+        limit = self._port.time_limit(operation)
         try:
             # The limit includes the wait for room: a slow peer must not hold the caller for ever.
-            async with asyncio.timeout(self._port.time_limit(operation)):
+            async with asyncio.timeout(limit if within is None else min(limit, within)):
                 # One call at a time waits for room: else all waiting callers would use the same free room.
                 async with self._turn:
                     await self._port.wait_writable()
@@ -103,6 +113,8 @@ class CallTable:
                 value = await call.answer
         except TimeoutError as error:
             self._port.on_outcome(now() - began, False)
+            if within is not None and within < limit:
+                raise _late(call, within) from error
             raise OperationError(504, f"The handler gave no answer to {operation}.") from error
         except OperationError as error:
             self._port.on_outcome(now() - began, error.status < 500)
@@ -129,13 +141,17 @@ class CallTable:
         if isinstance(outcome, Return):
             self.replies += 1
             if self.replies == 1:
+                self.replied.set()
                 self._port.on_first_reply()
         _set_result(call, outcome)
 
     def end(self, error: TreatyError) -> None:
-        """Fail all open calls with the error that ended the session."""
+        """Fail all open calls because of the error that ended the session."""
         for call in self._open.values():
-            _set_result(call, error)
+            # Before the session ran, only early data were sent, which may be repeated.
+            sent = call.given_to is not None and self._port.is_reissued()
+            why = f"The session ended ({error.code}): {error.message}"
+            _set_result(call, _unknown(call, why, error) if sent else error)
 
     async def _issue(self, call: _Call) -> None:
         handler, phase = self._port.handler(), self._port.phase()
@@ -170,6 +186,20 @@ class CallTable:
             await self._port.on_fault(f"{call.operation}: {outcome.error.message}")
         except TreatyError:
             _set_result(call, outcome)  # the code was not repaired: the caller gets the failure
+
+
+def _unknown(call: _Call, why: str, cause: TreatyError | None = None) -> OutcomeUnknown:
+    assert call.given_to is not None
+    error = OutcomeUnknown(call.operation, why, call.given_to.role.calls.get(call.operation))
+    error.__cause__ = cause
+    return error
+
+
+def _late(call: _Call, seconds: float) -> TreatyError:
+    why = f"No answer came within {seconds:.3g} seconds."
+    if call.given_to is not None:
+        return _unknown(call, why)
+    return Unavailable(SessionCode.LATE, f"{call.operation} was not sent within {seconds:.3g} seconds.", fix="Call again.")
 
 
 def _set_result(call: _Call, outcome: Return | TreatyError) -> None:

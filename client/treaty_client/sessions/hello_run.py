@@ -261,6 +261,10 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
         self._left_without_hello = not reason.startswith(_HELLO_REASONS)
         await super()._lost(reason)
 
+    def _on_lost(self) -> None:
+        # Before the handler is informed: its answer to the loss is no answer of the peer.
+        self.calls.end(self.error)
+
     async def _leave(self) -> None:
         for handler in self._speaking():
             await handler.say_goodbye()

@@ -31,7 +31,7 @@ from typing import Any, Protocol, get_type_hints
 
 import msgspec
 
-from treaty_consensus.errors import Malformed, Refused, TreatyError
+from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 from treaty_consensus.handler import Manifest, Operation, Role
 from treaty_handler import Failure, Result, Value
 
@@ -60,6 +60,19 @@ class OperationError(TreatyError):
     def __init__(self, status: int, message: str = "") -> None:
         super().__init__(f"operation.{status}", message or f"The operation failed with status {status}.")
         self.status = status
+
+
+class OutcomeUnknown(Unavailable):
+    """Report that a call was sent and not answered, so that it is unknown whether it was done (`session.outcome-unknown`).
+    `operation`: its declaration in the manifest; an idempotent one may be called again."""
+
+    def __init__(self, name: str, why: str, operation: Operation | None) -> None:
+        super().__init__(
+            SessionCode.OUTCOME_UNKNOWN,
+            f"{why} It is unknown whether {name} was done.",
+            fix="Ask the other side before you call again, unless doing it twice is harmless.",
+        )
+        self.operation = operation
 
 
 def choose_role(manifest: Manifest, *, is_initiator: bool, wanted: str | None) -> Role:
