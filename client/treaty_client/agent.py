@@ -25,43 +25,39 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TypeVar
 
-from treaty_consensus.errors import Malformed, Refused, TreatyError
+from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.protocol import parse_protocol_uri
 
 from .codes import AgentCode
 from .config import AgentConfig, effective
 from .identity import Identity
 from .negotiators.negotiator import Negotiators, Requirement
-from .network.did_documents import DidResolver
-from .network.discovery.client import Discoverer, candidates
-from .network.egress import EgressGuard
 from .network.hosts import Network
 from .network.transport.application import Application
-from .network.transport.connection import Connection
+from .network.transport.connection import Backoff, Connection
 from .policy import Policy
-from .protocols.fetch import Fetcher
 from .protocols.store import default_home
 from .registries.trust import TrustedRegistries, parse_registry_name
 from .sandbox.runtime import SandboxRuntime
 from .sessions.agreements import AgreementCache, NegotiatedProtocols
 from .sessions.context import AgentContext, AgentEvent, Ports, Service
-from .sessions.endpoint import AgentEndpoint, PeerDocuments
+from .sessions.endpoint import AgentEndpoint
 from .sessions.escalation import Approvals, OnEscalation
-from .sessions.flow_context import PolicyNames
 from .sessions.flow_manager import MetaProtocolManager
-from .sessions.lifecycle import RegistryPublisher, run_initiator
+from .sessions.lifecycle import run_initiator
 from .sessions.negotiation import Answerer
+from .sessions.opening import OnChangedPeer, PeerName, SessionOpener
 from .sessions.operations import Function
+from .sessions.peer import Peer, SessionPool
 from .sessions.provision import provide
 from .sessions.roles import SessionRequest
 from .sessions.session import Session
-from .statements.report import RegistryLog, Reporter
+from .sessions.wiring import network_ports
+from .statements.report import Reporter
 
 _F = TypeVar("_F", bound=Function)
 _log = logging.getLogger(__name__)
@@ -82,6 +78,7 @@ class Agent:
         negotiators: Negotiators | None = None,
         on_escalation: OnEscalation | None = None,
         on_event: Callable[[AgentEvent], None] | None = None,
+        on_changed_peer: OnChangedPeer | None = None,
         ports: Ports | None = None,
     ) -> None:
         """Make an agent; nothing is sent or started.
@@ -89,8 +86,9 @@ class Agent:
         `registry`: BASE_URL#VKEY. The home trusts it from now on; negotiated protocols are published and reported there.
         `config`: the owner's choices. A policy, with the `home`, is short for AgentConfig(policy, home=home).
         `negotiators`: decide in negotiations and are closed with the agent; without them there are none. `on_escalation`: asked
-        when they fail (`sessions.escalation`). `on_event`: called with each event as it happens; must not block. `ports`:
-        replace the network and the sandbox.
+        when they fail (`sessions.escalation`). `on_event`: called with each event as it happens; must not block.
+        `on_changed_peer`: asked when another DID answers at a known address; without it that is refused (`sessions.opening`).
+        `ports`: replace the network and the sandbox.
 
         Raises `Malformed` for a registry without its key, or with `config.home` for a `home` beside an `AgentConfig`; `Conflict`
         for a registry that is trusted by another key; `Refused` (`agent.isolation`) for negotiators without a sandbox. Then
@@ -108,7 +106,11 @@ class Agent:
         name = parse_registry_name(registry)
         TrustedRegistries(home).add(name)
         agreements = AgreementCache(home)
-        ports = ports or _real_ports(identity, home, config, self._network, name.origin, agreements)
+        if ports is None:
+            runtime = SandboxRuntime(home, policy.isolation, config.workers, config.sandbox)
+            ports = network_ports(
+                identity, self._network, policy, runtime, agreements, home=home, origin=name.origin, timeout=timeouts.registry
+            )
         self._context = AgentContext(
             identity=identity,
             registry=name.origin,
@@ -119,7 +121,7 @@ class Agent:
             capacity=config.capacity,
             ports=ports,
             agreements=agreements,
-            reporter=Reporter(identity, home, ports.log_of, delay=policy.report_delay),
+            reporter=Reporter(identity, home, ports.log_of, delay=policy.report_delay, patience=timeouts.finish / 2),
             negotiated=NegotiatedProtocols(home),
             approvals=Approvals(home),
             negotiators=negotiators,
@@ -128,6 +130,8 @@ class Agent:
             transcripts=config.transcripts,
         )
         self._endpoint = AgentEndpoint(self._context, self._network, config.flow)
+        self._opener = SessionOpener(self._context, self._endpoint, self._network, on_changed_peer)
+        self._pools: set[SessionPool] = set()
         self._warming: asyncio.Task[None] | None = None
 
     @classmethod
@@ -140,6 +144,7 @@ class Agent:
         negotiators: Negotiators | None = None,
         on_escalation: OnEscalation | None = None,
         on_event: Callable[[AgentEvent], None] | None = None,
+        on_changed_peer: OnChangedPeer | None = None,
         ports: Ports | None = None,
     ) -> Agent:
         """Make the agent of a home (default: $TREATY_HOME or ~/.treaty): its identity, policy.toml, agent.toml and the registry
@@ -158,6 +163,7 @@ class Agent:
             negotiators=negotiators,
             on_escalation=on_escalation,
             on_event=on_event,
+            on_changed_peer=on_changed_peer,
             ports=ports,
         )
 
@@ -189,6 +195,7 @@ class Agent:
         if self._warming is not None:
             # First, so that no worker starts after the runtime was closed.
             await self._warming
+        await asyncio.gather(*(pool.aclose() for pool in self._pools))
         await self._endpoint.aclose()
         await self._context.close()
 
@@ -308,6 +315,7 @@ class Agent:
         natural: bool = False,
         peer: str = "",
         role: str = "",
+        timeout: float | None = None,  # noqa: ASYNC109  # the time of opening, and not of the block
     ) -> AsyncIterator[Session]:
         """Open a session with the agent at a `ws`, `wss`, `http` or `https` URL, or with an agent to `discover`: a domain, a DID,
         or the URL of an agent description.
@@ -317,28 +325,49 @@ class Agent:
         protocols that a discovered agent lists are offered. Of a topic the consensus is offered first, then the protocols that
         a discovered agent lists, then the others. `sessions.profiles` says how the profile is chosen.
 
-        `peer`: the DID that the peer has to claim. `role`: the role of this side, where the protocol leaves it open. With a
-        remembered agreement the session begins at once, and the first call raises its errors; otherwise both sides are ready
-        when it begins. When the block ends without an error, a negotiated protocol is published, and a report co-signed, as far
-        as the policies of both sides allow.
+        `peer`: the DID that the peer has to claim; by default the one that answered there first. `role`: the role of this side,
+        where the protocol leaves it open. `timeout`: seconds for opening the session; by default `timeouts.connect`, and no limit
+        for a requirement. With a remembered agreement the session begins at once, and the first call raises its errors; otherwise
+        both sides are ready when it begins. A report is co-signed while the session is open, as far as the policies of both sides
+        allow; a negotiated protocol is published afterwards. Neither waits for a registry.
 
-        Raises `Malformed`, `Unavailable` (`connection.failed`), `Refused` (`session.no-common-protocol`,
-        `negotiation.rejected`, …), and the errors of discovery, verification and negotiators.
+        Raises `Malformed`, `Unavailable` (`connection.failed`, `connection.timeout`), `Refused` (`session.no-common-protocol`,
+        `peer.changed`, `negotiation.rejected`, …), and the errors of discovery, verification and negotiators.
         """
-        if bool(url) == bool(discover):
-            raise Malformed(AgentCode.ADDRESS, "Connect to a URL, or to an agent to discover: one of the two.")
+        name = PeerName.of(url, discover)
         self._begin_warming()
         request = SessionRequest(topic, tuple(protocols), peer, requirement, natural, role)
-        if discover:
-            url, request = await self._discovered(discover, request)
+        opened = await self._opener.open(name, request, within=timeout)
+        try:
+            yield opened.session
+            await opened.finish()
+        finally:
+            await opened.end()
 
-        async def dial(for_hello: bool) -> Connection:
-            # A message of the flow profile counts once, so a retry signs new ones (`lifecycle`).
-            connection = await self._endpoint.dial(url, untrusted=bool(discover), repeat=for_hello)
-            return self._endpoint.sealed(connection) if for_hello else connection
+    def peer(
+        self,
+        address: str,
+        *,
+        topic: str = "",
+        protocols: Sequence[str] = (),
+        requirement: Requirement | None = None,
+        peer: str = "",
+        role: str = "",
+        timeout: float | None = None,
+    ) -> Peer:
+        """Return a long-lived handle for calls to one agent. It opens sessions, replaces broken ones, and repeats calls that may
+        be repeated (`sessions.peer`). Nothing is sent yet. Close it, or use `async with`.
 
-        async with run_initiator(self._context, self.flow, dial, url, request, again=True) as session:
-            yield session
+        `address`: a URL of the agent, its domain, its DID, or the URL of its description. The other arguments are those of
+        `connect`. Raises `Malformed` (`agent.offer`), `Refused` (`agent.no-negotiator`).
+        """
+        name, settings = PeerName.parse(address), self.config.peers
+        request = SessionRequest(topic, tuple(protocols), peer, requirement, False, role)
+        if name.is_url:
+            request.check(self._context)
+        pool = SessionPool(self._context, self._opener, name, request, settings, timeout)
+        self._pools.add(pool)
+        return Peer(pool, backoff=Backoff(attempts=settings.attempts), on_close=self._pools.discard)
 
     def connect_over(
         self,
@@ -364,14 +393,6 @@ class Agent:
         """Open a connection to a URL without end-to-end encryption, for `flow`. Raises `Malformed`, `Unavailable`."""
         return await self._endpoint.dial(url, repeat=False)
 
-    async def _discovered(self, name: str, request: SessionRequest) -> tuple[str, SessionRequest]:
-        """Return the address of an agent, and the request for it. Its description is trusted for no more than that."""
-        described = (await Discoverer(self._network).discover(name)).agents[0]
-        wanted = request
-        if request.protocols or not (request.topic or request.requirement or request.natural):
-            wanted = replace(request, protocols=candidates(described, request.protocols))
-        return described.address, replace(wanted, peer=request.peer or described.did, described=described)
-
     def _begin_warming(self) -> None:
         """Start workers while the network answers. An error is left to the session's own worker, which raises it."""
 
@@ -381,18 +402,3 @@ class Agent:
 
         if self._warming is None:
             self._warming = asyncio.create_task(warm())
-
-
-def _real_ports(
-    identity: Identity, home: Path, config: AgentConfig, network: Network, origin: str, agreements: AgreementCache
-) -> Ports:
-    """Return the trusted registries, over the network, and the sandbox."""
-    fetcher = Fetcher(home, config.policy, network)
-    return Ports(
-        protocols=fetcher,
-        runtime=SandboxRuntime(home, config.policy.isolation, config.workers, config.sandbox),
-        log_of=partial(RegistryLog, fetcher, EgressGuard(network)),
-        publisher=RegistryPublisher(identity, fetcher, origin, network),
-        resolver=DidResolver(PeerDocuments(network, agreements, secp256k1=config.policy.accept_secp256k1).fetch),
-        names=partial(PolicyNames, fetcher),
-    )

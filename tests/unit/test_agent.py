@@ -237,7 +237,7 @@ def test_another_agent_at_the_remembered_address_is_not_spoken_to(tmp_path: Path
         customer = buyer(tmp_path)
         await buy(shop(tmp_path), customer, at="here")
         impostor = shop(tmp_path, name="impostor")
-        assert (await fails(impostor, customer, at="here")).code == "hello.refused"
+        assert (await fails(impostor, customer, at="here")).code == "hello.destination"
         assert impostor.runtime.opened == []
         assert (await buy(impostor, customer, at="here"))[0] == LAPTOP  # forgotten, so a stranger again
 

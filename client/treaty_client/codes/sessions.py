@@ -69,7 +69,7 @@ class ClientReportCode(Code):
     NID = "report.nid", "The report is of another negotiation.", Refused
     NO_ANSWER = "report.no-answer", "The peer did not answer the proposed report.", Unavailable
     NO_CHECKPOINT = "report.no-checkpoint", "No checkpoint of the log was seen yet.", Unavailable
-    NOT_CHECKED = "report.not-checked", "The report could not be checked (only as a reason)."
+    NOT_CHECKED = "report.not-checked", "The report could not be checked, or not in time.", Unavailable
     OUTCOME = "report.outcome", "The report has another outcome than the session.", Refused
     RANDOM = "report.random", "A Hello had no random value.", Refused
     REPEATED = "report.repeated", "The peer and topic were reported in this epoch already.", Refused
@@ -194,6 +194,12 @@ class NegotiationCode(Code):
 class OperationCode(Code):
     ARGUMENTS = "operation.arguments", "The arguments break the schema of the operation.", Malformed
     RESULT = "operation.result", "The result breaks the schema of the operation.", Malformed
+
+
+class PeerCode(Code):
+    CHANGED = "peer.changed", "Another DID answers at a known address.", Refused
+    CLOSED = "peer.closed", "The peer object was closed.", Refused
+    FILE = "peer.file", "The file of known peers is damaged.", Malformed
 
 
 class QuestionCode(Code):

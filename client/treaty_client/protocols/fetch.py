@@ -84,14 +84,16 @@ class Fetcher:
         *,
         clock: Callable[[], float] = time.time,
         resolver: DidResolver | None = None,
+        timeout: float | None = None,
     ) -> None:
-        """Create the fetcher. `resolver`: for documents of publishers, if the policy asks for them; by default over `network`."""
+        """Create the fetcher. `resolver`: for documents of publishers, if the policy asks for them; by default over `network`.
+        `timeout`: seconds for an exchange with a registry; default the network's."""
         self.policy = policy
         self.registries = TrustedRegistries(home)
         self._store, self._lockfile = Store(home), Lockfile(home)
         self._network = network or Network()
         self._clock = clock
-        self._http = self._network.client()
+        self._http = self._network.client(timeout=timeout)
         self._given_resolver = resolver
         self._answers = Answers(self.registries, self._lockfile, policy, self.client, self._now)
         self._verified: dict[str, VerifiedProtocol] = {}

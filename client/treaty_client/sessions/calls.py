@@ -93,8 +93,8 @@ class CallTable:
         """Call an operation and wait for its answer; see `session.Session.call`. Report the time and the outcome to
         `on_outcome`.
 
-        `within`: fewer seconds than the operation's own time. Their end raises `OutcomeUnknown`, or for a call that was not issued
-        `Unavailable` (`session.late`).
+        `within`: fewer seconds than the operation's own time. Their end raises `OutcomeUnknown`, or `Unavailable`
+        (`session.late`) for a call that was not issued.
         """
         call = _Call(str(next(self._numbers)), operation, arguments)
         self._open[call.number] = call

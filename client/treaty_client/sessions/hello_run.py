@@ -50,7 +50,7 @@ from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, Repo
 from ..anp.transcript import TranscriptRecorder
 from ..codes import NegotiationCode, SessionCode
 from ..network.transport.connection import Connection
-from ..statements.report import CosignatureExchange
+from ..statements.cosignature import CosignatureExchange
 from ..statements.report_rules import refusal_code
 from .agreements import is_negotiated
 from .calls import CallPort, CallTable, Phase

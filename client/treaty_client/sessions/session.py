@@ -208,11 +208,19 @@ class Session:
         Raises `OperationError` when the operation fails. Its `status` and message come from the other side. 504: no answer came
         within the operation's time. 503: the code changed before the answer.
 
-        Raises `Malformed` (`operation.arguments`) or `Refused` (`session.operation`, `session.busy`) when the call does not fit
-        the protocol, and the session's error when the session has ended.
+        Raises `OutcomeUnknown` (`session.outcome-unknown`) when the session ends before the answer, and the session's error when
+        it ended before the call was sent. Raises `Malformed` (`operation.arguments`) or `Refused` (`session.operation`,
+        `session.busy`) when the call does not fit the protocol.
+        """
+        return await self.call_within(None, operation, arguments)
+
+    async def call_within(self, seconds: float | None, operation: str, arguments: Mapping[str, Any]) -> Any:
+        """Call an operation as `call` does, in less than its own time.
+
+        Also raises `OutcomeUnknown` when the time is over after the call was sent, and `Unavailable` (`session.late`) before.
         """
         self._backend.check_open()
-        return await self._backend.calls.make(operation, arguments)
+        return await self._backend.calls.make(operation, dict(arguments), within=seconds)
 
     async def say(self, text: str) -> None:
         """Send a text in natural language; it may be Markdown. Wait while the peer reads slowly.
