@@ -115,6 +115,11 @@ class Sides:
     buyers: Reporter
     shops: Reporter
     home: Path
+    clock: list[float]
+
+    def a_minute_later(self) -> None:
+        """Let the facts of the registry get old."""
+        self.clock[0] += 61
 
     async def report(self, ours: SessionFacts | None = None, theirs: SessionFacts | None = None) -> bool:
         """The whole exchange."""
@@ -130,7 +135,7 @@ class Sides:
 
 
 def sides(home: Path, delay: float = 0, now: int = NOW) -> Sides:
-    log = SimulatedLog()
+    log, clock = SimulatedLog(), [float(now)]
     buyer, shop = counting(BUYER), counting(SHOP)
 
     def log_of(origin: str) -> SimulatedLog:
@@ -141,9 +146,10 @@ def sides(home: Path, delay: float = 0, now: int = NOW) -> Sides:
         log,
         buyer,
         shop,
-        Reporter(buyer, home / "buyer", log_of, delay=delay, clock=lambda: now),
-        Reporter(shop, home / "shop", log_of, delay=delay, clock=lambda: now),
+        Reporter(buyer, home / "buyer", log_of, delay=delay, clock=lambda: clock[0]),
+        Reporter(shop, home / "shop", log_of, delay=delay, clock=lambda: clock[0]),
         home,
+        clock,
     )
 
 
@@ -257,6 +263,7 @@ def test_a_forked_checkpoint_an_unknown_did_and_a_session_without_words_are_refu
     assert run(both.shops.cosign(facts(SHOP, BUYER), proposal())) == ReportRefused("report.not-checked")
     both.log.forked = False
     both.log.known.pop(BUYER.did)
+    both.a_minute_later()
     assert run(both.shops.cosign(facts(SHOP, BUYER), proposal())) == ReportRefused("report.not-checked")
     both.log.known[BUYER.did] = BUYER
     assert run(both.shops.cosign(facts(SHOP, BUYER, spoke=False), proposal())) == ReportRefused("report.outcome")
@@ -283,6 +290,7 @@ def test_one_peer_and_topic_are_reported_once_an_epoch(tmp_path: Path) -> None:
     assert run(both.shops.cosign(facts(SHOP, BUYER, nid=another), again)) == ReportRefused("report.repeated")
     assert len(both.log.submitted) == len(both.shop.signatures) == 1
     both.log.open_epoch = 5
+    both.a_minute_later()
     assert run(both.report(facts(BUYER, SHOP, nid=another), facts(SHOP, BUYER, nid=another)))
     assert len(both.log.submitted) == 2
 
@@ -328,7 +336,8 @@ def test_that_reports_could_never_count_is_said_once_and_no_did_key_is_asked_aga
     ours, *strangers = (Identity.create() for _ in range(4))
     log = SimulatedLog(refuses=Refused("electorate.no-principal", "It speaks for no principal."))
     log.known = {someone.did: someone for someone in (ours, *strangers, SHOP)}
-    reporter = Reporter(ours, tmp_path, lambda _: log, delay=delay, clock=lambda: NOW)
+    clock = [float(NOW)]
+    reporter = Reporter(ours, tmp_path, lambda _: log, delay=delay, clock=lambda: clock[0])
     proposed = 0
 
     async def meet(peer: Identity, number: int) -> bool:
@@ -350,6 +359,7 @@ def test_that_reports_could_never_count_is_said_once_and_no_did_key_is_asked_aga
         log.refuses = None  # the registry lists a peer with a domain, once it takes the report
         assert await meet(SHOP, 9) is False, "signed already in this epoch"
         log.open_epoch += 1
+        clock[0] += 61
         assert await meet(SHOP, 10)
         assert len(log.submitted) == 1
 
@@ -466,11 +476,13 @@ async def test_what_is_carried_and_taken_of_the_log_has_no_times(tmp_path: Path)
         assert isinstance(fact, LogFact)
         assert await log.epoch() == OpenEpoch(fact.epoch, fact.opened)
         note = registry.checkpoint()
+        seen = fetching.registries.get(ORIGIN).seen
+        assert seen is not None, "every report names a checkpoint"
         assert open_checkpoint(note, LOG_KEY.verifier, CLOCK_KEY.verifier).time is not None
         with pytest.raises(Refused) as refusal:
             await log.observe(note)
         assert refusal.value.code == "report.checkpoint"
-        assert fetching.registries.get(ORIGIN).seen is None
+        assert fetching.registries.get(ORIGIN).seen == seen
         await fetching.head(ORIGIN).observe(note)
         carried = log.newest_seen()
         opened = open_checkpoint(carried, LOG_KEY.verifier, CLOCK_KEY.verifier)

@@ -3,8 +3,8 @@
     async with agent.peer("shop.example", topic="commerce/product-info") as shop:
         info = await shop.call("getProductInfo", productId="P12345")
 
-A `Peer` opens a session at the first call, and another one when that is over: idle, lost, or too old. Calls at the same time share
-it. A failed call is repeated only if that is safe:
+A `Peer` opens a session at the first call, and another one when that is over: idle, lost, or too old. Calls at the same time
+share it. A failed call is repeated only if that is safe:
 
     it was not sent                         again, on another session
     sent, not answered, idempotent          again

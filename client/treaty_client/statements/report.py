@@ -331,6 +331,9 @@ class RegistryLog:
 
     async def epoch(self) -> OpenEpoch:
         log = await self._client.log()
+        # A report names a checkpoint. An agent that has fetched nothing yet has seen none.
+        if self._registries.get(self._origin).seen is None:
+            await self._head.observe(undated(await self._client.checkpoint(), self._key))
         return OpenEpoch(log.epoch, log.opened)
 
     def newest_seen(self) -> bytes:
