@@ -23,29 +23,37 @@ process, a thread, a writable file or new random bytes fail there.
 
 from __future__ import annotations
 
-from .effects import Audit, Effect, End, Invoke, Persist, Return, Send, SetTimer
-from .events import Call, Close, Event, Opened, PeerLost, Received, Result, Timer
+from .effects import Audit, Cancel, Effect, Emit, End, Invoke, Persist, Request, Return, Send, SetTimer
+from .events import Call, Cancelled, Close, Event, Item, Opened, PeerLost, Received, Requested, Result, Timer
 from .interface import Handler, Session, derive_id
 from .values import Failure, Value, decode_json, encode_json
 
 # The version of this interface; a manifest names the version that it was written for.
-INTERFACE = 1
+# Interface 2 adds streams (`Requested`, `Item`, `Emit`, `Request`), events, and cancellation (`Cancelled`, `Cancel`).
+# A handler of interface 1 never receives their events.
+INTERFACE = 2
 
 __all__ = [
     "INTERFACE",
     "Audit",
     "Call",
+    "Cancel",
+    "Cancelled",
     "Close",
     "Effect",
+    "Emit",
     "End",
     "Event",
     "Failure",
     "Handler",
     "Invoke",
+    "Item",
     "Opened",
     "PeerLost",
     "Persist",
     "Received",
+    "Request",
+    "Requested",
     "Result",
     "Return",
     "Send",

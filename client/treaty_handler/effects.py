@@ -29,6 +29,8 @@ class Send:
 class Invoke:
     """Call an operation of the local application. A `Result` with the same `call` follows; several results arrive in any order.
 
+    The items of a stream come before its `Result`, as far as `Request` effects ask for them.
+
     `call`: an id of the session's choice, unique among its unanswered calls.
     `arguments`: satisfy the operation's schema.
     """
@@ -40,15 +42,44 @@ class Invoke:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Return:
-    """Answer the `Call` with this id.
+    """Answer the `Call` with this id; of a stream, end it.
 
-    `value`: satisfies the operation's schema.
+    `value`: satisfies the operation's schema; None for a stream and for an event.
     `error`: instead of a value, the failure.
     """
 
     call: str
     value: Value = None
     error: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emit:
+    """Give the application the next item of a streaming `Call`. Never more than its `Requested` events asked for. Interface 2.
+
+    `value`: satisfies the operation's schema.
+    """
+
+    call: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Ask for up to `count` further items of a streaming `Invoke`, beside those asked for before. Interface 2.
+
+    `count`: 1 to 1,024; together at most 1,024 items are outstanding.
+    """
+
+    call: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """Give up an `Invoke`. Its function is cancelled; no `Item` and no `Result` follows. Interface 2."""
+
+    call: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,4 +115,4 @@ class Audit:
     text: str
 
 
-Effect = Send | Invoke | Return | SetTimer | Persist | End | Audit
+Effect = Send | Invoke | Request | Cancel | Return | Emit | SetTimer | Persist | End | Audit

@@ -45,6 +45,8 @@ class Received:
 class Call:
     """Report that the local application calls an operation of this role. Answer with exactly one `Return` of the same `call`.
 
+    A stream answers with `Emit` effects before its `Return`. An event, which has no answer, is returned when it is sent.
+
     `call`: unique among the calls of the session.
     `arguments`: satisfy the operation's schema.
     """
@@ -57,15 +59,47 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """Report the local application's answer to an `Invoke` of the same `call`.
+    """Report the local application's answer to an `Invoke` of the same `call`; of a stream, its end.
 
-    `value`: satisfies the operation's schema.
+    `value`: satisfies the operation's schema; None for a stream and for an event.
     `error`: instead of a value, the failure.
     """
 
     call: str
     value: Value = None
     error: Failure | None = None
+    at: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requested:
+    """Report that the local application takes up to `count` more items of this streaming `Call`.
+
+    They add to those asked for before. The first such event follows the `Call`. Interface 2.
+    """
+
+    call: str
+    count: int
+    at: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """Report the next item of a streaming `Invoke`. There are never more than its `Request` effects asked for. Interface 2.
+
+    `value`: satisfies the operation's schema.
+    """
+
+    call: str
+    value: Value
+    at: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled:
+    """Report that the local application gave up a `Call`. The call is closed: no effect may name it any more. Interface 2."""
+
+    call: str
     at: int = 0
 
 
@@ -95,4 +129,4 @@ class Close:
     at: int = 0
 
 
-Event = Opened | Received | Call | Result | Timer | PeerLost | Close
+Event = Opened | Received | Call | Requested | Cancelled | Result | Item | Timer | PeerLost | Close

@@ -36,7 +36,7 @@ from treaty_client.protocols.verification.steps import Step
 from treaty_client.registries import bundle, memory
 from treaty_client.sandbox import bubblewrap, schemas, validation, vectors
 from treaty_client.sandbox.worker import framing
-from treaty_client.sessions import agreements, handler_host
+from treaty_client.sessions import agreements, handler_state
 from treaty_consensus import canonical, did, errors, kinds, protocol, sigstore_token, statement
 from treaty_consensus.did import did_key, did_key_id
 from treaty_consensus.errors import TreatyError
@@ -246,7 +246,7 @@ CAPS = {
         ("and {} of each registry are remembered", memory.MAX_BYTES),
         ("the newest decision and the newest {} leaves stay", memory.MAX_KEPT - 1),
         ("newest first, at most {} negotiated/", agreements.MAX_AGREEMENTS),
-        ("in a role; {} such folders are kept", handler_host.MAX_FOLDERS),
+        ("in a role; {} such folders are kept", handler_state.MAX_FOLDERS),
         ("keys and {} in a role", validation.MAX_STORED),
         ("a handler keeps {} keys", validation.MAX_STORED_KEYS),
     ],

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treaty_client.sandbox.worker import framing
-from treaty_handler import Audit, Effect, End, Failure, Invoke, Persist, Return, Send, SetTimer
+from treaty_handler import Audit, Cancel, Effect, Emit, End, Failure, Invoke, Persist, Request, Return, Send, SetTimer
 
 text = st.text(max_size=20)
 values = st.recursive(
@@ -23,6 +23,9 @@ failures = st.none() | st.builds(Failure, code=st.integers(-(2**63), 2**63 - 1),
 effects: st.SearchStrategy[Effect] = st.one_of(
     st.builds(Send, peer=text, data=st.binary(max_size=50), stream=text),
     st.builds(Invoke, call=text, operation=text, arguments=st.dictionaries(text, values, max_size=3)),
+    st.builds(Request, call=text, count=st.integers(-(2**63), 2**63 - 1)),
+    st.builds(Cancel, call=text),
+    st.builds(Emit, call=text, value=values),
     st.builds(Return, call=text, value=values, error=failures),
     st.builds(SetTimer, name=text, seconds=st.none() | st.floats(allow_nan=False)),
     st.builds(Persist, key=text, value=st.none() | st.binary(max_size=50)),

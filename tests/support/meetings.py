@@ -27,7 +27,7 @@ from treaty_client.network.transport import memory
 from treaty_client.network.transport.connection import Connection
 from treaty_client.protocols.fetch import Candidates
 from treaty_client.protocols.project import Project, load_project
-from treaty_client.sandbox.interface import RunningHandler
+from treaty_client.sandbox.interface import RunningHandler, Runtime
 from treaty_client.sandbox.validation import Operations, SessionRules
 from treaty_client.sessions.context import AgentEvent, Ports
 from treaty_client.sessions.interfaces import Located
@@ -255,10 +255,11 @@ def party(
     protocols: SimulatedProtocols | None = None,
     fetch: Callable[[Did], Awaitable[DidDocument]] = did_document,
     own: Identity | None = None,
+    sandbox: Runtime | None = None,
     **options: Any,
 ) -> Party:
     """An agent called `NAME.example`; `options` are the agent's, and the fields of its configuration. `fetch`: gets the documents
-    of DIDs. `own`: another identity than that of the domain."""
+    of DIDs. `own`: another identity than that of the domain. `sandbox`: runs the handlers, in the place of this process."""
     protocols, runtime, events = protocols or SimulatedProtocols(), InlineRuntime(), list[AgentEvent]()
     publisher = SimulatedPublisher(protocols)
     settings = {name: options.pop(name) for name in {field.name for field in fields(AgentConfig)} & options.keys()}
@@ -271,7 +272,9 @@ def party(
         REGISTRY,
         AgentConfig(policy or Policy(publishers=["did:wba:publisher.example"], max_age=MAX_AGE), home=home / name, **settings),
         on_event=events.append,
-        ports=Ports(protocols, runtime, log_of or no_log, publisher, DidResolver(fetch), partial(SimulatedNames, protocols)),
+        ports=Ports(
+            protocols, sandbox or runtime, log_of or no_log, publisher, DidResolver(fetch), partial(SimulatedNames, protocols)
+        ),
         **options,
     )
     return Party(agent, protocols, runtime, home / name, events, publisher)

@@ -10,8 +10,8 @@ import pytest
 from handler_packages import URI
 
 from treaty_consensus.errors import TooLarge, TreatyError
-from treaty_consensus.handler import parse_manifest
-from treaty_consensus.handler.manifest import MAX_MANIFEST
+from treaty_consensus.handler import OperationKind, parse_manifest
+from treaty_consensus.handler.manifest import EVENT_TIMEOUT, MAX_MANIFEST
 from treaty_consensus.handler.schema import MAX_NODES
 
 GOOD: dict[str, Any] = {
@@ -71,6 +71,65 @@ def test_a_good_one() -> None:
     ]
 
 
+STREAM: dict[str, Any] = {**GOOD["operations"]["ask"], "kind": "stream"}
+EVENT: dict[str, Any] = {"kind": "event", "arguments": {"type": "object"}}
+
+
+def of_interface_2(operation: object) -> bytes:
+    return json.dumps({**GOOD, "interface": 2, "operations": {"ask": operation}}).encode()
+
+
+@pytest.mark.parametrize("interface", [1, 2])
+def test_both_interfaces(interface: int) -> None:
+    manifest = parse_manifest(changed("interface", interface))
+    assert (manifest.interface, manifest.operations["ask"].kind, manifest.operations["ask"].window) == (interface, "request", 0)
+
+
+@pytest.mark.parametrize(("extra", "window"), [({}, 16), ({"window": 1}, 1), ({"window": 1_024}, 1_024)])
+def test_a_stream(extra: dict[str, Any], window: int) -> None:
+    ask = parse_manifest(of_interface_2({**STREAM, **extra})).operations["ask"]
+    assert (ask.kind, ask.window, ask.result, ask.timeout) == (OperationKind.STREAM, window, STREAM["result"], 15)
+
+
+def test_an_event() -> None:
+    ask = parse_manifest(of_interface_2(EVENT)).operations["ask"]
+    assert (ask.kind, ask.result, dict(ask.errors), ask.idempotent, ask.timeout) == ("event", None, {}, False, EVENT_TIMEOUT)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {**STREAM, "kind": "Stream"},
+        {**STREAM, "kind": None},
+        {**STREAM, "kind": ["stream"]},
+        {**STREAM, "window": 0},
+        {**STREAM, "window": 1_025},
+        {**STREAM, "window": 16.0},
+        {**STREAM, "window": True},
+        {**STREAM, "kind": "request", "window": 16},
+        {**GOOD["operations"]["ask"], "window": 16},
+        {**EVENT, "timeout": 15},
+        {**EVENT, "result": {}},
+        {**EVENT, "errors": {}},
+        {**EVENT, "idempotent": True},
+        {**EVENT, "window": 16},
+        {**EVENT, "arguments": {}},
+        {**EVENT, "arguments": {"type": "array"}},
+        {"kind": "event"},
+        {"kind": "stream", "arguments": {"type": "object"}},
+        ["kind"],
+        "kind",
+    ],
+)
+def test_what_is_no_operation_of_its_kind(operation: object) -> None:
+    assert code_of(of_interface_2(operation)) == "handler.manifest"
+
+
+@pytest.mark.parametrize("operation", [STREAM, EVENT, {**STREAM, "kind": "request"}])
+def test_a_kind_needs_interface_2(operation: object) -> None:
+    assert code_of(changed("operations/ask", operation)) == "handler.manifest"
+
+
 def test_what_it_declares_cannot_be_changed() -> None:
     manifest = parse_manifest(json.dumps(GOOD).encode())
     with pytest.raises(TypeError):
@@ -79,7 +138,7 @@ def test_what_it_declares_cannot_be_changed() -> None:
         manifest.operations["ask"].arguments["type"] = "array"  # type: ignore[index]
 
 
-@pytest.mark.parametrize("interface", [0, 2, "1", None])
+@pytest.mark.parametrize("interface", [0, 3, True, 1.0, "1", None])
 def test_another_interface(interface: object) -> None:
     assert code_of(changed("interface", interface)) == "handler.interface"
 

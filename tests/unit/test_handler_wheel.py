@@ -452,10 +452,27 @@ def test_the_builder_refuses_what_is_not_its_own() -> None:
         ({"__init__.py": b""}, {"name": "a--b"}, "handler.filename"),
         ({"__init__.py": b""}, {"entry_point": "os:system"}, "handler.entry-point"),
         ({"__init__.py": b""}, {"protocol_uri": "http://x"}, "handler.manifest"),
-        ({"__init__.py": b""}, {"manifest": {**MANIFEST, "interface": 2}}, "handler.manifest"),
+        ({"__init__.py": b""}, {"manifest": {**MANIFEST, "protocol": {}}}, "handler.manifest"),
+        ({"__init__.py": b""}, {"manifest": {**MANIFEST, "interface": 3}}, "handler.interface"),
     ):
         honest = metadata()
         fields = {name: getattr(honest, name) for name in honest.__slots__}
         with pytest.raises(TreatyError) as caught:
             build_wheel(sources, type(honest)(**{**fields, **changes}))
         assert caught.value.code == code, caught.value
+
+
+@pytest.mark.parametrize(
+    ("extra", "kind", "interface"),
+    [({}, {}, 1), ({}, {"kind": "stream"}, 2), ({"interface": 2}, {}, 2)],
+)
+def test_the_builder_names_the_lowest_interface_that_the_manifest_needs(
+    extra: dict[str, object], kind: dict[str, str], interface: int
+) -> None:
+    operations = {**MANIFEST["operations"], "ask": {**MANIFEST["operations"]["ask"], **kind}}
+    honest = metadata()
+    fields = {name: getattr(honest, name) for name in honest.__slots__}
+    filename, data = build_wheel(
+        {"__init__.py": b""}, type(honest)(**{**fields, "manifest": {**MANIFEST, "operations": operations, **extra}})
+    )
+    assert read_wheel(filename, data).manifest.interface == interface

@@ -9,11 +9,12 @@ from pathlib import Path
 from meetings import URI_2, product_info
 from virtual_time import run
 
-from treaty_client.sessions.handler_host import HandlerContext, HandlerHost, SessionStore
+from treaty_client.sessions.handler_host import HandlerContext, HandlerHost
+from treaty_client.sessions.handler_state import SessionStore
 from treaty_client.sessions.interfaces import Step
 from treaty_client.sessions.operations import Functions
 from treaty_consensus.errors import TreatyError
-from treaty_handler import Effect, Event, Invoke, Received, Result, Return, SetTimer, Timer
+from treaty_handler import Effect, Event, Invoke, Received, Result, Return, SetTimer, Timer, Value
 
 ROLE = product_info(URI_2).package.manifest.roles["provider"]
 
@@ -28,6 +29,10 @@ class Queue:
         self.steps.append(step)
 
     async def send(self, payload: bytes, *, early: bool) -> None: ...
+
+    async def wait_writable(self) -> None: ...
+
+    def item(self, call: str, value: Value) -> None: ...
 
     def answer(self, call: str, outcome: Return | TreatyError) -> None: ...
 

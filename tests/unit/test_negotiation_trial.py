@@ -150,6 +150,17 @@ async def test_roles_of_another_shape(pool: SandboxPool, role: str, change: dict
     assert caught.value.code == "negotiation.roles"
 
 
+@pytest.mark.parametrize("kind", ["stream", "event"])
+async def test_an_operation_that_is_no_request(pool: SandboxPool, kind: str) -> None:
+    handler = written("train-tickets")
+    name, operation = next(iter(handler.manifest["operations"].items()))
+    other = {**operation, "kind": kind} if kind == "stream" else {"kind": kind, "arguments": operation["arguments"]}
+    operations = {**handler.manifest["operations"], name: other}
+    with pytest.raises(TreatyError) as caught:
+        await tried(pool, "train-tickets", replace(handler, manifest={**handler.manifest, "operations": operations}))
+    assert caught.value.code == "negotiation.roles"
+
+
 async def test_a_state_that_is_kept_wrongly(pool: SandboxPool) -> None:
     handler = written("event-counter")
     source = handler.sources["__init__.py"].replace("        self.last = number\n", "")

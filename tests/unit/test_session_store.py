@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from treaty_client.sandbox.validation import MAX_STORED, MAX_STORED_KEYS
-from treaty_client.sessions import handler_host
-from treaty_client.sessions.handler_host import SessionStore
+from treaty_client.sessions import handler_state
+from treaty_client.sessions.handler_state import SessionStore
 from treaty_consensus.errors import Refused, Unavailable
 
 WHO = {"wheel": "ab" * 32, "role": "provider", "local": "did:wba:shop.example", "peer": "did:wba:buyer.example"}
@@ -62,7 +62,7 @@ async def test_keys_are_counted(tmp_path: Path) -> None:
 
 @pytest.mark.threat(97)
 async def test_strangers_under_many_names_cannot_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handler_host, "MAX_FOLDERS", 3)
+    monkeypatch.setattr(handler_state, "MAX_FOLDERS", 3)
     for number in range(3):
         await store(tmp_path, peer=f"did:wba:stranger{number}.example").put("key", b"")
     with pytest.raises(Refused) as refusal:

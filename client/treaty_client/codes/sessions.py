@@ -10,6 +10,7 @@ class AgentCode(Code):
     ADDRESS = "agent.address", "A call names neither a URL nor an agent to discover, or both.", Malformed
     CONTRADICTED = "agent.contradicted", "Newer facts contradict a verified protocol; it is fetched again.", Refused
     FUNCTION = "agent.function", "A function has no unique name, or cannot be described.", Malformed
+    FUNCTION_KIND = "agent.function-kind", "A stream has no async generator function, or another operation has one.", Malformed
     FUNCTION_MISSING = "agent.function-missing", "No function serves an operation of the protocol.", NotFound
     INTERNAL = "agent.internal", "This side failed; its log has the reason.", Unavailable
     ISOLATION = "agent.isolation", "A negotiator needs the sandbox for the code that it writes.", Refused
@@ -43,6 +44,8 @@ class ClientHandlerCode(Code):
     EFFECT_ARGUMENTS = "handler.effect-arguments", "The handler invoked an operation with wrong arguments.", Refused
     EFFECT_AUDIT = "handler.effect-audit", "The handler wrote an audit note over its cap.", Refused
     EFFECT_CALL = "handler.effect-call", "The handler used a call id that is not allowed.", Refused
+    EFFECT_CREDIT = "handler.effect-credit", "The handler emitted or requested more items than are allowed.", Refused
+    EFFECT_INTERFACE = "handler.effect-interface", "The handler used an effect of a later interface than its manifest's.", Refused
     EFFECT_MANY = "handler.effect-many", "The handler asked for more effects than one event allows.", Refused
     EFFECT_MESSAGE = "handler.effect-message", "The handler sent a message over its cap or on an odd stream.", Refused
     EFFECT_OPERATION = "handler.effect-operation", "The handler invoked an operation outside its role.", Refused
@@ -181,7 +184,7 @@ class NegotiationCode(Code):
     LIMIT = "negotiation.limit", "There was no agreement within the allowed messages.", Refused
     NONCONFORMING = "negotiation.nonconforming", "The peer says that this side broke a rule.", Refused
     REJECTED = "negotiation.rejected", "One side rejected the negotiation.", Refused
-    ROLES = "negotiation.roles", "The manifest does not have the two roles of a negotiation.", Refused
+    ROLES = "negotiation.roles", "The manifest does not have the two roles, or the requests, of a negotiation.", Refused
     SEQUENCE = "negotiation.sequence", "The sequence number fits no way of counting.", Refused
     SUMMARY = "negotiation.summary", "A later proposal of this side has no summary of its changes.", Malformed
     TEST_CASE = "negotiation.test-case", "The handler did something else than a test case says.", Refused
@@ -193,6 +196,7 @@ class NegotiationCode(Code):
 
 class OperationCode(Code):
     ARGUMENTS = "operation.arguments", "The arguments break the schema of the operation.", Malformed
+    KIND = "operation.kind", "A stream was called as a request, or another operation as a stream.", Malformed
     RESULT = "operation.result", "The result breaks the schema of the operation.", Malformed
 
 
@@ -227,6 +231,7 @@ class SessionCode(Code):
     IDLE = "session.idle", "Nothing was said for the idle time.", Unavailable
     INBOX_FULL = "session.inbox-full", "Too many messages came before the session was running.", TooLarge
     INTERNAL = "session.internal", "This side failed; its log has the reason.", Unavailable
+    ITEMS = "session.items", "The items that wait for the application hold too many bytes.", TooLarge
     LATE = "session.late", "The call was not sent within its time, and was not done.", Unavailable
     MESSAGE = "session.message", "The message is over its cap, or on a stream without a plain name.", TooLarge
     NATURAL = "session.natural", "The session is natural language only and has no protocol.", Refused

@@ -23,7 +23,7 @@ from contextlib import asynccontextmanager
 from typing import NoReturn, TypeVar
 
 from treaty_consensus.errors import Refused, TreatyError
-from treaty_consensus.handler import HandlerPackage, Manifest, Role
+from treaty_consensus.handler import HandlerPackage, Manifest, OperationKind, Role
 from treaty_consensus.printable import printable
 from treaty_handler import (
     Call,
@@ -171,7 +171,8 @@ E = TypeVar("E", bound=Effect)
 
 
 def roles_of(manifest: Manifest) -> tuple[Role, Role]:
-    """Return the calling role and the serving role. Raises `Refused` (`negotiation.roles`) unless there are exactly these two."""
+    """Return the calling role and the serving role. Raises `Refused` (`negotiation.roles`) unless there are exactly these two,
+    and all operations are requests."""
     callers = [role for role in manifest.roles.values() if role.calls and not role.invokes]
     servers = [role for role in manifest.roles.values() if role.invokes and not role.calls]
     if len(manifest.roles) != 2 or len(callers) != 1 or len(servers) != 1 or callers[0].calls.keys() != servers[0].invokes.keys():
@@ -179,6 +180,9 @@ def roles_of(manifest: Manifest) -> tuple[Role, Role]:
             NegotiationCode.ROLES,
             "A negotiated protocol has two roles: one has all operations under `calls`, the other the same under `invokes`.",
         )
+    # A test case is one request and one response; it cannot try the other kinds.
+    if any(operation.kind is not OperationKind.REQUEST for operation in manifest.operations.values()):
+        raise Refused(NegotiationCode.ROLES, "The operations of a negotiated protocol are requests: leave `kind` out.")
     return callers[0], servers[0]
 
 

@@ -10,24 +10,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
-from treaty_consensus.handler import Manifest, Operation, Role
+from treaty_consensus.handler import Manifest, Operation, OperationKind, Role
+from treaty_consensus.handler.manifest import MAX_WINDOW
 from treaty_consensus.printable import printable
 from treaty_handler import (
     Audit,
     Call,
+    Cancel,
+    Cancelled,
     Close,
     Effect,
+    Emit,
     End,
     Event,
     Failure,
     Invoke,
+    Item,
     Opened,
     PeerLost,
     Persist,
     Received,
+    Request,
+    Requested,
     Result,
     Return,
     Send,
@@ -65,8 +72,11 @@ class Operations:
 
     def __init__(self, manifest: Manifest) -> None:
         schemas = Schemas()
+        self.interface = manifest.interface
         self._arguments = {name: schemas.compile(item.arguments, name) for name, item in manifest.operations.items()}
-        self._results = {name: schemas.compile(item.result, name) for name, item in manifest.operations.items()}
+        self._results = {
+            name: schemas.compile(item.result, name) for name, item in manifest.operations.items() if item.result is not None
+        }
 
     def check_arguments(self, operation: Operation, value: Value, budget: ValidationBudget) -> None:
         """Check the arguments of an operation. `budget`: shared by all values of the event.
@@ -75,13 +85,22 @@ class Operations:
         """
         self._arguments[operation.name].check(value, OperationCode.ARGUMENTS, f"The arguments of {operation.name}", budget)
 
+    def check_value(self, operation: Operation, value: Value, budget: ValidationBudget) -> None:
+        """Check the result of a request, or an item of a stream. Raises `Malformed` (`operation.result`)."""
+        noun = "items" if operation.kind is OperationKind.STREAM else "result"
+        self._results[operation.name].check(value, OperationCode.RESULT, f"The {noun} of {operation.name}", budget)
+
     def check_answer(self, operation: Operation, value: Value, error: Failure | None, budget: ValidationBudget) -> None:
-        """Check a result: the value against its schema, or the error's code against the manifest.
+        """Check an answer: the value against its schema, or the error's code against the manifest. The end of a stream and the
+        answer to an event have no value.
 
         Raises `Malformed` (`operation.result`).
         """
         if error is None:
-            self._results[operation.name].check(value, OperationCode.RESULT, f"The result of {operation.name}", budget)
+            if operation.kind is OperationKind.REQUEST:
+                self.check_value(operation, value, budget)
+            elif value is not None:
+                raise Malformed(OperationCode.RESULT, f"{operation.name} is a {operation.kind}; it ends without a value.")
             return
         if value is not None:
             raise Malformed(OperationCode.RESULT, f"{operation.name} answered with a value and an error at once.")
@@ -95,6 +114,18 @@ class Operations:
             raise Malformed(OperationCode.RESULT, f"An error's message has at most {MAX_FAILURE_TEXT} characters.")
 
 
+@dataclass(slots=True)
+class _Pending:
+    """A call or an invoke without an answer. `credit`: the items of a stream that were asked for and did not come yet."""
+
+    operation: Operation
+    credit: int = 0
+
+    @property
+    def is_stream(self) -> bool:
+        return self.operation.kind is OperationKind.STREAM
+
+
 class SessionRules:
     """The rules of one session, and its pending calls, invokes and timers. `peers`: the DIDs it may receive from and send to."""
 
@@ -104,8 +135,8 @@ class SessionRules:
         self.ended = False
         self._operations = operations
         self._opened = False
-        self._calls: dict[str, Operation] = {}
-        self._invokes: dict[str, Operation] = {}
+        self._calls: dict[str, _Pending] = {}
+        self._invokes: dict[str, _Pending] = {}
         self._timers: set[str] = set()
         self._stored: dict[str, int] = {}
 
@@ -137,12 +168,23 @@ class SessionRules:
                     )
             case Call():
                 self._enter_call(event)
+            case Requested(call=call, count=count):
+                return self._enter_requested(call, count)
+            case Cancelled(call=call):
+                # A handler of interface 1 does not know this event. Its call stays pending, and the host drops the answer.
+                if self._operations.interface < 2:
+                    return False
+                return self._calls.pop(call, None) is not None  # else the answer came first
             case Result(call=call, value=value, error=error):
-                if call not in self._invokes:
-                    raise ValueError(f"no Invoke {call!r} is pending")
                 # Checked before the call is forgotten: after a bad result the application can answer again.
-                self._operations.check_answer(self._invokes[call], value, error, ValidationBudget())
+                self._operations.check_answer(self._invoked(call).operation, value, error, ValidationBudget())
                 del self._invokes[call]
+            case Item(call=call, value=value):
+                pending = self._invoked(call)
+                if pending.credit < 1:
+                    raise ValueError(f"no item of {call!r} is asked for")
+                self._operations.check_value(pending.operation, value, ValidationBudget())
+                pending.credit -= 1
             case Timer(name=name):
                 # The timer fired while the event that cancelled it was under way. The handler must not see it.
                 if name not in self._timers:
@@ -189,7 +231,21 @@ class SessionRules:
             raise Refused(SessionCode.BUSY, f"{MAX_PENDING} calls are waiting for an answer already.", fix="Call later.")
         self._operations.check_arguments(operation, event.arguments, ValidationBudget())
         # After the checks, so that a refused call leaves no trace.
-        self._calls[event.call] = operation
+        self._calls[event.call] = _Pending(operation)
+
+    def _enter_requested(self, call: str, count: int) -> bool:
+        pending = self._calls.get(call)
+        if pending is None:
+            return False  # the stream ended while the application asked for more
+        if not pending.is_stream or count < 1 or pending.credit + count > MAX_WINDOW:
+            raise ValueError(f"{count} items of call {call!r} cannot be asked for")
+        pending.credit += count
+        return True
+
+    def _invoked(self, call: str) -> _Pending:
+        if call not in self._invokes:
+            raise ValueError(f"no Invoke {call!r} is pending")
+        return self._invokes[call]
 
     def _leave_one(self, effect: Effect, budget: ValidationBudget) -> Effect:
         match effect:
@@ -204,6 +260,10 @@ class SessionRules:
                     )
             case Invoke():
                 self._leave_invoke(effect, budget)
+            case Emit():
+                self._leave_emit(effect, budget)
+            case Request() | Cancel():
+                self._leave_control(effect)
             case Return():
                 return self._leave_return(effect, budget)
             case SetTimer():
@@ -241,13 +301,48 @@ class SessionRules:
             raise _refused(
                 ClientHandlerCode.EFFECT_ARGUMENTS, f"invoked {operation.name} with arguments that break its schema"
             ) from error
-        self._invokes[effect.call] = operation
+        self._invokes[effect.call] = _Pending(operation)
+
+    def _leave_control(self, effect: Request | Cancel) -> None:
+        # Else a package that claims interface 1 would fail on the hosts that have only that.
+        if self._operations.interface < 2:
+            raise _refused(ClientHandlerCode.EFFECT_INTERFACE, "used an effect of interface 2; its manifest names interface 1")
+        pending = self._invokes.get(effect.call)
+        if pending is None:
+            raise _refused(ClientHandlerCode.EFFECT_CALL, "requested items of an invoke, or cancelled one, that is not pending")
+        if isinstance(effect, Cancel):
+            del self._invokes[effect.call]
+            return
+        if not pending.is_stream:
+            raise _refused(ClientHandlerCode.EFFECT_CALL, f"requested items of {pending.operation.name}, which is no stream")
+        # The function may have made that many items before the peer takes one.
+        if effect.count < 1 or pending.credit + effect.count > MAX_WINDOW:
+            raise _refused(ClientHandlerCode.EFFECT_CREDIT, f"requested no item, or had more than {MAX_WINDOW} items outstanding")
+        pending.credit += effect.count
+
+    def _leave_emit(self, effect: Emit, budget: ValidationBudget) -> None:
+        pending = self._calls.get(effect.call)
+        if pending is None or not pending.is_stream:
+            raise _refused(ClientHandlerCode.EFFECT_CALL, "emitted an item of a call that is not pending, or no stream")
+        if pending.credit < 1:
+            raise _refused(ClientHandlerCode.EFFECT_CREDIT, "emitted more items than the application asked for")
+        pending.credit -= 1
+        name = pending.operation.name
+        try:
+            self._operations.check_value(pending.operation, effect.value, budget)
+        except TreatyError as error:
+            if budget.exhausted:
+                raise _too_costly(error) from error
+            raise _refused(
+                ClientHandlerCode.EFFECT_RESULT, f"emitted an item of {name} that breaks its schema: {error.message}"
+            ) from error
 
     def _leave_return(self, effect: Return, budget: ValidationBudget) -> Return:
         # Taken out first: one call has one return.
-        operation = self._calls.pop(effect.call, None)
-        if operation is None:
+        pending = self._calls.pop(effect.call, None)
+        if pending is None:
             raise _refused(ClientHandlerCode.EFFECT_CALL, "returned to a call that is not pending")
+        operation = pending.operation
         try:
             self._operations.check_answer(operation, effect.value, effect.error, budget)
         except TreatyError as error:

@@ -1,36 +1,51 @@
-"""Track the application's calls of a session, from `Session.call` to the answer, under either profile.
+"""Track the application's calls of a session, from `Session.call` or `Session.stream` to the answer, under either profile.
 
 A session may replace its handler: after a repair of the code, or after a change to another protocol. Each handler receives an
 open call once, when the session runs, or earlier if the call may be early data. The open calls are then given to the new handler.
 A call that the former handler already had, and that is not idempotent, fails with 503: it is unknown whether it was done.
+
+A stream that has given items is not given to a new handler either, because its items would come twice.
 
 When the session ends, a call that the handler has fails with `OutcomeUnknown`: the peer may have got it. The other open calls
 fail with the error of the session, and were not done.
 
 A handler that fails a call with 502 reports that the peer broke the protocol. The session may then report the error to the peer
 (`on_fault`), once for each call; the call waits for the outcome.
+
+The application asks a stream for `Operation.window` items at first. When it has taken half of them it asks for as many again. So
+at most `window` items wait here, and all that wait in a session hold at most `MAX_HELD` bytes.
+
+A call whose caller leaves (by cancellation, a timeout or the end of an `async for`) is cancelled at the handler. If the session
+cannot take that event now, the call stays in the table until it can.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Coroutine
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from typing import Any
 
-from treaty_consensus.errors import TreatyError, Unavailable
-from treaty_handler import Return
+from treaty_consensus.errors import Malformed, TooLarge, TreatyError, Unavailable
+from treaty_consensus.handler import Operation, OperationKind
+from treaty_handler import Return, Value
 
 from ..abandonable import abandonable
-from ..codes import SessionCode
+from ..codes import OperationCode, SessionCode
+from ..sandbox.schemas import measure
 from .handler_host import HandlerHost
 from .interfaces import Step
 from .operations import OperationError, OutcomeUnknown
 
 NONCONFORMING = 502
+MAX_HELD = 32 * 1024 * 1024
+"""Bytes of the items of one session that wait for the application."""
+_VALUE_BYTES = 64
+"""Bytes of one value beside its text, as a bound for Python's objects."""
 
 
 class Phase(Enum):
@@ -65,16 +80,35 @@ class CallPort:
     may_report_fault: Callable[[], bool] = lambda: False
 
 
-@dataclass
+@dataclass(eq=False)
 class _Call:
+    """One call. `closed`: the handler has answered it or never had it. `left`: the caller does not wait any more."""
+
     number: str
     operation: str
     arguments: dict[str, Any]
+    stream: _Stream | None = None
+    kind: OperationKind = OperationKind.REQUEST
     answer: asyncio.Future[Any] = field(default_factory=abandonable)
     had_room: bool = False
     issued: asyncio.Event = field(default_factory=asyncio.Event)
     given_to: HandlerHost | None = None
+    early: bool = False
     reported: bool = False
+    closed: bool = False
+    left: bool = False
+
+
+@dataclass(eq=False)
+class _Stream:
+    """The items of a stream that wait for the application, with the bytes that each holds. `taken`: items that the application
+    took since it asked for more last. `has_begun`: an item came."""
+
+    items: deque[tuple[Value, int]] = field(default_factory=deque)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    window: int = 0
+    taken: int = 0
+    has_begun: bool = False
 
 
 class CallTable:
@@ -85,6 +119,8 @@ class CallTable:
         self.replied = asyncio.Event()
         self._port = port
         self._open: dict[str, _Call] = {}
+        self._held = 0
+        self._error: TreatyError | None = None
         # Serializes the wait for room in the outbox.
         self._turn = asyncio.Lock()
         self._numbers = itertools.count(1)
@@ -96,33 +132,51 @@ class CallTable:
         `within`: fewer seconds than the operation's own time. Their end raises `OutcomeUnknown`, or `Unavailable`
         (`session.late`) for a call that was not issued.
         """
-        call = _Call(str(next(self._numbers)), operation, arguments)
-        self._open[call.number] = call
-        now = asyncio.get_running_loop().time
-        began = now()
-        limit = self._port.time_limit(operation)
+        call = self._enter(_Call(str(next(self._numbers)), operation, arguments))
+        began, limit = asyncio.get_running_loop().time(), self._port.time_limit(operation)
         try:
             # The limit includes the wait for room: a slow peer must not hold the caller for ever.
             async with asyncio.timeout(limit if within is None else min(limit, within)):
-                # One call at a time waits for room: else all waiting callers would use the same free room.
-                async with self._turn:
-                    await self._port.wait_writable()
-                    call.had_room = True
-                    self._port.post(partial(self._issue, call))
-                    await call.issued.wait()
+                await self._submit(call)
                 value = await call.answer
         except TimeoutError as error:
-            self._port.on_outcome(now() - began, False)
+            self._note(began, False)
             if within is not None and within < limit:
                 raise _late(call, within) from error
             raise OperationError(504, f"The handler gave no answer to {operation}.") from error
         except OperationError as error:
-            self._port.on_outcome(now() - began, error.status < 500)
+            self._note(began, error.status < 500)
             raise
         finally:
-            del self._open[call.number]
-        self._port.on_outcome(now() - began, True)
+            self._leave(call)
+        self._note(began, True)
         return value
+
+    async def stream(self, operation: str, arguments: dict[str, Any]) -> AsyncGenerator[Any, None]:
+        """Call a stream and yield its items; see `session.Session.stream`. Report the time and the outcome of the first answer to
+        `on_outcome`."""
+        items = _Stream()
+        call = self._enter(_Call(str(next(self._numbers)), operation, arguments, items))
+        began = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(self._port.time_limit(operation)):
+                await self._submit(call)
+                more = await _is_ready(call, items)
+            self._note(began, True)
+            while more:
+                yield self._take(call, items)
+                # The limit begins anew: it is for the silence before one item. The items before it are taken, so the other side
+                # owes one.
+                async with asyncio.timeout(self._port.time_limit(operation)):
+                    more = await _is_ready(call, items)
+        except TimeoutError as error:
+            self._note(began, False)
+            raise OperationError(504, f"{operation} was silent for too long.") from error
+        except OperationError as error:
+            self._note(began, error.status < 500)
+            raise
+        finally:
+            self._leave(call)
 
     async def issue(self) -> None:
         """Give the handler all open calls that it does not have yet, as far as the phase allows."""
@@ -132,52 +186,154 @@ class CallTable:
     def answered(self, number: str, outcome: Return | TreatyError) -> None:
         """Set the result of a call: the handler's answer, or the error of a call that was wrong."""
         call = self._open.get(number)
-        if call is None or call.answer.done():
-            return  # the caller stopped waiting
+        if call is None:
+            return
         if isinstance(outcome, Return) and self._is_reportable(call, outcome):
             call.reported = True
             self._port.spawn(self._report(call, outcome))
             return
-        if isinstance(outcome, Return):
-            self.replies += 1
-            if self.replies == 1:
-                self.replied.set()
-                self._port.on_first_reply()
+        call.closed = True
+        if call.left:
+            del self._open[number]
+        # The return of an event says only that it was sent.
+        elif isinstance(outcome, Return) and call.kind is not OperationKind.EVENT and not _has_begun(call):
+            self._replied()
         _set_result(call, outcome)
 
+    def item(self, number: str, value: Value) -> None:
+        """Take an item of a stream from the handler."""
+        call = self._open.get(number)
+        if call is None or call.stream is None or call.answer.done():
+            return  # the caller stopped waiting
+        if not call.stream.has_begun:
+            call.stream.has_begun = True
+            self._replied()
+        size = measure(value, OperationCode.RESULT, f"The items of {call.operation}")
+        held = size.text + size.names + _VALUE_BYTES * size.values
+        # The caller takes the items too slowly for their size. The credit was given by number, so it cannot be less now.
+        if self._held + held > MAX_HELD:
+            self._drop_items(call.stream)
+            _set_result(call, _too_much(call.operation))
+            return
+        self._held += held
+        call.stream.items.append((value, held))
+        call.stream.changed.set()
+
     def end(self, error: TreatyError) -> None:
-        """Fail all open calls because of the error that ended the session."""
+        """Fail all open calls because of the error that ended the session. A stream gives the items that wait before."""
+        self._error = error
         for call in self._open.values():
+            call.closed = True
             # Before the session ran, only early data were sent, which may be repeated.
             sent = call.given_to is not None and self._port.is_reissued()
             why = f"The session ended ({error.code}): {error.message}"
             _set_result(call, _unknown(call, why, error) if sent else error)
 
+    # The caller's side
+
+    def _enter(self, call: _Call) -> _Call:
+        # A stream begins later than `Session.stream`, perhaps after the session's end.
+        if self._error is not None:
+            raise self._error
+        self._open[call.number] = call
+        return call
+
+    async def _submit(self, call: _Call) -> None:
+        # One call at a time waits for room: else all waiting callers would use the same free room.
+        async with self._turn:
+            await self._port.wait_writable()
+            call.had_room = True
+            self._port.post(partial(self._issue, call))
+            await call.issued.wait()
+
+    def _take(self, call: _Call, stream: _Stream) -> Value:
+        value, held = stream.items.popleft()
+        self._held -= held
+        stream.taken += 1
+        # By halves: an event for each item would cost the handler as much as the item.
+        if 2 * stream.taken >= stream.window and not call.answer.done():
+            self._port.post(partial(self._request, call, stream, stream.taken))
+            stream.taken = 0
+        return value
+
+    def _leave(self, call: _Call) -> None:
+        """Forget a call whose caller has its answer, or does not wait any more."""
+        call.left = True
+        call.answer.cancel()
+        if call.stream is not None:
+            self._drop_items(call.stream)
+        if call.given_to is None or call.closed:
+            del self._open[call.number]
+        else:
+            self._port.post(partial(self._cancel, call))
+
+    def _drop_items(self, stream: _Stream) -> None:
+        self._held -= sum(held for _, held in stream.items)
+        stream.items.clear()
+
+    def _replied(self) -> None:
+        self.replies += 1
+        if self.replies == 1:
+            self.replied.set()
+            self._port.on_first_reply()
+
+    def _note(self, began: float, succeeded: bool) -> None:
+        self._port.on_outcome(asyncio.get_running_loop().time() - began, succeeded)
+
+    # Steps
+
     async def _issue(self, call: _Call) -> None:
         handler, phase = self._port.handler(), self._port.phase()
+        if call.left:
+            await self._cancel(call)
+            return
         if not call.had_room or call.answer.done() or handler is None or not handler.is_open or call.given_to is handler:
             return
         if phase is Phase.WAITING:
             return  # `issue` is called again when the session runs
         operation = handler.role.calls.get(call.operation)
+        if operation is not None and (operation.kind is OperationKind.STREAM) != (call.stream is not None):
+            _set_result(call, _wrong_kind(operation))
+            return
         idempotent = operation is not None and operation.idempotent
         # A second run could repeat an order or a payment, so only idempotent calls are issued again.
-        if call.given_to is not None and self._port.is_reissued() and not idempotent:
+        if call.given_to is not None and self._port.is_reissued() and (not idempotent or _has_begun(call)):
             _set_result(
                 call,
                 OperationError(503, "The protocol's code changed during the call. It is unknown whether the operation was done."),
             )
             return
         # Set before the call: an error in the call must not lead to a second one.
-        call.given_to = handler
+        call.given_to, call.early = handler, phase is Phase.EARLY and idempotent
+        if operation is not None:
+            call.kind = operation.kind
         try:
-            await handler.call(call.number, call.operation, call.arguments, early=phase is Phase.EARLY and idempotent)
+            await handler.call(call.number, call.operation, call.arguments, early=call.early)
+            if call.stream is not None and operation is not None:
+                call.stream.window = operation.window
+                await self._request(call, call.stream, operation.window)
         finally:
             call.issued.set()
 
+    async def _request(self, call: _Call, stream: _Stream, count: int) -> None:
+        handler = call.given_to
+        # A new handler is asked for the whole window when it gets the call.
+        if handler is not None and handler is self._port.handler() and not call.answer.done():
+            await handler.requested(call.number, call.operation, count, early=call.early)
+
+    async def _cancel(self, call: _Call) -> None:
+        handler = self._port.handler()
+        if call.closed or call.given_to is not handler or handler is None or not handler.is_open:
+            self._open.pop(call.number, None)  # a former handler is closed, with all its calls
+        # While the session waits, the call stays, and `issue` calls this again. The step that `_leave` posted may come later.
+        elif self._port.phase() is not Phase.WAITING and self._open.pop(call.number, None) is not None:
+            await handler.cancelled(call.number, call.operation, early=call.early)
+
     def _is_reportable(self, call: _Call, outcome: Return) -> bool:
         failed = outcome.error is not None and outcome.error.code == NONCONFORMING
-        return failed and not call.reported and self._port.on_fault is not None and self._port.may_report_fault()
+        # The call is issued again after the repair, which a stream that has begun cannot be.
+        again = not (call.left or call.reported or _has_begun(call))
+        return failed and again and self._port.on_fault is not None and self._port.may_report_fault()
 
     async def _report(self, call: _Call, outcome: Return) -> None:
         assert outcome.error is not None
@@ -202,13 +358,49 @@ def _late(call: _Call, seconds: float) -> TreatyError:
     return Unavailable(SessionCode.LATE, f"{call.operation} was not sent within {seconds:.3g} seconds.", fix="Call again.")
 
 
+async def _is_ready(call: _Call, stream: _Stream) -> bool:
+    """Wait for an item; return False at the end of the stream. Raises the error that ended it."""
+    while not stream.items:
+        if call.answer.done():
+            call.answer.result()
+            return False
+        stream.changed.clear()
+        await stream.changed.wait()
+    return True
+
+
+def _has_begun(call: _Call) -> bool:
+    return call.stream is not None and call.stream.has_begun
+
+
+def _wrong_kind(operation: Operation) -> Malformed:
+    if operation.kind is OperationKind.STREAM:
+        return Malformed(
+            OperationCode.KIND,
+            f"{operation.name} is a stream.",
+            fix=f'Take its items: async for item in session.stream("{operation.name}", …).',
+        )
+    return Malformed(
+        OperationCode.KIND, f"{operation.name} is no stream.", fix=f'Call it: await session.call("{operation.name}", …).'
+    )
+
+
+def _too_much(operation: str) -> TooLarge:
+    return TooLarge(
+        SessionCode.ITEMS,
+        f"The items of {operation} that wait for the application hold more than {MAX_HELD} bytes, with those of other streams.",
+        fix="Take the items faster, or several streams one after the other.",
+    )
+
+
 def _set_result(call: _Call, outcome: Return | TreatyError) -> None:
     call.issued.set()
-    if call.answer.done():
-        return
-    if isinstance(outcome, TreatyError):
-        call.answer.set_exception(outcome)
-    elif outcome.error is None:
-        call.answer.set_result(outcome.value)
-    else:
-        call.answer.set_exception(OperationError(outcome.error.code, outcome.error.message))
+    if not call.answer.done():
+        if isinstance(outcome, TreatyError):
+            call.answer.set_exception(outcome)
+        elif outcome.error is None:
+            call.answer.set_result(outcome.value)
+        else:
+            call.answer.set_exception(OperationError(outcome.error.code, outcome.error.message))
+    if call.stream is not None:
+        call.stream.changed.set()

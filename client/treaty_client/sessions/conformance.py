@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -34,7 +34,7 @@ from ..negotiators.negotiator import Implementation
 from ..negotiators.test_cases import Outcome, Success, TestCase, describe, format_test_cases, read_test_cases
 from .handler_host import HandlerHost, HandlerPort
 from .interfaces import Step
-from .operations import OperationHandlers
+from .operations import OperationError, OperationHandlers
 
 # The peer may be ready much earlier than this side's handler under test.
 MAX_WAITING = 64
@@ -213,6 +213,12 @@ class TestedHandler:
     async def send(self, payload: bytes, *, early: bool) -> None:
         await self._port.command(commands.SendVerification(payload))
 
+    async def wait_writable(self) -> None:
+        pass  # no streams are tested
+
+    def item(self, call: str, value: Value) -> None:
+        pass  # as above
+
     def answer(self, call: str, outcome: Return | TreatyError) -> None:
         waiting = self._outcomes.get(call)
         if waiting is None or waiting.done():
@@ -252,6 +258,9 @@ class CaseAnswers:
                     return Result(call=call, value=case.outcome.value)
                 return Result(call=call, error=case.outcome)
         return Result(call=call, error=Failure(code=500, message="No test case has these arguments."))
+
+    def items(self, operation: Operation, arguments: Mapping[str, Value]) -> AsyncGenerator[Value, None]:
+        raise OperationError(500, "Test cases have no streams.")
 
 
 def _agree(found: Outcome, wanted: Outcome) -> bool:

@@ -25,11 +25,9 @@ from ..codes import SessionCode
 from ..network.transport.connection import Connection, ConnectionLost
 from ..network.transport.outbox import Outbox
 from .handler_host import HandlerHost
-from .interfaces import SessionTimeouts, Step
+from .interfaces import CANCELLING_TIME, SessionTimeouts, Step
 
 INTERNAL = "This side failed; its log says why."
-CANCELLING_TIME = 10.0
-"""Seconds for cancelled work to close what it opened."""
 _A = TypeVar("_A")
 _T = TypeVar("_T")
 _T_contra = TypeVar("_T_contra", contravariant=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from treaty_consensus.did import parse_did
-from treaty_consensus.errors import NotFound, Refused, TreatyError
+from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError
 from treaty_consensus.handler import Role
 from treaty_consensus.protocol import parse_protocol_uri
 
@@ -223,7 +223,7 @@ class AgentContext:
 
     def served(self, protocol: SpokenProtocol, *, is_initiator: bool, role: str = "") -> tuple[Role, Functions]:
         """Return this side's role and functions. `role`: the name of the role that the caller wants, or "". Raises `Refused`
-        (`session.role`), `NotFound` (`agent.function-missing`)."""
+        (`session.role`), `NotFound` (`agent.function-missing`), `Malformed` (`agent.function-kind`)."""
         service = self.service(protocol)
         found = choose_role(protocol.package.manifest, is_initiator=is_initiator, wanted=role or service.role)
         check_functions(service, found, protocol.uri)
@@ -290,12 +290,19 @@ class AgentContext:
 
 
 def check_functions(service: Service, role: Role, uri: str) -> None:
-    """Check that the service has a function for each operation that the role invokes. Raises `NotFound`
-    (`agent.function-missing`)."""
+    """Check that the service has a function of the right kind for each operation that the role invokes. Raises `NotFound`
+    (`agent.function-missing`) and `Malformed` (`agent.function-kind`)."""
     missing = service.functions.missing(role.invokes)
     if missing:
         raise NotFound(
             AgentCode.FUNCTION_MISSING,
             f"No function serves {', '.join(missing)} of {uri}.",
             fix="Register a function of that name: @agent.provides(URI), or @agent.offers for negotiated protocols.",
+        )
+    misfits = service.functions.misfits(role.invokes.values())
+    if misfits:
+        raise Malformed(
+            AgentCode.FUNCTION_KIND,
+            f"The functions of {', '.join(misfits)} do not have the kind that {uri} gives these operations.",
+            fix="Write the function of a stream with `async def` and `yield`, and other functions without `yield`.",
         )

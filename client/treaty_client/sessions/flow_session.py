@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
-from treaty_handler import Return
+from treaty_handler import Return, Value
 
 from ..abandonable import abandonable
 from ..anp.flow_profile.actions import Agreed
@@ -110,6 +110,13 @@ class HandlerLine:
         """Send an application message with an action, the handler's stream."""
         if self.connected:
             await self._port.send(self._session.id, payload, action)
+
+    async def wait_writable(self) -> None:
+        await self._port.wait_writable()
+
+    def item(self, call: str, value: Value) -> None:
+        if self.connected:
+            self._session.calls.item(call, value)
 
     def answer(self, call: str, outcome: Return | TreatyError) -> None:
         if self.connected:

@@ -1,7 +1,10 @@
 """Give events to the handler of one session, and perform its effects.
 
     Send      to the peer of the session, as an application message
-    Invoke    the business function of that name; its answer returns as `Result`
+    Invoke    the business function of that name (`invocations`)
+    Request   more items of a function that streams
+    Cancel    stops a function
+    Emit      gives an item to the local caller of a stream
     Return    answers the local caller
     SetTimer  on the host's clock
     Persist   in the session store
@@ -10,14 +13,6 @@
 
 All methods that give events are called from one task, the task of the connection, one at a time. A timer and a function's answer
 are posted to that task.
-
-The state of a handler between sessions is below HOME (docs/specification/home.md):
-
-    HOME/sessions/HEX(SHA-256(JCS([wheel digest, role, local DID, peer DID])))/HEX(key)      the value's bytes
-
-A handler sees only the state of its own earlier sessions in that role, with that peer. The sandbox limits the state of one
-session. The caps here limit concurrent sessions and strangers, who may claim any DID in the plain Hello profile. A value is
-written durably and as a whole before `put` returns.
 """
 
 from __future__ import annotations
@@ -29,45 +24,42 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias
 
-from treaty_consensus import canonical
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
-from treaty_consensus.handler import Operation, Role
+from treaty_consensus.handler import Role
 from treaty_handler import (
+    INTERFACE,
     Audit,
     Call,
+    Cancel,
+    Cancelled,
     Close,
     Effect,
+    Emit,
     End,
     Event,
-    Failure,
     Invoke,
     Opened,
     PeerLost,
     Persist,
     Received,
-    Result,
+    Request,
+    Requested,
     Return,
     Send,
     SetTimer,
     Timer,
+    Value,
 )
 
-from .. import durable
-from ..codes import OperationCode, SessionCode
+from ..codes import SessionCode
 from ..sandbox.interface import RunningHandler, Runtime
-from ..sandbox.validation import MAX_STORED, MAX_STORED_KEYS
+from .handler_state import HandlerState, NullState, SessionStore
 from .interfaces import SpokenProtocol, Step
+from .invocations import LOCAL_FAULTS, InvocationPort, Invocations, OnServed
 from .operations import OperationHandlers
 
-MAX_RUNNING = 16
-"""Business functions of one session that run at the same time; others wait, so that a peer cannot start any number."""
-MAX_FOLDERS = 10_000
-"""Pairs of handler and peer with stored state: strangers may claim any number of DIDs."""
-
-_LOCAL_FAULTS = frozenset({OperationCode.ARGUMENTS, OperationCode.RESULT, SessionCode.OPERATION, SessionCode.BUSY})
-_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
@@ -80,6 +72,12 @@ class HandlerPort(Protocol):
     async def send(self, payload: bytes, *, early: bool) -> None:
         """Send an application message."""
 
+    async def wait_writable(self) -> None:
+        """Wait until there is room for another message to the peer."""
+
+    def item(self, call: str, value: Value) -> None:
+        """Give the local application an item of a stream."""
+
     def answer(self, call: str, outcome: Return | TreatyError) -> None:
         """Report the outcome of a call of the local application."""
 
@@ -89,29 +87,6 @@ class HandlerPort(Protocol):
 
 SendNamed: TypeAlias = Callable[[bytes, str], Awaitable[None]]
 """Send an application message with an action."""
-OnServed: TypeAlias = Callable[[float, bool], None]
-"""Take the seconds of a business function, and whether it succeeded."""
-
-
-class HandlerState(Protocol):
-    """The storage of a handler; `SessionStore` implements it. Both methods raise `Unavailable` or `Refused`
-    (`session.storage…`)."""
-
-    async def load(self) -> dict[str, bytes]:
-        """Return all stored values by key."""
-
-    async def put(self, key: str, value: bytes | None) -> None:
-        """Store a value; None deletes it."""
-
-
-class NullState:
-    """The storage of a handler under test, or with a peer that does not name itself: it stores nothing."""
-
-    async def load(self) -> dict[str, bytes]:
-        return {}
-
-    async def put(self, key: str, value: bytes | None) -> None:
-        pass
 
 
 @dataclass(frozen=True)
@@ -121,6 +96,7 @@ class HandlerContext:
     `handler_time`: seconds that the handler may take for one event.
     `parameters`: the agreed parameters, for its `Opened`.
     `send_named`, `on_served`: as in `HostRequest`.
+    `interface`: the handler's version of the interface.
     """
 
     peer: str
@@ -129,6 +105,7 @@ class HandlerContext:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     send_named: SendNamed | None = None
     on_served: OnServed | None = None
+    interface: int = INTERFACE
 
 
 class HandlerHost:
@@ -144,12 +121,12 @@ class HandlerHost:
     ) -> None:
         self.role = context.role
         self.is_open = False
-        self._handler, self._context, self._functions, self._store = handler, context, functions, store
+        self._handler, self._context, self._store = handler, context, store
         self._port = port
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        # Bounds the functions that one session runs at the same time.
-        self._running = asyncio.Semaphore(MAX_RUNNING)
+        self._invocations = Invocations(
+            functions, InvocationPort(port.post, port.wait_writable, self._give, _now, context.on_served)
+        )
         self._closed = False
 
     async def open(self) -> None:
@@ -169,9 +146,19 @@ class HandlerHost:
             event = Call(call=call, operation=operation, arguments=arguments, at=_now())
             await self._give(event, early=early, operation=operation)
         except TreatyError as error:
-            if error.code not in _LOCAL_FAULTS:
+            if error.code not in LOCAL_FAULTS:
                 raise
             self._port.answer(call, error)
+
+    async def requested(self, call: str, operation: str, count: int, *, early: bool) -> None:
+        """Report that the local application takes more items of a stream. `early`: as in `call`. Raises `TreatyError`."""
+        await self._give(Requested(call=call, count=count, at=_now()), early=early, operation=operation)
+
+    async def cancelled(self, call: str, operation: str, *, early: bool) -> None:
+        """Report that the local application gave a call up. `early`: as in `call`. Raises `TreatyError`."""
+        # The rules would not deliver it, but the session might get a worker for it.
+        if self._context.interface >= 2:
+            await self._give(Cancelled(call=call, at=_now()), early=early, operation=operation)
 
     async def peer_lost(self) -> None:
         """Report the loss of the connection. Raises `TreatyError`."""
@@ -182,13 +169,11 @@ class HandlerHost:
         await self._give(Close(at=_now()))
 
     async def close(self) -> None:
-        """Cancel timers and functions, and close the handler. Steps that they posted before have no effect."""
+        """Cancel timers and functions, and close the handler, in bounded time. Steps that they posted before have no effect."""
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
-        for task in self._tasks:
-            task.cancel()
-        await self._handler.close()
+        await asyncio.gather(self._invocations.close(), self._handler.close())
 
     async def _give(self, event: Event, *, early: bool = False, operation: str = "") -> None:
         if self._closed:
@@ -213,7 +198,13 @@ class HandlerHost:
                     raise Refused(SessionCode.STREAM, "This handler uses several streams, but a connection has only one.")
                 await self._port.send(data, early=early)
             case Invoke():
-                self._invoke(effect)
+                self._invocations.begin(effect, self.role.invokes[effect.operation])
+            case Request():
+                self._invocations.request(effect)
+            case Cancel():
+                self._invocations.cancel(effect)
+            case Emit():
+                self._port.item(effect.call, effect.value)
             case Return():
                 self._port.answer(effect.call, effect)
             case SetTimer():
@@ -225,33 +216,6 @@ class HandlerHost:
                 await self._port.end(failed if status == "failed" else None)
             case Audit(text=text):
                 _log.info("%s with %s: %s", self.role.name, self._context.peer, text)
-
-    def _invoke(self, effect: Invoke) -> None:
-        operation = self.role.invokes[effect.operation]
-        task = asyncio.create_task(self._run_function(operation, effect))
-        # The set keeps a reference: the event loop holds tasks only weakly.
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _run_function(self, operation: Operation, effect: Invoke) -> None:
-        async with self._running:
-            began = asyncio.get_running_loop().time()
-            result = await self._functions.call(effect.call, operation, effect.arguments)
-        if self._context.on_served is not None:
-            succeeded = result.error is None or result.error.code < 500
-            self._context.on_served(asyncio.get_running_loop().time() - began, succeeded)
-        self._port.post(partial(self._give_result, result))
-
-    async def _give_result(self, result: Result) -> None:
-        try:
-            await self._give(Result(call=result.call, value=result.value, error=result.error, at=_now()))
-        except TreatyError as error:
-            if error.code not in _LOCAL_FAULTS:
-                raise
-            _log.error("A business function broke its contract: %s", error)
-            # The text of a local error may be confidential, so the peer gets a general one.
-            failure = Failure(code=500, message="The other side's business logic failed.")
-            await self._give(Result(call=result.call, error=failure, at=_now()))
 
     def _set_timer(self, effect: SetTimer) -> None:
         before = self._timers.pop(effect.name, None)
@@ -269,53 +233,6 @@ class HandlerHost:
         if self._timers.get(name) is handle:  # else it was replaced or cancelled after it expired
             del self._timers[name]
             await self._give(Timer(name=name, at=_now()))
-
-
-class SessionStore:
-    """The keys and values of one handler, role and pair of DIDs. Two concurrent sessions see each other's writes at their next
-    start."""
-
-    def __init__(self, home: Path, *, wheel: str, role: str, local: str, peer: str) -> None:
-        """Access no disk yet."""
-        name = canonical.hex_digest(canonical.dumps([wheel, role, local, peer]))
-        self._folder = home / "sessions" / name
-
-    async def load(self) -> dict[str, bytes]:
-        """Return all stored values by key. Raises `Unavailable` (`session.storage`)."""
-        return await _in_thread(self._load) if self._folder.is_dir() else {}
-
-    async def put(self, key: str, value: bytes | None) -> None:
-        """Store a value; None deletes it. Raises `Unavailable` (`session.storage`) or `Refused` (`session.storage-full`)."""
-        await _in_thread(lambda: self._put(key, value))
-
-    def _load(self) -> dict[str, bytes]:
-        files = (path for path in self._folder.iterdir() if not path.name.startswith("."))
-        return {bytes.fromhex(path.name).decode(): path.read_bytes() for path in files}
-
-    def _put(self, key: str, value: bytes | None) -> None:
-        path = self._folder / key.encode().hex()
-        if value is None:
-            path.unlink(missing_ok=True)
-            return
-        others = self._others(path.name)
-        if others is None and self._is_last_folder():
-            raise Refused(SessionCode.STORAGE_FULL, f"Handlers already store state for {MAX_FOLDERS} peers.")
-        if others is not None and (len(others) >= MAX_STORED_KEYS or sum(others) + len(value) > MAX_STORED):
-            raise Refused(
-                SessionCode.STORAGE_FULL, f"A handler stores at most {MAX_STORED_KEYS} keys and {MAX_STORED} bytes for one peer."
-            )
-        # Atomic: a crash leaves the old value or the new one.
-        durable.write(path, value, mode=0o600)
-
-    def _others(self, name: str) -> list[int] | None:
-        """Return the sizes of the other values; None if the folder does not exist."""
-        if not self._folder.is_dir():
-            return None
-        return [path.stat().st_size for path in self._folder.iterdir() if path.name != name]
-
-    def _is_last_folder(self) -> bool:
-        parent = self._folder.parent
-        return parent.is_dir() and sum(1 for _ in parent.iterdir()) >= MAX_FOLDERS
 
 
 class ServedRole(Protocol):
@@ -359,7 +276,13 @@ class HandlerHosts:
         role, functions = self._served(protocol, is_initiator=request.is_initiator, role=request.role)
         handler = await self._runtime.open(protocol.package, role.name, local=self._local, peer=request.peer)
         context = HandlerContext(
-            request.peer, role, self._handler_time, request.parameters, request.send_named, request.on_served
+            request.peer,
+            role,
+            self._handler_time,
+            request.parameters,
+            request.send_named,
+            request.on_served,
+            protocol.package.manifest.interface,
         )
         if request.answers is not None:
             return HandlerHost(handler, context, request.answers, NullState(), port)
@@ -382,13 +305,6 @@ class HandlerHosts:
 
     def _store(self, protocol: SpokenProtocol, role: Role, request: HostRequest) -> SessionStore:
         return SessionStore(self._home, wheel=protocol.package.digest, role=role.name, local=self._local, peer=request.peer)
-
-
-async def _in_thread(work: Callable[[], _T]) -> _T:
-    try:
-        return await asyncio.to_thread(work)
-    except (OSError, ValueError) as error:
-        raise Unavailable(SessionCode.STORAGE, f"The stored state of handlers cannot be read or written: {error}.") from error
 
 
 def _now() -> int:

@@ -17,7 +17,7 @@ from functools import partial
 
 from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.printable import printable
-from treaty_handler import Return
+from treaty_handler import Return, Value
 
 from ..abandonable import abandonable
 from ..anp.flow_profile.messages import is_flow, sender_of
@@ -124,6 +124,12 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
 
     async def send(self, payload: bytes, *, early: bool) -> None:
         await self._command(commands.Send(payload, early))
+
+    async def wait_writable(self) -> None:
+        await self.wire.wait_writable()
+
+    def item(self, call: str, value: Value) -> None:
+        self.calls.item(call, value)
 
     def answer(self, call: str, outcome: Return | TreatyError) -> None:
         self.calls.answered(call, outcome)

@@ -12,6 +12,8 @@ from ..anp.hello_profile.machine import Timeouts
 from ..protocols.fetch import Candidates
 from ..protocols.project import Project
 
+CANCELLING_TIME = 10.0
+"""Seconds for cancelled work to close what it opened."""
 Step: TypeAlias = Callable[[], Awaitable[None]]
 """A function to run in a connection's task."""
 Lookup: TypeAlias = Callable[[str], Awaitable[Mapping[str, bytes] | Sequence[bytes]]]

@@ -9,7 +9,16 @@
 The name of a function is the name of its operation; its keyword arguments are those of the operation. It may be `async` or not;
 functions that are not `async` run in threads. It returns a JSON value that satisfies the operation's schema, or raises
 `OperationError` with a code that the protocol lists. At the other end `Session.call` returns that value, or raises an
-`OperationError` with the same status and message.
+`OperationError` with the same status and message. The value that the function of an event returns is dropped.
+
+    @agent.provides("https://registry.example/protocols/example.com/log-stream/1.0")
+    async def follow(name: str) -> AsyncIterator[dict]:
+        async with open_log(name) as lines:
+            async for line in lines:
+                yield line
+
+The function of a stream is an async generator function. It runs only as far as the other side takes its items, and is closed when
+the other side leaves; then its `finally` blocks run.
 
     @agent.offers
     async def getProductInfo(productId: str) -> Product:
@@ -25,20 +34,22 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, get_type_hints
 
 import msgspec
 
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
-from treaty_consensus.handler import Manifest, Operation, Role
+from treaty_consensus.handler import Manifest, Operation, OperationKind, Role
 from treaty_handler import Failure, Result, Value
 
 from ..codes import AgentCode, SessionCode
 from ..negotiators.negotiator import Capability
 
 MAX_THREADS = 16
+# The text of an exception may be confidential, so the peer does not get it.
+FAILED = Failure(code=500, message="The other side's business logic failed.")
 _REFERENCE = "#/$defs/{name}"
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _log = logging.getLogger(__name__)
@@ -51,6 +62,9 @@ class OperationHandlers(Protocol):
 
     async def call(self, call: str, operation: Operation, arguments: Mapping[str, Value]) -> Result:
         """Return the answer to an `Invoke` within the operation's timeout. A failure is a result, too. Never raises."""
+
+    def items(self, operation: Operation, arguments: Mapping[str, Value]) -> AsyncGenerator[Value, None]:
+        """Return the items of a stream. This call and the generator may raise anything; `failure_of` describes it to the peer."""
 
 
 class OperationError(TreatyError):
@@ -123,21 +137,29 @@ class Functions:
         """Return the operations that no function serves."""
         return [name for name in operations if name not in self._functions]
 
+    def misfits(self, operations: Iterable[Operation]) -> list[str]:
+        """Return the streams that no async generator function serves, and the other operations that one serves."""
+        return [
+            operation.name
+            for operation in operations
+            if operation.name in self._functions
+            and inspect.isasyncgenfunction(self._functions[operation.name]) != (operation.kind is OperationKind.STREAM)
+        ]
+
     async def call(self, call: str, operation: Operation, arguments: Mapping[str, Value]) -> Result:
         """Run the function of an operation for at most the operation's timeout. A failure is a result, too. Never raises."""
         try:
             # A function in a thread cannot be cancelled; only its result is dropped.
             async with asyncio.timeout(operation.timeout):
-                return Result(call=call, value=await self._run(operation.name, arguments))
-        except OperationError as error:
-            failure = Failure(code=error.status, message=error.message[:500])
-        except TimeoutError:
-            failure = Failure(code=504, message=f"No answer came within {operation.timeout} seconds.")
-        except Exception:
-            # The function may raise anything. Its text may be confidential, so the peer does not get it.
-            _log.exception("The function %s raised", operation.name)
-            failure = Failure(code=500, message="The other side's business logic failed.")
-        return Result(call=call, error=failure)
+                value = await self._run(operation.name, arguments)
+        except Exception as error:
+            return Result(call=call, error=failure_of(operation, error))
+        return Result(call=call, value=None if operation.kind is OperationKind.EVENT else value)
+
+    def items(self, operation: Operation, arguments: Mapping[str, Value]) -> AsyncGenerator[Value, None]:
+        """Run the function of a stream, as far as the caller takes items. Raises anything that the function raises."""
+        items: AsyncGenerator[Value, None] = self._functions[operation.name](**arguments)
+        return items
 
     def close(self) -> None:
         """Release the threads without waiting for running functions."""
@@ -152,6 +174,16 @@ class Functions:
             # A pool of its own: slow functions must not block the threads of the event loop.
             self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="treaty-operation")
         return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: function(**arguments))
+
+
+def failure_of(operation: Operation, error: Exception) -> Failure:
+    """Return the failure that the peer gets for an exception of the function, and log an exception that it should not raise."""
+    if isinstance(error, OperationError):
+        return Failure(code=error.status, message=error.message[:500])
+    if isinstance(error, TimeoutError):
+        return Failure(code=504, message=f"No answer came within {operation.timeout} seconds.")
+    _log.error("The function %s raised", operation.name, exc_info=error)
+    return FAILED
 
 
 class OfferedFunctions:
@@ -186,6 +218,8 @@ def capability_of(function: Callable[..., Any]) -> Capability:
         raise _malformed(name, f"its signature cannot be described: {error}") from error
     if any(parameter.kind not in _NAMED for parameter in parameters):
         raise _malformed(name, "each of its arguments needs a name")
+    if inspect.isasyncgenfunction(function):
+        raise _malformed(name, "it yields items, and an operation that is negotiated returns one value")
     arguments: dict[str, object] = {
         "type": "object",
         "properties": {parameter.name: schema for parameter, schema in zip(parameters, schemas, strict=False)},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol
@@ -118,6 +118,34 @@ class SessionBackend(Protocol):
         """See `Session.close`."""
 
 
+class ItemStream:
+    """The items of a stream, made by `Session.stream`. One task at a time iterates over it.
+
+    The call begins with the first item that is asked for. It is cancelled, at the other side too, by `aclose`, by the end of an
+    `async with` block, by the cancellation of the task that waits for an item, and when the object is no longer used.
+    """
+
+    def __init__(self, items: AsyncGenerator[Any, None]) -> None:
+        self._items = items
+
+    def __aiter__(self) -> ItemStream:
+        return self
+
+    async def __anext__(self) -> Any:
+        """Return the next item. Raises the errors of `Session.stream`; then the stream is over."""
+        return await anext(self._items)
+
+    async def aclose(self) -> None:
+        """Leave the stream. Safe to repeat."""
+        await self._items.aclose()
+
+    async def __aenter__(self) -> ItemStream:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.aclose()
+
+
 class Session:
     """A session with another agent, made by `Agent.connect`. For one event loop; several calls may run at once."""
 
@@ -208,9 +236,12 @@ class Session:
         Raises `OperationError` when the operation fails. Its `status` and message come from the other side. 504: no answer came
         within the operation's time. 503: the code changed before the answer.
 
+        An operation that is an event returns None when its message is sent. A call that is cancelled, or over its time, is given
+        up at the other side too, if the protocol has a message for that.
+
         Raises `OutcomeUnknown` (`session.outcome-unknown`) when the session ends before the answer, and the session's error when
-        it ended before the call was sent. Raises `Malformed` (`operation.arguments`) or `Refused` (`session.operation`,
-        `session.busy`) when the call does not fit the protocol.
+        it ended before the call was sent. Raises `Malformed` (`operation.arguments`, `operation.kind` for a stream) or `Refused`
+        (`session.operation`, `session.busy`) when the call does not fit the protocol.
         """
         return await self.call_within(None, operation, arguments)
 
@@ -221,6 +252,22 @@ class Session:
         """
         self._backend.check_open()
         return await self._backend.calls.make(operation, dict(arguments), within=seconds)
+
+    def stream(self, operation: str, /, **arguments: Any) -> ItemStream:
+        """Call an operation of the other side that is a stream, and return its items, JSON values by the operation's schema.
+
+            async with session.stream("find", text="lamp") as items:
+                async for item in items:
+                    ...
+
+        The other side makes only as many items as are taken here, and the operation's `window` ahead.
+
+        The iteration raises the errors of `call`. 504: the other side was silent for the operation's time although it owed an
+        item. Raises `Malformed` (`operation.kind`) for an operation that is no stream, and `TooLarge` (`session.items`) when the
+        items that wait hold too many bytes.
+        """
+        self._backend.check_open()
+        return ItemStream(self._backend.calls.stream(operation, arguments))
 
     async def say(self, text: str) -> None:
         """Send a text in natural language; it may be Markdown. Wait while the peer reads slowly.

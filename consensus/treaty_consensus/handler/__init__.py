@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .archive import MAX_ARCHIVE
 from .build import HandlerMetadata, build_wheel
-from .manifest import INTERFACE, MANIFEST_NAME, Manifest, Operation, Role, parse_manifest
+from .manifest import INTERFACE, MANIFEST_NAME, Manifest, Operation, OperationKind, Role, parse_manifest
 from .wheel import TAG, EntryPoint, HandlerPackage, parse_filename, read_wheel
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "HandlerPackage",
     "Manifest",
     "Operation",
+    "OperationKind",
     "Role",
     "build_wheel",
     "parse_filename",

@@ -12,7 +12,7 @@ from ..codes import HandlerCode
 from ..errors import Malformed, Refused
 from .archive import write_archive
 from .dist_info import GROUP, record_of
-from .manifest import INTERFACE, MANIFEST_NAME
+from .manifest import INTERFACE, INTERFACES, MANIFEST_NAME
 from .wheel import PREFIX, TAG, read_wheel
 
 
@@ -22,7 +22,8 @@ class HandlerMetadata:
 
     `name`: without `treaty-handler-`.
     `entry_point`: `MODULE:ATTRIBUTE`.
-    `manifest`: `operations` and `roles` as `manifest` describes them; the build adds interface and protocol.
+    `manifest`: `operations` and `roles` as `manifest` describes them, and `interface` where the handler needs a later one than
+    its operations show. The build adds the protocol.
     """
 
     name: str
@@ -46,8 +47,8 @@ def build_wheel(sources: Mapping[str, bytes], metadata: HandlerMetadata) -> tupl
         version = str(Version(metadata.version))
     except InvalidVersion as error:
         raise Malformed(HandlerCode.VERSION, f"{metadata.version!a} is not a version (PEP 440).") from error
-    if MANIFEST_NAME in sources or {"interface", "protocol"} & metadata.manifest.keys():
-        raise Refused(HandlerCode.MANIFEST, "The build adds interface, protocol and the manifest. Leave them out.")
+    if MANIFEST_NAME in sources or "protocol" in metadata.manifest:
+        raise Refused(HandlerCode.MANIFEST, "The build adds the manifest and its protocol. Leave them out.")
     for line in (metadata.name, metadata.summary, metadata.licence, metadata.entry_point):
         # A line break would add a header of its own to METADATA.
         if not line.isprintable():
@@ -71,7 +72,10 @@ def build_wheel(sources: Mapping[str, bytes], metadata: HandlerMetadata) -> tupl
 
 def _manifest(metadata: HandlerMetadata) -> bytes:
     protocol = {"uri": metadata.protocol_uri, "sha256": metadata.protocol_hash}
-    value = {"interface": INTERFACE, "protocol": protocol, **metadata.manifest}
+    operations = metadata.manifest.get("operations")
+    kinds = isinstance(operations, dict) and any(isinstance(item, dict) and "kind" in item for item in operations.values())
+    # The lowest interface that the manifest needs: hosts of an earlier version can then run the handler too.
+    value = {"interface": INTERFACE if kinds else INTERFACES[0], "protocol": protocol, **metadata.manifest}
     # Sorted, so that equal metadata give equal bytes.
     return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True, allow_nan=False).encode() + b"\n"
 

@@ -6,6 +6,7 @@ With the manifest, a host checks every effect of a handler, and every call to it
     "getProductInfo": {"arguments": {"type": "object"}, "result": {"type": "object"},
                        "errors": {"404": "There is no such product."}, "idempotent": true, "timeout": 15}
 
+An operation of interface 2 may have another `kind`: a `stream` answers with many results, an `event` with none.
 Schemas are foreign and the host compiles them: `schema` refuses those that cost too much.
 """
 
@@ -15,6 +16,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
@@ -24,7 +26,9 @@ from ..errors import Malformed, Refused, TooLarge, TreatyError
 from ..protocol import parse_protocol_uri
 from .schema import check_schema, check_together
 
-INTERFACE = 1
+# The versions of the interface between host and handler. Interface 2 adds streams, events and cancellation.
+INTERFACE = 2
+INTERFACES = (1, 2)
 MANIFEST_NAME = "manifest.json"
 # Large enough for 64 operations with schemas; every peer parses it before the first session.
 MAX_MANIFEST = 128 * 1024
@@ -35,6 +39,11 @@ MAX_TEXT = 2_048
 MAX_ERROR_CODE = 999_999_999
 # A day: a longer call needs an operation of its own to ask for the result.
 MAX_TIMEOUT = 86_400
+# Seconds for the function of an event. No answer waits for it, so the manifest has no member for it.
+EVENT_TIMEOUT = 30
+# The items of a stream that its caller asks for ahead. The host of the caller holds them in memory.
+DEFAULT_WINDOW = 16
+MAX_WINDOW = 1_024
 
 # Any operation may fail with these: the logic failed, the peer broke the protocol, the peer is gone, or its answer is late.
 COMMON_ERRORS = frozenset({500, 502, 503, 504})
@@ -43,21 +52,33 @@ _OPERATION = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _ROLE = re.compile(r"[a-z][a-z0-9-]{0,31}")
 
 
+class OperationKind(StrEnum):
+    """The number of answers to one call: a request has one, a stream has items and an end, an event has none."""
+
+    REQUEST = "request"
+    STREAM = "stream"
+    EVENT = "event"
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """Hold an operation that business logic implements.
 
-    `arguments`, `result`: JSON Schemas.
+    `arguments`: a JSON Schema.
+    `result`: the JSON Schema of the result, or of each item of a stream; None for an event.
     `errors`: code → meaning.
-    `timeout`: seconds.
+    `timeout`: seconds; for a stream, the longest silence while an item is owed.
+    `window`: the items of a stream that its caller asks for ahead; 0 for the other kinds.
     """
 
     name: str
     arguments: Mapping[str, Any]
-    result: Mapping[str, Any]
+    result: Mapping[str, Any] | None
     errors: Mapping[int, str]
     idempotent: bool
     timeout: int
+    kind: OperationKind = OperationKind.REQUEST
+    window: int = 0
 
     def may_fail_with(self, code: int) -> bool:
         """Tell whether the manifest allows this error code."""
@@ -76,12 +97,16 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Hold a parsed manifest. Mappings are read-only."""
+    """Hold a parsed manifest. Mappings are read-only.
+
+    `interface`: the version of the interface that the handler was written for.
+    """
 
     protocol_uri: str
     protocol_hash: str
     operations: Mapping[str, Operation]
     roles: Mapping[str, Role]
+    interface: int = INTERFACE
 
 
 def parse_manifest(data: bytes) -> Manifest:
@@ -91,21 +116,18 @@ def parse_manifest(data: bytes) -> Manifest:
     """
     value = _parse_json(data)
     # Before the fields: a later interface may have other ones, and then only this error helps.
-    if isinstance(value, dict) and value.get("interface", INTERFACE) != INTERFACE:
-        raise Refused(
-            HandlerCode.INTERFACE,
-            f"This handler needs interface {value.get('interface')!r:.20}; this version has interface {INTERFACE}.",
-            fix="Upgrade treaty, or ask the publisher for a package of this interface.",
-        )
+    if isinstance(value, dict):
+        _check_interface(value.get("interface", INTERFACE))
     fields = _object(value, "the manifest", {"interface", "protocol", "operations", "roles"})
+    interface = fields["interface"]
     protocol = _object(fields["protocol"], "protocol", {"uri", "sha256"})
     uri = _text(protocol["uri"], "protocol.uri")
     operations = {
-        name: _operation(name, item)
+        name: _operation(name, item, interface)
         for name, item in _named(fields["operations"], "operations", _OPERATION, MAX_OPERATIONS).items()
     }
     # Each schema has passed on its own; many small ones could still exhaust a host together.
-    check_together(schema for operation in operations.values() for schema in (operation.arguments, operation.result))
+    check_together(schema for item in operations.values() for schema in (item.arguments, item.result) if schema is not None)
     roles = {name: _role(name, item, operations) for name, item in _named(fields["roles"], "roles", _ROLE, MAX_ROLES).items()}
     for role in roles.values():
         if role.peer not in roles:
@@ -115,12 +137,28 @@ def parse_manifest(data: bytes) -> Manifest:
         protocol_hash = parse_digest(_text(protocol["sha256"], "protocol.sha256"))
     except TreatyError as error:
         raise _malformed(f"protocol: {error.message}") from error
-    return Manifest(uri, protocol_hash, MappingProxyType(operations), MappingProxyType(roles))
+    return Manifest(uri, protocol_hash, MappingProxyType(operations), MappingProxyType(roles), interface)
 
 
-def _operation(name: str, value: object) -> Operation:
+def _check_interface(interface: object) -> None:
+    # `True == 1`: the type is part of the test.
+    if type(interface) is not int or interface not in INTERFACES:
+        raise Refused(
+            HandlerCode.INTERFACE,
+            f"This handler needs interface {interface!r:.20}; this version has the interfaces 1 and {INTERFACE}.",
+            fix="Upgrade treaty, or ask the publisher for a package of one of these interfaces.",
+        )
+
+
+def _operation(name: str, value: object, interface: int) -> Operation:
     where = f"operations.{name}"
-    fields = _object(value, where, {"arguments", "result", "errors", "idempotent", "timeout"})
+    kind = _kind(value, where, interface)
+    optional = {key for key in ("kind", "window") if isinstance(value, dict) and key in value}
+    if kind is OperationKind.EVENT:
+        fields = _object(value, where, {"arguments", "kind"})
+        arguments = _arguments(fields["arguments"], where)
+        return Operation(name, arguments, None, MappingProxyType({}), idempotent=False, timeout=EVENT_TIMEOUT, kind=kind)
+    fields = _object(value, where, {"arguments", "result", "errors", "idempotent", "timeout"} | optional)
     timeout, idempotent = fields["timeout"], fields["idempotent"]
     if type(timeout) is not int or not 1 <= timeout <= MAX_TIMEOUT:
         raise _malformed(f"{where}.timeout is not a number of seconds from 1 to {MAX_TIMEOUT}")
@@ -134,11 +172,36 @@ def _operation(name: str, value: object) -> Operation:
             errors[parse_decimal(code, limit=MAX_ERROR_CODE)] = _text(meaning, f"{where}.errors.{code}")
         except Malformed as error:
             raise _malformed(f"{where}.errors maps codes, written in plain digits, to sentences") from error
-    arguments = check_schema(fields["arguments"], f"{where}.arguments")
+    arguments = _arguments(fields["arguments"], where)
+    result = check_schema(fields["result"], f"{where}.result")
+    return Operation(name, arguments, result, MappingProxyType(errors), idempotent, timeout, kind, _window(fields, where, kind))
+
+
+def _kind(value: object, where: str, interface: int) -> OperationKind:
+    name = value.get("kind", OperationKind.REQUEST) if isinstance(value, dict) else OperationKind.REQUEST
+    if not isinstance(name, str) or name not in tuple(OperationKind):
+        raise _malformed(f"{where}.kind is none of {', '.join(OperationKind)}")
+    if interface < 2 and isinstance(value, dict) and "kind" in value:
+        raise _malformed(f'{where}.kind needs "interface": 2')
+    return OperationKind(name)
+
+
+def _window(fields: Mapping[str, Any], where: str, kind: OperationKind) -> int:
+    if kind is not OperationKind.STREAM:
+        if "window" in fields:
+            raise _malformed(f"{where}.window is for streams")
+        return 0
+    window = fields.get("window", DEFAULT_WINDOW)
+    if type(window) is not int or not 1 <= window <= MAX_WINDOW:
+        raise _malformed(f"{where}.window is not a number of items from 1 to {MAX_WINDOW}")
+    return window
+
+
+def _arguments(value: object, where: str) -> Mapping[str, Any]:
+    arguments = check_schema(value, f"{where}.arguments")
     if arguments.get("type") != "object":
         raise _malformed(f'{where}.arguments lacks "type": "object"')
-    result = check_schema(fields["result"], f"{where}.result")
-    return Operation(name, arguments, result, MappingProxyType(errors), idempotent, timeout)
+    return arguments
 
 
 def _role(name: str, value: object, operations: Mapping[str, Operation]) -> Role:

@@ -41,15 +41,21 @@ import msgspec
 from treaty_handler import (
     Audit,
     Call,
+    Cancel,
+    Cancelled,
     Close,
     Effect,
+    Emit,
     End,
     Event,
     Invoke,
+    Item,
     Opened,
     PeerLost,
     Persist,
     Received,
+    Request,
+    Requested,
     Result,
     Return,
     Send,
@@ -64,9 +70,11 @@ MAX_REPLY_VALUES = 65_536
 HEADER = 4
 
 EVENTS: dict[str, type[Event]] = {
-    kind.__name__.lower(): kind for kind in (Opened, Received, Call, Result, Timer, PeerLost, Close)
+    kind.__name__.lower(): kind for kind in (Opened, Received, Call, Requested, Cancelled, Result, Item, Timer, PeerLost, Close)
 }
-EFFECTS: dict[str, type[Effect]] = {kind.__name__.lower(): kind for kind in (Send, Invoke, Return, SetTimer, Persist, End, Audit)}
+EFFECTS: dict[str, type[Effect]] = {
+    kind.__name__.lower(): kind for kind in (Send, Invoke, Request, Cancel, Return, Emit, SetTimer, Persist, End, Audit)
+}
 
 _EVENT_DECODERS: dict[str, msgspec.msgpack.Decoder[Event]] = {tag: msgspec.msgpack.Decoder(kind) for tag, kind in EVENTS.items()}
 _EFFECT_DECODERS: dict[str, msgspec.msgpack.Decoder[Effect]] = {

@@ -1,0 +1,104 @@
+"""Keep the state of handlers between sessions, which `Persist` stores and `Opened` returns.
+
+The state is below HOME (docs/specification/home.md):
+
+    HOME/sessions/HEX(SHA-256(JCS([wheel digest, role, local DID, peer DID])))/HEX(key)      the value's bytes
+
+A handler sees only the state of its own earlier sessions in that role, with that peer. The sandbox limits the state of one
+session. The caps here limit concurrent sessions and strangers, who may claim any DID in the plain Hello profile. A value is
+written durably and as a whole before `put` returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from treaty_consensus import canonical
+from treaty_consensus.errors import Refused, Unavailable
+
+from .. import durable
+from ..codes import SessionCode
+from ..sandbox.validation import MAX_STORED, MAX_STORED_KEYS
+
+MAX_FOLDERS = 10_000
+"""Pairs of handler and peer with stored state: strangers may claim any number of DIDs."""
+
+_T = TypeVar("_T")
+
+
+class HandlerState(Protocol):
+    """The storage of a handler; `SessionStore` implements it. Both methods raise `Unavailable` or `Refused`
+    (`session.storage…`)."""
+
+    async def load(self) -> dict[str, bytes]:
+        """Return all stored values by key."""
+
+    async def put(self, key: str, value: bytes | None) -> None:
+        """Store a value; None deletes it."""
+
+
+class NullState:
+    """The storage of a handler under test, or with a peer that does not name itself: it stores nothing."""
+
+    async def load(self) -> dict[str, bytes]:
+        return {}
+
+    async def put(self, key: str, value: bytes | None) -> None:
+        pass
+
+
+class SessionStore:
+    """The keys and values of one handler, role and pair of DIDs. Two concurrent sessions see each other's writes at their next
+    start."""
+
+    def __init__(self, home: Path, *, wheel: str, role: str, local: str, peer: str) -> None:
+        """Access no disk yet."""
+        name = canonical.hex_digest(canonical.dumps([wheel, role, local, peer]))
+        self._folder = home / "sessions" / name
+
+    async def load(self) -> dict[str, bytes]:
+        """Return all stored values by key. Raises `Unavailable` (`session.storage`)."""
+        return await _in_thread(self._load) if self._folder.is_dir() else {}
+
+    async def put(self, key: str, value: bytes | None) -> None:
+        """Store a value; None deletes it. Raises `Unavailable` (`session.storage`) or `Refused` (`session.storage-full`)."""
+        await _in_thread(lambda: self._put(key, value))
+
+    def _load(self) -> dict[str, bytes]:
+        files = (path for path in self._folder.iterdir() if not path.name.startswith("."))
+        return {bytes.fromhex(path.name).decode(): path.read_bytes() for path in files}
+
+    def _put(self, key: str, value: bytes | None) -> None:
+        path = self._folder / key.encode().hex()
+        if value is None:
+            path.unlink(missing_ok=True)
+            return
+        others = self._others(path.name)
+        if others is None and self._is_last_folder():
+            raise Refused(SessionCode.STORAGE_FULL, f"Handlers already store state for {MAX_FOLDERS} peers.")
+        if others is not None and (len(others) >= MAX_STORED_KEYS or sum(others) + len(value) > MAX_STORED):
+            raise Refused(
+                SessionCode.STORAGE_FULL, f"A handler stores at most {MAX_STORED_KEYS} keys and {MAX_STORED} bytes for one peer."
+            )
+        # Atomic: a crash leaves the old value or the new one.
+        durable.write(path, value, mode=0o600)
+
+    def _others(self, name: str) -> list[int] | None:
+        """Return the sizes of the other values; None if the folder does not exist."""
+        if not self._folder.is_dir():
+            return None
+        return [path.stat().st_size for path in self._folder.iterdir() if path.name != name]
+
+    def _is_last_folder(self) -> bool:
+        parent = self._folder.parent
+        return parent.is_dir() and sum(1 for _ in parent.iterdir()) >= MAX_FOLDERS
+
+
+async def _in_thread(work: Callable[[], _T]) -> _T:
+    try:
+        return await asyncio.to_thread(work)
+    except (OSError, ValueError) as error:
+        raise Unavailable(SessionCode.STORAGE, f"The stored state of handlers cannot be read or written: {error}.") from error

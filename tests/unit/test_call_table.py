@@ -1,0 +1,251 @@
+"""The calls of a session whose handler is replaced, or may get nothing now: what is issued again, and what is given up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+from meetings import InlineRuntime
+from streaming import WINDOW, published
+
+from treaty_client.sessions.calls import CallPort, CallTable, Phase
+from treaty_client.sessions.handler_host import HandlerContext, HandlerHost
+from treaty_client.sessions.handler_state import NullState
+from treaty_client.sessions.interfaces import Step
+from treaty_client.sessions.operations import Functions, OperationError
+from treaty_consensus.errors import TreatyError
+from treaty_handler import Return, Value, decode_json, encode_json
+
+PEER = "did:wba:feed.example"
+
+
+class Simulated:
+    """A session as its calls see it, without a connection. `sent`: each message of a handler, and whether it was early."""
+
+    def __init__(self) -> None:
+        self.phase = Phase.RUNNING
+        self.sent: list[tuple[dict[str, Any], bool]] = []
+        self.host: HandlerHost | None = None
+        self.steps: asyncio.Queue[Step] = asyncio.Queue()
+        self.outcomes: list[bool] = []
+        self.table = CallTable(
+            CallPort(
+                post=self.post,
+                spawn=lambda work: None,
+                wait_writable=self.wait_writable,
+                handler=lambda: self.host,
+                phase=lambda: self.phase,
+                time_limit=lambda operation: 20.0,
+                is_reissued=lambda: True,
+                on_first_reply=lambda: None,
+                on_outcome=lambda seconds, succeeded: self.outcomes.append(succeeded),
+            )
+        )
+
+    def post(self, step: Step) -> None:
+        self.steps.put_nowait(step)
+
+    async def wait_writable(self) -> None:
+        pass
+
+    async def send(self, payload: bytes, *, early: bool) -> None:
+        self.sent.append((decode_json(payload), early))
+
+    def item(self, call: str, value: Value) -> None:
+        self.table.item(call, value)
+
+    def answer(self, call: str, outcome: Return | TreatyError) -> None:
+        self.table.answered(call, outcome)
+
+    async def end(self, error: TreatyError | None) -> None:
+        pass
+
+    async def run(self) -> None:
+        while True:
+            await (await self.steps.get())()
+
+    async def change(self) -> None:
+        """Replace the handler by a new one, as after a repair."""
+        if self.host is not None:
+            await self.host.close()
+        package = published().package
+        handler = await InlineRuntime().open(package, "watcher", local="did:wba:watcher.example", peer=PEER)
+        role = package.manifest.roles["watcher"]
+        self.host = HandlerHost(handler, HandlerContext(PEER, role, 10), Functions(), NullState(), self)
+        await self.host.open()
+        self.post(self.table.issue)
+
+    async def received(self, **message: Any) -> None:
+        """Give the handler a message of the peer."""
+        host = self.host
+        assert host is not None
+        await host.received(encode_json(message))
+
+    async def quiet(self) -> None:
+        """Wait until every step has run."""
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    def said(self) -> list[str]:
+        return [f"{message['type']} {message['id']}" for message, _ in self.sent]
+
+
+@asynccontextmanager
+async def simulated() -> AsyncIterator[Simulated]:
+    made = Simulated()
+    running = asyncio.ensure_future(made.run())
+    await made.change()
+    try:
+        yield made
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        assert made.host is not None
+        await made.host.close()
+
+
+async def test_a_stream_that_has_begun_is_not_issued_again() -> None:
+    async with simulated() as session:
+        items = session.table.stream("watch", {})
+        first = asyncio.ensure_future(anext(items))
+        await session.quiet()
+        await session.received(type="item", id="1", value=0)
+        assert await first == 0
+        await session.change()
+        with pytest.raises(OperationError) as failure:
+            await anext(items)
+        assert failure.value.status == 503
+        await session.quiet()
+        assert session.said() == ["watch 1", "more 1"]
+        assert session.outcomes == [True, False]
+
+
+async def test_a_stream_without_an_item_is_issued_again_with_its_whole_window() -> None:
+    async with simulated() as session:
+        items = session.table.stream("watch", {})
+        first = asyncio.ensure_future(anext(items))
+        await session.quiet()
+        await session.change()
+        await session.quiet()
+        assert session.said() == ["watch 1", "more 1"] * 2
+        assert [message["count"] for message, _ in session.sent if message["type"] == "more"] == [WINDOW] * 2
+        await session.received(type="item", id="1", value=0)
+        assert await first == 0
+        await items.aclose()
+
+
+async def test_an_event_is_not_issued_again_and_is_no_reply_of_the_peer() -> None:
+    async with simulated() as session:
+        assert await session.table.make("note", {"text": "x"}) is None
+        await session.change()
+        await session.quiet()
+        assert session.said() == ["note 1"]
+        assert session.table.replies == 0
+        counted = asyncio.ensure_future(session.table.make("count", {}))
+        await session.quiet()
+        await session.received(type="end", id="2", value=7)
+        assert await counted == 7
+        assert session.table.replies == 1
+
+
+async def test_more_is_asked_for_when_half_of_the_window_was_taken() -> None:
+    async with simulated() as session:
+        items = session.table.stream("watch", {})
+        first = asyncio.ensure_future(anext(items))
+        await session.quiet()
+        for number in range(WINDOW):
+            await session.received(type="item", id="1", value=number)
+        assert await first == 0
+        await session.quiet()
+        assert session.said() == ["watch 1", "more 1"]
+        assert await anext(items) == 1
+        await session.quiet()
+        assert session.said() == ["watch 1", "more 1", "more 1"]
+        assert session.sent[-1][0]["count"] == WINDOW // 2
+        assert session.table.replies == 1
+        await items.aclose()
+
+
+async def test_a_call_that_is_given_up_while_the_session_waits_is_cancelled_when_it_runs() -> None:
+    async with simulated() as session:
+        call = asyncio.ensure_future(session.table.make("count", {}))
+        await session.quiet()
+        session.phase = Phase.WAITING
+        call.cancel()
+        await session.quiet()
+        assert session.said() == ["count 1"]
+        session.phase = Phase.RUNNING
+        await session.table.issue()
+        await session.table.issue()
+        await session.quiet()
+        assert session.said() == ["count 1", "cancel 1"]
+
+
+async def test_a_new_handler_gets_neither_a_call_that_was_given_up_nor_its_end() -> None:
+    async with simulated() as session:
+        call = asyncio.ensure_future(session.table.make("count", {}))
+        await session.quiet()
+        session.phase = Phase.WAITING
+        call.cancel()
+        await session.quiet()
+        session.phase = Phase.RUNNING
+        await session.change()
+        await session.quiet()
+        assert session.said() == ["count 1"]
+
+
+async def test_a_call_that_is_given_up_before_the_handler_has_it_is_never_made() -> None:
+    async with simulated() as session:
+        session.phase = Phase.WAITING
+        call = asyncio.ensure_future(session.table.make("count", {}))
+        await session.quiet()
+        call.cancel()
+        await session.quiet()
+        session.phase = Phase.RUNNING
+        await session.table.issue()
+        assert session.said() == []
+
+
+async def test_an_answer_that_crosses_the_end_of_a_call_is_dropped() -> None:
+    async with simulated() as session:
+        call = asyncio.ensure_future(session.table.make("count", {}))
+        await session.quiet()
+        await session.received(type="end", id="1", value=7)
+        call.cancel()
+        with suppress(asyncio.CancelledError):
+            await call
+        await session.quiet()
+        assert session.said() == ["count 1"]  # the handler has answered: there is nothing to cancel
+        items = session.table.stream("watch", {})
+        first = asyncio.ensure_future(anext(items))
+        await session.quiet()
+        await session.received(type="item", id="2", value=0)
+        await first
+        closing = asyncio.ensure_future(items.aclose())
+        await session.received(type="item", id="2", value=1)
+        await session.received(type="end", id="2", value=None)
+        await closing
+        await session.quiet()
+        assert "cancel 2" not in session.said()
+
+
+async def test_a_stream_of_early_data_is_early_as_a_whole() -> None:
+    async with simulated() as session:
+        session.phase = Phase.EARLY
+        items = session.table.stream("watch", {})
+        first = asyncio.ensure_future(anext(items))
+        note = asyncio.ensure_future(session.table.make("note", {}))
+        await session.quiet()
+        first.cancel()
+        await session.quiet()
+        assert [(message["type"], early) for message, early in session.sent] == [
+            ("watch", True),
+            ("more", True),
+            ("note", False),
+            ("cancel", True),
+        ]
+        assert await note is None

@@ -1,0 +1,63 @@
+"""Vectors of streams, events and cancelled calls: a handler reproduces them, also when it moves by snapshot after every step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from streaming import published
+
+from treaty_client.sandbox import SandboxPool, parse_vector, run_vectors
+from treaty_client.sandbox.vectors import Vector, format_vector
+from treaty_handler import Cancelled, Emit, Item, Opened, Request, Requested
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "streams"
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[SandboxPool]:
+    async with SandboxPool(size=0) as made:
+        yield made
+
+
+def vectors(change: tuple[str, str] = ("", "")) -> list[Vector]:
+    return [parse_vector(path.name, path.read_bytes().replace(*map(str.encode, change))) for path in sorted(VECTORS.iterdir())]
+
+
+async def test_a_handler_reproduces_them_in_the_sandbox(pool: SandboxPool) -> None:
+    assert len(vectors()) == 2
+    assert await run_vectors(pool, published().package, vectors()) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"value": "one"', '"value": "two"', "expected"),
+        ('"count": 4', '"count": 5', "expected"),
+        ('"requested": {', '"item": {"value": 1, ', "has no field count"),
+        ('"item": {\n          "call": "1"', '"item": {\n          "call": "never"', "no Invoke 'never' is pending"),
+    ],
+)
+async def test_a_vector_that_differs_is_reported(pool: SandboxPool, old: str, new: str, said: str) -> None:
+    if "field" in said:
+        with pytest.raises(Exception, match=said):
+            vectors((old, new))
+        return
+    changed = [parse_vector("one", (VECTORS / "feed.json").read_bytes().replace(old.encode(), new.encode(), 1))]
+    mismatches = await run_vectors(pool, published().package, changed)
+    assert mismatches
+    assert all(said in str(mismatch) for mismatch in mismatches)
+
+
+def test_the_new_events_and_effects_are_written_and_read() -> None:
+    events = [Opened(), Requested(call="1", count=2), Item(call="2", value={"json": 1}), Cancelled(call="1")]
+    effects = [Emit(call="1", value={"text": "x"}), Request(call="2", count=3)]
+    data = format_vector("All", "watcher", [(event, effects) for event in events])
+    read = parse_vector("all", data)
+    assert [step.event for step in read.steps] == events
+    assert json.loads(data)["steps"][1]["effects"] == [
+        {"emit": {"call": "1", "value": {"text": "x"}}},
+        {"request": {"call": "2", "count": 3}},
+    ]

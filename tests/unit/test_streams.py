@@ -1,0 +1,464 @@
+"""Streams, events and cancellation as two agents use them, over WebSockets: the pace, the ends, and what is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from data_sharing import SHARING
+from data_sharing import published as sharing
+from meetings import MAX_AGE, Party, SimulatedProtocols, party
+from streaming import FEED, URI, WINDOW, feeding, offer
+
+from treaty_client import Policy, Session
+from treaty_client.anp.transcript import replay
+from treaty_client.network.transport import memory
+from treaty_client.network.transport.connection import Connection
+from treaty_client.network.transport.outbox import CALL_ROOM
+from treaty_client.sandbox.passivation import Passivation
+from treaty_client.sandbox.runtime import SandboxRuntime
+from treaty_client.sessions import calls, invocations
+from treaty_client.sessions.operations import OperationError
+from treaty_consensus.errors import Malformed, TooLarge, TreatyError
+
+AHEAD = WINDOW + WINDOW // 2
+"""Items beyond those that were taken: the window, and the half that is asked for when the other half was taken."""
+
+
+@dataclass
+class Feed:
+    """The functions of a feed, and their traces. `made`: the items that a generator yielded. `closed`: their `finally` blocks."""
+
+    made: int = 0
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
+    notes: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def watch(self, size: int = 3, text: str = "", item: str = "") -> AsyncIterator[int | str]:
+        try:
+            for number in range(size):
+                self.made += 1
+                yield item or number
+            if text == "missing":
+                raise OperationError(404, "There is no such feed.")
+            if text == "raises":
+                raise ValueError("a secret of the feed")
+            if text == "wrong":
+                yield {}  # type: ignore[misc]
+            if text == "silent":
+                await asyncio.sleep(3600)
+        finally:
+            await asyncio.sleep(0)  # as a database would be closed
+            self.closed.set()
+
+    async def count(self, text: str = "") -> int:
+        if text != "for ever":
+            return 7
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            self.cancelled.set()
+        return 0
+
+    async def note(self, text: str) -> str:
+        await self.notes.put(text)
+        if text == "fails":
+            raise ValueError("a secret of the feed")
+        return "dropped"
+
+
+def provide(made: Party, feed: Feed) -> None:
+    """Register the functions with an agent."""
+
+    functions: list[Callable[..., Any]] = [feed.watch, feed.count, feed.note]
+    for function in functions:
+        made.agent.provides(URI)(function)
+
+
+@asynccontextmanager
+async def meeting(home: Path, *, flow: bool = False, **options: Any) -> AsyncIterator[tuple[Session, Feed]]:
+    """A session of two agents, and the feed that one of them provides. `flow`: in the flow profile."""
+    feed = Feed()
+    async with AsyncExitStack() as stack:
+        server, watcher = feeding("feed", home, **options), feeding("watcher", home, **options)
+        for made in (server, watcher):
+            await stack.enter_async_context(made.agent)
+        provide(server, feed)
+        if flow:
+            for made in (server, watcher):
+                made.agent.flow.registry.add(offer())
+        port = await stack.enter_async_context(server.agent.listen("127.0.0.1", 0))
+        wanted = {"protocols": [FEED], "peer": "did:wba:feed.example"} if flow else {"protocols": [URI]}
+        session = await stack.enter_async_context(watcher.agent.connect(f"ws://127.0.0.1:{port}", **wanted))
+        assert session.profile == ("flow" if flow else "hello")
+        yield session, feed
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until something that happens elsewhere has happened."""
+    for _ in range(2_000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not happen")
+
+
+async def listed(session: Session, **arguments: Any) -> list[Any]:
+    return [item async for item in session.stream("watch", **arguments)]
+
+
+@pytest.mark.parametrize("flow", [False, True])
+async def test_a_stream_an_event_and_a_request_beside_each_other(tmp_path: Path, flow: bool) -> None:
+    async with meeting(tmp_path, flow=flow) as (session, feed):
+        streams = await asyncio.gather(listed(session, size=0), listed(session, size=10), listed(session, size=100))
+        assert streams == [[], list(range(10)), list(range(100))]
+        assert await session.call("count") == 7
+        assert await session.call("note", text="hello") is None
+        assert await feed.notes.get() == "hello"
+        assert await session.call("note", text="fails") is None  # an event has no answer, not even a failure
+        assert await session.call("count") == 7
+
+
+@pytest.mark.parametrize("idle", [0.01, 30.0])
+async def test_a_stream_in_the_sandbox_also_of_a_session_that_rests_between_two_items(tmp_path: Path, idle: float) -> None:
+    sandbox = SandboxRuntime(tmp_path, passivation=Passivation(idle=idle))
+    try:
+        async with meeting(tmp_path, sandbox=sandbox) as (session, _):
+            found = []
+            async with session.stream("watch", size=8) as items:
+                async for item in items:
+                    found.append(item)
+                    if idle < 1 and item < 3:
+                        await until(lambda: sandbox.workers == 0)
+            assert found == list(range(8))
+            assert await session.call("count") == 7
+    finally:
+        await sandbox.close()
+
+
+@pytest.mark.parametrize("flow", [False, True])
+async def test_a_generator_of_a_million_items_is_not_run_ahead(tmp_path: Path, flow: bool) -> None:
+    async with meeting(tmp_path, flow=flow) as (session, feed):
+        async with session.stream("watch", size=1_000_000) as items:
+            for taken in range(1, 41):
+                assert await anext(items) == taken - 1
+                await session.call("count")  # the other side had the time to make more
+                assert feed.made <= taken + AHEAD
+        await feed.closed.wait()
+        assert feed.made <= 40 + AHEAD
+
+
+@dataclass
+class Gate:
+    """A connection that takes no message while it is shut."""
+
+    inner: Connection
+    address: str = "memory:gate"
+    peer: str = ""
+    is_open: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def send(self, message: str | bytes) -> None:
+        await self.is_open.wait()
+        await self.inner.send(message)
+
+    async def receive(self) -> str | bytes:
+        return await self.inner.receive()
+
+    async def close(self, reason: str = "") -> None:
+        await self.inner.close(reason)
+
+
+async def test_a_peer_that_reads_slowly_stops_the_generator_although_its_handler_asks_for_items(tmp_path: Path) -> None:
+    server, watcher, feed = feeding("feed", tmp_path), feeding("watcher", tmp_path), Feed()
+    provide(server, feed)
+    near, far = memory.pair()
+    gate = Gate(far)
+    gate.is_open.set()
+    async with server.agent, watcher.agent:
+        await server.agent.prepare()
+        serving = asyncio.ensure_future(server.agent.accept(gate))
+        async with watcher.agent.connect_over(near, protocols=[URI]) as session:
+            gate.is_open.clear()
+            items = session.stream("watch", size=50, item="x" * (CALL_ROOM + 1))
+            first = asyncio.ensure_future(anext(items))
+            assert await session.call("note", text="after the stream began") is None
+            await feed.notes.get()
+            await until(lambda: feed.made >= 2)
+            await session.call("note", text="later")
+            await feed.notes.get()
+            assert feed.made == 2  # one waits in the queue, and one for room; four are asked for
+            gate.is_open.set()
+            await first
+            await items.aclose()
+        await serving
+
+
+@pytest.mark.parametrize("flow", [False, True])
+async def test_whoever_leaves_a_stream_closes_its_generator(tmp_path: Path, flow: bool) -> None:
+    async with meeting(tmp_path, flow=flow) as (session, feed):
+        async with session.stream("watch", size=100) as items:
+            async for _ in items:
+                break
+        await feed.closed.wait()
+
+        feed.closed.clear()
+        items = session.stream("watch", size=100)
+        await anext(items)
+        del items
+        gc.collect()
+        await feed.closed.wait()
+
+        feed.closed.clear()
+        feed.made = 0
+        waiting = asyncio.ensure_future(listed(session, size=1, text="silent"))
+        await until(lambda: feed.made > 0)
+        waiting.cancel()
+        await feed.closed.wait()
+        assert await session.call("count") == 7
+
+
+@pytest.mark.parametrize("flow", [False, True])
+async def test_a_cancelled_call_stops_its_function(tmp_path: Path, flow: bool) -> None:
+    async with meeting(tmp_path, flow=flow) as (session, feed):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await session.call("count", text="for ever")
+        await feed.cancelled.wait()
+        assert await session.call("count") == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "message"),
+    [
+        ("missing", 404, "There is no such feed."),
+        ("raises", 500, "The other side's business logic failed."),
+        ("wrong", 500, "The other side's business logic failed."),
+    ],
+)
+async def test_a_generator_that_fails_after_some_items(tmp_path: Path, text: str, status: int, message: str) -> None:
+    async with meeting(tmp_path) as (session, feed):
+        items = session.stream("watch", text=text)
+        found = []
+        with pytest.raises(OperationError) as failure:
+            async for item in items:
+                found.append(item)
+        assert found == [0, 1, 2]
+        assert (failure.value.status, failure.value.message) == (status, message)
+        assert feed.closed.is_set()
+        with pytest.raises(StopAsyncIteration):
+            await anext(items)
+        assert await session.call("count") == 7
+
+
+async def test_a_generator_that_is_silent_fails_with_504_and_is_closed(tmp_path: Path) -> None:
+    async with meeting(tmp_path, operation={"timeout": 1}) as (session, feed):
+        with pytest.raises(OperationError) as failure:
+            await listed(session, text="silent")
+        assert failure.value.status == 504
+        assert feed.closed.is_set()
+
+
+async def test_a_caller_may_take_longer_than_the_operations_time_between_two_items(tmp_path: Path) -> None:
+    async with meeting(tmp_path, operation={"timeout": 1}) as (session, _), session.stream("watch", size=WINDOW + 2) as items:
+        assert await anext(items) == 0
+        await asyncio.sleep(1.5)  # nothing is owed meanwhile
+        assert [item async for item in items] == list(range(1, WINDOW + 2))
+
+
+async def test_the_wrong_kind_of_call_changes_nothing(tmp_path: Path) -> None:
+    async with meeting(tmp_path) as (session, feed):
+        with pytest.raises(Malformed) as refused:
+            await session.call("watch")
+        assert (refused.value.code, "session.stream" in refused.value.fix) == ("operation.kind", True)
+        for operation in ("count", "note"):
+            with pytest.raises(Malformed) as refused:
+                await anext(session.stream(operation, text="x"))
+            assert (refused.value.code, "session.call" in refused.value.fix) == ("operation.kind", True)
+        with pytest.raises(TreatyError) as unknown:
+            await anext(session.stream("unknown"))
+        assert unknown.value.code == "session.operation"
+        assert (feed.made, feed.notes.qsize()) == (0, 0)
+        assert await listed(session, size=2) == [0, 1]
+
+
+async def test_a_session_that_ends_ends_its_streams_at_both_sides(tmp_path: Path) -> None:
+    async with meeting(tmp_path) as (session, feed):
+        items = session.stream("watch", size=1_000)
+        await anext(items)
+        await session.close()
+        with pytest.raises(TreatyError) as ended:
+            while True:
+                await anext(items)
+        assert ended.value.code == "session.closed"
+        await feed.closed.wait()
+        with pytest.raises(TreatyError):
+            session.stream("watch")
+
+
+async def test_a_stream_that_begins_after_the_session_has_ended(tmp_path: Path) -> None:
+    async with meeting(tmp_path) as (session, _):
+        items = session.stream("watch")
+        await session.close()
+        with pytest.raises(TreatyError) as ended:
+            await anext(items)
+        assert ended.value.code == "session.closed"
+
+
+async def test_a_feed_that_leaves_in_the_middle(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        server, watcher = feeding("feed", tmp_path), feeding("watcher", tmp_path)
+        feed = Feed()
+        provide(server, feed)
+        for made in (server, watcher):
+            await stack.enter_async_context(made.agent)
+        listening = AsyncExitStack()
+        port = await listening.enter_async_context(server.agent.listen("127.0.0.1", 0))
+        session = await stack.enter_async_context(watcher.agent.connect(f"ws://127.0.0.1:{port}", protocols=[URI]))
+        items = session.stream("watch", size=1_000)
+        await anext(items)
+        await listening.aclose()
+        assert feed.closed.is_set()  # before the port is closed for good
+        with pytest.raises(TreatyError):
+            while True:
+                await anext(items)
+
+
+async def test_items_that_wait_hold_a_bounded_number_of_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "MAX_HELD", 3_000)
+    async with meeting(tmp_path) as (session, feed):
+        items = session.stream("watch", size=1_000, item="x" * 1_000)
+        assert len(await anext(items)) == 1_000
+        await feed_has_made(feed, WINDOW, session)
+        with pytest.raises(TooLarge) as refused:
+            while True:
+                await anext(items)
+        assert refused.value.code == "session.items"
+        await feed.closed.wait()
+        for _ in range(3):  # the bytes are free again
+            assert len(await listed(session, size=2, item="x" * 1_000)) == 2
+
+
+async def feed_has_made(feed: Feed, count: int, session: Session) -> None:
+    while feed.made < count:
+        await session.call("count")
+    await session.call("count")
+
+
+async def test_streams_at_once_are_bounded_and_leave_room_for_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invocations, "MAX_STREAMS", 20)
+    async with meeting(tmp_path) as (session, _):
+        streams = [session.stream("watch", size=1_000) for _ in range(21)]
+        outcomes = await asyncio.gather(*map(anext, streams), return_exceptions=True)
+        assert outcomes[:20] == [0] * 20
+        assert isinstance(outcomes[20], OperationError)
+        assert outcomes[20].status == 503
+        assert await session.call("count") == 7
+        await streams[0].aclose()
+        assert await listed(session) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("text", "code"), [("flood", "handler.effect-credit"), ("late", "handler.effect-call")])
+async def test_a_handler_that_emits_what_was_not_asked_for_ends_its_session(tmp_path: Path, text: str, code: str) -> None:
+    async with meeting(tmp_path) as (session, _):
+        waiting = session.stream("watch")
+        await anext(waiting)
+        items = session.stream("watch", text=text, size=1_000)
+        if text == "late":
+            await anext(items)
+            await items.aclose()
+        with pytest.raises(TreatyError) as refused:
+            await anext(items if text == "flood" else session.stream("watch", text="silent", size=0))
+        assert refused.value.code == code
+        assert session.is_over
+
+
+async def test_functions_of_the_wrong_kind_are_refused_before_the_port_opens(tmp_path: Path) -> None:
+    async def watch() -> int:
+        return 1
+
+    async def count() -> AsyncIterator[int]:
+        yield 1
+
+    async def note(text: str) -> None: ...
+
+    made = feeding("feed", tmp_path)
+    async with made.agent:
+        for function in (watch, count, note):
+            made.agent.provides(URI)(function)
+        with pytest.raises(Malformed) as refused:
+            await made.agent.prepare()
+        assert refused.value.code == "agent.function-kind"
+        assert "watch, count" in refused.value.message
+
+
+async def test_a_function_that_yields_cannot_be_offered_for_negotiation(tmp_path: Path) -> None:
+    made = feeding("feed", tmp_path)
+    async with made.agent:
+        with pytest.raises(Malformed) as refused:
+            made.agent.offers(Feed().watch)
+        assert refused.value.code == "agent.function"
+        assert made.agent.context.offers.capabilities == ()
+
+
+@pytest.mark.parametrize("flow", [False, True])
+async def test_the_transcript_of_a_stream_replays(tmp_path: Path, flow: bool) -> None:
+    async with meeting(tmp_path, flow=flow, transcripts=tmp_path / "transcripts") as (session, _):
+        assert await listed(session, size=9) == list(range(9))
+        assert await session.call("note", text="hello") is None
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await session.call("count", text="for ever")
+        recorded = session.transcript
+    assert replay(recorded) > 10
+
+
+async def test_a_resumed_session_begins_with_a_stream(tmp_path: Path) -> None:
+    feed = Feed()
+    async with AsyncExitStack() as stack:
+        server, watcher = feeding("feed", tmp_path), feeding("watcher", tmp_path)
+        for made in (server, watcher):
+            await stack.enter_async_context(made.agent)
+        provide(server, feed)
+        port = await stack.enter_async_context(server.agent.listen("127.0.0.1", 0))
+        for resumed in (False, True):
+            async with watcher.agent.connect(f"ws://127.0.0.1:{port}", protocols=[URI]) as session:
+                assert await listed(session, size=6) == list(range(6))
+                assert session.resumed is resumed
+
+
+async def test_a_handler_of_interface_1_goes_on_after_a_call_that_was_cancelled(tmp_path: Path) -> None:
+    protocol = sharing(SHARING)
+    policy = Policy(publishers=["did:wba:publisher.example"], max_age=MAX_AGE, encryption="off")
+    server, customer = (
+        party(name, tmp_path, protocols=SimulatedProtocols({protocol.uri: protocol}), policy=policy)
+        for name in ("server", "customer")
+    )
+    began, may_end = asyncio.Event(), asyncio.Event()
+
+    @server.agent.provides(protocol.uri)
+    async def query(query: str) -> str:
+        if query == "slow":
+            began.set()
+            await may_end.wait()
+        return query
+
+    assert protocol.package.manifest.interface == 1
+    async with (
+        server.agent,
+        customer.agent,
+        server.agent.listen("127.0.0.1", 0) as port,
+        customer.agent.connect(f"ws://127.0.0.1:{port}", protocols=[protocol.uri]) as session,
+    ):
+        call = asyncio.ensure_future(session.call("query", query="slow"))
+        await began.wait()
+        call.cancel()
+        later = asyncio.ensure_future(session.call("query", query="quick"))
+        may_end.set()
+        # This handler tells answers apart by their order. The first one goes to the call that was given up, and is dropped.
+        assert (await later)["rows"] == "quick"
