@@ -30,8 +30,8 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from treaty_consensus.errors import Malformed, TooLarge, TreatyError, Unavailable
-from treaty_consensus.handler import Operation, OperationKind
+from treaty_consensus.errors import TooLarge, TreatyError, Unavailable
+from treaty_consensus.handler import OperationKind
 from treaty_handler import Return, Value
 
 from ..abandonable import abandonable
@@ -39,7 +39,7 @@ from ..codes import OperationCode, SessionCode
 from ..sandbox.schemas import measure
 from .handler_host import HandlerHost
 from .interfaces import Step
-from .operations import OperationError, OutcomeUnknown
+from .operations import OperationError, OutcomeUnknown, wrong_kind
 
 NONCONFORMING = 502
 MAX_HELD = 32 * 1024 * 1024
@@ -227,7 +227,7 @@ class CallTable:
             # Before the session ran, only early data were sent, which may be repeated.
             sent = call.given_to is not None and self._port.is_reissued()
             why = f"The session ended ({error.code}): {error.message}"
-            _set_result(call, _unknown(call, why, error) if sent else error)
+            _set_result(call, _unknown(call, why) if sent else error)
 
     # The caller's side
 
@@ -293,7 +293,7 @@ class CallTable:
             return  # `issue` is called again when the session runs
         operation = handler.role.calls.get(call.operation)
         if operation is not None and (operation.kind is OperationKind.STREAM) != (call.stream is not None):
-            _set_result(call, _wrong_kind(operation))
+            _set_result(call, wrong_kind(operation))
             return
         idempotent = operation is not None and operation.idempotent
         # A second run could repeat an order or a payment, so only idempotent calls are issued again.
@@ -344,11 +344,9 @@ class CallTable:
             _set_result(call, outcome)  # the code was not repaired: the caller gets the failure
 
 
-def _unknown(call: _Call, why: str, cause: TreatyError | None = None) -> OutcomeUnknown:
+def _unknown(call: _Call, why: str) -> OutcomeUnknown:
     assert call.given_to is not None
-    error = OutcomeUnknown(call.operation, why, call.given_to.role.calls.get(call.operation))
-    error.__cause__ = cause
-    return error
+    return OutcomeUnknown(call.operation, why, call.given_to.role.calls.get(call.operation))
 
 
 def _late(call: _Call, seconds: float) -> TreatyError:
@@ -371,18 +369,6 @@ async def _is_ready(call: _Call, stream: _Stream) -> bool:
 
 def _has_begun(call: _Call) -> bool:
     return call.stream is not None and call.stream.has_begun
-
-
-def _wrong_kind(operation: Operation) -> Malformed:
-    if operation.kind is OperationKind.STREAM:
-        return Malformed(
-            OperationCode.KIND,
-            f"{operation.name} is a stream.",
-            fix=f'Take its items: async for item in session.stream("{operation.name}", …).',
-        )
-    return Malformed(
-        OperationCode.KIND, f"{operation.name} is no stream.", fix=f'Call it: await session.call("{operation.name}", …).'
-    )
 
 
 def _too_much(operation: str) -> TooLarge:

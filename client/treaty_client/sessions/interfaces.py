@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 from treaty_consensus.handler import HandlerPackage
 
 from ..anp.hello_profile.machine import Timeouts
-from ..protocols.fetch import Candidates
 from ..protocols.project import Project
+from ..protocols.topics import Candidates
 
 CANCELLING_TIME = 10.0
 """Seconds for cancelled work to close what it opened."""

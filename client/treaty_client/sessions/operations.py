@@ -44,7 +44,7 @@ from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 from treaty_consensus.handler import Manifest, Operation, OperationKind, Role
 from treaty_handler import Failure, Result, Value
 
-from ..codes import AgentCode, SessionCode
+from ..codes import AgentCode, OperationCode, SessionCode
 from ..negotiators.negotiator import Capability
 
 MAX_THREADS = 16
@@ -87,6 +87,19 @@ class OutcomeUnknown(Unavailable):
             fix="Ask the other side before you call again, unless doing it twice is harmless.",
         )
         self.operation = operation
+
+
+def wrong_kind(operation: Operation) -> Malformed:
+    """Return the error for a stream that is called, or for another operation that is iterated over."""
+    if operation.kind is OperationKind.STREAM:
+        return Malformed(
+            OperationCode.KIND,
+            f"{operation.name} is a stream.",
+            fix=f'Take its items: async for item in session.stream("{operation.name}", …).',
+        )
+    return Malformed(
+        OperationCode.KIND, f"{operation.name} is no stream.", fix=f'Call it: await session.call("{operation.name}", …).'
+    )
 
 
 def choose_role(manifest: Manifest, *, is_initiator: bool, wanted: str | None) -> Role:

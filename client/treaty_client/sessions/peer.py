@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from types import TracebackType
 from typing import Any
 
@@ -32,6 +32,7 @@ from .lifecycle import OpenSession
 from .opening import PeerName, SessionOpener
 from .operations import OperationError, OutcomeUnknown
 from .roles import SessionRequest
+from .session import ItemStream
 
 _IDLE = 0.9
 """The part of the idle time after which a session is not used any more: the peer may be ending it at this moment."""
@@ -72,54 +73,93 @@ class Peer:
         `Unavailable` if it was not sent; `OperationError` for an answer that is an error; `Refused` (`peer.changed`) for another
         DID, (`peer.closed`) after `aclose`; and the other errors of `Agent.connect` and `Session.call`.
         """
-        now = asyncio.get_running_loop().time
-        deadline = None if self._within is None else now() + self._within
-        failures, failure = 0, None
+        attempts = _Attempts(self._backoff, self._within)
         while True:
-            pooled = await self._pool.get(deadline, self._backoff)
-            began = now()
+            pooled = await self._pool.get(attempts.deadline, self._backoff)
+            attempts.begin()
             try:
-                return await pooled.session.call_within(None if deadline is None else deadline - began, operation, arguments)
-            except OperationError:
-                raise
+                return await pooled.session.call_within(attempts.left, operation, arguments)
             except TreatyError as error:
-                deadline = _deadline(error, pooled, began, deadline)
                 failure = error
             finally:
                 self._pool.put(pooled)
-            failures += 1
-            # The first repetition is at once: a peer that goes away in good order is usually there again.
-            if not await self._pause(failures, deadline):
-                raise failure
+            await attempts.next(failure, pooled)
+
+    def stream(self, operation: str, /, **arguments: Any) -> ItemStream:
+        """Call a stream of the other agent and return its items, as `Session.stream` does.
+
+        It is repeated as `call` is, but only before its first item. The seconds of `within` hold for its repetitions, and not for
+        its items. Raises the errors of `call` and of `Session.stream`.
+        """
+        return ItemStream(self._items(operation, arguments))
 
     async def aclose(self) -> None:
         """End the sessions, also for the views of `within`. Calls under way fail. Safe to repeat."""
         self._on_close(self._pool)
         await self._pool.aclose()
 
-    async def _pause(self, failures: int, deadline: float | None) -> bool:
-        """Wait before the next attempt. Return False if there is none."""
-        if failures == 1:
-            return self._backoff.attempts > 1
-        try:
-            async with asyncio.timeout_at(deadline):
-                return await self._backoff.pause(failures)
-        except TimeoutError:
-            return False
+    async def _items(self, operation: str, arguments: dict[str, Any]) -> AsyncGenerator[Any, None]:
+        attempts, has_begun = _Attempts(self._backoff, self._within), False
+        while True:
+            pooled = await self._pool.get(attempts.deadline, self._backoff)
+            attempts.begin()
+            try:
+                async with pooled.session.stream(operation, **arguments) as items:
+                    async for item in items:
+                        has_begun = True
+                        yield item
+                return
+            except TreatyError as error:
+                # The items that were given would come twice.
+                if has_begun:
+                    raise
+                failure = error
+            finally:
+                self._pool.put(pooled)
+            await attempts.next(failure, pooled)
 
 
-def _deadline(error: TreatyError, pooled: _PooledSession, began: float, deadline: float | None) -> float | None:
-    """Return the time when repetitions of a failed call must be over. Raises the error if the call may not be repeated."""
-    if isinstance(error, OutcomeUnknown):
-        if error.operation is None or not error.operation.idempotent:
+class _Attempts:
+    """The attempts of one call. `deadline`: the time when they must be over, or None."""
+
+    def __init__(self, backoff: Backoff, within: float | None) -> None:
+        self.deadline = None if within is None else self._now() + within
+        self._backoff, self._failures, self._began = backoff, 0, 0.0
+
+    @property
+    def left(self) -> float | None:
+        """The seconds that are left, or None."""
+        return None if self.deadline is None else self.deadline - self._now()
+
+    def begin(self) -> None:
+        """Note the beginning of an attempt."""
+        self._began = self._now()
+
+    async def next(self, error: TreatyError, pooled: _PooledSession) -> None:
+        """Wait before the next attempt. Raises the error of the last one if the call may not be repeated, or not any more."""
+        if isinstance(error, OutcomeUnknown):
+            if error.operation is None or not error.operation.idempotent:
+                raise error
+            # All attempts together have the time of one.
+            self.deadline = self.deadline or self._began + error.operation.timeout
+        elif error.code == SessionCode.BUSY:
+            pooled.is_busy = pooled.calls > 0  # the handler refused it before it sent anything
+        elif isinstance(error, OperationError) or error.code == SessionCode.LATE or not pooled.session.is_over:
             raise error
-        return began + error.operation.timeout if deadline is None else deadline
-    # The handler refused it before it sent anything.
-    if error.code == SessionCode.BUSY:
-        pooled.is_busy = True
-    elif not pooled.session.is_over or error.code == SessionCode.LATE:
+        self._failures += 1
+        if self.left is not None and self.left <= 0:
+            raise error
+        try:
+            async with asyncio.timeout_at(self.deadline):
+                # The first repetition is at once: a peer that goes away in good order is usually there again.
+                if self._failures == 1 < self._backoff.attempts or await self._backoff.pause(self._failures):
+                    return
+        except TimeoutError:
+            pass
         raise error
-    return deadline
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
 
 
 class _PooledSession:
