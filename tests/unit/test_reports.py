@@ -25,6 +25,7 @@ from treaty_client.anp.hello_profile.messages import ReportCosignature, ReportPr
 from treaty_client.identity import Identity
 from treaty_client.network.egress import EgressGuard
 from treaty_client.policy import Policy
+from treaty_client.sessions.interfaces import SessionTimeouts
 from treaty_client.statements.report import RegistryLog, Reporter
 from treaty_client.statements.report_rules import OpenEpoch, SessionFacts, draft_report, negotiation_id
 from treaty_consensus import canonical, kinds, statement
@@ -579,3 +580,104 @@ def test_an_answer_to_no_proposal_ends_the_session(tmp_path: Path) -> None:
 def test_the_draft_holds_for_the_other_side() -> None:
     draft = draft_report(facts(BUYER, SHOP), OpenEpoch(4, OPENED), CHECKPOINT)
     assert draft.payload == proposal().payload
+
+
+# Beside the session
+
+
+ENDLESS = SessionTimeouts(finish=1e6, report=1e6, idle=1e7)
+SHORT = SessionTimeouts(finish=1e4, idle=1e7)
+
+
+def test_a_registry_that_hangs_holds_up_neither_the_beginning_nor_the_end(tmp_path: Path) -> None:
+    async def main() -> None:
+        log, asked = SimulatedLog(), asyncio.Event()
+
+        async def hang() -> OpenEpoch:
+            asked.set()
+            await asyncio.sleep(1e9)
+            raise AssertionError
+
+        log.epoch = hang  # type: ignore[method-assign]
+        customer, seller = (
+            make(tmp_path, policy=REPORTING, log_of=lambda _: log, timeouts=ENDLESS) for make in (buyer, shop)
+        )
+        began = asyncio.get_running_loop().time()
+        await _session(seller, customer)
+        assert asked.is_set(), "it is asked in the background"
+        assert asyncio.get_running_loop().time() - began < 1_000, "virtual time: it was not waited for"
+        await customer.agent.aclose()
+
+    run(main())
+
+
+def test_a_side_whose_registry_hangs_refuses_at_once_after_the_first_time(tmp_path: Path) -> None:
+    async def main() -> None:
+        log, stuck = SimulatedLog(), SimulatedLog()
+
+        async def hang(note: bytes) -> None:
+            await asyncio.sleep(1e9)
+
+        stuck.observe = hang  # type: ignore[method-assign]
+        customer = buyer(tmp_path, policy=REPORTING, log_of=lambda _: log, timeouts=ENDLESS)
+        seller = shop(tmp_path, policy=REPORTING, log_of=lambda _: stuck, timeouts=SHORT)
+        now, waited = asyncio.get_running_loop().time, []
+        for _ in range(3):
+            began = now()
+            await _session(seller, customer)
+            waited.append(now() - began)
+        assert 5_000 <= waited[0] < 6_000, "virtual time: the patience of the seller"
+        assert max(waited[1:]) < 1_000
+        await seller.agent.aclose()
+
+    run(main())
+
+
+def test_a_session_that_is_kept_open_reports_once_it_has_done_work(tmp_path: Path) -> None:
+    async def main() -> None:
+        log = SimulatedLog()
+        customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log) for make in (buyer, shop))
+        async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
+            await asyncio.sleep(1)
+            assert log.submitted == [], "it has done no work"
+            for _ in range(3):
+                await session.call("getProductInfo", productId="P12345")
+                await asyncio.sleep(1)
+            assert len(log.submitted) == 1
+        # Another session of the pair in this epoch.
+        await _session(seller, customer)
+        assert len(log.submitted) == 1
+        assert "nothing to report" in customer.names()
+
+    run(main())
+
+
+def test_a_report_that_could_not_be_checked_is_proposed_again_while_the_session_is_open(tmp_path: Path) -> None:
+    async def main() -> None:
+        log = SimulatedLog(forked=True)
+        customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log) for make in (buyer, shop))
+        async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
+            await session.call("getProductInfo", productId="P12345")
+            await asyncio.sleep(1)
+            assert log.submitted == []
+            log.forked = False
+            await asyncio.sleep(60)
+            assert len(log.submitted) == 1
+
+    run(main())
+
+
+def test_a_signed_report_outlives_its_session_and_the_outage_of_the_registry(tmp_path: Path) -> None:
+    async def main() -> None:
+        log = SimulatedLog(down=2)
+        customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log) for make in (buyer, shop))
+        await _session(seller, customer)
+        assert log.submitted == []
+        assert list((customer.home / "reports" / "outbox").glob("*.json"))
+        assert "reported" in customer.names()
+        await asyncio.sleep(3600)
+        assert len(log.submitted) == 1
+        assert not list((customer.home / "reports" / "outbox").glob("*.json"))
+        await customer.agent.aclose()
+
+    run(main())

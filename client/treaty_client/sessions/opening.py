@@ -164,8 +164,10 @@ class SessionOpener:
             raise failure
         if self._on_changed is None:
             raise _changed(name.key, pinned) from failure
-        # Without the pin: the application decides, and must know who is there.
+        # Without the pin: the application decides, and must know who is there. A remembered agreement would begin with early
+        # data, before the other side has named itself.
         address, wanted = next(reversed(tried.items()))
+        self._context.agreements.forget(address, request.key)
         return await self._attempt(name, address, replace(wanted, peer=request.peer)), pinned
 
     async def _attempt(self, name: PeerName, address: str, request: SessionRequest) -> OpenSession:
