@@ -130,17 +130,6 @@ async def test_a_crash_of_the_handler_at_the_other_side_is_healed(shop: Shop, tm
         assert await peer.call("getProductInfo", productId="CRASH-ONCE") == LAPTOP
 
 
-async def test_a_peer_that_drops_every_call_gets_a_bounded_number(shop: Shop, tmp_path: Path) -> None:
-    async with (
-        agent("buyer.example", tmp_path / "buyer") as buyer,
-        buyer.peer(shop.url, protocols=[URI_2]) as peer,
-    ):
-        with pytest.raises(OutcomeUnknown):
-            await peer.call("getProductInfo", productId="CRASH")
-        assert 1 < len(shop.calls()) <= buyer.config.peers.attempts
-        assert await peer.call("getProductInfo", productId="P12345") == LAPTOP
-
-
 async def test_an_idle_session_is_no_error(shop: Shop, tmp_path: Path) -> None:
     events: list[AgentEvent] = []
     over = asyncio.Event()

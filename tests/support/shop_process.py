@@ -39,7 +39,7 @@ from treaty_client.sessions.interfaces import SessionTimeouts
 from treaty_client.sessions.operations import OperationError
 from treaty_consensus.errors import Unavailable
 
-TROUBLE = ("HANG", "HANG-ONCE", "CRASH", "CRASH-ONCE")
+TROUBLE = ("HANG", "HANG-ONCE", "CRASH-ONCE")
 
 
 def agent(

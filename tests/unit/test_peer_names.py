@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ from treaty_client.network.discovery.cache import CachedDiscoverer
 from treaty_client.network.discovery.documents import AgentFacts, OfferedProtocol, describe
 from treaty_client.network.hosts import Address
 from treaty_client.network.transport.connection import Backoff
+from treaty_client.sandbox.interface import RunningHandler
 from treaty_client.sessions.opening import ChangedPeer
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
+from treaty_handler import Effect, Event, Received
 
 HOST = "shop.example"
 NAME = f"https://{HOST}/ad.json"
@@ -223,3 +225,30 @@ async def test_a_peer_that_accepts_and_drops_gets_a_bounded_number_of_connection
             await asyncio.gather(*(peer.call("getProductInfo", **PRODUCT) for _ in range(20)))
     assert 1 <= dropped <= 40, "for all calls together"
     server.close()
+
+
+class Dying:
+    """A handler that dies with each message of its peer."""
+
+    def __init__(self, inner: RunningHandler) -> None:
+        self.inner = inner
+
+    async def handle(self, event: Event) -> Sequence[Effect]:
+        if isinstance(event, Received):
+            raise Unavailable("sandbox.died", "The worker died.")
+        return await self.inner.handle(event)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+async def test_a_peer_whose_handler_always_dies_gets_a_bounded_number_of_attempts(tmp_path: Path) -> None:
+    seller, customer = shop(tmp_path), buyer(tmp_path)
+    seller.runtime.wrap = Dying
+    async with customer.agent, listening(seller) as port, customer.agent.peer(f"ws://127.0.0.1:{port}", topic=TOPIC) as peer:
+        with pytest.raises(Unavailable):
+            await peer.call("getProductInfo", **PRODUCT)
+        assert 1 < len(seller.runtime.opened) <= customer.agent.config.peers.attempts
+        seller.runtime.wrap = lambda handler: handler
+        assert await peer.call("getProductInfo", **PRODUCT) == LAPTOP
+    await seller.agent.aclose()

@@ -599,9 +599,7 @@ def test_a_registry_that_hangs_holds_up_neither_the_beginning_nor_the_end(tmp_pa
             raise AssertionError
 
         log.epoch = hang  # type: ignore[method-assign]
-        customer, seller = (
-            make(tmp_path, policy=REPORTING, log_of=lambda _: log, timeouts=ENDLESS) for make in (buyer, shop)
-        )
+        customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log, timeouts=ENDLESS) for make in (buyer, shop))
         began = asyncio.get_running_loop().time()
         await _session(seller, customer)
         assert asked.is_set(), "it is asked in the background"
