@@ -125,6 +125,9 @@ class SessionOpener:
         pinned = "" if request.peer else await asyncio.to_thread(self._pins.get, name.key)
         # Now, beside the handshake: the report of a short session must not wait for a registry.
         self._context.prepare_report(peer=request.peer or pinned)
+        if self._context.policy.report:
+            # Also for an agent that never listens: reports of an earlier process wait in its outbox.
+            self._context.reporter.resume()
         opened, pinned = await self._with_moves(name, request, pinned)
         try:
             await self._check_pin(name, pinned, opened)
