@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .sessions.opening import ChangedPeer
     from .sessions.operations import OperationError, OutcomeUnknown
     from .sessions.peer import Peer
-    from .sessions.session import Session
+    from .sessions.session import ItemStream, Session
 else:
     _ERRORS = ("Conflict", "Gone", "Malformed", "NotFound", "Refused", "TooLarge", "TreatyError")
     _MODULES = {
@@ -70,6 +70,7 @@ else:
         "ProtocolOffer": ".anp.flow_profile.registry",
         "Requirement": ".negotiators.negotiator",
         "SandboxLimits": ".sandbox.bubblewrap",
+        "ItemStream": ".sessions.session",
         "Session": ".sessions.session",
         "SessionTimeouts": ".sessions.interfaces",
         **dict.fromkeys((*_ERRORS, "Unauthorized", "Unavailable", "Untrusted"), "treaty_consensus.errors"),
@@ -101,6 +102,7 @@ __all__ = [
     "FlowTimeouts",
     "Gone",
     "Identity",
+    "ItemStream",
     "Limits",
     "Malformed",
     "ModelNegotiators",

@@ -13,7 +13,8 @@ from treaty_client.network import egress, turns
 from treaty_client.network.transport import application, http, http_server, listener, outbox, websocket
 from treaty_client.sandbox import validation
 from treaty_client.sandbox.passivation import Passivation
-from treaty_client.sessions.interfaces import PATIENT
+from treaty_client.sessions import calls, invocations
+from treaty_client.sessions.interfaces import CANCELLING_TIME, PATIENT
 from treaty_consensus.election import defaults
 from treaty_consensus.kinds import MAX_ANCHORS, MIN_ANCHORS, Blob
 from treaty_registry.connections import UNSENT, ConnectionLimits
@@ -117,6 +118,35 @@ def session_workers() -> str:
             ("idle time after which a session gives its worker up", seconds(limits.idle)),
             ("waiting for a worker", seconds(limits.wait)),
             ("the snapshot of a session", size(validation.MAX_SNAPSHOT)),
+        ],
+    )
+
+
+def stream_limits() -> str:
+    """What the streams of a session may take of its host."""
+    return table(
+        ("bound", "value", "beyond it"),
+        [
+            (
+                "items of all streams of a session that wait for the application",
+                f"{size(calls.MAX_HELD)}, each value counted with its text and {calls.VALUE_BYTES} bytes",
+                "`session.items`, the call is cancelled",
+            ),
+            ("streams that a session provides at the same time", invocations.MAX_STREAMS, "the `Invoke` fails with 503"),
+            (
+                "requests and events whose functions run at the same time, of a session",
+                invocations.MAX_RUNNING,
+                "the function waits",
+            ),
+            ("items under way from a function to its handler", "one of each stream", "the function waits"),
+            ("bytes that wait for the peer", f"{size(outbox.CALL_ROOM)} before a function goes on", "the function waits"),
+            ("silence of a function that owes an item", "`timeout`", "its generator is closed; 504"),
+            (
+                "silence of the other side while an item is owed",
+                "`timeout`, and `timeouts.answer`",
+                "the call is cancelled; 504",
+            ),
+            ("`finally` blocks of functions at the end of a session", seconds(CANCELLING_TIME), "the session ends without them"),
         ],
     )
 
@@ -257,6 +287,7 @@ GENERATORS.update(
         "hello-limits": hello_limits,
         "transport-limits": transport_limits,
         "session-workers": session_workers,
+        "stream-limits": stream_limits,
         "connection-limits": connection_limits,
         "quotas": quotas,
         "fetch-limits": fetch_limits,

@@ -7,7 +7,6 @@ emits one after `Cancelled`.
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +150,6 @@ MANIFEST: dict[str, Any] = {
 }
 
 
-@cache
 def published(**operation: Any) -> Published:
     """The protocol, with these members of `watch` replaced."""
     operations = {**MANIFEST["operations"], "watch": {**MANIFEST["operations"]["watch"], **operation}}

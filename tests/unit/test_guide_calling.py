@@ -27,11 +27,10 @@ def guide(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 async def test_the_outcomes_of_a_call(tmp_path: Path, guide: Any) -> None:
     seller, customer = shop(tmp_path), buyer(tmp_path).agent
-    async with customer, seller.agent:
-        async with seller.agent.listen("127.0.0.1", 0) as port:
-            url = f"ws://127.0.0.1:{port}"
-            assert await guide.look_up(customer, url, "P12345") == LAPTOP["productName"]
-            assert "404" in await guide.look_up(customer, url, "P99999")
+    async with customer, seller.agent, seller.agent.listen("127.0.0.1", 0) as port:
+        url = f"ws://127.0.0.1:{port}"
+        assert await guide.look_up(customer, url, "P12345") == LAPTOP["productName"]
+        assert "404" in await guide.look_up(customer, url, "P99999")
 
 
 async def test_a_change_that_is_known_is_accepted(guide: Any) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from loopback import Loopback
 from meetings import LAPTOP, URI_1, buyer, shop
+from streaming import URI, feeding
 
 from treaty_client.network.hosts import Address
 from treaty_consensus.errors import NotFound
@@ -32,7 +33,8 @@ def guide(monkeypatch: pytest.MonkeyPatch) -> Any:
     module = types.ModuleType("serving_guide")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     for block in blocks("python"):
-        exec(compile(block, "docs/guides/serving.md", "exec"), module.__dict__)
+        # The stream of the protocol in `streaming` has another name than that of the guide.
+        exec(compile(block.replace("findProducts", "watch"), "docs/guides/serving.md", "exec"), module.__dict__)
     return module
 
 
@@ -44,6 +46,28 @@ async def test_a_domain_is_enough_to_meet(tmp_path: Path, guide: Any) -> None:
         loopback.addresses[HOST] = Address("127.0.0.1", port)
         async with buyer(tmp_path, network=loopback.network()).agent as customer:
             assert await guide.visit(customer) == LAPTOP
+
+
+async def test_a_search_gives_as_many_products_as_are_taken(tmp_path: Path, guide: Any) -> None:
+    seller, customer = (feeding(name, tmp_path, operation={"result": {"type": "object"}}) for name in ("shop", "buyer"))
+    guide.provide_search(seller.agent, URI, [{"name": f"lamp {number}"} for number in range(100)])
+    seller.agent.provides(URI)(count)
+    seller.agent.provides(URI)(note)
+    async with (
+        seller.agent,
+        customer.agent,
+        seller.agent.listen("127.0.0.1", 0) as port,
+        customer.agent.connect(f"ws://127.0.0.1:{port}", protocols=[URI]) as session,
+    ):
+        assert await guide.first_five(session, "lamp 1") == [{"name": f"lamp {n}"} for n in (1, 10, 11, 12, 13)]
+        assert await guide.first_five(session, "chair") == []
+
+
+async def count() -> int:
+    return 0
+
+
+async def note() -> None: ...
 
 
 async def test_an_agent_of_a_home_begins_with_its_identity(tmp_path: Path, guide: Any) -> None:

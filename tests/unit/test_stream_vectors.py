@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from streaming import published
 
 from treaty_client.sandbox import SandboxPool, parse_vector, run_vectors
 from treaty_client.sandbox.vectors import Vector, format_vector
-from treaty_handler import Cancelled, Emit, Item, Opened, Request, Requested
+from treaty_handler import (
+    Call,
+    Cancelled,
+    Effect,
+    Emit,
+    Event,
+    Item,
+    Opened,
+    Received,
+    Request,
+    Requested,
+    Return,
+    Send,
+    decode_json,
+)
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "streams"
 
@@ -22,8 +38,9 @@ async def pool() -> AsyncIterator[SandboxPool]:
         yield made
 
 
-def vectors(change: tuple[str, str] = ("", "")) -> list[Vector]:
-    return [parse_vector(path.name, path.read_bytes().replace(*map(str.encode, change))) for path in sorted(VECTORS.iterdir())]
+def vectors(old: str = "", new: str = "") -> list[Vector]:
+    paths = sorted(VECTORS.iterdir())
+    return [parse_vector(path.name, path.read_bytes().replace(old.encode(), new.encode())) for path in paths]
 
 
 async def test_a_handler_reproduces_them_in_the_sandbox(pool: SandboxPool) -> None:
@@ -43,7 +60,7 @@ async def test_a_handler_reproduces_them_in_the_sandbox(pool: SandboxPool) -> No
 async def test_a_vector_that_differs_is_reported(pool: SandboxPool, old: str, new: str, said: str) -> None:
     if "field" in said:
         with pytest.raises(Exception, match=said):
-            vectors((old, new))
+            vectors(old, new)
         return
     changed = [parse_vector("one", (VECTORS / "feed.json").read_bytes().replace(old.encode(), new.encode(), 1))]
     mismatches = await run_vectors(pool, published().package, changed)
@@ -52,8 +69,8 @@ async def test_a_vector_that_differs_is_reported(pool: SandboxPool, old: str, ne
 
 
 def test_the_new_events_and_effects_are_written_and_read() -> None:
-    events = [Opened(), Requested(call="1", count=2), Item(call="2", value={"json": 1}), Cancelled(call="1")]
-    effects = [Emit(call="1", value={"text": "x"}), Request(call="2", count=3)]
+    events: list[Event] = [Opened(), Requested(call="1", count=2), Item(call="2", value={"json": 1}), Cancelled(call="1")]
+    effects: list[Effect] = [Emit(call="1", value={"text": "x"}), Request(call="2", count=3)]
     data = format_vector("All", "watcher", [(event, effects) for event in events])
     read = parse_vector("all", data)
     assert [step.event for step in read.steps] == events
@@ -61,3 +78,27 @@ def test_the_new_events_and_effects_are_written_and_read() -> None:
         {"emit": {"call": "1", "value": {"text": "x"}}},
         {"request": {"call": "2", "count": 3}},
     ]
+
+
+def test_the_handler_of_the_guide() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "handlers.md").read_text(encoding="utf-8")
+    (source,) = re.findall(r"^```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
+    space: dict[str, Any] = {}
+    exec(compile(source, "docs/guides/handlers.md", "exec"), space)
+    finder = space["Finder"]("did:example:peer")
+    events: list[Event] = [
+        Call(call="1", operation="find", arguments={}),
+        Requested(call="1", count=2),
+        *(
+            Received(peer="did:example:peer", data=data)
+            for data in (b'{"type":"item","id":"1","item":5}', b'{"type":"end","id":"1"}')
+        ),
+        Call(call="2", operation="find", arguments={}),
+        Cancelled(call="2"),
+        Received(peer="did:example:peer", data=b'{"type":"item","id":"2","item":5}'),
+    ]
+    effects = [finder.handle(event) for event in events]
+    sent = [decode_json(effect.data)["type"] for made in effects for effect in made if isinstance(effect, Send)]
+    assert sent == ["find", "more", "find", "cancel"]
+    assert [made for made in effects if made and not isinstance(made[0], Send)] == [[Emit(call="1", value=5)], [Return(call="1")]]
+    assert effects[-1] == []

@@ -82,10 +82,13 @@ def provide(made: Party, feed: Feed) -> None:
 
 
 @asynccontextmanager
-async def meeting(home: Path, *, flow: bool = False, **options: Any) -> AsyncIterator[tuple[Session, Feed]]:
+async def meeting(
+    home: Path, *, flow: bool = False, feed: Feed | None = None, **options: Any
+) -> AsyncIterator[tuple[Session, Feed]]:
     """A session of two agents, and the feed that one of them provides. `flow`: in the flow profile."""
-    feed = Feed()
+    feed = feed or Feed()
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(asyncio.timeout(60))  # an event that does not come fails the test
         server, watcher = feeding("feed", home, **options), feeding("watcher", home, **options)
         for made in (server, watcher):
             await stack.enter_async_context(made.agent)
@@ -117,7 +120,7 @@ async def listed(session: Session, **arguments: Any) -> list[Any]:
 async def test_a_stream_an_event_and_a_request_beside_each_other(tmp_path: Path, flow: bool) -> None:
     async with meeting(tmp_path, flow=flow) as (session, feed):
         streams = await asyncio.gather(listed(session, size=0), listed(session, size=10), listed(session, size=100))
-        assert streams == [[], list(range(10)), list(range(100))]
+        assert list(streams) == [[], list(range(10)), list(range(100))]
         assert await session.call("count") == 7
         assert await session.call("note", text="hello") is None
         assert await feed.notes.get() == "hello"
@@ -327,6 +330,52 @@ async def test_a_feed_that_leaves_in_the_middle(tmp_path: Path) -> None:
         with pytest.raises(TreatyError):
             while True:
                 await anext(items)
+
+
+@pytest.mark.parametrize("lost", ["watcher", "feed"])
+async def test_a_connection_that_is_cut_in_the_middle(tmp_path: Path, lost: str) -> None:
+    server, watcher, feed = feeding("feed", tmp_path), feeding("watcher", tmp_path), Feed()
+    provide(server, feed)
+    near, far = memory.pair()
+    async with server.agent, watcher.agent:
+        await server.agent.prepare()
+        serving = asyncio.ensure_future(server.agent.accept(far))
+        async with watcher.agent.connect_over(near, protocols=[URI]) as session:
+            items, call = session.stream("watch", size=1_000), asyncio.ensure_future(session.call("count", text="for ever"))
+            await anext(items)
+            await (near if lost == "watcher" else far).close()  # below the session, which says nothing
+            await serving
+            assert feed.closed.is_set()
+            assert feed.cancelled.is_set()
+            with pytest.raises(TreatyError):
+                while True:
+                    await anext(items)
+            with pytest.raises(TreatyError):
+                await call
+
+
+async def test_a_finally_block_that_takes_for_ever_does_not_hold_the_end_of_a_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(invocations, "CANCELLING_TIME", 0.1)
+    released, closed = asyncio.Event(), asyncio.Event()
+
+    class Stubborn(Feed):
+        async def watch(self, size: int = 3, text: str = "", item: str = "") -> AsyncIterator[int | str]:
+            try:
+                yield 0
+                await asyncio.sleep(3600)
+            finally:
+                await released.wait()
+                closed.set()
+
+    async with meeting(tmp_path, feed=Stubborn()) as (session, _):
+        items = session.stream("watch")
+        await anext(items)
+        await session.call("count")  # the generator runs on, because more is asked for
+    assert not closed.is_set()
+    released.set()
+    await closed.wait()
 
 
 async def test_items_that_wait_hold_a_bounded_number_of_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,7 +168,8 @@ class HandlerSession:
     async def handle(self, event: Event) -> list[Effect]:
         """Deliver an event and return its effects, which may happen, in this order.
 
-        A `Timer` that was cancelled or replaced gives no effects. Raises
+        An event that is outdated gives no effects: a `Timer` that was cancelled or replaced, a `Requested` or `Cancelled` of a
+        call that has its `Return`. Raises
 
         - `Malformed` (`operation.arguments`, `operation.result`), `TooLarge` (`session.message`), `Refused` (`session.…`): the
           event was not delivered and the session is unchanged. Answer a bad result with `Result(error=Failure(code=500))`.

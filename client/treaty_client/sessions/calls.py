@@ -44,7 +44,7 @@ from .operations import OperationError, OutcomeUnknown, wrong_kind
 NONCONFORMING = 502
 MAX_HELD = 32 * 1024 * 1024
 """Bytes of the items of one session that wait for the application."""
-_VALUE_BYTES = 64
+VALUE_BYTES = 64
 """Bytes of one value beside its text, as a bound for Python's objects."""
 
 
@@ -209,7 +209,7 @@ class CallTable:
             call.stream.has_begun = True
             self._replied()
         size = measure(value, OperationCode.RESULT, f"The items of {call.operation}")
-        held = size.text + size.names + _VALUE_BYTES * size.values
+        held = size.text + size.names + VALUE_BYTES * size.values
         # The caller takes the items too slowly for their size. The credit was given by number, so it cannot be less now.
         if self._held + held > MAX_HELD:
             self._drop_items(call.stream)

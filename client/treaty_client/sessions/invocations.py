@@ -119,7 +119,9 @@ class Invocations:
         self._pending.clear()
         tasks = list(self._tasks)
         for task in tasks:
-            task.cancel()
+            # Once: a second cancellation would cut off the `finally` blocks that run because of the first.
+            if not task.cancelling():
+                task.cancel()
         if tasks:
             # `wait` with a timeout: a business function may ignore cancellation.
             await asyncio.wait(tasks, timeout=CANCELLING_TIME)
