@@ -42,7 +42,6 @@ from .network.transport.connection import Backoff, Connection
 from .policy import Policy
 from .protocols.store import default_home
 from .registries.trust import TrustedRegistries, parse_registry_name
-from .sandbox.runtime import SandboxRuntime
 from .sessions.agreements import AgreementCache, NegotiatedProtocols
 from .sessions.context import AgentContext, AgentEvent, Ports, Service
 from .sessions.endpoint import AgentEndpoint
@@ -64,8 +63,7 @@ _log = logging.getLogger(__name__)
 
 
 class Agent:
-    """One identity's sessions, in both directions. For one event loop; `aclose` it, or use `async with`. `config`: the effective
-    configuration, with its home and timeouts."""
+    """One identity's sessions, in both directions. For one event loop; `aclose` it. `config`: the effective configuration."""
 
     def __init__(
         self,
@@ -97,20 +95,11 @@ class Agent:
         config, home, timeouts = effective(config, home, negotiates=negotiators is not None)
         self.config, self._network, policy = config, network or Network(), config.policy
         # Before anything is changed: a refused agent leaves no trace in its home.
-        if negotiators is not None and policy.isolation == "none":
-            raise Refused(
-                AgentCode.ISOLATION,
-                "Code of a negotiator runs only in a sandbox: no publisher vouches for it.",
-                fix='Set isolation = "bubblewrap" in the policy, or do without negotiators.',
-            )
+        _check_isolation(policy, negotiators)
         name = parse_registry_name(registry)
         TrustedRegistries(home).add(name)
         agreements = AgreementCache(home)
-        if ports is None:
-            runtime = SandboxRuntime(home, policy.isolation, config.workers, config.sandbox)
-            ports = network_ports(
-                identity, self._network, policy, runtime, agreements, home=home, origin=name.origin, timeout=timeouts.registry
-            )
+        ports = ports or network_ports(identity, self._network, config, home, name.origin, agreements, timeouts.registry)
         self._context = AgentContext(
             identity=identity,
             registry=name.origin,
@@ -328,8 +317,7 @@ class Agent:
         `peer`: the DID that the peer has to claim; by default the one that answered there first. `role`: the role of this side,
         where the protocol leaves it open. `timeout`: seconds for opening the session; by default `timeouts.connect`, and no limit
         for a requirement. With a remembered agreement the session begins at once, and the first call raises its errors; otherwise
-        both sides are ready when it begins. A report is co-signed while the session is open, as far as the policies of both sides
-        allow; a negotiated protocol is published afterwards. Neither waits for a registry.
+        both sides are ready when it begins. Reports and publications follow the policies, and wait for no registry.
 
         Raises `Malformed`, `Unavailable` (`connection.failed`, `connection.timeout`), `Refused` (`session.no-common-protocol`,
         `peer.changed`, `negotiation.rejected`, …), and the errors of discovery, verification and negotiators.
@@ -361,13 +349,12 @@ class Agent:
         `address`: a URL of the agent, its domain, its DID, or the URL of its description. The other arguments are those of
         `connect`. Raises `Malformed` (`agent.offer`), `Refused` (`agent.no-negotiator`).
         """
-        name, settings = PeerName.parse(address), self.config.peers
-        request = SessionRequest(topic, tuple(protocols), peer, requirement, False, role)
+        name, request = PeerName.parse(address), SessionRequest(topic, tuple(protocols), peer, requirement, False, role)
         if name.is_url:
             request.check(self._context)
-        pool = SessionPool(self._context, self._opener, name, request, settings, timeout)
+        pool = SessionPool(self._context, self._opener, name, request, self.config.peers, timeout)
         self._pools.add(pool)
-        return Peer(pool, backoff=Backoff(attempts=settings.attempts), on_close=self._pools.discard)
+        return Peer(pool, backoff=Backoff(attempts=self.config.peers.attempts), on_close=self._pools.discard)
 
     def connect_over(
         self,
@@ -402,3 +389,12 @@ class Agent:
 
         if self._warming is None:
             self._warming = asyncio.create_task(warm())
+
+
+def _check_isolation(policy: Policy, negotiators: Negotiators | None) -> None:
+    if negotiators is not None and policy.isolation == "none":
+        raise Refused(
+            AgentCode.ISOLATION,
+            "Code of a negotiator runs only in a sandbox: no publisher vouches for it.",
+            fix='Set isolation = "bubblewrap" in the policy, or do without negotiators.',
+        )
