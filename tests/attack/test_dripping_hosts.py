@@ -23,7 +23,7 @@ from treaty_client.network.requests_adapter import session_setup
 from treaty_client.network.transport import reconnect, websocket
 from treaty_client.network.transport.connection import Backoff, ConnectionFailed
 from treaty_client.policy import Policy
-from treaty_client.protocols import fetch
+from treaty_client.protocols import topics
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.registries.api import RegistryClient
 from treaty_client.registries.trust import RegistryName, TrustedRegistries
@@ -381,7 +381,7 @@ class Dawdling(SimulatedNetwork):
 
 
 def test_registries_that_answer_one_after_another_do_not_renew_the_wait(tmp_path: Path) -> None:
-    delays = {"one.example": 0.9 * fetch._LATE, "two.example": 1.8 * fetch._LATE, "three.example": 2.7 * fetch._LATE}
+    delays = {"one.example": 0.9 * topics.LATE, "two.example": 1.8 * topics.LATE, "three.example": 2.7 * topics.LATE}
 
     async def asked() -> list[str]:
         registry = with_echo()

@@ -7,9 +7,8 @@ import dataclasses
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 from meetings import LAPTOP, URI_2, Published, SimulatedProtocols, product_info
@@ -19,6 +18,7 @@ from treaty_client.sessions.context import AgentEvent
 from treaty_client.sessions.interfaces import SessionTimeouts
 from treaty_client.sessions.operations import OperationError, OutcomeUnknown
 from treaty_consensus.errors import Unavailable
+from treaty_consensus.handler import Operation
 
 SHOP = Path(__file__).parents[1] / "support" / "shop_process.py"
 
@@ -76,8 +76,7 @@ def not_idempotent() -> SimulatedProtocols:
     known = product_info(URI_2)
     manifest = known.package.manifest
 
-    def once(operations: object) -> object:
-        assert isinstance(operations, MappingProxyType | dict)
+    def once(operations: Mapping[str, Operation]) -> dict[str, Operation]:
         return {name: dataclasses.replace(operation, idempotent=False) for name, operation in operations.items()}
 
     roles = {name: dataclasses.replace(role, calls=once(role.calls)) for name, role in manifest.roles.items()}

@@ -18,7 +18,7 @@ from .topic_cache import TopicCache
 from .verification.steps import Step, taking
 from .verification.topic import TopicView, view_topic
 
-_LATE = 5.0
+LATE = 5.0
 """Seconds that a registry may answer later than the first one, so that one slow registry does not delay all."""
 
 
@@ -97,7 +97,7 @@ class Topics:
     async def ask(self, topic: str) -> list[TopicView]:
         """Return the verified view of a topic at each registry of the policy.
 
-        Registries that do not know it, do not answer, or answer more than `_LATE` seconds after the first one are omitted. Raises
+        Registries that do not know it, do not answer, or answer more than `LATE` seconds after the first one are omitted. Raises
         `VerificationFailed`, and `NotFound` or `Unavailable` if no view remains.
         """
         asked = [origin for origin in self._registries.all() if self._policy.admits_registry(origin)]
@@ -138,7 +138,7 @@ def ranked(views: Iterable[TopicView]) -> Candidates:
 
 
 async def _first_and_prompt(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Wait until one task has succeeded, then `_LATE` seconds for the others; wait for all if none succeeds.
+    """Wait until one task has succeeded, then `LATE` seconds for the others; wait for all if none succeeds.
 
     Unfinished tasks are cancelled afterwards, also when the caller is cancelled.
     """
@@ -151,7 +151,7 @@ async def _first_and_prompt(tasks: Collection[asyncio.Task[Any]]) -> None:
                 break
             if None in [task.exception() for task in done]:
                 # Counted from the first success, or registries that answer one after another would renew the wait.
-                end = min(end, loop.time() + _LATE)
+                end = min(end, loop.time() + LATE)
     finally:
         for task in waiting:
             task.cancel()

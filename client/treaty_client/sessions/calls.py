@@ -224,8 +224,8 @@ class CallTable:
         self._error = error
         for call in self._open.values():
             call.closed = True
-            # Before the session ran, only early data were sent, which may be repeated.
-            sent = call.given_to is not None and self._port.is_reissued()
+            # Before the session ran, only early data were sent, which may be repeated. Items that came were done.
+            sent = call.given_to is not None and self._port.is_reissued() and not _has_begun(call)
             why = f"The session ended ({error.code}): {error.message}"
             _set_result(call, _unknown(call, why) if sent else error)
 
