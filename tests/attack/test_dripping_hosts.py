@@ -352,7 +352,7 @@ async def test_an_agent_that_accepts_and_never_opens_a_session_is_given_up(how: 
 
 
 async def test_a_registry_that_hangs_leaves_a_topic_to_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "_LATE", 0.1)
+    monkeypatch.setattr(topics, "LATE", 0.1)
     registry = with_echo()
     async with half_deaf(registry, tmp_path, timeout=3600) as agent, asyncio.timeout(BOUND):
         (view,) = await agent.topic(TOPIC)
