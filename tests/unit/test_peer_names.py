@@ -252,3 +252,19 @@ async def test_a_peer_whose_handler_always_dies_gets_a_bounded_number_of_attempt
         seller.runtime.wrap = lambda handler: handler
         assert await peer.call("getProductInfo", **PRODUCT) == LAPTOP
     await seller.agent.aclose()
+
+
+async def test_closing_a_peer_fails_the_calls_that_wait_for_a_session(tmp_path: Path) -> None:
+    accepted = asyncio.Event()
+    server = await asyncio.start_server(lambda *_: accepted.set(), "127.0.0.1", 0)
+    customer = buyer(tmp_path)
+    async with customer.agent:
+        peer = customer.agent.peer(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}", topic=TOPIC)
+        calls = [asyncio.create_task(peer.call("getProductInfo", **PRODUCT)) for _ in range(3)]
+        await accepted.wait()
+        await peer.aclose()
+        for calling in calls:
+            with pytest.raises(Refused) as closed:
+                await calling
+            assert closed.value.code == "peer.closed"
+    server.close()

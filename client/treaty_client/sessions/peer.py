@@ -209,7 +209,11 @@ class SessionPool:
             try:
                 async with asyncio.timeout_at(deadline):
                     if len(self._sessions) < self._settings.sessions or self._opening is not None:
-                        await asyncio.shield(self._begin_opening(backoff))
+                        opening = self._begin_opening(backoff)
+                        # `wait`, because a caller that gives up must not end it for the others, nor be ended by `aclose`.
+                        await asyncio.wait({opening})
+                        if not opening.cancelled():
+                            opening.result()
                     else:
                         self._room.clear()
                         await self._room.wait()
