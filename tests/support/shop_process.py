@@ -72,8 +72,9 @@ def agent(
 
 async def trouble(home: Path, wanted: str) -> dict[str, Any]:
     """Print CALLED, and then never answer, or answer when all handlers of this agent are dead; of ONCE only the first time."""
-    print("CALLED", flush=True)
-    if note(home / "calls", wanted) == 1 or not wanted.endswith("-ONCE"):
+    number = note(home / "calls", wanted)
+    print("CALLED", flush=True)  # after the note: the test may kill this process now
+    if number == 1 or not wanted.endswith("-ONCE"):
         if wanted.startswith("HANG"):
             await asyncio.get_running_loop().create_future()
         kill_children()
