@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from fetching import fetcher
 from simulated_registry import ALICE, BOB, NAME, TOPIC, flipped, uri_of, with_echo
 
+from treaty_client.cli import main
 from treaty_client.policy import Policy
 from treaty_client.protocols.export import BUNDLE, DOCUMENT, TRUSTED_ROOT, export, verify_directory
 from treaty_client.protocols.verification.records import VerifiedProtocol
@@ -104,3 +106,12 @@ async def test_a_folder_that_leaves_out_what_was_seen_is_refused(tmp_path: Path)
     with pytest.raises(VerificationFailed) as failure:
         verify_directory(tmp_path / "out", TrustedRegistries(tmp_path / "home"), POLICY)
     assert (failure.value.step, failure.value.code) == (10, "memory.handler")
+
+
+async def test_the_command_shows_what_the_vectors_cover(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    await exported(tmp_path)
+    options = ["--publisher", ALICE.did, "--home", str(tmp_path / "home")]
+    main(["verify", str(tmp_path / "out"), *options, "--json"])
+    assert json.loads(capsys.readouterr().out)["coverage"] == {"vectors": 0, "outcomes": 2, "reached": 0}
+    main(["verify", str(tmp_path / "out"), *options])
+    assert f"0 vectors, for 0 of 2 outcomes; replay them: treaty test {uri_of()}" in capsys.readouterr().out

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from rich.markup import escape
 
+from treaty_consensus.errors import TreatyError
+
+from ..authoring.coverage import measure_coverage
 from ..policy import Policy
 from ..protocols.export import export, verify_directory
 from ..protocols.fetch import Fetcher
 from ..protocols.verification.records import VerifiedProtocol
 from ..protocols.verification.steps import Step
 from ..registries.api import RegistryClient
+from ..sandbox.vectors import published_vectors
 from .context import Options, run
 from .output import Output
 
@@ -101,7 +105,7 @@ def fetch(
         files = export(verified, output)
         value["files"] = [str(path) for path in files]
         lines.append("\n".join(f"  {escape(str(path))}" for path in files))
-    options.output.result(value, *lines, *_warnings(verified))
+    options.output.result(value, *lines, *_coverage_lines(verified), *_warnings(verified))
 
 
 def verify(subject: str, /, *, publisher: tuple[str, ...] = (), options: Options = Options()) -> None:
@@ -123,7 +127,7 @@ def verify(subject: str, /, *, publisher: tuple[str, ...] = (), options: Options
         verified = run(_verify_online(subject, policy, options))
         age = "at its registry, just now"
     lines = (f"[green]✓[/] [bold]{escape(verified.uri)}[/] holds, {age}.", f"hash {verified.hash}")
-    options.output.result(_value(verified), *lines, *_warnings(verified))
+    options.output.result(_value(verified), *lines, *_coverage_lines(verified), *_warnings(verified))
 
 
 async def _verify_online(uri: str, policy: Policy, options: Options) -> VerifiedProtocol:
@@ -155,9 +159,28 @@ def _value(verified: VerifiedProtocol) -> dict[str, Any]:
         "signer": dataclasses.asdict(verified.signer),
         "handler": {"filename": verified.package.filename, "wheel": verified.package.digest},
         "election": verified.election,
+        "coverage": _coverage(verified),
         "checkpoint": {"size": verified.checkpoint.checkpoint.size, "time": verified.checkpoint.time},
         "warnings": list(verified.warnings),
     }
+
+
+def _coverage(verified: VerifiedProtocol) -> dict[str, int] | None:
+    """Return what the vectors in the package say that they cover; None if they cannot be read. They are not replayed here."""
+    try:
+        vectors = published_vectors(verified.package)
+    except TreatyError:
+        return None
+    covered = measure_coverage(verified.package.manifest, vectors)
+    return {"vectors": len(vectors), "outcomes": covered.cells, "reached": covered.cells - len(covered.missed)}
+
+
+def _coverage_lines(verified: VerifiedProtocol) -> list[str]:
+    found = _coverage(verified)
+    if found is None:
+        return ["[yellow]![/] Its vectors cannot be read."]
+    said = f"{found['vectors']} vectors, for {found['reached']} of {found['outcomes']} outcomes"
+    return [f"{said}; replay them: treaty test {escape(verified.uri)}"]
 
 
 def _warnings(verified: VerifiedProtocol) -> list[str]:
