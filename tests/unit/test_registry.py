@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -229,6 +230,26 @@ async def test_a_connection_that_is_lost_while_its_statement_runs(database: str)
             assert refused.value.code == "registry.database" and isinstance(refused.value.__cause__, asyncpg.PostgresError)
         with pytest.raises(asyncpg.PostgresSyntaxError):  # our own mistakes stay what they are
             await pool.fetch("selec")
+        assert await pool.fetchval("select 1") == 1
+
+
+def end_backend(database: str, backend: int) -> None:
+    """End a connection's process, in a loop of this thread."""
+
+    async def end() -> None:
+        async with connect(database) as connection:
+            await connection.execute("select pg_terminate_backend($1, 5000)", backend)
+
+    asyncio.run(end())
+
+
+async def test_a_connection_that_is_lost_after_its_statement_fails_no_reader(database: str) -> None:
+    async with open_pool(database) as pool:
+        async with pool.acquire() as connection:
+            backend = await connection.fetchval("select pg_backend_pid()")
+            thread = threading.Thread(target=end_backend, args=(database, backend))
+            thread.start()
+            thread.join()  # blocks this loop, so that the loss is seen only when the connection is reset
         assert await pool.fetchval("select 1") == 1
 
 

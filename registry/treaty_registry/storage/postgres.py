@@ -95,7 +95,8 @@ class Pool(_Pool):
                 raise database_silent() from error
             raise
         finally:
-            with suppress(TimeoutError):  # a connection that is not reset in time is dropped
+            # A connection that cannot be reset is dropped. What the block read is whole, so its caller need not know.
+            with suppress(*DATABASE_ERRORS):
                 await self.release(connection, timeout=_WAIT)
 
 
