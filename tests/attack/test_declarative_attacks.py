@@ -90,6 +90,33 @@ async def test_002_19_items_that_the_application_has_not_asked_for_wait_within_b
     assert failure is not None and failure.code == 500
 
 
+@pytest.mark.threat(160)
+async def test_002_19_the_kept_items_of_all_streams_are_bounded_together() -> None:
+    left = await session(PACKAGE, "left")
+    network = Network(left, await hosted(), random.Random(0))
+    numbers = []
+    for call in ("a", "b"):
+        network.calls[LEFT, call] = "find", 0
+        await network.give(LEFT, Call(call=call, operation="find", arguments={"name": "x"}))
+        numbers.append(decode_json(network.wire[RIGHT][-1])["id"])
+
+    async def item(stream: int) -> None:
+        data = encode_json({"id": numbers[stream], "type": "item", "item": 1, "filler": "x" * 400_000})
+        await network.give(LEFT, Received(peer=RIGHT, data=data))
+
+    for stream in (0, 1):
+        await item(stream)
+    # An item that the application took does not count any more, although others of its stream wait.
+    network.calls[LEFT, "a"] = "find", 1
+    await network.give(LEFT, Requested(call="a", count=1))
+    await item(1)
+    assert network.ended == {}
+    await item(0)
+    failure = network.ended[LEFT, "a"]
+    assert failure is not None and failure.code == 500
+    assert (LEFT, "b") not in network.ended
+
+
 async def test_002_19_an_end_waits_for_the_items_before_it() -> None:
     network, call, number = await calling()
     network.calls[LEFT, "late"] = "find", 0
@@ -325,6 +352,47 @@ async def test_a_manifest_built_to_be_costly_is_bounded() -> None:
     right = await session(declared(manifest), "right", local=RIGHT, peer=LEFT)
     for message in ({}, {"id": "1"}, {"id": "1", "type": "request", "operation": "op1", **{f"n{n}": n for n in range(60)}}):
         assert await _calls(right, encode_json(message)) < 20_000
+
+
+def _with_status(request: Any, response: Any, errors: dict[str, str]) -> dict[str, Any]:
+    """A manifest whose forms differ by the member `status` alone, which is the code in an error."""
+    ask = {**MANIFEST["operations"]["ask"], "result": {"type": "null"}, "errors": errors}
+    forms = {
+        "request": {"id": "$id", "status": request, "arguments": "$arguments"},
+        "response": {"id": "$id", "status": response},
+        "error": {"id": "$id", "status": "$code"},
+    }
+    return {"operations": {"ask": ask}, "roles": both(["ask"]), "messages": {"ask": forms}}
+
+
+@pytest.mark.threat(160)
+@pytest.mark.parametrize("status", [400, 429, 400.0, 500])
+def test_002_03_no_form_has_the_code_of_a_refusal(status: float) -> None:
+    """Else a refusal is a request: two agents that serve the operation refuse each other's refusals for ever."""
+    assert declared(_with_status("ask", 200, {}))
+    for request, response in ((status, 200), ("ask", status)):
+        with pytest.raises(TreatyError, match="not told apart"):
+            declared(_with_status(request, response, {}))
+
+
+@pytest.mark.threat(160)
+def test_002_03_a_code_that_is_written_as_a_float_is_the_same_code() -> None:
+    """Else an error 404 is a success: a reader takes 404 and 404.0 for equal."""
+    assert declared(_with_status("ask", 404.0, {}))
+    with pytest.raises(TreatyError, match="not told apart"):
+        declared(_with_status("ask", 404.0, {"404": "There is none."}))
+
+
+def test_002_05_a_constant_is_an_integer_that_a_message_can_have() -> None:
+    assert declared(_with_status("ask", 2**53 - 1, {}))
+    with pytest.raises(TreatyError, match="integer beyond"):
+        declared(_with_status("ask", 2**53, {}))
+
+
+async def test_a_schema_with_numbers_that_no_message_has_is_no_fault_of_the_agent() -> None:
+    manifest = copy.deepcopy(MANIFEST)
+    manifest["operations"]["ask"]["result"] = {"enum": [2**53 + 1, "x"]}
+    assert (await session(declared(manifest), "left")).pending_calls == ()
 
 
 def test_forms_that_share_no_constants_cannot_be_many() -> None:

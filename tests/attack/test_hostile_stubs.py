@@ -175,6 +175,17 @@ USES = {
 
 
 @pytest.mark.threat(170)
+def test_no_operation_takes_the_method_of_another_one() -> None:
+    """Else an application that serves `import` would serve `import_` by the same function."""
+    module = write_stubs(package({name: operation({}) for name in ("import", "import_", "import__", "Any", "Any_")}))
+    for node in ast.walk(check(module)):
+        if isinstance(node, ast.ClassDef):
+            methods = [item.name for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)]
+            assert len(methods) == len(set(methods)) >= 5
+    assert "functions.import___(" in module
+
+
+@pytest.mark.threat(170)
 def test_the_stubs_of_each_kind_are_typed(tmp_path: Path) -> None:
     for kind in KINDS:
         write_project(tmp_path / kind, NewProtocol("weather", "a/b", kind))

@@ -9,6 +9,7 @@ import asyncio
 import copy
 import hashlib
 import json
+import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -344,6 +345,40 @@ def test_grants_end() -> None:
     spoke = [{voice["principal"] for voice in one["voices"]} for one in agree(made)]
     names = [owner.did[8:] for owner in owners]
     assert [set(names) & one for one in spoke] == [set(names), set(), {names[0]}]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_grants_and_tenures_in_any_order(seed: int) -> None:
+    """Owners and guests change hands, and grants are made, taken back and renewed, between epochs in which the guests speak."""
+    draw = random.Random(seed)
+    made = open_log(mature_epochs=1, counterparty_share=2**16, acquainted_epochs=1)
+    others = made.agents[3:8]
+    holders = {one.did: one for one in (*made.agents[:3], domain_signer("sub.guest.example"))}
+    tenures = dict.fromkeys(holders, 1)
+    owners, guest = list(holders)[:3], list(holders)[3]
+    keys = key_signer("guest 0"), key_signer("guest 1")
+    document = made.publish(others[0], "first")
+    made.identify(*holders.values())
+
+    def take_over(did: str) -> None:
+        before = next(one for one in map(parse, reversed(made.leaves)) if getattr(one.body, "did", "") == did)
+        tenures[did] += 1
+        heir = Signer(did, f"{did}#heir-{tenures[did]}", key_signer(f"heir {tenures[did]} of {did}").private_key)
+        made.add(identity_body(heir, tenure=tenures[did], previous=before.id, document=heir.key_id), made.operator)
+        holders[did] = heir
+
+    for _ in range(6):
+        for _ in range(draw.randrange(1, 5)):
+            if draw.random() < 0.3:
+                take_over(draw.choice(list(holders)))
+            else:
+                owner, to = draw.choice(owners), draw.choice([guest, *(key.did for key in keys)])
+                made.add(kinds.Grant(owner[8:], to, withdrawn=draw.random() < 0.3), holders[owner])
+        for speaker in (holders[guest], *keys):
+            for other in others:
+                made.report(speaker, other, document)
+        made.close()
+    agree(made)
 
 
 def test_equivocation_bars_both() -> None:

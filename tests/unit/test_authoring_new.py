@@ -16,6 +16,7 @@ import pytest
 
 from treaty_client.authoring.check import build, check_project
 from treaty_client.authoring.new_project import FORMS, KINDS, Form, Kind, NewProtocol, write_project
+from treaty_client.authoring.watch import MAX_FILES, fingerprint
 from treaty_client.protocols.project import load_project
 from treaty_client.sandbox import SandboxPool
 from treaty_client.sandbox.vectors import LOCAL, PEER
@@ -145,6 +146,23 @@ def test_a_failed_check_has_status_1_and_one_json_value(tmp_path: Path) -> None:
     for_people = treaty("test", str(tmp_path / "weather"), home=tmp_path / "home")
     assert for_people.returncode == 1
     assert "✗" in for_people.stdout
+
+
+@pytest.mark.parametrize("changed", ["document.md", "vectors/provider.json", "handler/__init__.py", "protocol.toml"])
+def test_files_of_tools_do_not_hide_a_change(tmp_path: Path, changed: str) -> None:
+    """A repository and an environment beside the project have more files than are watched."""
+    folder = tmp_path / "weather"
+    write_project(folder, NewProtocol("weather", "science/weather", "request", "python"))
+    for place in (".git", ".venv", "handler/__pycache__"):
+        (folder / place).mkdir()
+        for number in range(MAX_FILES // 2):
+            (folder / place / str(number)).touch()
+    before = fingerprint(folder)
+    assert fingerprint(folder) == before
+    (folder / ".git" / "index").write_text("x")
+    assert fingerprint(folder) == before
+    (folder / changed).write_text("a change of another length")
+    assert fingerprint(folder) != before
 
 
 def test_watching_checks_again_when_a_file_changes(tmp_path: Path) -> None:

@@ -130,7 +130,10 @@ async def test_a_full_folder_ends_recording_and_not_the_session(tmp_path: Path) 
     for role in ("provider", "requester"):
         for number in range(1, MAX_RECORDINGS + 1):
             (folder / f"product-info-1.1-{role}-{number}.json").write_text("")
+    # Any new file, also one that is gone again, changes the time of its folder: a stranger's session costs no writing here.
+    before = folder.stat().st_mtime_ns
     assert len(await recorded(tmp_path, folder)) == 2 * MAX_RECORDINGS
+    assert folder.stat().st_mtime_ns == before
 
 
 async def test_a_handler_with_code_is_recorded_with_its_seed(tmp_path: Path) -> None:

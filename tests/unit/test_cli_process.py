@@ -330,6 +330,18 @@ def test_a_publisher_is_allowed_and_the_file_stays_as_written(home: list[str]) -
     assert file.read_text() == 'publishers = ["did:wba:a.example", "did:wba:b.example"]\n'
 
 
+def test_a_policy_that_is_a_link_stays_one_and_keeps_its_mode(home: list[str], tmp_path: Path) -> None:
+    link, file = Path(home[1]) / "policy.toml", tmp_path / "kept-elsewhere.toml"
+    file.write_text(WRITTEN)
+    file.chmod(0o600)
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(file)
+    assert treaty("policy", "allow", "did:wba:b.example", *home)[0] == 0
+    assert link.is_symlink()
+    assert "did:wba:b.example" in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
 UNUSUAL = [
     "publishers = 3\n",
     'x = "\n',

@@ -11,7 +11,7 @@ and a TypedDict for each object in their schemas (`types`).
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from treaty_consensus.handler import HandlerPackage, Operation, OperationKind, Role
@@ -36,18 +36,13 @@ _HIDING = frozenset({"Any", "AsyncIterator", "ItemStream", "Session", "Unpack"})
 
 @dataclass(frozen=True, slots=True)
 class _Signature:
-    """An operation with the types of its arguments and its result. `plain`: the arguments can be keyword arguments."""
+    """An operation with its method and the types of its arguments and result. `plain`: arguments can be keyword arguments."""
 
     operation: Operation
+    method: str
     arguments: str
     result: str
     plain: bool
-
-    @property
-    def method(self) -> str:
-        """The operation's name, an ASCII identifier by the manifest's rules. A reserved one gets an underscore."""
-        name = self.operation.name
-        return f"{name}_" if keyword.iskeyword(name) or name in _HIDING else name
 
     @property
     def about(self) -> str:
@@ -63,7 +58,9 @@ def write_stubs(package: HandlerPackage) -> str:
     manifest = package.manifest
     names = Names([*_TAKEN, *manifest.operations])
     types = SchemaTypes(names)
-    signatures = {name: _signature(operation, types) for name, operation in manifest.operations.items()}
+    signatures = {
+        name: _signature(operation, _method(name, manifest.operations), types) for name, operation in manifest.operations.items()
+    }
     parts = [part for role in manifest.roles.values() for part in _role(role, signatures, names)]
     about = (
         f"Typed operations of {manifest.protocol_uri}, sha256:{manifest.protocol_hash}. Written by `treaty stubs`; do not edit."
@@ -72,7 +69,16 @@ def write_stubs(package: HandlerPackage) -> str:
     return "\n\n".join([head + "\n" + "\n".join(types.definitions), *parts])
 
 
-def _signature(operation: Operation, types: SchemaTypes) -> _Signature:
+def _method(name: str, operations: Collection[str]) -> str:
+    """Return the operation's name, an ASCII identifier by the manifest's rules. A reserved one gets underscores."""
+    method = name
+    # Another operation may have the name with an underscore. Its method would replace this one.
+    while keyword.iskeyword(method) or method in _HIDING or (method != name and method in operations):
+        method += "_"
+    return method
+
+
+def _signature(operation: Operation, method: str, types: SchemaTypes) -> _Signature:
     arguments, is_dictionary = types.type_of(operation.arguments, f"{operation.name} arguments")
     result = "None"
     if operation.result is not None:
@@ -80,7 +86,7 @@ def _signature(operation: Operation, types: SchemaTypes) -> _Signature:
     members = operation.arguments.get("properties", {})
     # `self` is the name of the object in the methods.
     plain = is_dictionary and all(is_identifier(name) and name != "self" for name in members)
-    return _Signature(operation, arguments, result, plain)
+    return _Signature(operation, method, arguments, result, plain)
 
 
 def _role(role: Role, signatures: Mapping[str, _Signature], names: Names) -> Iterator[str]:

@@ -8,6 +8,7 @@ import difflib
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 MAX_SECONDS = 300
 """Seconds for the vectors of a published protocol, whose publisher chose their number and length."""
 _MAX_SHOWN = 4_000
+# Of the effects of a vector that are compared. A foreign vector has thousands of lines, and the comparison takes quadratic time.
+_MAX_LINES = 1_000
 
 
 def new(
@@ -248,16 +251,18 @@ def _difference(mismatch: Mismatch) -> Iterator[str]:
     expected, actual = _pretty(mismatch.expected), _pretty(mismatch.actual)
     yield "  [red]- expected by the vector[/]  [green]+ returned by the handler[/]"
     size = 0
-    for line in difflib.ndiff(expected, actual):
-        size += len(line)
-        if line.startswith("?") or size > _MAX_SHOWN:
-            continue
+    # Whole lines, as `ndiff` would compare the characters of each two lines. The first two lines name files.
+    for line in islice(difflib.unified_diff(expected, actual, lineterm=""), 2, None):
+        shown = printable(f"{line[0]} {line[1:]}", 500)
+        size += len(shown)
+        if size > _MAX_SHOWN:
+            return
         colour = {"-": "red", "+": "green"}.get(line[0], "dim")
-        yield f"  [{colour}]{escape(printable(line, 500))}[/]"
+        yield f"  [{colour}]{escape(shown)}[/]"
 
 
 def _pretty(effects: Sequence[Mapping[str, Any]]) -> list[str]:
-    return json.dumps(effects, ensure_ascii=False, indent=2, sort_keys=True).splitlines()
+    return json.dumps(effects, ensure_ascii=False, indent=2, sort_keys=True).split("\n")[:_MAX_LINES]
 
 
 def _table(coverage: Coverage) -> Table:

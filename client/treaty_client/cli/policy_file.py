@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ def allow_publisher(path: Path, did: str) -> bool:
     list of publishers this function cannot find.
     """
     parse_did(did)
+    # The file may be a link to one that its owner keeps elsewhere. It stays a link.
+    path = path.resolve()
     # Two commands at once must not lose a publisher.
     with durable.exclusive(path.with_name(f"{path.name}.lock")):
         return _allow(path, did)
@@ -45,7 +48,7 @@ def _allow(path: Path, did: str) -> bool:
         raise Refused(
             PolicyCode.EDIT, f"The list `publishers` of {path} has an unusual form.", fix=f"Add {json.dumps(did)} to it by hand."
         )
-    durable.write(path, changed.encode())
+    durable.write(path, changed.encode(), mode=stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644)
     return True
 
 

@@ -7,12 +7,13 @@ a fault of a handler.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 
 from treaty_consensus.errors import Malformed, Refused, TreatyError
 from treaty_consensus.handler import MANIFEST_NAME, HandlerPackage
 from treaty_consensus.printable import printable
-from treaty_handler import Effect, Event, Handler, Session, Value, decode_json
+from treaty_handler import Effect, Event, Handler, Session, Value
 from treaty_handler.declarative import Check, handler
 
 from ..codes import ClientHandlerCode, SessionCode
@@ -37,7 +38,8 @@ class DeclarativePackage(CompiledPackage):
 
     def __init__(self, package: HandlerPackage, operations: Operations) -> None:
         """Compile the forms. `package`: a declarative one."""
-        manifest = decode_json(package.files[f"{package.package}/{MANIFEST_NAME}"])
+        # The rules of manifests hold for it. Those of messages do not: a schema may have a larger integer.
+        manifest = json.loads(package.files[f"{package.package}/{MANIFEST_NAME}"])
         super().__init__(package, operations, handler(manifest, _check(package, operations)))
 
 

@@ -74,10 +74,13 @@ class _Recording:
         title = f"A recorded session of {self.uri.name} {self.uri.version} as {self.role}"
         data = join_vector(title, self.role, [json.loads(step) for step in steps], seed=self.seed)
         for number in range(1, MAX_RECORDINGS + 1):
-            # Not asked for first: another session may take the name in between.
-            with suppress(FileExistsError):
-                durable.create(self.folder / f"{self.uri.name}-{self.uri.version}-{self.role}-{number}.json", data, mode=0o600)
-                return
+            path = self.folder / f"{self.uri.name}-{self.uri.version}-{self.role}-{number}.json"
+            # Asked first, because `create` writes and syncs the data before it finds a name taken. Another session may take the
+            # name in between.
+            if not path.exists():
+                with suppress(FileExistsError):
+                    durable.create(path, data, mode=0o600)
+                    return
         _log.warning("%s has %s recordings of a role; this session is not recorded.", self.folder, MAX_RECORDINGS)
 
 

@@ -34,7 +34,8 @@ MAX_RUNNING = 16
 number."""
 # Beside MAX_RUNNING: streams that last for hours must not keep requests from running.
 MAX_STREAMS = 64
-"""Streams that one session provides at the same time; others fail with 503."""
+"""Streams that one session provides at the same time; others fail with 503. As many again may be stopped whose `finally` blocks
+still run. Without that bound a peer could start any number of them, by cancelling each."""
 
 LOCAL_FAULTS = frozenset({OperationCode.ARGUMENTS, OperationCode.RESULT, SessionCode.OPERATION, SessionCode.BUSY})
 """The codes of events that the local application got wrong. The session is unchanged."""
@@ -80,6 +81,7 @@ class Invocations:
         self._functions, self._port = functions, port
         self._pending: dict[str, _Invocation] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._streams: set[asyncio.Task[None]] = set()
         # Bounds the functions that one session runs at the same time.
         self._running = asyncio.Semaphore(MAX_RUNNING)
         # One item at a time waits for room: else the items of all streams would use the same free room.
@@ -93,14 +95,15 @@ class Invocations:
         is_stream = operation.kind is OperationKind.STREAM
         streams = sum(1 for other in self._pending.values() if other.operation.kind is OperationKind.STREAM)
         self._pending[effect.call] = one
-        if is_stream and streams >= MAX_STREAMS:
+        if is_stream and (streams >= MAX_STREAMS or len(self._streams) >= 2 * MAX_STREAMS):
             failure = Failure(code=503, message=f"{MAX_STREAMS} streams are open already.")
             self._port.post(partial(self._finish, one, Result(call=effect.call, error=failure)))
             return
         one.task = asyncio.create_task(self._stream(one) if is_stream else self._run(one))
-        # The set keeps a reference: the event loop holds tasks only weakly.
-        self._tasks.add(one.task)
-        one.task.add_done_callback(self._tasks.discard)
+        # The sets keep a reference: the event loop holds tasks only weakly.
+        for tasks in (self._tasks, self._streams) if is_stream else (self._tasks,):
+            tasks.add(one.task)
+            one.task.add_done_callback(tasks.discard)
 
     def request(self, effect: Request) -> None:
         """Let the function of a stream make more items."""

@@ -35,7 +35,9 @@ import asyncio
 import inspect
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol, get_type_hints
 
 import msgspec
@@ -124,7 +126,9 @@ class Functions:
 
     def __init__(self) -> None:
         self._functions: dict[str, Function] = {}
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: _Threads | None = None
+        # The pool's own queue keeps the arguments of calls that were given up, so calls wait here.
+        self._free = asyncio.Semaphore(MAX_THREADS)
 
     def add(self, function: Function, *, name: str = "") -> None:
         """Register a function under the operation's `name`, by default its own. Raises `Malformed` (`agent.function`) if the
@@ -185,8 +189,27 @@ class Functions:
             return await function(**arguments)
         if self._threads is None:
             # A pool of its own: slow functions must not block the threads of the event loop.
-            self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="treaty-operation")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: function(**arguments))
+            self._threads = _Threads(partial(self._release, asyncio.get_running_loop()))
+        await self._free.acquire()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, **arguments))
+
+    def _release(self, loop: asyncio.AbstractEventLoop) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the agent has ended, and the function only now
+            loop.call_soon_threadsafe(self._free.release)
+
+
+class _Threads(ThreadPoolExecutor):
+    """Threads that report the end of each function. A thread cannot be stopped, so its function may outlive the call."""
+
+    def __init__(self, ended: Callable[[], None]) -> None:
+        """`ended`: called in any thread, once for each function."""
+        super().__init__(MAX_THREADS, thread_name_prefix="treaty-operation")
+        self._ended = ended
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future = super().submit(fn, *args, **kwargs)
+        future.add_done_callback(lambda _: self._ended())
+        return future
 
 
 def failure_of(operation: Operation, error: Exception) -> Failure:

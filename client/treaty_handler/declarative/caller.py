@@ -13,7 +13,7 @@ from ..values import Failure, Value
 from .forms import Form, at
 from .protocol import MAX_CREDIT, OperationForms, RoleForms
 
-# Items that the application has not asked for yet. The first request grants the window before the application asks.
+# Bytes of the items of all streams that the application has not asked for yet. A request grants the window before it asks.
 MAX_HELD: Final = 1024 * 1024
 MAX_TEXT: Final = 500
 
@@ -21,7 +21,7 @@ MAX_TEXT: Final = 500
 @dataclass(slots=True)
 class OutgoingCall:
     """An open call. For a stream: the numbers of items `granted` to the provider, `wanted` by the application, `received` and
-    `emitted`; `held`: received items that were not emitted; `outcome`: the end that waits for them."""
+    `emitted`; `held`: received items that were not emitted, with their bytes; `outcome`: the end that waits for them."""
 
     call: str
     operation: str
@@ -29,8 +29,7 @@ class OutgoingCall:
     wanted: int = 0
     received: int = 0
     emitted: int = 0
-    held: list[Value] = field(default_factory=list)
-    held_bytes: int = 0
+    held: list[tuple[Value, int]] = field(default_factory=list)
     outcome: Failure | None = None
     ended: bool = False
 
@@ -46,6 +45,7 @@ class Caller:
         self._role, self._peer, self._seed = role, peer, seed
         self._made: int = state["made"]
         self._ids = {item.call: number for number, item in self.waiting.items()}
+        self._held = sum(size for item in self.waiting.values() for _, size in item.held)
 
     def snapshot(self) -> Value:
         """Return the state as a JSON value."""
@@ -128,10 +128,10 @@ class Caller:
         if open_call.received >= open_call.granted:
             return self._give_up(number, 502, f"The {self._role.peer} sent more items than were asked for.")
         open_call.received += 1
-        open_call.held.append(value)
-        open_call.held_bytes += size
+        open_call.held.append((value, size))
+        self._held += size
         effects = self._emit(open_call)
-        if open_call.held_bytes > MAX_HELD:
+        if self._held > MAX_HELD:
             return [*effects, *self._give_up(number, 500, f"More than {MAX_HELD} bytes of items wait for the application.")]
         return [*effects, *self._grant(number, open_call)]
 
@@ -139,9 +139,8 @@ class Caller:
         count = min(len(open_call.held), open_call.wanted - open_call.emitted)
         given, open_call.held = open_call.held[:count], open_call.held[count:]
         open_call.emitted += count
-        if not open_call.held:
-            open_call.held_bytes = 0
-        return [Emit(call=open_call.call, value=value) for value in given]
+        self._held -= sum(size for _, size in given)
+        return [Emit(call=open_call.call, value=value) for value, _ in given]
 
     def _grant(self, number: str, open_call: OutgoingCall) -> list[Effect]:
         """Ask the provider for the items that the application wants, and restart the timer while the provider owes one."""
@@ -193,6 +192,7 @@ class Caller:
         return Return(call=self._forget(number), value=value, error=failure)
 
     def _forget(self, number: str) -> str:
-        call = self.waiting.pop(number).call
-        del self._ids[call]
-        return call
+        forgotten = self.waiting.pop(number)
+        self._held -= sum(size for _, size in forgotten.held)
+        del self._ids[forgotten.call]
+        return forgotten.call

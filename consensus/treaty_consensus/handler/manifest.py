@@ -82,8 +82,8 @@ class Operation:
     kind: OperationKind = OperationKind.REQUEST
     window: int = 0
 
-    def may_fail_with(self, code: int) -> bool:
-        """Tell whether the manifest allows this error code."""
+    def may_fail_with(self, code: float) -> bool:
+        """Tell whether the manifest allows this error code. A float may be equal to one."""
         return code in COMMON_ERRORS or code in self.errors
 
 

@@ -29,6 +29,10 @@ MAX_FORM_NODES = 64
 MAX_FORM_DEPTH = 8
 MAX_NAME = 64
 MAX_CONSTANT = 200
+# A message with a larger integer is no JSON that the other side reads (RFC 7493 §2.2).
+MAX_INTEGER = 2**53 - 1
+# The interpreter refuses requests with these codes. A form of errors carries them, although no manifest needs to list them.
+REFUSALS = frozenset({400, 429})
 
 _OWN = {"request": "arguments", "event": "arguments", "response": "result", "item": "item"}
 _SLOTS = {
@@ -67,8 +71,8 @@ class DeclaredOperation(Protocol):
     def arguments(self) -> Mapping[str, Any]: ...
     @property
     def result(self) -> Mapping[str, Any] | None: ...
-    def may_fail_with(self, code: int) -> bool:
-        """Tell whether the manifest allows this error code."""
+    def may_fail_with(self, code: float) -> bool:
+        """Tell whether the manifest allows this error code. A float may be equal to one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +204,8 @@ def _constant(node: object, where: str) -> tuple[bool, object]:
         if len(node) > MAX_CONSTANT:
             raise _refused(f"{where} has a text of more than {MAX_CONSTANT} characters")
         node = node.removeprefix("$") if node.startswith("$$") else node
+    if type(node) is int and abs(node) > MAX_INTEGER:
+        raise _refused(f"{where} has an integer beyond 2^53-1")
     return isinstance(node, bool), node
 
 
@@ -243,8 +249,11 @@ def _differ_by_code(left: _Form, one: DeclaredOperation, right: _Form, other: De
         path = form.slots.get("$code")
         if path is None or path not in beside.constants:
             continue
-        _, constant = beside.constants[path]
-        if type(constant) is not int or not operation.may_fail_with(constant):
+        is_boolean, constant = beside.constants[path]
+        # A float too: a reader takes 404.0 and 404 for equal.
+        if is_boolean or not isinstance(constant, int | float):
+            return True
+        if constant not in REFUSALS and not operation.may_fail_with(constant):
             return True
     return False
 

@@ -1,0 +1,135 @@
+"""A peer that gives its calls up as soon as it made them: what it started must stay bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterator
+from types import MappingProxyType
+
+import pytest
+
+from treaty_client.sessions.interfaces import Step
+from treaty_client.sessions.invocations import MAX_STREAMS, InvocationPort, Invocations
+from treaty_client.sessions.operations import MAX_THREADS, Functions
+from treaty_client.testing.virtual_time import run
+from treaty_consensus.handler import Operation, OperationKind
+from treaty_handler import Cancel, Event, Invoke, Request, Result
+
+WAIT = Operation("wait", {}, {}, MappingProxyType({404: "There is none."}), idempotent=True, timeout=60)
+WATCH = Operation("watch", {}, {}, MappingProxyType({}), True, 60, OperationKind.STREAM, 4)
+
+
+class Value(str):
+    """An argument whose end can be seen."""
+
+
+@pytest.mark.threat(172)
+async def test_arguments_of_calls_that_were_given_up_are_not_kept_while_all_threads_are_busy() -> None:
+    functions, release, running = Functions(), threading.Event(), threading.Semaphore(0)
+    order = []
+
+    def wait(value: str) -> str:
+        order.append(str(value))
+        running.release()
+        release.wait(60)
+        return value
+
+    functions.add(wait)
+    busy = [asyncio.create_task(functions.call(str(n), WAIT, {"value": "busy"})) for n in range(MAX_THREADS)]
+    for _ in busy:
+        assert await asyncio.to_thread(running.acquire, timeout=60)
+    large = [Value("x") for _ in range(50)]
+    traces = [weakref.ref(value) for value in large]
+    given_up = [asyncio.create_task(functions.call("x", WAIT, {"value": value})) for value in large]
+    await asyncio.sleep(0.05)
+    for task in given_up:
+        task.cancel()
+    await asyncio.gather(*given_up, return_exceptions=True)
+    del given_up, large, task
+    await asyncio.sleep(0.05)  # the tasks' callbacks run
+    gc.collect()
+    kept = sum(trace() is not None for trace in traces)
+    release.set()
+    assert [result.value for result in await asyncio.gather(*busy)] == ["busy"] * MAX_THREADS
+    assert kept == 0
+    # Every thread is free again, and the calls that were given up never ran.
+    assert (await functions.call("after", WAIT, {"value": "after"})).value == "after"
+    assert set(order) == {"busy", "after"}
+    functions.close()
+
+
+def test_a_function_in_a_thread_may_take_its_time_in_virtual_time() -> None:
+    async def main() -> None:
+        functions = Functions()
+
+        def wait(value: str) -> str:
+            time.sleep(0.1)
+            return value
+
+        functions.add(wait)
+        assert (await functions.call("1", WAIT, {"value": "x"})).value == "x"
+        functions.close()
+
+    run(main())
+
+
+@pytest.mark.threat(172)
+def test_streams_that_are_cancelled_at_once_leave_a_bounded_number_of_finally_blocks() -> None:
+    async def main() -> None:
+        functions, events, steps = Functions(), list[Event](), list[Step]()
+        closing = most = 0
+
+        async def watch() -> AsyncIterator[int]:
+            nonlocal closing, most
+            try:
+                yield 1
+                await asyncio.sleep(1e6)
+            finally:
+                closing += 1
+                most = max(most, closing)
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(30)  # as a database is closed
+                closing -= 1
+
+        async def give(event: Event) -> None:
+            events.append(event)
+
+        async def writable() -> None: ...
+
+        async def perform() -> None:
+            while steps:
+                await steps.pop(0)()
+
+        functions.add(watch)
+        invocations = Invocations(functions, InvocationPort(steps.append, writable, give, lambda: 0, None))
+        for number in range(10 * MAX_STREAMS):
+            call = str(number)
+            invocations.begin(Invoke(call=call, operation="watch", arguments={}), WATCH)
+            invocations.request(Request(call=call, count=4))
+            for _ in range(5):
+                await asyncio.sleep(0)
+                await perform()
+            refused = [event for event in events if isinstance(event, Result) and event.call == call]
+            if not refused:
+                invocations.cancel(Cancel(call=call))
+            else:
+                assert refused[0].error is not None and refused[0].error.code == 503
+        await asyncio.sleep(1)
+        assert MAX_STREAMS <= most <= 2 * MAX_STREAMS
+        # When they have run, streams are served again.
+        await asyncio.sleep(60)
+        events.clear()
+        invocations.begin(Invoke(call="after", operation="watch", arguments={}), WATCH)
+        invocations.request(Request(call="after", count=1))
+        for _ in range(5):
+            await asyncio.sleep(0)
+            await perform()
+        assert [type(event).__name__ for event in events] == ["Item"]
+        await invocations.close()
+
+    run(main())
