@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import httpx
 import pytest
 from ports import free_port
+from run_process import DOMAINS_READY, accepts, make_run, run_script
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -26,68 +20,6 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 def blocks(language: str) -> list[str]:
     """The fenced blocks of a language."""
     return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-
-
-@dataclass(frozen=True)
-class Run:
-    """A process of `make run` in a folder with the log of its output."""
-
-    folder: Path
-    port: int
-    web_port: int
-    process: subprocess.Popen[bytes]
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def data(self) -> Path:
-        return self.folder / "registry"
-
-    @property
-    def database(self) -> Path:
-        return self.data / "postgres" / "postmaster.pid"
-
-    def said(self) -> str:
-        return (self.folder / "run.log").read_text()
-
-    def wait_for(self, text: str) -> None:
-        while text not in self.said():
-            assert self.process.poll() is None, self.said()
-            time.sleep(0.1)
-
-    def wait_until_gone(self) -> None:
-        """Wait until the registry and its database have ended; a test that waits for ever is a failure too."""
-        while self.database.exists() or accepts(self.port):
-            time.sleep(0.1)
-
-
-def accepts(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def start(folder: Path, port: int, web_port: int, log: IO[bytes]) -> subprocess.Popen[bytes]:
-    ports = ("--port", str(port), "--web-port", str(web_port))
-    command = [sys.executable, "demo/run.py", *ports, "--data", str(folder / "registry")]
-    return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env={**os.environ, "PYTHONUNBUFFERED": "1"})
-
-
-@contextmanager
-def make_run(folder: Path) -> Iterator[Run]:
-    """`make run` on free ports.
-
-    SIGTERM ends it: where a shell started these tests in the background, they and all that they start ignore SIGINT.
-    """
-    port, web_port = free_port(), free_port()
-    with (folder / "run.log").open("wb") as log:
-        run = Run(folder, port, web_port, start(folder, port, web_port, log))
-    try:
-        yield run
-    finally:
-        run.process.terminate()
-        run.process.wait(timeout=60)
 
 
 def test_a_terminated_run_ends_its_registry_and_database(tmp_path: Path) -> None:
@@ -128,7 +60,7 @@ def ignores_interrupts(pid: int) -> bool:
 
 def test_a_second_run_says_what_is_taken_and_changes_nothing(tmp_path: Path) -> None:
     with make_run(tmp_path) as run:
-        run.wait_for("README.md goes on")
+        run.wait_for(DOMAINS_READY)
         before = sorted(path for path in tmp_path.rglob("*") if "postgres" not in path.parts)
         elsewhere = tmp_path / "elsewhere"
         for folder, port, web_port, reason in (
@@ -158,19 +90,9 @@ def test_a_registry_that_cannot_start_ends_the_run_with_its_reason(tmp_path: Pat
 
 def test_a_new_user_comes_from_a_protocol_to_a_consensus(tmp_path: Path) -> None:
     with make_run(tmp_path) as run:
-        run.wait_for("README.md goes on")
+        run.wait_for(DOMAINS_READY)
         work = tmp_path / "clone"
-        work.mkdir()
-        (work / ".treaty-registry").symlink_to(run.data)
-        for name in (".venv", "examples"):
-            (work / name).symlink_to(ROOT / name)
-        script = "set -eu\n" + "\n".join(blocks("sh")).replace("127.0.0.1:8080", f"127.0.0.1:{run.port}")
-        script = script.replace("https://8080.localhost", f"https://{run.port}.localhost")
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("TREATY_")}
-        environment["HOME"] = str(tmp_path)
-        done = subprocess.run(
-            ["bash", "-c", script], cwd=work, env=environment, capture_output=True, text=True, check=False, timeout=600
-        )
+        done = run_script(run, work, "\n".join(blocks("sh")))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("Hello, Ada!") == 3
     assert "10 lock" in done.stdout

@@ -21,8 +21,8 @@ GREETING = Path(__file__).parents[2] / "examples" / "greeting"
 
 @pytest.fixture
 def greeting(tmp_path: Path) -> Path:
-    """A copy of the greeting, which has no code."""
-    shutil.copytree(GREETING, tmp_path / "greeting")
+    """A copy of the greeting, which has no code, with one vector for each role."""
+    shutil.copytree(GREETING, tmp_path / "greeting", ignore=shutil.ignore_patterns("*-errors.json"))
     return tmp_path / "greeting"
 
 
@@ -49,6 +49,7 @@ def snapshot(folder: Path) -> dict[Path, bytes]:
 
 
 async def test_a_good_project_passes_with_its_coverage(folder: Path) -> None:
+    (folder / "vectors" / "provider-errors.json").unlink()
     found = await check_project(folder)
     assert found.passed
     assert found.coverage is not None
@@ -56,6 +57,16 @@ async def test_a_good_project_passes_with_its_coverage(folder: Path) -> None:
     assert CoverageCell("provider", "getProductInfo", "404") in found.coverage.reached
     assert CoverageCell("provider", "getProductInfo", "401") in found.coverage.missed
     assert not found.coverage.unreached
+
+
+@pytest.mark.parametrize(
+    "shipped", ["examples/greeting", "examples/appointment", "protocols/product-info/1.0", "protocols/product-info/1.1"]
+)
+async def test_the_vectors_of_a_shipped_protocol_reach_every_outcome(shipped: str) -> None:
+    found = await check_project(Path(__file__).parents[2] / shipped)
+    assert found.passed
+    assert found.coverage is not None
+    assert found.coverage.missed == ()
 
 
 async def test_all_problems_of_all_files_are_reported_at_once(folder: Path) -> None:

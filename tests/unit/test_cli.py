@@ -73,7 +73,10 @@ def test_a_refusal_names_the_fix_on_standard_error(home: list[str], capsys: pyte
 
 
 def test_registries_are_trusted_by_key(home: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert refused(capsys, "search", *home, status=5)["code"] == "registry.none"
+    untrusting = refused(capsys, "search", *home, status=5)
+    assert untrusting["code"] == "registry.none"
+    assert "treaty trust add" in untrusting["fix"]
+    assert "--home" in untrusting["fix"]
     assert said(capsys, "trust", "add", NAME, *home)["origin"] == "registry.example"
     other = NAME.replace("registry.example", "other.example")
     assert refused(capsys, "trust", "add", other, *home)["code"] == "note.key"

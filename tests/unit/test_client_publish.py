@@ -161,7 +161,7 @@ async def test_a_protocol_without_a_handler_is_published_alone(registry: Simulat
 async def test_a_version_is_not_published_twice_with_another_document(registry: SimulatedRegistry, tmp_path: Path) -> None:
     await done(publisher(registry, tmp_path / "home"), project_in(tmp_path / "a", handler=False))
     before = list(registry.leaves)
-    with pytest.raises(Conflict, match="new version"):
+    with pytest.raises(Conflict, match="Raise `version`"):
         await done(publisher(registry, tmp_path / "home"), project_in(tmp_path / "b", document="# Pong\n", handler=False))
     assert registry.leaves == before
 
@@ -250,4 +250,4 @@ async def test_a_reader_replays_the_published_vectors(registry: SimulatedRegistr
         verified = await agent.fetch(uri_of(name="greeting"))
     found = await check_package(verified.package)
     assert found.passed
-    assert [vector.name for vector in found.vectors] == ["guest.json", "host.json"]
+    assert [vector.name for vector in found.vectors] == ["guest-errors.json", "guest.json", "host-errors.json", "host.json"]

@@ -14,6 +14,8 @@ from treaty_client.testing import PeerDouble, Simulation, run
 
 ROOT = Path(__file__).parents[2]
 GREETING = ROOT / "examples" / "greeting"
+APPOINTMENT = ROOT / "examples" / "appointment"
+ANSWERS = {"book": "B1", "cancel": None}
 TOPIC = "social/greeting"
 OPEN = Policy(report=True, report_delay=0)
 
@@ -72,6 +74,29 @@ def test_a_host_that_refuses_is_tried_again_and_given_up() -> None:
                     async with guest.connect("wss://host.example", topic=TOPIC):
                         pass
                 assert failed.value.code == "connection.failed"
+
+    run(main())
+
+
+def test_a_double_answers_a_stream_with_items_and_then_with_an_error() -> None:
+    async def main() -> None:
+        async with Simulation([APPOINTMENT]) as simulation:
+            slot, day = {"start": "2030-05-02T09:00", "minutes": 30}, "2030-05-02"
+            office = PeerDouble(
+                simulation.agent("office.example"), simulation.uri("appointment"), {**ANSWERS, "find": (slot, slot)}
+            )
+            customer = simulation.agent("customer.example")
+            async with (
+                simulation.serving(office.agent),
+                customer.connect("wss://office.example", topic="scheduling/appointment") as session,
+            ):
+                assert [item async for item in session.stream("find", day=day)] == [slot, slot]
+                office.answers["find"] = OperationError(404, "Closed.")
+                with pytest.raises(OperationError) as failure:
+                    await anext(session.stream("find", day=day))
+                assert failure.value.status == 404
+                assert await session.call("book", start=slot["start"], name="Ada") == "B1"
+            assert [call.operation for call in office.calls] == ["find", "find", "book"]
 
     run(main())
 

@@ -117,7 +117,7 @@ def test(
     folder = Path(subject)
     if "://" in subject:
         found = run(_published(subject, publisher, options, allow_uncovered=allow_uncovered))
-        _report(found, options)
+        _report(found, options, verdict="The published handler passes")
     elif watch:
         run(_watch(folder, options, allow_uncovered=allow_uncovered))
     else:
@@ -199,8 +199,8 @@ def stubs(subject: str, /, *, output: Path | None = None, publisher: tuple[str, 
     options.output.result({"module": text, "file": str(output) if output else None}, *lines)
 
 
-def _report(found: ProtocolCheck, options: Options) -> None:
-    options.output.result(_value(found), *_lines(found))
+def _report(found: ProtocolCheck, options: Options, *, verdict: str = "It can be published") -> None:
+    options.output.result(_value(found), *_lines(found, verdict))
 
 
 def _value(found: ProtocolCheck) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def _coverage_value(coverage: Coverage) -> dict[str, Any]:
     return {"cells": coverage.cells, "reached": reached, "missed": [dataclasses.asdict(cell) for cell in coverage.missed]}
 
 
-def _lines(found: ProtocolCheck) -> Iterator[Any]:
+def _lines(found: ProtocolCheck, verdict: str) -> Iterator[Any]:
     for item in found.problems:
         place = escape(printable(" ".join(filter(None, (item.file, item.field))), 200))
         fault = escape(item.error.message.removeprefix(f"{item.file}: "))
@@ -238,9 +238,9 @@ def _lines(found: ProtocolCheck) -> Iterator[Any]:
     if not found.passed:
         yield f"[bold red]✗[/] {faults} problem{'s' if faults > 1 else ''}."
     elif found.coverage is None:
-        yield "[green]✓[/] It can be published: a document without a handler."
+        yield f"[green]✓[/] {verdict}: a document without a handler."
     else:
-        yield f"[green]✓[/] It can be published: {len(found.vectors)} vectors reach {found.coverage.summary}."
+        yield f"[green]✓[/] {verdict}: {len(found.vectors)} vectors reach {found.coverage.summary}."
 
 
 def _difference(mismatch: Mismatch) -> Iterator[str]:

@@ -153,7 +153,11 @@ class TrustedRegistries:
             return self.get(origin)
         known = list(self.all().values())
         if not known:
-            raise NotFound(ClientRegistryCode.NONE, "You trust no registry yet.", fix="Add one: treaty trust add URL#KEY")
+            raise NotFound(
+                ClientRegistryCode.NONE,
+                "You trust no registry yet.",
+                fix="Add one: treaty trust add URL#KEY. Or name the home that has one: --home",
+            )
         if len(known) > 1:
             origins = ", ".join(sorted(registry.name.origin for registry in known))
             raise Refused(

@@ -166,7 +166,7 @@ class PolicyNames:
             raise Refused(
                 FlowCode.ALIAS_UNLISTED,
                 f"{id} is claimed by {publishers}, and the policy does not name them.",
-                fix="Add a publisher you trust to `publishers` in the policy, or register the id with a URI.",
+                fix="Allow a publisher that you trust (treaty policy allow DID), or register the id with a URI.",
             )
         if len(chosen) > 1:
             raise Refused(

@@ -129,7 +129,7 @@ class Publisher:
             raise Conflict(
                 PublishCode.VERSION_EXISTS,
                 f"{uri} is already published, with another document or by another publisher. A version is immutable.",
-                fix="Give your project a new version.",
+                fix="Raise `version` in protocol.toml.",
             )
         return Published("found-published", str(uri), "this document was published before", document, found.index)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
 
 from ..agent import Agent
@@ -25,7 +25,8 @@ class PeerDouble:
         assert hotel.calls == [("book", {"room": "12"})]
 
     `answers`: by operation; change them at any time. An exception is raised, for example `OperationError(404, "No such room.")`;
-    any other value is the result. `calls`: what was received, in order. `delay`: seconds before each answer.
+    a tuple is the items of a stream, and any other value is the result. The answer given here decides whether the operation is a
+    stream. `calls`: what was received, in order. `delay`: seconds before each answer.
     """
 
     def __init__(self, agent: Agent, uri: str, answers: Mapping[str, Any], *, role: str = "") -> None:
@@ -36,15 +37,23 @@ class PeerDouble:
 
     def _function(self, operation: str) -> Any:
         async def answer(**arguments: Any) -> Any:
-            self.calls.append(ReceivedCall(operation, arguments))
-            await asyncio.sleep(self.delay)
-            result = self.answers[operation]
-            if isinstance(result, OperationError):
-                # A new one each time: a raised exception keeps its traceback.
-                raise OperationError(result.status, result.message)
-            if isinstance(result, BaseException):
-                raise result
-            return result
+            return await self._answer(operation, arguments)
 
-        answer.__name__ = operation
-        return answer
+        async def items(**arguments: Any) -> AsyncIterator[Any]:
+            for item in await self._answer(operation, arguments):
+                yield item
+
+        function = items if isinstance(self.answers[operation], tuple) else answer
+        function.__name__ = operation
+        return function
+
+    async def _answer(self, operation: str, arguments: Mapping[str, Any]) -> Any:
+        self.calls.append(ReceivedCall(operation, arguments))
+        await asyncio.sleep(self.delay)
+        result = self.answers[operation]
+        if isinstance(result, OperationError):
+            # A new one each time: a raised exception keeps its traceback.
+            raise OperationError(result.status, result.message)
+        if isinstance(result, BaseException):
+            raise result
+        return result

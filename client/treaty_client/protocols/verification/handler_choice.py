@@ -70,7 +70,7 @@ def choose(offered: Iterable[OfferedHandler], policy: Policy) -> OfferedHandler:
     raise Refused(
         PolicyCode.PUBLISHER,
         f"No publisher that the policy names has a handler for this runtime; {found} has.",
-        fix="An election selects documents; you select publishers of code. Add one that you trust to `publishers` in the policy.",
+        fix="An election selects documents; you select publishers of code. Allow one that you trust: treaty policy allow DID",
     )
 
 
