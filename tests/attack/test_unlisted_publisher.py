@@ -14,6 +14,7 @@ from treaty_consensus import kinds
 async def test_a_policy_that_names_nobody_runs_nothing(tmp_path: Path) -> None:
     failure = await refused_at(6, with_echo(), tmp_path, publishers=())
     assert failure.code == "policy.publisher"
+    assert "treaty policy allow" in failure.fix
     assert ALICE.did in failure.message
 
 
