@@ -37,8 +37,10 @@ if TYPE_CHECKING:
     from .sessions.context import AgentEvent
     from .sessions.escalation import Escalation
     from .sessions.flow_context import FlowSettings
-    from .sessions.interfaces import Capacity, SessionTimeouts
-    from .sessions.operations import OperationError
+    from .sessions.interfaces import Capacity, PeerSettings, SessionTimeouts
+    from .sessions.opening import ChangedPeer
+    from .sessions.operations import OperationError, OutcomeUnknown
+    from .sessions.peer import Peer
     from .sessions.session import ItemStream, Session
 else:
     _ERRORS = ("Conflict", "Gone", "Malformed", "NotFound", "Refused", "TooLarge", "TreatyError")
@@ -47,6 +49,7 @@ else:
         "AgentConfig": ".config",
         "AgentEvent": ".sessions.context",
         "Capacity": ".sessions.interfaces",
+        "ChangedPeer": ".sessions.opening",
         "Escalation": ".sessions.escalation",
         "FlowLimits": ".anp.flow_profile.states",
         "FlowRequest": ".anp.flow_profile.capabilities",
@@ -62,7 +65,10 @@ else:
         "Network": ".network.hosts",
         "OpenAIModel": ".negotiators.openai",
         "OperationError": ".sessions.operations",
+        "OutcomeUnknown": ".sessions.operations",
         "Passivation": ".sandbox.passivation",
+        "Peer": ".sessions.peer",
+        "PeerSettings": ".sessions.interfaces",
         "Policy": ".policy",
         "ProtocolOffer": ".anp.flow_profile.registry",
         "Requirement": ".negotiators.negotiator",
@@ -92,6 +98,7 @@ __all__ = [
     "AgentConfig",
     "AgentEvent",
     "Capacity",
+    "ChangedPeer",
     "Conflict",
     "Escalation",
     "FlowLimits",
@@ -111,7 +118,10 @@ __all__ = [
     "NotFound",
     "OpenAIModel",
     "OperationError",
+    "OutcomeUnknown",
     "Passivation",
+    "Peer",
+    "PeerSettings",
     "Policy",
     "ProtocolOffer",
     "Refused",

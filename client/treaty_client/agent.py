@@ -26,13 +26,12 @@ import asyncio
 import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import replace
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from treaty_consensus.errors import Malformed, Refused, TreatyError
+from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.extras import naming_extras
 from treaty_consensus.protocol import parse_protocol_uri
 
@@ -52,8 +51,9 @@ if TYPE_CHECKING:
     from .sessions.escalation import OnEscalation
     from .sessions.flow_manager import MetaProtocolManager
     from .sessions.negotiation import Answerer
+    from .sessions.opening import OnChangedPeer
     from .sessions.operations import Function
-    from .sessions.roles import SessionRequest
+    from .sessions.peer import Peer, SessionPool
     from .sessions.session import Session
 
 _F = TypeVar("_F", bound="Function")
@@ -61,8 +61,7 @@ _log = logging.getLogger(__name__)
 
 
 class Agent:
-    """One identity's sessions, in both directions. For one event loop; `aclose` it, or use `async with`. `config`: the effective
-    configuration, with its home and timeouts."""
+    """One identity's sessions, in both directions. For one event loop; `aclose` it. `config`: the effective configuration."""
 
     def __init__(
         self,
@@ -75,6 +74,7 @@ class Agent:
         negotiators: Negotiators | None = None,
         on_escalation: OnEscalation | None = None,
         on_event: Callable[[AgentEvent], None] | None = None,
+        on_changed_peer: OnChangedPeer | None = None,
         ports: Ports | None = None,
     ) -> None:
         """Make an agent; nothing is sent or started.
@@ -83,8 +83,9 @@ class Agent:
         protocols in folders, without any registry: then nothing is published or reported.
         `config`: the owner's choices. A policy, with the `home`, is short for AgentConfig(policy, home=home).
         `negotiators`: decide in negotiations and are closed with the agent; without them there are none. `on_escalation`: asked
-        when they fail (`sessions.escalation`). `on_event`: called with each event as it happens; must not block. `ports`:
-        replace the network and the sandbox.
+        when they fail (`sessions.escalation`). `on_event`: called with each event as it happens; must not block.
+        `on_changed_peer`: asked when another DID answers at a known address; without it that is refused (`sessions.opening`).
+        `ports`: replace the network and the sandbox.
 
         Raises `Malformed` for a registry without its key, or with `config.home` for a `home` beside an `AgentConfig`; `Conflict`
         for a registry that is trusted by another key; `Refused` (`agent.isolation`) for negotiators without a sandbox. Then
@@ -94,7 +95,7 @@ class Agent:
         with naming_extras():
             from .assembly import assemble
 
-        self.config, self._network, self._context, self._endpoint = assemble(
+        self.config, self._network, self._context, self._endpoint, self._opener = assemble(
             identity,
             registry,
             config,
@@ -103,8 +104,10 @@ class Agent:
             negotiators=negotiators,
             on_escalation=on_escalation,
             on_event=on_event,
+            on_changed_peer=on_changed_peer,
             ports=ports,
         )
+        self._pools: set[SessionPool] = set()
         self._warming: asyncio.Task[None] | None = None
 
     @classmethod
@@ -117,6 +120,7 @@ class Agent:
         negotiators: Negotiators | None = None,
         on_escalation: OnEscalation | None = None,
         on_event: Callable[[AgentEvent], None] | None = None,
+        on_changed_peer: OnChangedPeer | None = None,
         ports: Ports | None = None,
     ) -> Agent:
         """Make the agent of a home (default: $TREATY_HOME or ~/.treaty): its identity, policy.toml, agent.toml and the registry
@@ -142,6 +146,7 @@ class Agent:
             negotiators=negotiators,
             on_escalation=on_escalation,
             on_event=on_event,
+            on_changed_peer=on_changed_peer,
             ports=ports,
         )
 
@@ -178,6 +183,7 @@ class Agent:
         if self._warming is not None:
             # First, so that no worker starts after the runtime was closed.
             await self._warming
+        await asyncio.gather(*(pool.aclose() for pool in self._pools))
         await self._endpoint.aclose()
         await self._context.close()
 
@@ -302,6 +308,7 @@ class Agent:
         natural: bool = False,
         peer: str = "",
         role: str = "",
+        timeout: float | None = None,  # noqa: ASYNC109  # the time of opening, and not of the block
     ) -> AsyncIterator[Session]:
         """Open a session with the agent at a `ws`, `wss`, `http` or `https` URL, or with an agent to `discover`: a domain, a DID,
         or the URL of an agent description.
@@ -311,30 +318,54 @@ class Agent:
         protocols that a discovered agent lists are offered. Of a topic the consensus is offered first, then the protocols that
         a discovered agent lists, then the others. `sessions.profiles` says how the profile is chosen.
 
-        `peer`: the DID that the peer has to claim. `role`: the role of this side, where the protocol leaves it open. With a
-        remembered agreement the session begins at once, and the first call raises its errors; otherwise both sides are ready
-        when it begins. When the block ends without an error, a negotiated protocol is published, and a report co-signed, as far
-        as the policies of both sides allow.
+        `peer`: the DID that the peer has to claim; by default the one that answered there first. `role`: the role of this side,
+        where the protocol leaves it open. `timeout`: seconds for opening the session; by default `timeouts.connect`, and no limit
+        for a requirement. With a remembered agreement the session begins at once, and the first call raises its errors; otherwise
+        both sides are ready when it begins. Reports and publications follow the policies, and wait for no registry.
 
-        Raises `Malformed`, `Unavailable` (`connection.failed`), `Refused` (`session.no-common-protocol`,
-        `negotiation.rejected`, …), and the errors of discovery, verification and negotiators.
+        Raises `Malformed`, `Unavailable` (`connection.failed`, `connection.timeout`), `Refused` (`session.no-common-protocol`,
+        `peer.changed`, `negotiation.rejected`, …), and the errors of discovery, verification and negotiators.
         """
-        from .sessions import lifecycle, roles
+        from .sessions import opening, roles
 
-        if bool(url) == bool(discover):
-            raise Malformed(AgentCode.ADDRESS, "Connect to a URL, or to an agent to discover: one of the two.")
+        name = opening.PeerName.of(url, discover)
         self._begin_warming()
         request = roles.SessionRequest(topic, tuple(protocols), peer, requirement, natural, role)
-        if discover:
-            url, request = await self._discovered(discover, request)
+        opened = await self._opener.open(name, request, within=timeout)
+        try:
+            yield opened.session
+            await opened.finish()
+        finally:
+            await opened.end()
 
-        async def dial(for_hello: bool) -> Connection:
-            # A message of the flow profile counts once, so a retry signs new ones (`lifecycle`).
-            connection = await self._endpoint.dial(url, untrusted=bool(discover), repeat=for_hello)
-            return self._endpoint.sealed(connection) if for_hello else connection
+    def peer(
+        self,
+        address: str,
+        *,
+        topic: str = "",
+        protocols: Sequence[str] = (),
+        requirement: Requirement | None = None,
+        peer: str = "",
+        role: str = "",
+        timeout: float | None = None,
+    ) -> Peer:
+        """Return a long-lived handle for calls to one agent. It opens sessions, replaces broken ones, and repeats calls that may
+        be repeated (`sessions.peer`). Nothing is sent yet. Close it, or use `async with`.
 
-        async with lifecycle.run_initiator(self._context, self.flow, dial, url, request, again=True) as session:
-            yield session
+        `address`: a URL, a domain, a DID, or the URL of a description. The others as in `connect`. Raises `Malformed`
+        (`agent.offer`) and `Refused` (`agent.no-negotiator`).
+        """
+        from .network.transport.connection import Backoff
+        from .sessions import opening, roles
+        from .sessions.peer import Peer, SessionPool
+
+        name = opening.PeerName.parse(address)
+        request = roles.SessionRequest(topic, tuple(protocols), peer, requirement, False, role)
+        if name.is_url:
+            request.check(self._context)
+        pool = SessionPool(self._context, self._opener, name, request, self.config.peers, timeout)
+        self._pools.add(pool)
+        return Peer(pool, backoff=Backoff(attempts=self.config.peers.attempts), on_close=self._pools.discard)
 
     def connect_over(
         self,
@@ -361,22 +392,9 @@ class Agent:
         """Open a connection to a URL without end-to-end encryption, for `flow`. Raises `Malformed`, `Unavailable`."""
         return await self._endpoint.dial(url, repeat=False)
 
-    async def _discovered(self, name: str, request: SessionRequest) -> tuple[str, SessionRequest]:
-        """Return the address of an agent, and the request for it. Its description is trusted for no more than that."""
-        from .network.discovery.client import Discoverer, candidates
-
-        described = (await Discoverer(self._network).discover(name)).agents[0]
-        wanted = request
-        if request.protocols or not (request.topic or request.requirement or request.natural):
-            wanted = replace(request, protocols=candidates(described, request.protocols))
-        return described.address, replace(wanted, peer=request.peer or described.did, described=described)
-
     def _begin_warming(self) -> None:
         """Start workers while the network answers. An error is left to the session's own worker, which raises it."""
-
-        async def warm() -> None:
-            with suppress(TreatyError):
-                await self._context.ports.runtime.warm()
+        from .assembly import warm
 
         if self._warming is None:
-            self._warming = asyncio.create_task(warm())
+            self._warming = asyncio.create_task(warm(self._context.ports.runtime))

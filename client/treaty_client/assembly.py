@@ -7,12 +7,13 @@ Protocols come from trusted registries over the network, or from folders. The mo
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from treaty_consensus.errors import Refused
+from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.extras import naming_extras
 
 from .codes import AgentCode, LocalCode
@@ -34,7 +35,8 @@ from .sessions.context import AgentContext, AgentEvent, Ports
 from .sessions.endpoint import AgentEndpoint, PeerDocuments
 from .sessions.escalation import Approvals, OnEscalation
 from .sessions.flow_context import LocalNames, PolicyNames
-from .sessions.lifecycle import RegistryPublisher
+from .sessions.opening import OnChangedPeer, SessionOpener
+from .sessions.reporting import RegistryPublisher
 from .statements.report import RegistryLog, Reporter
 
 
@@ -45,6 +47,7 @@ class Parts(NamedTuple):
     network: Network
     context: AgentContext
     endpoint: AgentEndpoint
+    opener: SessionOpener
 
 
 def import_libraries() -> None:
@@ -52,6 +55,12 @@ def import_libraries() -> None:
     with naming_extras():
         from .network.transport import listener  # noqa: F401
         from .statements import publish  # noqa: F401
+
+
+async def warm(runtime: Runtime) -> None:
+    """Start workers. An error is left to the session's own worker, which raises it."""
+    with suppress(TreatyError):
+        await runtime.warm()
 
 
 def assemble(
@@ -64,6 +73,7 @@ def assemble(
     negotiators: Negotiators | None,
     on_escalation: OnEscalation | None,
     on_event: Callable[[AgentEvent], None] | None,
+    on_changed_peer: OnChangedPeer | None,
     ports: Ports | None,
 ) -> Parts:
     """Make the parts of an agent. The arguments and the errors are those of `Agent`; an error changes nothing."""
@@ -84,7 +94,7 @@ def assemble(
         name = parse_registry_name(registry)
         TrustedRegistries(home).add(name)
         origin = name.origin
-        ports = ports or _registry_ports(identity, home, config, network, origin, agreements)
+        ports = ports or _registry_ports(identity, home, config, network, origin, agreements, timeouts.registry)
     context = AgentContext(
         identity=identity,
         registry=origin,
@@ -95,7 +105,7 @@ def assemble(
         capacity=config.capacity,
         ports=ports,
         agreements=agreements,
-        reporter=Reporter(identity, home, ports.log_of, delay=policy.report_delay),
+        reporter=Reporter(identity, home, ports.log_of, delay=policy.report_delay, patience=timeouts.finish / 2),
         negotiated=NegotiatedProtocols(home),
         approvals=Approvals(home),
         negotiators=negotiators,
@@ -103,14 +113,22 @@ def assemble(
         on_event=on_event,
         transcripts=config.transcripts,
     )
-    return Parts(config, network, context, AgentEndpoint(context, network, config.flow))
+    endpoint = AgentEndpoint(context, network, config.flow)
+    return Parts(config, network, context, endpoint, SessionOpener(context, endpoint, network, on_changed_peer))
 
 
 def _registry_ports(
-    identity: Identity, home: Path, config: AgentConfig, network: Network, origin: str, agreements: AgreementCache
+    identity: Identity,
+    home: Path,
+    config: AgentConfig,
+    network: Network,
+    origin: str,
+    agreements: AgreementCache,
+    timeout: float,
 ) -> Ports:
-    """Return the ports of an agent whose protocols come from registries. `origin`: where it publishes and reports."""
-    fetcher = Fetcher(home, config.policy, network)
+    """Return the ports of an agent whose protocols come from registries. `origin`: where it publishes and reports.
+    `timeout`: seconds for an exchange with a registry."""
+    fetcher = Fetcher(home, config.policy, network, timeout=timeout)
     return Ports(
         protocols=fetcher,
         runtime=_sandbox(home, config),

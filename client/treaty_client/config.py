@@ -37,7 +37,7 @@ from .policy import Policy, load_policy
 from .sandbox.bubblewrap import SandboxLimits
 from .sandbox.passivation import Passivation
 from .sessions.flow_context import FlowSettings
-from .sessions.interfaces import PATIENT, Capacity, SessionTimeouts
+from .sessions.interfaces import PATIENT, Capacity, PeerSettings, SessionTimeouts
 
 FILE, POLICY_FILE = "agent.toml", "policy.toml"
 # Far above an honest file. A wrong path, such as a device, does not fill the memory.
@@ -76,9 +76,10 @@ class AgentConfig:
 
     `policy`: whose code runs here; the default runs none. `timeouts`: of sessions; None for `SessionTimeouts()`, with negotiators
     `PATIENT`. `limits`: of messages in a session of the Hello profile. `flow`: of the flow profile. `capacity`: how much is done
-    at once. `workers`: how sessions share sandboxed workers. `sandbox`: the memory and time of a worker. `transcripts`: a folder
-    for a transcript of every session, business data included; None for none. `recordings`: a folder for the session of every
-    handler as a vector, for `treaty record`; None for none. `home`: the agent's folder; None for $TREATY_HOME or ~/.treaty.
+    at once. `peers`: how `Agent.peer` keeps sessions. `workers`: how sessions share sandboxed workers. `sandbox`: the memory and
+    time of a worker. `transcripts`: a folder for a transcript of every session, business data included; None for none.
+    `recordings`: a folder for the session of every handler as a vector, for `treaty record`; None for none. `home`: the agent's
+    folder; None for $TREATY_HOME or ~/.treaty.
 
     Raises `Malformed`: `config.value` for a number out of its range, `config.type` for a part of another class.
     """
@@ -88,6 +89,7 @@ class AgentConfig:
     limits: Limits = field(default_factory=Limits)
     flow: FlowSettings = field(default_factory=FlowSettings)
     capacity: Capacity = field(default_factory=Capacity)
+    peers: PeerSettings = field(default_factory=PeerSettings)
     workers: Passivation = field(default_factory=Passivation)
     sandbox: SandboxLimits = field(default_factory=SandboxLimits)
     transcripts: Path | None = None

@@ -42,7 +42,7 @@ TABLES: dict[str, list[str]] = {
         "wheel",
     ],
     "codes-canonical": ["canonical"],
-    "codes-connection": ["connection"],
+    "codes-connection": ["connection", "peer"],
     "codes-control": ["config", "control", "negotiated", "policy", "server", "system", "trust"],
     "codes-did": ["did"],
     "codes-discovery": ["discovery"],

@@ -22,7 +22,7 @@ from treaty_client.network.requests_adapter import session_setup
 from treaty_client.network.transport import reconnect, websocket
 from treaty_client.network.transport.connection import Backoff, ConnectionFailed
 from treaty_client.policy import Policy
-from treaty_client.protocols import fetch
+from treaty_client.protocols import topics
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.registries.api import RegistryClient
 from treaty_client.registries.trust import RegistryName, TrustedRegistries
@@ -352,7 +352,7 @@ async def test_an_agent_that_accepts_and_never_opens_a_session_is_given_up(how: 
 
 
 async def test_a_registry_that_hangs_leaves_a_topic_to_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "_LATE", 0.1)
+    monkeypatch.setattr(topics, "LATE", 0.1)
     registry = with_echo()
     async with half_deaf(registry, tmp_path, timeout=3600) as agent, asyncio.timeout(BOUND):
         (view,) = await agent.topic(TOPIC)
@@ -381,7 +381,7 @@ class Dawdling(SimulatedNetwork):
 
 
 def test_registries_that_answer_one_after_another_do_not_renew_the_wait(tmp_path: Path) -> None:
-    delays = {"one.example": 0.9 * fetch._LATE, "two.example": 1.8 * fetch._LATE, "three.example": 2.7 * fetch._LATE}
+    delays = {"one.example": 0.9 * topics.LATE, "two.example": 1.8 * topics.LATE, "three.example": 2.7 * topics.LATE}
 
     async def asked() -> list[str]:
         registry = with_echo()

@@ -29,7 +29,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treaty_client.anp.flow_profile.actions import Action, Agreed, NegotiationEnded, Ready, SendMessage, Shortcut
-from treaty_client.anp.flow_profile.capabilities import FlowRequest, Peer
+from treaty_client.anp.flow_profile.capabilities import FlowRequest, PeerCapabilities
 from treaty_client.anp.flow_profile.commands import Hosted, Loaded, Renegotiate, SendData, Unverified
 from treaty_client.anp.flow_profile.machine import MAX_MESSAGES
 from treaty_client.anp.flow_profile.messages import (
@@ -191,8 +191,8 @@ def test_001_08_a_score_is_between_0_and_1_and_the_same_from_either_side(
     one: Supported, other: Supported, here: ContextInfo, there: ContextInfo, required: frozenset[str]
 ) -> None:
     goal = FlowRequest("x", required=tuple(required), requirements={"dataVolume": "large"})
-    mine = StrategyEngine().evaluate(one, other, goal, here, Peer(context=there))
-    theirs = StrategyEngine().evaluate(other, one, goal, there, Peer(context=here))
+    mine = StrategyEngine().evaluate(one, other, goal, here, PeerCapabilities(context=there))
+    theirs = StrategyEngine().evaluate(other, one, goal, there, PeerCapabilities(context=here))
     assert mine == theirs
     if mine is None:
         assert not required <= set(one.capabilities or ()) & set(other.capabilities or ())

@@ -25,8 +25,8 @@ from treaty_client import Agent, AgentConfig, Identity, Policy
 from treaty_client.network.did_documents import DidDocument, DidResolver, read_did_document
 from treaty_client.network.transport import memory
 from treaty_client.network.transport.connection import Connection
-from treaty_client.protocols.fetch import Candidates
 from treaty_client.protocols.project import Project, load_project
+from treaty_client.protocols.topics import Candidates
 from treaty_client.sandbox.in_process import DeclarativePackage
 from treaty_client.sandbox.interface import RunningHandler, Runtime
 from treaty_client.sandbox.validation import Operations, SessionRules

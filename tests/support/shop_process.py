@@ -1,11 +1,15 @@
 """A shop in a process of its own, for tests of two: real sockets, real sandboxes, simulated registry.
 
 python tests/support/shop_process.py HOME PORT [CERTIFICATE_WITH_KEY]      prints its port once it serves
+
+The products of `TROUBLE` stand for calls that are not answered.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import ssl
 import sys
 from functools import partial
@@ -25,18 +29,30 @@ from meetings import (
 )
 
 from treaty_client.agent import Agent
+from treaty_client.config import AgentConfig
 from treaty_client.network.did_documents import DidResolver
 from treaty_client.network.hosts import Network
 from treaty_client.policy import Policy
 from treaty_client.sandbox.runtime import SandboxRuntime
 from treaty_client.sessions.context import Ports
+from treaty_client.sessions.interfaces import SessionTimeouts
 from treaty_client.sessions.operations import OperationError
 from treaty_consensus.errors import Unavailable
 
+TROUBLE = ("HANG", "HANG-ONCE", "CRASH-ONCE")
 
-def agent(domain: str, home: Path, network: Network | None = None) -> Agent:
-    """An agent that runs handlers in sandboxes, and gets them from a simulated registry."""
-    protocols = SimulatedProtocols()
+
+def agent(
+    domain: str,
+    home: Path,
+    network: Network | None = None,
+    *,
+    protocols: SimulatedProtocols | None = None,
+    timeouts: SessionTimeouts | None = None,
+    **options: Any,
+) -> Agent:
+    """An agent that runs handlers in sandboxes, and gets them from a simulated registry. `options`: those of the agent."""
+    protocols = protocols or SimulatedProtocols()
 
     def no_log(origin: str) -> Any:
         raise Unavailable("registry.unreachable", f"{origin} is not simulated here.")
@@ -50,7 +66,32 @@ def agent(domain: str, home: Path, network: Network | None = None) -> Agent:
         partial(SimulatedNames, protocols),
     )
     policy = Policy(publishers=["did:wba:publisher.example"], max_age=MAX_AGE)
-    return Agent(identity(domain), REGISTRY, policy, home=home, network=network, ports=ports)
+    config = AgentConfig(policy, timeouts, home=home)
+    return Agent(identity(domain), REGISTRY, config, network=network, ports=ports, **options)
+
+
+async def trouble(home: Path, wanted: str) -> dict[str, Any]:
+    """Print CALLED, and then never answer, or answer when all handlers of this agent are dead; of ONCE only the first time."""
+    number = note(home / "calls", wanted)
+    print("CALLED", flush=True)  # after the note: the test may kill this process now
+    if number == 1 or not wanted.endswith("-ONCE"):
+        if wanted.startswith("HANG"):
+            await asyncio.get_running_loop().create_future()
+        kill_children()
+    return LAPTOP
+
+
+def note(calls: Path, wanted: str) -> int:
+    """Write a call down; return the number of these calls."""
+    with calls.open("a") as file:
+        file.write(wanted + "\n")
+    return calls.read_text().count(wanted + "\n")
+
+
+def kill_children() -> None:
+    for task in Path("/proc/self/task").iterdir():
+        for child in (task / "children").read_text().split():
+            os.kill(int(child), signal.SIGKILL)
 
 
 async def serve(home: Path, port: int, certificate: Path | None) -> None:
@@ -63,6 +104,8 @@ async def serve(home: Path, port: int, certificate: Path | None) -> None:
 
         @shop.provides(URI_2)
         async def getProductInfo(productId: str = "", productName: str = "") -> dict[str, Any]:  # noqa: N802, N803
+            if productId in TROUBLE:
+                return await trouble(home, productId)
             if productId != LAPTOP["productId"]:
                 raise OperationError(404, "产品未找到")
             return LAPTOP

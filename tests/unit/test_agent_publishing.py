@@ -66,10 +66,11 @@ async def test_what_was_negotiated_is_published_and_reported_and_strangers_speak
     tmp_path: Path, registry: SimulatedRegistry
 ) -> None:
     events = await negotiate(registry, tmp_path, publish=True, report=True)
-    assert events[-3:] == ["published", "reported", "end"]
+    assert set(events[-3:]) == {"reported", "published", "end"}
+    assert events.index("reported") < events.index("end"), "the other side signs in the session"
     published = [made.body for _, made in registry.statements() if isinstance(made.body, kinds.Publish)][-1]
     assert (published.uri, published.topic, published.origin) == (URI, TOPIC, "negotiated")
-    _, report = registry.statements()[-1]
+    (report,) = (made for _, made in registry.statements() if isinstance(made.body, kinds.Report))
     assert isinstance(report.body, kinds.Report)
     assert (report.body.document, report.body.topic) == (published.document.sha256, TOPIC)
     assert [did.text for did in report.authors] == [f"did:wba:{CUSTOMER}", f"did:wba:{SELLER}"]
@@ -150,11 +151,10 @@ async def test_the_whole_path_from_a_models_draft_to_strangers_that_need_no_mode
             "testing",
             "running",
             "first reply",
-            "published",
             "reported",
-            "end",
         ]
-        assert names == expected
+        assert names[:-2] == expected
+        assert set(names[-2:]) == {"end", "published"}, "publishing does not hold up the end"
         uri = next(made.body.uri for _, made in reversed(registry.statements()) if isinstance(made.body, kinds.Publish))
         publisher = identity(CUSTOMER).did
         async with (
@@ -194,5 +194,4 @@ async def test_a_registry_that_does_not_answer_spoils_nothing(tmp_path: Path, re
     answer = registry.answer
     registry.answer = lambda request: answer(request) if request.method == "GET" else (503, b"")  # type: ignore[method-assign]
     events = await negotiate(registry, tmp_path, publish=True)
-    assert "publishing failed" in events
-    assert events[-1] == "end"
+    assert {"publishing failed", "end"} <= set(events)

@@ -15,6 +15,7 @@ from simulated_registry import ALICE, BOB, NAME, TOPIC, SimulatedRegistry, match
 from treaty_client.policy import Policy
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.protocols.store import Lockfile
+from treaty_client.protocols.topics import ranked
 from treaty_client.protocols.verification.steps import Step, VerificationFailed
 from treaty_client.protocols.verification.topic import TopicView
 from treaty_consensus import kinds
@@ -256,11 +257,7 @@ async def test_of_several_registries_each_ones_consensus_goes_before_all_else(tm
             found = (dataclasses.replace(protocol, uri=f"{registry}/{state}", state=state) for state in states)
             return dataclasses.replace(view, protocols=tuple(found))
 
-        async def topic(topic: str) -> list[TopicView]:
-            return [at("a", "consensus", "candidate"), at("b", "provisional"), at("c", "consensus", "dormant")]
-
-        agent.topic = topic  # type: ignore[method-assign]
-        uris, consensus = await agent.candidates(TOPIC)
+        uris, consensus = ranked([at("a", "consensus", "candidate"), at("b", "provisional"), at("c", "consensus", "dormant")])
         assert uris == ("a/consensus", "c/consensus", "a/candidate", "b/provisional", "c/dormant")
         assert consensus == {"a/consensus", "c/consensus"}
 
@@ -268,12 +265,12 @@ async def test_of_several_registries_each_ones_consensus_goes_before_all_else(tm
 async def test_a_topic_of_a_forked_log_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     async with fetcher(registry, tmp_path) as agent:
-        await agent.candidates(TOPIC)
+        await agent.topic(TOPIC)
     fork = registry.rewritten(5, registry.leaves[4])
     before = kept_in(tmp_path), known_in(tmp_path)
     async with fetcher(fork, tmp_path) as agent:
         with pytest.raises(VerificationFailed) as failure:
-            await agent.candidates(TOPIC)
+            await agent.topic(TOPIC)
     assert failure.value.step == 2 and (kept_in(tmp_path), known_in(tmp_path)) == before
 
 

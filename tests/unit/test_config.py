@@ -43,7 +43,7 @@ def other(key: str) -> Any:
     if isinstance(default, bool):
         return not default
     if isinstance(default, int | float):
-        return default - 1 if default > 1 else default / 2
+        return default - 1 if default > 1 else default + 1 if isinstance(default, int) else default / 2
     return ("quiet",) if default == () else WORDS[key]
 
 

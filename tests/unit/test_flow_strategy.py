@@ -10,7 +10,7 @@ from flow_peers import DELEGATION, SHARING, delegation, keeper, registry, sharin
 
 from treaty_client.anp.flow_profile.actions import Agreed
 from treaty_client.anp.flow_profile.adaptation import Adaptation, Change, Thresholds, adjust
-from treaty_client.anp.flow_profile.capabilities import FlowRequest, Peer, check_common
+from treaty_client.anp.flow_profile.capabilities import FlowRequest, PeerCapabilities, check_common
 from treaty_client.anp.flow_profile.parameters import (
     Choice,
     Fixed,
@@ -41,7 +41,7 @@ def example(number: str) -> CapabilitiesExchange:
 
 
 def judged(own: Supported, theirs: Supported, goal: FlowRequest | None = None, here: ContextInfo | None = None) -> Evaluation:
-    found = StrategyEngine().evaluate(own, theirs, goal or FlowRequest("x"), here or ContextInfo(), Peer())
+    found = StrategyEngine().evaluate(own, theirs, goal or FlowRequest("x"), here or ContextInfo(), PeerCapabilities())
     assert found is not None
     return found
 
@@ -61,7 +61,7 @@ def test_001_08_the_sources_example_by_hand() -> None:
     """CapabilityMatch 2/4; TaskAlignment 1; PerformanceMatch (1/2 + 1 + 1/2)/3 = 2/3; PreferenceScore (0.9 + 0.8)/2 = 0.85;
     ContextualFit (1/2 + 1/2 + (1 + 1/2 + 1/2 + 1/2)/4)/3 = 13/24. 0.15 + 0.3 + 0.13333 + 0.1275 + 0.02708 = 0.73792."""
     theirs, mine = example("02"), example("03")
-    peer = Peer()
+    peer = PeerCapabilities()
     peer.learn(theirs)
     assert mine.context_info is not None
     goal = FlowRequest("data-exchange", requirements=mine.task_requirements or {})
@@ -87,7 +87,7 @@ def test_001_08_each_sub_score_has_its_weight() -> None:
     best = Metrics("low", "high", "high", "high")
     worst = Metrics("high", "low", "low", "low")
     here = ContextInfo("high", "stable", ("efficiency",))
-    there = Peer(context=ContextInfo("high", "stable"))
+    there = PeerCapabilities(context=ContextInfo("high", "stable"))
     full = StrategyEngine().evaluate(supported(("a",), 1, best), supported(("a",), 1, best), FlowRequest("x"), here, there)
     assert full is not None
     assert (full.score, full.task, full.performance, full.context) == (10_000,) * 4
@@ -118,7 +118,9 @@ def test_001_08_what_a_task_needs_against_what_there_is(requirements: dict[str, 
 
 def test_001_08_required_capabilities_are_covered_or_there_is_no_match() -> None:
     goal = FlowRequest("x", required=("query",))
-    assert StrategyEngine().evaluate(supported(("query",)), supported(("stream",)), goal, ContextInfo(), Peer()) is None
+    assert (
+        StrategyEngine().evaluate(supported(("query",)), supported(("stream",)), goal, ContextInfo(), PeerCapabilities()) is None
+    )
     found = judged(supported(("query", "a")), supported(("query", "b")), goal)
     assert found.score == judged(supported(("query",)), supported(("query",))).score
     assert found.capabilities == ("query",)
@@ -218,7 +220,7 @@ def test_001_30_the_capability_manager_tells_what_is_asked_for() -> None:
 
 
 def test_001_26_details_complete_a_summary_and_a_summary_takes_nothing_back() -> None:
-    peer = Peer()
+    peer = PeerCapabilities()
     peer.learn(CapabilitiesExchange(supported_protocols=(Supported(SHARING, "1.0"),)))
     assert peer.lacking([SHARING]) == (SHARING,)
     peer.learn(CapabilitiesExchange(supported_protocols=(supported(("query",)),)))

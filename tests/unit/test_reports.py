@@ -24,6 +24,7 @@ from treaty_client.anp.hello_profile.messages import ReportCosignature, ReportPr
 from treaty_client.identity import Identity
 from treaty_client.network.egress import EgressGuard
 from treaty_client.policy import Policy
+from treaty_client.sessions.interfaces import SessionTimeouts
 from treaty_client.statements.report import RegistryLog, Reporter
 from treaty_client.statements.report_rules import OpenEpoch, SessionFacts, draft_report, negotiation_id
 from treaty_client.testing.virtual_time import run
@@ -115,6 +116,11 @@ class Sides:
     buyers: Reporter
     shops: Reporter
     home: Path
+    clock: list[float]
+
+    def a_minute_later(self) -> None:
+        """Let the facts of the registry get old."""
+        self.clock[0] += 61
 
     async def report(self, ours: SessionFacts | None = None, theirs: SessionFacts | None = None) -> bool:
         """The whole exchange."""
@@ -130,7 +136,7 @@ class Sides:
 
 
 def sides(home: Path, delay: float = 0, now: int = NOW) -> Sides:
-    log = SimulatedLog()
+    log, clock = SimulatedLog(), [float(now)]
     buyer, shop = counting(BUYER), counting(SHOP)
 
     def log_of(origin: str) -> SimulatedLog:
@@ -141,9 +147,10 @@ def sides(home: Path, delay: float = 0, now: int = NOW) -> Sides:
         log,
         buyer,
         shop,
-        Reporter(buyer, home / "buyer", log_of, delay=delay, clock=lambda: now),
-        Reporter(shop, home / "shop", log_of, delay=delay, clock=lambda: now),
+        Reporter(buyer, home / "buyer", log_of, delay=delay, clock=lambda: clock[0]),
+        Reporter(shop, home / "shop", log_of, delay=delay, clock=lambda: clock[0]),
         home,
+        clock,
     )
 
 
@@ -257,6 +264,7 @@ def test_a_forked_checkpoint_an_unknown_did_and_a_session_without_words_are_refu
     assert run(both.shops.cosign(facts(SHOP, BUYER), proposal())) == ReportRefused("report.not-checked")
     both.log.forked = False
     both.log.known.pop(BUYER.did)
+    both.a_minute_later()
     assert run(both.shops.cosign(facts(SHOP, BUYER), proposal())) == ReportRefused("report.not-checked")
     both.log.known[BUYER.did] = BUYER
     assert run(both.shops.cosign(facts(SHOP, BUYER, spoke=False), proposal())) == ReportRefused("report.outcome")
@@ -283,6 +291,7 @@ def test_one_peer_and_topic_are_reported_once_an_epoch(tmp_path: Path) -> None:
     assert run(both.shops.cosign(facts(SHOP, BUYER, nid=another), again)) == ReportRefused("report.repeated")
     assert len(both.log.submitted) == len(both.shop.signatures) == 1
     both.log.open_epoch = 5
+    both.a_minute_later()
     assert run(both.report(facts(BUYER, SHOP, nid=another), facts(SHOP, BUYER, nid=another)))
     assert len(both.log.submitted) == 2
 
@@ -328,7 +337,8 @@ def test_that_reports_could_never_count_is_said_once_and_no_did_key_is_asked_aga
     ours, *strangers = (Identity.create() for _ in range(4))
     log = SimulatedLog(refuses=Refused("electorate.no-principal", "It speaks for no principal."))
     log.known = {someone.did: someone for someone in (ours, *strangers, SHOP)}
-    reporter = Reporter(ours, tmp_path, lambda _: log, delay=delay, clock=lambda: NOW)
+    clock = [float(NOW)]
+    reporter = Reporter(ours, tmp_path, lambda _: log, delay=delay, clock=lambda: clock[0])
     proposed = 0
 
     async def meet(peer: Identity, number: int) -> bool:
@@ -350,6 +360,7 @@ def test_that_reports_could_never_count_is_said_once_and_no_did_key_is_asked_aga
         log.refuses = None  # the registry lists a peer with a domain, once it takes the report
         assert await meet(SHOP, 9) is False, "signed already in this epoch"
         log.open_epoch += 1
+        clock[0] += 61
         assert await meet(SHOP, 10)
         assert len(log.submitted) == 1
 
@@ -466,11 +477,13 @@ async def test_what_is_carried_and_taken_of_the_log_has_no_times(tmp_path: Path)
         assert isinstance(fact, LogFact)
         assert await log.epoch() == OpenEpoch(fact.epoch, fact.opened)
         note = registry.checkpoint()
+        seen = fetching.registries.get(ORIGIN).seen
+        assert seen is not None, "every report names a checkpoint"
         assert open_checkpoint(note, LOG_KEY.verifier, CLOCK_KEY.verifier).time is not None
         with pytest.raises(Refused) as refusal:
             await log.observe(note)
         assert refusal.value.code == "report.checkpoint"
-        assert fetching.registries.get(ORIGIN).seen is None
+        assert fetching.registries.get(ORIGIN).seen == seen
         await fetching.head(ORIGIN).observe(note)
         carried = log.newest_seen()
         opened = open_checkpoint(carried, LOG_KEY.verifier, CLOCK_KEY.verifier)
@@ -567,3 +580,102 @@ def test_an_answer_to_no_proposal_ends_the_session(tmp_path: Path) -> None:
 def test_the_draft_holds_for_the_other_side() -> None:
     draft = draft_report(facts(BUYER, SHOP), OpenEpoch(4, OPENED), CHECKPOINT)
     assert draft.payload == proposal().payload
+
+
+# Beside the session
+
+
+ENDLESS = SessionTimeouts(finish=1e6, report=1e6, idle=1e7)
+SHORT = SessionTimeouts(finish=1e4, idle=1e7)
+
+
+def test_a_registry_that_hangs_holds_up_neither_the_beginning_nor_the_end(tmp_path: Path) -> None:
+    async def main() -> None:
+        log, asked = SimulatedLog(), asyncio.Event()
+
+        async def hang() -> OpenEpoch:
+            asked.set()
+            await asyncio.sleep(1e9)
+            raise AssertionError
+
+        log.epoch = hang  # type: ignore[method-assign]
+        customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log, timeouts=ENDLESS) for make in (buyer, shop))
+        began = asyncio.get_running_loop().time()
+        await _session(seller, customer)
+        assert asked.is_set(), "it is asked in the background"
+        assert asyncio.get_running_loop().time() - began < 1_000, "virtual time: it was not waited for"
+        await customer.agent.aclose()
+
+    run(main())
+
+
+def test_a_side_whose_registry_hangs_refuses_at_once_after_the_first_time(tmp_path: Path) -> None:
+    async def main() -> None:
+        log, stuck = SimulatedLog(), SimulatedLog()
+
+        async def hang(note: bytes) -> None:
+            await asyncio.sleep(1e9)
+
+        stuck.observe = hang  # type: ignore[method-assign]
+        customer = buyer(tmp_path, policy=REPORTING, log_of=lambda _: log, timeouts=ENDLESS)
+        seller = shop(tmp_path, policy=REPORTING, log_of=lambda _: stuck, timeouts=SHORT)
+        now, waited = asyncio.get_running_loop().time, []
+        for _ in range(3):
+            began = now()
+            await _session(seller, customer)
+            waited.append(now() - began)
+        assert 5_000 <= waited[0] < 6_000, "virtual time: the patience of the seller"
+        assert max(waited[1:]) < 1_000
+        await seller.agent.aclose()
+
+    run(main())
+
+
+def test_a_session_that_is_kept_open_reports_once_it_has_done_work(tmp_path: Path) -> None:
+    async def main() -> None:
+        log = SimulatedLog()
+        customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log) for make in (buyer, shop))
+        async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
+            await asyncio.sleep(1)
+            assert log.submitted == [], "it has done no work"
+            for _ in range(3):
+                await session.call("getProductInfo", productId="P12345")
+                await asyncio.sleep(1)
+            assert len(log.submitted) == 1
+        # Another session of the pair in this epoch.
+        await _session(seller, customer)
+        assert len(log.submitted) == 1
+        assert "nothing to report" in customer.names()
+
+    run(main())
+
+
+def test_a_report_that_could_not_be_checked_is_proposed_again_while_the_session_is_open(tmp_path: Path) -> None:
+    async def main() -> None:
+        log = SimulatedLog(forked=True)
+        customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log) for make in (buyer, shop))
+        async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
+            await session.call("getProductInfo", productId="P12345")
+            await asyncio.sleep(1)
+            assert log.submitted == []
+            log.forked = False
+            await asyncio.sleep(60)
+            assert len(log.submitted) == 1
+
+    run(main())
+
+
+def test_a_signed_report_outlives_its_session_and_the_outage_of_the_registry(tmp_path: Path) -> None:
+    async def main() -> None:
+        log = SimulatedLog(down=2)
+        customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log) for make in (buyer, shop))
+        await _session(seller, customer)
+        assert log.submitted == []
+        assert list((customer.home / "reports" / "outbox").glob("*.json"))
+        assert "reported" in customer.names()
+        await asyncio.sleep(3600)
+        assert len(log.submitted) == 1
+        assert not list((customer.home / "reports" / "outbox").glob("*.json"))
+        await customer.agent.aclose()
+
+    run(main())

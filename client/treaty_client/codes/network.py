@@ -49,6 +49,7 @@ class ConnectionCode(Code):
     SEQUENCE = "connection.sequence", "A message is missing, or one was acknowledged that was not sent.", Conflict
     SESSION = "connection.session", "There is no such session, or it is over.", NotFound
     SLOW = "connection.slow", "The body of the request took too long to arrive.", Unavailable
+    TIMEOUT = "connection.timeout", "No session was open within the time for connecting.", Unavailable
     TOO_LARGE = "connection.too-large", "A body, a message in it or a query is over its cap.", TooLarge
     URL = "connection.url", "The address is not a ws, wss, http or https URL.", Malformed
 

@@ -72,7 +72,7 @@ class ClientReportCode(Code):
     NID = "report.nid", "The report is of another negotiation.", Refused
     NO_ANSWER = "report.no-answer", "The peer did not answer the proposed report.", Unavailable
     NO_CHECKPOINT = "report.no-checkpoint", "No checkpoint of the log was seen yet.", Unavailable
-    NOT_CHECKED = "report.not-checked", "The report could not be checked (only as a reason)."
+    NOT_CHECKED = "report.not-checked", "The report could not be checked, or not in time.", Unavailable
     OUTCOME = "report.outcome", "The report has another outcome than the session.", Refused
     RANDOM = "report.random", "A Hello had no random value.", Refused
     REPEATED = "report.repeated", "The peer and topic were reported in this epoch already.", Refused
@@ -200,6 +200,12 @@ class OperationCode(Code):
     RESULT = "operation.result", "The result breaks the schema of the operation.", Malformed
 
 
+class PeerCode(Code):
+    CHANGED = "peer.changed", "Another DID answers at a known address.", Refused
+    CLOSED = "peer.closed", "The peer object was closed.", Refused
+    FILE = "peer.file", "The file of known peers is damaged.", Malformed
+
+
 class QuestionCode(Code):
     LIMIT = "question.limit", "A side asked more questions than are allowed.", Refused
     REPEATED = "question.repeated", "The messageId of a question was used before.", Refused
@@ -226,6 +232,7 @@ class SessionCode(Code):
     INBOX_FULL = "session.inbox-full", "Too many messages came before the session was running.", TooLarge
     INTERNAL = "session.internal", "This side failed; its log has the reason.", Unavailable
     ITEMS = "session.items", "The items that wait for the application hold too many bytes.", TooLarge
+    LATE = "session.late", "The call was not sent within its time, and was not done.", Unavailable
     MESSAGE = "session.message", "The message is over its cap, or on a stream without a plain name.", TooLarge
     NATURAL = "session.natural", "The session is natural language only and has no protocol.", Refused
     NO_CODE = "session.no-code", "There is no code yet that the peer could fix.", Refused
@@ -235,6 +242,7 @@ class SessionCode(Code):
     NOT_NATURAL = "session.not-natural", "The peer does not speak natural language.", Refused
     OPERATION = "session.operation", "The role has no such operation.", Refused
     OUTBOX_FULL = "session.outbox-full", "Too much was said before the session was running.", TooLarge
+    OUTCOME_UNKNOWN = "session.outcome-unknown", "A call was sent and not answered; it may have been done.", Unavailable
     PARAMETERS = "session.parameters", "The parameters of the session are over their caps.", Malformed
     PEER = "session.peer", "The agent is not in the session.", Refused
     PEER_CODE = "session.peer-code", "The peer could not get its code ready.", Refused

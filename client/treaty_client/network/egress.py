@@ -96,20 +96,22 @@ class EgressGuard:
         deadline: float = DEADLINE,
         interval: float = HOST_INTERVAL,
         other_ports: bool = False,
+        failure_lifetime: float = FAILURE_LIFETIME,
     ) -> None:
         """Set the bounds.
 
         `lookup`, `clock` (monotonic seconds), `sleep` and `transport` (connects to a checked address): replaceable for tests.
         `deadline`: seconds for a look-up and the exchange. `interval`: seconds between two requests to a host; 0 if the caller
         bounds the requests. `other_ports`: whether a URL may name a port. A registry forbids it, because strangers could then
-        make it connect to other services.
+        make it connect to other services. `failure_lifetime`: seconds for which a failure is remembered; 0 if the caller bounds
+        the retries.
         """
-        self._network = network
+        self._network, self._failure_lifetime = network, failure_lifetime
         self._lookup = lookup
         self._clock = clock
         self._transport = transport or network.transport
         # One fetch for many callers, so that a thousand requests of one DID are one request to its host.
-        self._flights: dict[str, asyncio.Task[bytes]] = {}
+        self._flights: dict[str, asyncio.Task[HttpReply]] = {}
         self._failures: dict[str, tuple[float, TreatyError]] = {}
         self._deadline = deadline
         self._hosts = Turns(interval=interval, burst=HOST_BURST, clock=clock, sleep=sleep)
@@ -121,25 +123,31 @@ class EgressGuard:
 
         Raises `Refused`, `TooLarge`, `NotFound` or `Unavailable` (`egress.*`).
         """
+        return (await self.exchange(url)).body
+
+    async def exchange(self, url: str, *, etag: str = "") -> HttpReply:
+        """Return the answer at `url`, with its headers. `etag`: of a known body; the status is 304 if it is still current.
+        Raises as `get`."""
         parsed = self.check_url(url)
         url = str(parsed)  # one spelling, so that equal URLs share a fetch
         until, failure = self._failures.get(url, (0.0, None))
         if failure is not None and self._clock() < until:
             raise without_frames(failure)
-        flight = self._flights.get(url)
+        name = f"{url} {etag}"
+        flight = self._flights.get(name)
         if flight is None:
-            flight = self._flights[url] = asyncio.create_task(self._fly(parsed))
-            flight.add_done_callback(lambda done: self._landed(url, done))
+            flight = self._flights[name] = asyncio.create_task(self._fly(parsed, etag))
+            flight.add_done_callback(lambda done: self._landed(name, done))
         else:
             self._hosts.join(parsed.host, url)
         return await asyncio.shield(flight)  # a cancelled caller must not end it for the others
 
-    def _landed(self, url: str, flight: asyncio.Task[bytes]) -> None:
-        del self._flights[url]
+    def _landed(self, name: str, flight: asyncio.Task[HttpReply]) -> None:
+        del self._flights[name]
         if not flight.cancelled():
             flight.exception()  # marks it as retrieved: all callers may be gone
 
-    async def _fly(self, url: httpx.URL) -> bytes:
+    async def _fly(self, url: httpx.URL, etag: str) -> HttpReply:
         """Fetch a URL. Raises the errors of `get`. A refused turn is not remembered, unlike other failures."""
         host = url.host
         await self._hosts.take(host, str(url))
@@ -154,7 +162,7 @@ class EgressGuard:
             await self._sites.take(host_network(address.ip), str(url))
         with self._remembering(url):
             async with asyncio.timeout(left):
-                return await self._fetch(url, address)
+                return await self._fetch(url, address, etag)
 
     @contextmanager
     def _remembering(self, url: httpx.URL) -> Iterator[None]:
@@ -171,18 +179,21 @@ class EgressGuard:
             failure.__cause__ = error
         except TreatyError as error:
             failure = error
-        _remember(self._failures, str(url), (self._clock() + FAILURE_LIFETIME, without_frames(failure)))
+        _remember(self._failures, str(url), (self._clock() + self._failure_lifetime, without_frames(failure)))
         raise failure
 
-    async def _fetch(self, url: httpx.URL, address: Address) -> bytes:
+    async def _fetch(self, url: httpx.URL, address: Address, etag: str) -> HttpReply:
         host = url.host
         async with BoundedClient(transport=self._transport(address), trust_env=False) as client:
-            request = client.build_request("GET", url, headers={"Accept": "application/json"})
+            condition = {"If-None-Match": etag} if etag else {}
+            request = client.build_request("GET", url, headers={"Accept": "application/json", **condition})
             reply = await client.exchange(request, limit=MAX_BODY)
+        if etag and reply.status == 304:
+            return reply
         _check_head(reply, url)
         if not reply.whole:
             raise TooLarge(EgressCode.TOO_LARGE, f"{host} sent more than {MAX_BODY} bytes.")
-        return reply.body
+        return reply
 
     def check_url(self, url: str) -> httpx.URL:
         """Parse a URL that this guard would fetch. Raises `Refused` (`egress.url`)."""

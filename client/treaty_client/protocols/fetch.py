@@ -10,24 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from treaty_consensus.did import parse_did
-from treaty_consensus.errors import NotFound, TreatyError, Unavailable
+from treaty_consensus.errors import TreatyError
 from treaty_consensus.kinds import Blob
 from treaty_consensus.log.witness import Quorum
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 
-from ..codes import ClientRegistryCode
 from ..network.did_documents import DidResolver, fetch_did_document
 from ..network.egress import EgressGuard
 from ..network.hosts import Network
@@ -38,6 +35,8 @@ from .answers import Answers, answering
 from .log_head import LogHead
 from .resolution import check_claim, resolve
 from .store import LockedVersion, Lockfile, Store, line_of
+from .topic_cache import TopicCache
+from .topics import Candidates, Topics
 from .verification.pins import lock_entry
 from .verification.records import Evidence, ProvenProtocol, VerifiedProtocol
 from .verification.steps import Step, taking
@@ -50,24 +49,14 @@ from .verification.ten_steps import (
     verify_bundle,
     verify_handler,
 )
-from .verification.topic import TopicView, view_topic
+from .verification.topic import TopicView
 
 Progress = Callable[[Step, str], None]
 """Called after each step that holds, with a sentence for a person."""
 
-_LATE = 5.0
-"""Seconds that a registry may answer later than the first one, so that one slow registry does not delay all."""
-
 
 def _silent(step: Step, said: str) -> None:
     """Ignore the progress."""
-
-
-class Candidates(NamedTuple):
-    """The protocols to offer for a topic: their URIs, best first, and those that are the consensus at their registry."""
-
-    uris: tuple[str, ...] = ()
-    consensus: frozenset[str] = frozenset()
 
 
 class Fetcher:
@@ -84,19 +73,23 @@ class Fetcher:
         *,
         clock: Callable[[], float] = time.time,
         resolver: DidResolver | None = None,
+        timeout: float | None = None,
     ) -> None:
-        """Create the fetcher. `resolver`: for documents of publishers, if the policy asks for them; by default over `network`."""
+        """Create the fetcher. `resolver`: for documents of publishers, if the policy asks for them; by default over `network`.
+        `timeout`: seconds for an exchange with a registry; default the network's."""
         self.policy = policy
         self.registries = TrustedRegistries(home)
         self._store, self._lockfile = Store(home), Lockfile(home)
         self._network = network or Network()
         self._clock = clock
-        self._http = self._network.client()
+        self._http = self._network.client(timeout=timeout)
         self._given_resolver = resolver
         self._answers = Answers(self.registries, self._lockfile, policy, self.client, self._now)
         self._verified: dict[str, VerifiedProtocol] = {}
         self._compared: dict[str, tuple[VerifiedProtocol, tuple[int, int]]] = {}
         """By URI: the protocol that was compared last, and the version of the memory then."""
+        cache = TopicCache(home, self._store, self.registries, policy, self._now)
+        self._topics = Topics(self._answers, cache, self.registries, policy, self._stored_about)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # weak, because peers name the URIs
 
     async def __aenter__(self) -> Fetcher:
@@ -107,6 +100,7 @@ class Fetcher:
 
     async def aclose(self) -> None:
         """Close the HTTP client and the memory of what registries proved."""
+        await self._topics.aclose()
         # The client first, so that a late answer does not open the memory again.
         await self._http.aclose()
         self.registries.memory.close()
@@ -190,40 +184,24 @@ class Fetcher:
         return prove_document(answer.bundle, parsed, answer.evidence)
 
     async def candidates(self, topic: str) -> Candidates:
-        """Return a topic's protocols at all registries of the policy. Raises as `topic`."""
-        found = [(protocol.uri, protocol.state == "consensus") for view in await self.topic(topic) for protocol in view.protocols]
-        found.sort(key=lambda protocol: not protocol[1])
-        return Candidates(tuple(uri for uri, _ in found), frozenset(uri for uri, is_consensus in found if is_consensus))
+        """Return a topic's protocols at all registries of the policy, from the store if its proofs are young enough. Raises as
+        `topic`."""
+        return await self._topics.candidates(topic)
 
     async def topic(self, topic: str) -> list[TopicView]:
-        """Return the verified view of a topic at each registry of the policy.
+        """Return the verified view of a topic at each registry of the policy, asked now. Raises `VerificationFailed`, and
+        `NotFound` or `Unavailable` if no view remains."""
+        return await self._topics.ask(topic)
 
-        Registries that do not know it, do not answer, or answer more than `_LATE` seconds after the first one are omitted. Raises
-        `VerificationFailed`, and `NotFound` or `Unavailable` if no view remains.
-        """
-        asked = [origin for origin in self.registries.all() if self.policy.admits_registry(origin)]
-        tasks = [asyncio.create_task(self._topic_at(origin, topic)) for origin in asked]
-        await _first_and_prompt(tasks)
-        views: list[TopicView] = []
-        failure: TreatyError | None = None
-        for task in tasks:
-            try:
-                # In the order of registries.json, not of arrival, so that the result does not depend on timing.
-                views.append(task.result())
-            except (NotFound, Unavailable) as error:
-                failure = error
-            except asyncio.CancelledError:
-                continue
-        if not views:
-            raise failure or NotFound(
-                ClientRegistryCode.NONE, "There is no registry to ask.", fix="Trust one: treaty trust add URL#KEY"
-            )
-        return views
-
-    async def _topic_at(self, origin: str, topic: str) -> TopicView:
-        answer = await self._answers.topic(origin, topic)
-        with taking(Step.STATEMENTS):
-            return view_topic(answer.bundle, topic, answer.evidence)
+    def _stored_about(self, topic: str) -> list[str]:
+        """Return the verified protocols of the store about a topic whose proof is young enough."""
+        try:
+            lines = self._lockfile.read()
+        except TreatyError:  # ignored here: a fetch reports it at step 10
+            return []
+        uris = [parse_protocol_uri(f"{line}/{version}") for line, locked in lines.items() for version in locked.versions]
+        known = [self._known(uri) for uri in uris if self.policy.admits_registry(uri.origin)]
+        return [verified.uri for verified in known if verified is not None and verified.topic == topic]
 
     async def _verify(self, uri: ProtocolUri, name: str, expected: str | None, progress: Progress) -> VerifiedProtocol:
         """Take steps 1 to 9, and the part of step 10 about the log."""
@@ -353,28 +331,6 @@ class Fetcher:
 
     def _now(self) -> int:
         return int(self._clock())
-
-
-async def _first_and_prompt(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Wait until one task has succeeded, then `_LATE` seconds for the others; wait for all if none succeeds.
-
-    Unfinished tasks are cancelled afterwards, also when the caller is cancelled.
-    """
-    waiting, loop, end = set(tasks), asyncio.get_running_loop(), math.inf
-    try:
-        while waiting:
-            left = None if math.isinf(end) else end - loop.time()
-            done, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            if not done:
-                break
-            if None in [task.exception() for task in done]:
-                # Counted from the first success, or registries that answer one after another would renew the wait.
-                end = min(end, loop.time() + _LATE)
-    finally:
-        for task in waiting:
-            task.cancel()
-        # Wait for the cancelled tasks, so that none uses the client after it is closed.
-        await asyncio.gather(*waiting, return_exceptions=True)
 
 
 def _narrate(proven: ProvenProtocol, witnesses: Quorum | None, progress: Progress) -> None:

@@ -20,8 +20,8 @@ from treaty_consensus.handler import HandlerPackage, read_wheel
 from treaty_consensus.protocol import parse_protocol_uri
 
 from ..codes import LocalCode, ProjectCode
-from .fetch import Candidates
 from .project import Project, load_project
+from .topics import Candidates
 
 ORIGIN = "registry.invalid"
 """The origin in the URIs of folders that have no other URI. RFC 6761 §6.4 reserves the domain, so no registry has it."""

@@ -6,6 +6,9 @@ A call that the former handler already had, and that is not idempotent, fails wi
 
 A stream that has given items is not given to a new handler either, because its items would come twice.
 
+When the session ends, a call that the handler has fails with `OutcomeUnknown`: the peer may have got it. The other open calls
+fail with the error of the session, and were not done.
+
 A handler that fails a call with 502 reports that the peer broke the protocol. The session may then report the error to the peer
 (`on_fault`), once for each call; the call waits for the outcome.
 
@@ -27,8 +30,8 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from treaty_consensus.errors import Malformed, TooLarge, TreatyError
-from treaty_consensus.handler import Operation, OperationKind
+from treaty_consensus.errors import TooLarge, TreatyError, Unavailable
+from treaty_consensus.handler import OperationKind
 from treaty_handler import Return, Value
 
 from ..abandonable import abandonable
@@ -36,7 +39,7 @@ from ..codes import OperationCode, SessionCode
 from ..sandbox.schemas import measure
 from .handler_host import HandlerHost
 from .interfaces import Step
-from .operations import OperationError
+from .operations import OperationError, OutcomeUnknown, wrong_kind
 
 NONCONFORMING = 502
 MAX_HELD = 32 * 1024 * 1024
@@ -61,7 +64,7 @@ class CallPort:
     `handler`: the present handler of the session.
     `phase`: see `Phase`.
     `time_limit`: seconds that a call of an operation may take.
-    `is_reissued`: whether the session ran with a former handler.
+    `is_reissued`: whether the session ran already, so that a call may be given to a second handler.
     """
 
     post: Callable[[Step], None]
@@ -109,10 +112,11 @@ class _Stream:
 
 
 class CallTable:
-    """The calls of one session. `replies`: the number of calls that the peer answered."""
+    """The calls of one session. `replies`: the number of calls that the peer answered. `replied`: set at the first one."""
 
     def __init__(self, port: CallPort) -> None:
         self.replies = 0
+        self.replied = asyncio.Event()
         self._port = port
         self._open: dict[str, _Call] = {}
         self._held = 0
@@ -121,18 +125,24 @@ class CallTable:
         self._turn = asyncio.Lock()
         self._numbers = itertools.count(1)
 
-    async def make(self, operation: str, arguments: dict[str, Any]) -> Any:
+    async def make(self, operation: str, arguments: dict[str, Any], *, within: float | None = None) -> Any:
         """Call an operation and wait for its answer; see `session.Session.call`. Report the time and the outcome to
-        `on_outcome`."""
+        `on_outcome`.
+
+        `within`: fewer seconds than the operation's own time. Their end raises `OutcomeUnknown`, or `Unavailable`
+        (`session.late`) for a call that was not issued.
+        """
         call = self._enter(_Call(str(next(self._numbers)), operation, arguments))
-        began = asyncio.get_running_loop().time()
+        began, limit = asyncio.get_running_loop().time(), self._port.time_limit(operation)
         try:
             # The limit includes the wait for room: a slow peer must not hold the caller for ever.
-            async with asyncio.timeout(self._port.time_limit(operation)):
+            async with asyncio.timeout(limit if within is None else min(limit, within)):
                 await self._submit(call)
                 value = await call.answer
         except TimeoutError as error:
             self._note(began, False)
+            if within is not None and within < limit:
+                raise _late(call, within) from error
             raise OperationError(504, f"The handler gave no answer to {operation}.") from error
         except OperationError as error:
             self._note(began, error.status < 500)
@@ -210,11 +220,14 @@ class CallTable:
         call.stream.changed.set()
 
     def end(self, error: TreatyError) -> None:
-        """Fail all open calls with the error that ended the session. A stream gives the items that wait before."""
+        """Fail all open calls because of the error that ended the session. A stream gives the items that wait before."""
         self._error = error
         for call in self._open.values():
             call.closed = True
-            _set_result(call, error)
+            # Before the session ran, only early data were sent, which may be repeated. Items that came were done.
+            sent = call.given_to is not None and self._port.is_reissued() and not _has_begun(call)
+            why = f"The session ended ({error.code}): {error.message}"
+            _set_result(call, _unknown(call, why) if sent else error)
 
     # The caller's side
 
@@ -261,6 +274,7 @@ class CallTable:
     def _replied(self) -> None:
         self.replies += 1
         if self.replies == 1:
+            self.replied.set()
             self._port.on_first_reply()
 
     def _note(self, began: float, succeeded: bool) -> None:
@@ -279,7 +293,7 @@ class CallTable:
             return  # `issue` is called again when the session runs
         operation = handler.role.calls.get(call.operation)
         if operation is not None and (operation.kind is OperationKind.STREAM) != (call.stream is not None):
-            _set_result(call, _wrong_kind(operation))
+            _set_result(call, wrong_kind(operation))
             return
         idempotent = operation is not None and operation.idempotent
         # A second run could repeat an order or a payment, so only idempotent calls are issued again.
@@ -330,6 +344,18 @@ class CallTable:
             _set_result(call, outcome)  # the code was not repaired: the caller gets the failure
 
 
+def _unknown(call: _Call, why: str) -> OutcomeUnknown:
+    assert call.given_to is not None
+    return OutcomeUnknown(call.operation, why, call.given_to.role.calls.get(call.operation))
+
+
+def _late(call: _Call, seconds: float) -> TreatyError:
+    why = f"No answer came within {seconds:.3g} seconds."
+    if call.given_to is not None:
+        return _unknown(call, why)
+    return Unavailable(SessionCode.LATE, f"{call.operation} was not sent within {seconds:.3g} seconds.", fix="Call again.")
+
+
 async def _is_ready(call: _Call, stream: _Stream) -> bool:
     """Wait for an item; return False at the end of the stream. Raises the error that ended it."""
     while not stream.items:
@@ -343,18 +369,6 @@ async def _is_ready(call: _Call, stream: _Stream) -> bool:
 
 def _has_begun(call: _Call) -> bool:
     return call.stream is not None and call.stream.has_begun
-
-
-def _wrong_kind(operation: Operation) -> Malformed:
-    if operation.kind is OperationKind.STREAM:
-        return Malformed(
-            OperationCode.KIND,
-            f"{operation.name} is a stream.",
-            fix=f'Take its items: async for item in session.stream("{operation.name}", …).',
-        )
-    return Malformed(
-        OperationCode.KIND, f"{operation.name} is no stream.", fix=f'Call it: await session.call("{operation.name}", …).'
-    )
 
 
 def _too_much(operation: str) -> TooLarge:

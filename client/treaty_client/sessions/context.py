@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError
@@ -30,7 +30,7 @@ from ..policy import Policy
 from ..sandbox.interface import Runtime
 from ..statements.report import LogOf, Reporter
 from ..statements.report_rules import SessionFacts, refusal_code
-from .agreements import AgreementCache, NegotiatedProtocols, Profile, is_negotiated
+from .agreements import URN, AgreementCache, NegotiatedProtocols, Profile, is_negotiated
 from .escalation import Approvals, EscalationLimiter, OnEscalation
 from .handler_host import HandlerHosts
 from .interfaces import Capacity, FlowNames, ProtocolPublisher, ProtocolSource, SessionTimeouts, SpokenProtocol
@@ -41,6 +41,7 @@ from .session import ReportParties
 MAX_TALKS = 1024 * 1024
 """Bytes of a transcript that is kept only for an escalation."""
 
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
@@ -138,7 +139,8 @@ class AgentContext:
     escalations: EscalationLimiter = field(default_factory=EscalationLimiter)
     negotiations: int = 0
     _servable: tuple[tuple[int, int], dict[str, Provided]] = ((-1, 0), {})
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    _finishing: set[asyncio.Task[None]] = field(default_factory=set)
 
     @cached_property
     def preloads(self) -> asyncio.Semaphore:
@@ -151,15 +153,30 @@ class AgentContext:
         own = self.identity.did
         return HandlerHosts(own, self.home, self.ports.runtime, self.served, handler_time=self.timeouts.handler)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Run a task beside all sessions. `close` cancels it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
+    def finish_later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a task after its session. `close` waits for it, at most `timeouts.close`."""
+        task = self.spawn(work)
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+
+    def prepare_report(self, protocol: str = "", peer: str = "") -> None:
+        """Read the facts for a report with a peer in the background, if the policy allows reports. `protocol`: its URI, if it is
+        known."""
+        if self.policy.report:
+            is_elsewhere = protocol and not protocol.startswith(URN)
+            self.spawn(self.reporter.prepare(parse_protocol_uri(protocol).origin if is_elsewhere else self.registry, peer))
+
     def record_event(self, event: AgentEvent) -> None:
         """Report an event to the observer. An exception of the observer is only logged."""
+        if event.name in ("hello", "running"):
+            self.prepare_report(event.protocol, event.peer)
         if self.on_event is None:
             return
         try:
@@ -169,6 +186,10 @@ class AgentContext:
 
     async def close(self) -> None:
         """Close everything that sessions share. Pending reports stay in the outbox for the next process."""
+        if self._finishing:
+            # A protocol that is not published now is published after the next session with it.
+            await asyncio.wait(self._finishing, timeout=self.timeouts.close)
+        await self.reporter.finish(self.timeouts.finish)
         # Tasks first: they use the reporter and the runtime that are closed below.
         for task in self._tasks:
             task.cancel()

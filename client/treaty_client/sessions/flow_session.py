@@ -21,7 +21,7 @@ from ..anp.flow_profile.actions import Agreed
 from ..anp.flow_profile.adaptation import Adaptation
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
 from ..codes import FlowCode, SessionCode
-from ..statements.report import CosignatureExchange
+from ..statements.cosignature import CosignatureExchange
 from ..statements.report_rules import refusal_code
 from .agreements import Profile
 from .calls import CallPort, CallTable, Phase

@@ -50,7 +50,7 @@ from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, Repo
 from ..anp.transcript import TranscriptRecorder
 from ..codes import NegotiationCode, SessionCode
 from ..network.transport.connection import Connection
-from ..statements.report import CosignatureExchange
+from ..statements.cosignature import CosignatureExchange
 from ..statements.report_rules import refusal_code
 from .agreements import is_negotiated
 from .calls import CallPort, CallTable, Phase
@@ -266,6 +266,10 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
     async def _lost(self, reason: str) -> None:
         self._left_without_hello = not reason.startswith(_HELLO_REASONS)
         await super()._lost(reason)
+
+    def _on_lost(self) -> None:
+        # Before the handler is informed: its answer to the loss is no answer of the peer.
+        self.calls.end(self.error)
 
     async def _leave(self) -> None:
         for handler in self._speaking():

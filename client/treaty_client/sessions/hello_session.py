@@ -18,7 +18,7 @@ from ..anp.transcript import TranscriptRecorder
 from ..codes import ClientReportCode, SessionCode
 from ..negotiators.documents import Fetch
 from ..negotiators.negotiator import Implementation, Negotiator
-from ..statements.report import CosignatureExchange
+from ..statements.cosignature import CosignatureExchange
 from ..statements.report_rules import negotiation_id
 from .agreements import Profile
 from .calls import CallTable

@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 from treaty_consensus.handler import HandlerPackage
 
 from ..anp.hello_profile.machine import Timeouts
-from ..protocols.fetch import Candidates
 from ..protocols.project import Project
+from ..protocols.topics import Candidates
 
 CANCELLING_TIME = 10.0
 """Seconds for cancelled work to close what it opened."""
@@ -30,7 +30,10 @@ class SessionTimeouts(Timeouts):
     `answer`: beyond the timeout of an operation, for the handler to report that it is over.
     `report`: for a co-signature.
     `operation`: for an operation without a known timeout.
-    `finish`: for publishing and reporting when a session ends.
+    `connect`: for opening a session, where no person and no negotiation decides how long that takes.
+    `registry`: for one exchange with a registry, beside the time for its bytes.
+    `finish`: for a co-signature under way when a session ends.
+    `close`: for publishing under way when the agent is closed.
     `provide`: for the other provided protocols, once one of them is ready.
     """
 
@@ -40,7 +43,11 @@ class SessionTimeouts(Timeouts):
     answer: float = 5.0
     report: float = 10.0
     operation: float = 60.0
-    finish: float = 60.0
+    connect: float = 30.0
+    registry: float = 10.0
+    # The application waits for it. A responder answers in half of it, or refuses.
+    finish: float = 0.8
+    close: float = 10.0
     # Enough for two requests and a handler that loads in about a second. A slow registry must not keep the port closed.
     provide: float = 5.0
 
@@ -57,6 +64,16 @@ class Capacity:
     sessions: int = 10_000
     negotiations: int = 8  # each uses paid time of a model, and strangers start them
     preloads: int = 4  # a handler that hangs until its time is up must not hold up all others
+
+
+@dataclass(frozen=True)
+class PeerSettings:
+    """How a `Peer` keeps its sessions. `sessions`: at the same time; a further one is opened only when a session refuses more
+    calls. `attempts`: of one call. `lifetime`: seconds after which a session gets no new calls, and is replaced."""
+
+    sessions: int = 1
+    attempts: int = 8  # with the pauses of `Backoff`, about the time of a restart
+    lifetime: float = 3600.0  # a new session sees a revocation, and makes the report of a new epoch
 
 
 class SessionEvent(NamedTuple):

@@ -1,47 +1,32 @@
-"""Run a session from its connection to its end, on either side: make it, finish it, record it and escalate its failure.
-
-After a successful session the negotiated protocol is published, if the policy allows it, and both sides report. The next pair of
-agents then finds the document and its code in the registry and needs no negotiator. The report shows the election that two agents
-agreed. A failure to publish or report is logged and reported to the observer; the session is not affected.
-"""
+"""Run a session from its connection to its end, on either side: make it, record it and escalate its failure."""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeAlias
 
-from treaty_consensus.codes import PublishCode
-from treaty_consensus.errors import Conflict, Refused, TreatyError
-from treaty_consensus.protocol import parse_version
+from treaty_consensus.errors import Refused, TreatyError
 
 from ..anp.flow_profile.registry import ProtocolOffer as FlowOffer
 from ..codes import SessionCode
-from ..identity import Identity
-from ..network.hosts import Network
 from ..network.transport.connection import Backoff, Connection
-from ..protocols.fetch import Fetcher
-from ..protocols.project import Project
 from . import profiles
-from .agreements import AgreementRecord, NegotiatedProtocol
+from .agreements import AgreementRecord
 from .context import AgentContext
 from .escalation import ESCALATED, FLOW_ESCALATED, Escalation
 from .flow_manager import MetaProtocolManager
 from .flow_run import MetaProtocolNegotiator
 from .flow_session import FlowSession
 from .hello_run import HelloRun
+from .reporting import SessionReport, publish
 from .roles import HelloOffer, InitiatorRole, ResponderRole, SessionRequest, initiator_machine, make_offer, responder_machine
-from .session import Session, SessionBackend
+from .session import Session
 
 Dial: TypeAlias = Callable[[bool], Awaitable[Connection]]
 """Open a connection to the address of the request. True: for a Hello, encrypted as the policy requires."""
-
-# Each attempt is a signed statement to a registry, which limits its senders.
-MAX_VERSIONS = 16
-"""Versions of a name that are tried before the owner must choose another name."""
 
 _log = logging.getLogger(__name__)
 
@@ -66,15 +51,43 @@ async def run_responder(context: AgentContext, flow: MetaProtocolManager, connec
 async def run_initiator(
     context: AgentContext, flow: MetaProtocolManager, dial: Dial, address: str, request: SessionRequest, *, again: bool
 ) -> AsyncIterator[Session]:
+    """Open a session as `open_session` does, for the time of the block."""
+    opened = await open_session(context, flow, dial, address, request, again=again)
+    try:
+        yield opened.session
+        await opened.finish()
+    finally:
+        await opened.end()
+
+
+async def open_session(
+    context: AgentContext, flow: MetaProtocolManager, dial: Dial, address: str, request: SessionRequest, *, again: bool
+) -> OpenSession:
     """Open a session with the agent at an address, in the profile that `profiles` chooses. `again`: the address may be dialled
     once more, for a person's decision or for the other profile. Raises `TreatyError`."""
     request.check(context)
-    attempt = await _Connecting(context, flow, dial, address, request, again=again).open()
-    try:
-        yield Session(attempt.session)
-        await finish_session(context, attempt.session)
-    finally:
-        await attempt.end()
+    return OpenSession(context, await _Connecting(context, flow, dial, address, request, again=again).open())
+
+
+class OpenSession:
+    """A session that this side began. Always call `end`."""
+
+    def __init__(self, context: AgentContext, attempt: _HelloAttempt | _FlowAttempt) -> None:
+        self.session = Session(attempt.session)
+        self._context, self._attempt = context, attempt
+        self._report = SessionReport(context, attempt.session)
+
+    async def finish(self) -> None:
+        """End a session that succeeded: publish and report, as the policies of both sides allow. No registry is waited for.
+        Never raises."""
+        await self._report.finish()
+        if self._attempt.session.calls.replies:
+            self._context.finish_later(publish(self._context, self._attempt.session))
+
+    async def end(self) -> None:
+        """Leave the session if it is open, and wait for its end."""
+        self._report.close()
+        await self._attempt.end()
 
 
 class _Connecting:
@@ -307,85 +320,3 @@ def _flow_escalation(run: MetaProtocolNegotiator, error: TreatyError) -> Escalat
         transcript=run.failed_talks,
         profile="flow",
     )
-
-
-# Publishing and reporting
-
-
-class RegistryPublisher:
-    """Publish in an identity's own namespace at a trusted registry. Implements `interfaces.ProtocolPublisher`."""
-
-    def __init__(self, identity: Identity, fetcher: Fetcher, origin: str, network: Network) -> None:
-        """Opens no connection."""
-        self._identity, self._fetcher, self._origin, self._network = identity, fetcher, origin, network
-
-    async def publish(self, project: Project) -> str:
-        from ..statements.publish import Publisher  # imports Sigstore; `Agent.__aenter__` has done it in a thread
-
-        client = self._fetcher.client(self._origin)
-        publisher = Publisher(self._identity, client, self._fetcher.registries, self._origin, self._network)
-        for version in _versions(project):
-            try:
-                # The two sides agreed on the test cases, and their vectors are these: more cannot be asked for.
-                return [done.uri async for done in publisher.publish(version, allow_uncovered=True)][-1]
-            except Conflict as error:
-                if error.code != PublishCode.VERSION_EXISTS:
-                    raise
-        raise Conflict(
-            PublishCode.VERSION_EXISTS,
-            f"{project.name} has {MAX_VERSIONS} versions already.",
-            fix="Publish it yourself, under another name: treaty publish HOME/negotiated/HASH/project.",
-        )
-
-
-async def finish_session(context: AgentContext, session: SessionBackend) -> None:
-    """Publish and report an open session that this side began. Never raises."""
-    if not session.is_running or not session.calls.replies:
-        return
-    try:
-        # The application waits here: a slow registry must not hold it.
-        async with asyncio.timeout(context.timeouts.finish):
-            if context.policy.publish:
-                await _publish(context, session)
-            if session.can_report:
-                await _report(context, session)
-    except TimeoutError:
-        _log.warning("Publishing or reporting a session took too long and was stopped")
-
-
-async def _publish(context: AgentContext, session: SessionBackend) -> None:
-    spoken = session.spoken
-    protocol = context.negotiated.get(spoken.hash) if isinstance(spoken, NegotiatedProtocol) else None
-    if protocol is None or protocol.published or not protocol.topic:
-        return
-    try:
-        project = await asyncio.to_thread(context.negotiated.project, protocol.hash)
-        uri = await context.ports.publisher.publish(project)
-        await asyncio.to_thread(context.negotiated.published, protocol, uri)
-    except (TreatyError, OSError) as error:
-        _log.warning("A negotiated protocol was not published: %s", error)
-        session.record_event("publishing failed")
-    else:
-        session.record_event("published")
-
-
-async def _report(context: AgentContext, session: SessionBackend) -> None:
-    try:
-        facts = context.session_facts(session.spoken, await session.report_parties(), spoke=session.calls.replies > 0)
-        made = await context.reporter.report(facts, session.propose)
-    except TreatyError as error:
-        _log.warning("No report was made with %s: %s", session.peer, error)
-        session.record_event("report failed")
-    else:
-        session.record_event("reported" if made else "nothing to report")
-
-
-def _versions(project: Project) -> list[Project]:
-    """Return the project with its own version and the following ones: 1.0, 1.1, …"""
-    major = project.version.split(".")[0]
-    versions = [project]
-    for minor in range(1, MAX_VERSIONS):
-        version = parse_version(f"{major}.{minor}")
-        handler = dataclasses.replace(project.handler, version=version) if project.handler is not None else None
-        versions.append(dataclasses.replace(project, version=version, handler=handler))
-    return versions

@@ -42,11 +42,11 @@ from typing import Any, Protocol, get_type_hints
 
 import msgspec
 
-from treaty_consensus.errors import Malformed, Refused, TreatyError
+from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 from treaty_consensus.handler import Manifest, Operation, OperationKind, Role
 from treaty_handler import Failure, Result, Value
 
-from ..codes import AgentCode, SessionCode
+from ..codes import AgentCode, OperationCode, SessionCode
 from ..negotiators.negotiator import Capability
 
 MAX_THREADS = 16
@@ -76,6 +76,32 @@ class OperationError(TreatyError):
     def __init__(self, status: int, message: str = "") -> None:
         super().__init__(f"operation.{status}", message or f"The operation failed with status {status}.")
         self.status = status
+
+
+class OutcomeUnknown(Unavailable):
+    """Report that a call was sent and not answered, so that it is unknown whether it was done (`session.outcome-unknown`).
+    `operation`: its declaration in the manifest; an idempotent one may be called again."""
+
+    def __init__(self, name: str, why: str, operation: Operation | None) -> None:
+        super().__init__(
+            SessionCode.OUTCOME_UNKNOWN,
+            f"{why} It is unknown whether {name} was done.",
+            fix="Ask the other side before you call again, unless doing it twice is harmless.",
+        )
+        self.operation = operation
+
+
+def wrong_kind(operation: Operation) -> Malformed:
+    """Return the error for a stream that is called, or for another operation that is iterated over."""
+    if operation.kind is OperationKind.STREAM:
+        return Malformed(
+            OperationCode.KIND,
+            f"{operation.name} is a stream.",
+            fix=f'Take its items: async for item in session.stream("{operation.name}", …).',
+        )
+    return Malformed(
+        OperationCode.KIND, f"{operation.name} is no stream.", fix=f'Call it: await session.call("{operation.name}", …).'
+    )
 
 
 def choose_role(manifest: Manifest, *, is_initiator: bool, wanted: str | None) -> Role:

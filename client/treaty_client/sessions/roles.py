@@ -37,7 +37,7 @@ from ..negotiators.documents import BaseCache
 from ..negotiators.negotiator import Implementation, NegotiationContext, Negotiator, Negotiators, Requirement, RoleName
 from ..network.discovery.client import candidates
 from ..network.discovery.parsing import AgentDescription
-from ..protocols.fetch import Candidates
+from ..protocols.topics import Candidates
 from .agreements import AgreementRecord, NegotiatedProtocol
 from .context import AgentContext, AgentEvent
 from .handler_host import HandlerHost, HandlerPort, HostRequest

@@ -242,11 +242,19 @@ class Session:
         An operation that is an event returns None when its message is sent. A call that is cancelled, or over its time, is given
         up at the other side too, if the protocol has a message for that.
 
-        Raises `Malformed` (`operation.arguments`, `operation.kind` for a stream) or `Refused` (`session.operation`,
-        `session.busy`) when the call does not fit the protocol, and the session's error when the session has ended.
+        Raises `OutcomeUnknown` (`session.outcome-unknown`) when the session ends before the answer, and the session's error when
+        it ended before the call was sent. Raises `Malformed` (`operation.arguments`, `operation.kind` for a stream) or `Refused`
+        (`session.operation`, `session.busy`) when the call does not fit the protocol.
+        """
+        return await self.call_within(None, operation, arguments)
+
+    async def call_within(self, seconds: float | None, operation: str, arguments: Mapping[str, Any]) -> Any:
+        """Call an operation as `call` does, in less than its own time.
+
+        Also raises `OutcomeUnknown` when the time is over after the call was sent, and `Unavailable` (`session.late`) before.
         """
         self._backend.check_open()
-        return await self._backend.calls.make(operation, arguments)
+        return await self._backend.calls.make(operation, dict(arguments), within=seconds)
 
     def stream(self, operation: str, /, **arguments: Any) -> ItemStream[Any]:
         """Call an operation of the other side that is a stream, and return its items, JSON values by the operation's schema.

@@ -2,6 +2,10 @@
 
 A report makes two counterparties public for ever. So it is made only if both policies allow it, and its submission waits for a
 random time of up to `delay` seconds. The outbox survives a crash: `resume` submits its reports.
+
+No session waits for a registry. The facts of a report are read beforehand (`report_facts`). The responder refuses a report that
+it cannot check in `patience` seconds, and refuses at once while a registry does not answer. Such a report is not lost: the next
+session of the pair proposes one, and an election counts one of a pair, topic and epoch.
 """
 
 from __future__ import annotations
@@ -25,11 +29,12 @@ from treaty_consensus.statement import Statement, pre_authentication_encoding
 
 from ..abandonable import abandonable
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused, ReportSigned
-from ..codes import ClientRegistryCode, ClientReportCode, MetaCode
+from ..codes import ClientRegistryCode, ClientReportCode
 from ..identity import Identity
 from ..network.did_documents import fetch_did_document
 from ..network.egress import EgressGuard
 from ..protocols.fetch import Fetcher
+from .report_facts import ReportFacts
 from .report_ledger import ReportLedger, SignedReport
 from .report_rules import (
     OpenEpoch,
@@ -79,28 +84,49 @@ class Reporter:
     """Make the reports of one agent. For one event loop; call `close` at the end."""
 
     def __init__(
-        self, identity: Identity, home: Path, log_of: LogOf, *, delay: float, clock: Callable[[], float] = time.time
+        self,
+        identity: Identity,
+        home: Path,
+        log_of: LogOf,
+        *,
+        delay: float,
+        clock: Callable[[], float] = time.time,
+        patience: float = 0.4,
     ) -> None:
         """Set the ledger and the logs. `log_of`: return the log of an origin; raises for an untrusted one. `delay`: seconds.
-        `clock`: Unix seconds."""
+        `clock`: Unix seconds. `patience`: seconds for checking a proposed report."""
         self._identity, self._log_of, self._delay, self._clock = identity, log_of, delay, clock
-        self._ledger = ReportLedger(home)
+        self._ledger, self._facts, self._patience = ReportLedger(home), ReportFacts(log_of, clock), patience
         self._tasks: set[asyncio.Task[None]] = set()
+        self._due: set[asyncio.Future[None]] = set()
+        self._overdue: dict[str, asyncio.Task[Statement]] = {}  # by log: a check that its registry holds up
+        self._resumed = False
         self._uncounted: set[tuple[str, str]] = set()  # log and code of the refusals that were logged already
+
+    async def prepare(self, origin: str, peer: str) -> None:
+        """Read the facts that a report with `peer` will need, unless they are known. Never raises."""
+        try:
+            await self._facts.epoch(origin)
+            if peer:
+                await self._facts.keys(origin, parse_did(peer))
+        except TreatyError as error:
+            _log.info("The facts for a report are not known: %s", error)
+        except Exception:  # a defect here must not reach the agent's other tasks
+            _log.exception("Reading the facts for a report failed")
+
+    def is_prepared(self, facts: SessionFacts) -> bool:
+        """Return whether a report needs no request before the other side has signed it."""
+        return self._facts.has(facts.log, parse_key_id(facts.peer_key)[0])
 
     async def cosign(self, facts: SessionFacts, proposal: ReportProposed) -> ReportSigned | ReportRefused:
         """Answer a proposed report at the responder: sign it if all rules of `report_rules` hold. Never raises."""
         try:
             # Compared with the session before the registry is asked for keys: a wrong proposal costs no request.
             proposed = check_proposal(facts, proposal.payload, proposal.key_id)
+            await self._check_in_time(facts, proposed, proposal)
             body = proposed.body
             assert isinstance(body, Report)
-            log = self._log_of(facts.log)
             peer, _ = parse_key_id(facts.peer_key)
-            check_signature(proposed, proposal.key_id, proposal.signature, await log.keys(peer))
-            # A checkpoint of a fork is noticed here, before this side's signature says that it saw it.
-            await log.observe(body.seen_checkpoint.encode())
-            check_epoch(proposed, await log.epoch())
             # Stored before signing: after a crash this side cannot sign a second report.
             self._ledger.claim(facts.nid, SignedReport(peer.text, body.topic, body.document, body.epoch, settled=True))
         except TreatyError as error:
@@ -112,56 +138,100 @@ class Reporter:
             return ReportRefused(ClientReportCode.NOT_CHECKED)
         return self._signed(proposal.payload)
 
-    async def report(self, facts: SessionFacts, propose: Propose) -> bool:
-        """Propose a report at the initiator, and submit it with both signatures.
+    async def report(self, facts: SessionFacts, propose: Propose, *, kept: Callable[[], None] = lambda: None) -> bool:
+        """Propose a report at the initiator, and submit it with both signatures. `kept`: called when both have signed and the
+        report is on disk; no later failure loses it.
 
         Return False if there is nothing to report: this peer and topic were already reported in this epoch, or the report could
         never count. Raises `TreatyError` when the peer refuses (with its code) or the registry refuses for another reason; then
         nothing is in the log.
         """
-        log, peer = self._log_of(facts.log), parse_key_id(facts.peer_key)[0].text
-        if not self._can_count(facts.log, peer):
+        peer = parse_key_id(facts.peer_key)[0]
+        if not self._can_count(facts.log, peer.text):
             return False
         for _ in range(ATTEMPTS):
-            epoch = await log.epoch()
+            # All requests come before the exchange: the peer is not kept waiting for this side's registry.
+            epoch = await self._facts.epoch(facts.log)
+            keys = await self._facts.keys(facts.log, peer)
             # Of a pair, a topic and an epoch the first report counts (election.md). A second one would only show the two again.
-            if self._ledger.has(peer, facts.topic, epoch.number):
+            if self._ledger.has(peer.text, facts.topic, epoch.number):
                 return False
-            report = await self._cosigned(facts, epoch, log, propose)
+            report = await self._cosigned(facts, epoch, keys, propose)
+            # The random time hides when two agents met, and nothing else.
+            submitted = self._keep(report, random.uniform(0, self._delay))  # noqa: S311
+            kept()
             if self._delay > 0:
-                self._keep(report, random.uniform(0, self._delay))  # noqa: S311  # hides when two agents met, and nothing else
                 return True
             try:
-                await log.submit(report)
-            # Signed by both sides and perhaps logged already. Submitting again is safe, so the outbox repeats it.
+                await asyncio.shield(submitted)
             except Unavailable:
-                self._keep(report, RETRIES[0])
+                return True  # the outbox repeats it
             except TreatyError as error:
                 if error.code == ReportCode.EPOCH:
                     continue  # the epoch closed meanwhile: both sign again, for the next one
                 if error.code in _UNCOUNTED:
-                    self._say(report, error)
                     return False
-                # Logged already, by an earlier attempt whose answer was lost.
-                if error.code != ReportCode.EXISTS:
-                    raise
+                raise
             return True
         raise Refused(ReportCode.EPOCH, "The epochs close before a report can be signed.", fix="Report a later session.")
 
     def resume(self) -> None:
-        """Submit the reports that an earlier process left in the outbox. Raises `Unavailable`."""
-        for due, report in self._ledger.waiting():
-            self._submit_later(report, max(0.0, due - self._clock()))
+        """Submit the reports that an earlier process left in the outbox. Later calls do nothing. Raises `Unavailable`."""
+        if not self._resumed:
+            for due, report in self._ledger.waiting():
+                self._submit_later(report, max(0.0, due - self._clock()))
+            self._resumed = True
+
+    async def finish(self, seconds: float) -> None:
+        """Wait for the first answers to the submissions that are due, at most `seconds`."""
+        if self._due:
+            await asyncio.wait(self._due, timeout=seconds)
 
     async def close(self) -> None:
         """Stop. Pending reports stay in the outbox."""
-        for task in self._tasks:
+        tasks = (*self._tasks, *self._overdue.values())
+        for task in tasks:
             task.cancel()
         # Waited for, so that no task writes to the outbox or uses the client after the end.
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _cosigned(self, facts: SessionFacts, epoch: OpenEpoch, log: ReportLog, propose: Propose) -> Statement:
-        draft = draft_report(facts, epoch, log.newest_seen())
+    async def _check_in_time(self, facts: SessionFacts, proposed: Statement, proposal: ReportProposed) -> None:
+        """Check a proposed report within `patience`. A check that takes longer goes on, so that the next one finds its facts.
+        Raises the errors of `report_rules`, and `Unavailable` (`report.not-checked`)."""
+        late = Unavailable(ClientReportCode.NOT_CHECKED, f"The registry {facts.log} does not answer in time.")
+        # The other side waits at the end of its session, and must not wait for a registry that is known to hang.
+        if facts.log in self._overdue:
+            raise late
+        check = asyncio.create_task(self._check(facts, proposed, proposal))
+        done, _ = await asyncio.wait({check}, timeout=self._patience)
+        if done:
+            check.result()
+            return
+        self._overdue[facts.log] = check
+        check.add_done_callback(lambda ended: self._answered(facts.log, ended))
+        raise late
+
+    def _answered(self, log: str, check: asyncio.Task[Statement]) -> None:
+        del self._overdue[log]
+        if not check.cancelled():
+            check.exception()  # the refusal was sent already
+
+    async def _check(self, facts: SessionFacts, proposed: Statement, proposal: ReportProposed) -> Statement:
+        body, (peer, _) = proposed.body, parse_key_id(facts.peer_key)
+        assert isinstance(body, Report)
+        check_signature(proposed, proposal.key_id, proposal.signature, await self._facts.keys(facts.log, peer))
+        # A checkpoint of a fork is noticed here, before this side's signature says that it saw it.
+        await self._log_of(facts.log).observe(body.seen_checkpoint.encode())
+        epoch = await self._facts.epoch(facts.log)
+        if epoch.number != body.epoch:
+            # The known epoch may have closed meanwhile.
+            self._facts.forget(facts.log)
+            epoch = await self._facts.epoch(facts.log)
+        check_epoch(proposed, epoch)
+        return proposed
+
+    async def _cosigned(self, facts: SessionFacts, epoch: OpenEpoch, keys: Mapping[str, bytes], propose: Propose) -> Statement:
+        draft = draft_report(facts, epoch, self._log_of(facts.log).newest_seen())
         peer, _ = parse_key_id(facts.peer_key)
         signed = SignedReport(peer.text, facts.topic, facts.document, epoch.number, settled=False)
         # Stored before signing: a crash leaves an unsettled entry, which only permits the same report.
@@ -169,13 +239,15 @@ class Reporter:
         own = self._signed(draft.payload)
         answer = await propose(ReportProposed(draft.payload, own.key_id, own.signature))
         if not isinstance(answer, ReportSigned):
+            # Its cause may be a fact that changed: an epoch that closed, a key that was replaced.
+            self._facts.forget(facts.log, peer)
             reason = answer.reason if isinstance(answer, ReportRefused) else ClientReportCode.NO_ANSWER
             raise Refused(reason, f"{peer.text} did not co-sign the report ({reason}).")
         if answer.key_id != facts.peer_key:
             raise Refused(ReportCode.PARTIES, f"{answer.key_id} signed the report instead of {facts.peer_key}.")
         report = draft.seal({own.key_id: own.signature, answer.key_id: answer.signature})
         # The registry would refuse a bad signature too, but perhaps after this session, when its caller no longer learns of it.
-        check_signature(report, answer.key_id, answer.signature, await log.keys(peer))
+        check_signature(report, answer.key_id, answer.signature, keys)
         # Settled before the submission: a crash in between loses the report, and never makes a second one.
         self._ledger.claim(facts.nid, msgspec.structs.replace(signed, settled=True))
         return report
@@ -183,31 +255,47 @@ class Reporter:
     def _signed(self, payload: bytes) -> ReportSigned:
         return ReportSigned(self._identity.key_id, self._identity.sign(pre_authentication_encoding(payload)))
 
-    def _keep(self, report: Statement, delay: float) -> None:
+    def _keep(self, report: Statement, delay: float) -> asyncio.Future[None]:
         # On the disk before the task starts: a crash keeps the report and its random time.
         self._ledger.keep(report, self._now() + round(delay))
-        self._submit_later(report, delay)
+        return self._submit_later(report, delay)
 
-    def _submit_later(self, report: Statement, delay: float) -> None:
-        task = asyncio.create_task(self._submit_until_done(report, delay))
+    def _submit_later(self, report: Statement, delay: float) -> asyncio.Future[None]:
+        """Submit a report in the background. Return a future with the registry's first answer or error."""
+        first = abandonable()
+        task = asyncio.create_task(self._submit_until_done(report, delay, first))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        if delay == 0:
+            self._due.add(first)
+            first.add_done_callback(self._due.discard)
+        return first
 
-    async def _submit_until_done(self, report: Statement, delay: float) -> None:
+    async def _submit_until_done(self, report: Statement, delay: float, first: asyncio.Future[None]) -> None:
         # No limit on the attempts: the report is signed, and the registry may return.
         pauses = itertools.chain(RETRIES, itertools.repeat(RETRIES[-1]))
         while True:
             await asyncio.sleep(delay)
+            refused: TreatyError | None = None
             try:
                 await self._log_of(report.log).submit(report)
             except Unavailable as error:
                 _log.info("A report waits: %s", error)
+                _set_error(first, error)
                 delay = next(pauses)
                 continue
             except TreatyError as error:
-                self._say(report, error)
+                # Logged already, by an earlier attempt whose answer was lost, is done.
+                refused = error if error.code != ReportCode.EXISTS else None
+            if refused is not None:
+                self._facts.forget(report.log)
+                self._say(report, refused)
             # Dropped last: a crash before this line only repeats a safe submission.
             self._ledger.drop(report)
+            if refused is not None:
+                _set_error(first, refused)
+            elif not first.done():
+                first.set_result(None)
             return
 
     def _can_count(self, log: str, peer: str) -> bool:
@@ -227,6 +315,11 @@ class Reporter:
         return int(self._clock())
 
 
+def _set_error(future: asyncio.Future[None], error: TreatyError) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
 class RegistryLog:
     """A registry's log over the fetcher's HTTP client, with verified checkpoints. Implements `ReportLog`."""
 
@@ -238,6 +331,9 @@ class RegistryLog:
 
     async def epoch(self) -> OpenEpoch:
         log = await self._client.log()
+        # A report names a checkpoint. An agent that has fetched nothing yet has seen none.
+        if self._registries.get(self._origin).seen is None:
+            await self._head.observe(undated(await self._client.checkpoint(), self._key))
         return OpenEpoch(log.epoch, log.opened)
 
     def newest_seen(self) -> bytes:
@@ -267,55 +363,3 @@ class RegistryLog:
 
     async def submit(self, report: Statement) -> None:
         await self._head.accept_receipt(await self._client.submit(report), report)
-
-
-class CosignatureExchange:
-    """Exchange the report messages of one session. `send`: send a message to the peer. `answer`: return the answer to a proposal;
-    never raises."""
-
-    def __init__(
-        self,
-        send: Callable[[ReportCosignature], None],
-        answer: Callable[[ReportProposed], Awaitable[ReportCosignature]],
-        seconds: float,
-    ) -> None:
-        self._send, self._answer, self._seconds = send, answer, seconds
-        self._proposed: asyncio.Future[ReportCosignature] | None = None
-        self._answering: asyncio.Task[None] | None = None
-
-    async def propose(self, proposal: ReportProposed) -> ReportCosignature:
-        """Propose, and return the answer. Raises `Unavailable` (`report.no-answer`), or the error that ended the session."""
-        self._proposed = abandonable()
-        self._send(proposal)
-        try:
-            # A peer that never answers must not hold the end of the session.
-            async with asyncio.timeout(self._seconds):
-                return await self._proposed
-        except TimeoutError as error:
-            raise Unavailable(ClientReportCode.NO_ANSWER, "The other side did not answer the proposed report.") from error
-        finally:
-            self._proposed = None
-
-    def take(self, message: ReportCosignature) -> None:
-        """Handle a message of the peer. Raises `Refused` (`meta.unexpected`) for an answer without a proposal."""
-        if isinstance(message, ReportProposed):
-            # One proposal at a time: a peer must not start any number of checks.
-            if self._answering is not None and not self._answering.done():
-                self._send(ReportRefused(ClientReportCode.BUSY))
-            else:
-                self._answering = asyncio.create_task(self._reply(message))
-        elif self._proposed is not None and not self._proposed.done():
-            self._proposed.set_result(message)
-        else:
-            raise Refused(MetaCode.UNEXPECTED, "The other side answered a report that was not proposed.")
-
-    def end(self, error: TreatyError) -> None:
-        """Fail the open proposal with the error that ended the session."""
-        if self._answering is not None:
-            # A check that is under way would answer into a closed session.
-            self._answering.cancel()
-        if self._proposed is not None and not self._proposed.done():
-            self._proposed.set_exception(error)
-
-    async def _reply(self, proposal: ReportProposed) -> None:
-        self._send(await self._answer(proposal))

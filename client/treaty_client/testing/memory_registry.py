@@ -25,9 +25,9 @@ from treaty_consensus.statement import verify as verify_statement
 from ..codes import ClientRegistryCode
 from ..identity import Identity
 from ..network.did_documents import DidResolver
-from ..protocols.fetch import Candidates
 from ..protocols.local import ORIGIN, LocalProtocol, LocalProtocols, build_protocol
 from ..protocols.project import Project
+from ..protocols.topics import Candidates
 from ..statements.report_rules import OpenEpoch
 
 State = Literal["up", "down", "silent"]

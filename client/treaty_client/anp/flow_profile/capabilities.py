@@ -34,7 +34,7 @@ class FlowRequest:
 
 
 @dataclass
-class Peer:
+class PeerCapabilities:
     """The peer's description so far."""
 
     protocols: dict[str, Supported] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class CapabilityManager:
         known = [id for id in ids if self.registry.get(id)]
         return CapabilitiesExchange(supported_protocols=self.describe(known) if known else ())
 
-    def common(self, peer: Peer, wanted: tuple[str, ...] = ()) -> tuple[str, ...]:
+    def common(self, peer: PeerCapabilities, wanted: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the common ids in this side's order. Raises the errors of `check_common` if there are none."""
         own = [offer.id for offer in self.registry if not wanted or offer.id in wanted]
         check_common(own, peer.protocols)

@@ -16,7 +16,7 @@ from ..hello_profile.hello import REPORT_COSIGNATURE
 from ..recording import Recorder
 from ..transitions import StateTable
 from .actions import Action, NegotiationEnded, SendMessage, Track
-from .capabilities import CapabilityManager, Peer
+from .capabilities import CapabilityManager, PeerCapabilities
 from .errors import ErrorCode, error_of, report
 from .messages import TYPE, FlowMessage, Foreign
 from .parameters import Choice, Rules
@@ -48,7 +48,7 @@ class EngineCore:
     encrypted: bool = False
     state: FlowState = FlowState.INITIATION
     error: TreatyError | None = None
-    known: Peer = field(default_factory=Peer)
+    known: PeerCapabilities = field(default_factory=PeerCapabilities)
     sessions: SessionManager = field(default_factory=SessionManager)
     tracks: dict[str, Track] = field(default_factory=dict)
     recorder: Recorder | None = None

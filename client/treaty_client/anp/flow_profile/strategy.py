@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from .capabilities import FlowRequest, Peer
+from .capabilities import FlowRequest, PeerCapabilities
 from .payloads import UNIT, ContextInfo, EvaluationMetrics, Matched, ProtocolEvaluation, Supported, ratio, share
 
 WEIGHTS: Mapping[str, int] = {"capability": 30, "task": 30, "performance": 20, "preference": 15, "context": 5}
@@ -66,7 +66,9 @@ class StrategyEngine:
     """The default strategy: the formula of the module. Override a method in a subclass to replace it, and give an object of the
     subclass to `FlowSettings.strategy`. An object serves all connections of an agent, so it must not change."""
 
-    def evaluate(self, own: Supported, theirs: Supported, goal: FlowRequest, here: ContextInfo, there: Peer) -> Evaluation | None:
+    def evaluate(
+        self, own: Supported, theirs: Supported, goal: FlowRequest, here: ContextInfo, there: PeerCapabilities
+    ) -> Evaluation | None:
         """Score one common protocol. Return None if a required capability is missing."""
         ours, others = set(own.capabilities or ()), set(theirs.capabilities or ())
         shared = ours & others

@@ -281,3 +281,10 @@ def _own_key(hello: _Hello) -> str | None:
     except Malformed:
         return None
     return key_id if did.text == hello.source_did else None
+
+
+def refused_hello(reason: str) -> Refused:
+    """Return the error for a Hello that the peer refused. `reason`: its text, which begins with a code."""
+    # Callers tell another agent at the address from all other refusals.
+    code = HelloCode.DESTINATION if reason.startswith(HelloCode.DESTINATION) else HelloCode.REFUSED
+    return Refused(code, f"The other side refused this side's Hello: {reason}")

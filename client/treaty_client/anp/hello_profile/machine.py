@@ -42,7 +42,7 @@ from .core import (
     unsupported,
 )
 from .generation import Generation, Repairs
-from .hello import Hello, Provided
+from .hello import Hello, Provided, refused_hello
 from .negotiation import ProtocolExchange, Questions, TestExchange
 from .states import FINAL, Event, Guard, HelloState, Timeouts, Wait
 
@@ -336,7 +336,7 @@ class Machine(Core):
         said = messages.parse(payload) if self.is_initiator and type is ProtocolType.META else None
         if isinstance(said, messages.ProtocolNegotiation) and said.status == "rejected":
             reason = printable(said.modification_summary or "no reason given", 500)
-            return self.end(Event.FAILED, Refused(HelloCode.REFUSED, f"The other side refused this side's Hello: {reason}"))
+            return self.end(Event.FAILED, refused_hello(reason))
         raise Malformed(HelloCode.MISSING, "A Hello comes before anything else.")
 
     def _receive_meta(self, payload: bytes, now: float) -> list[Action]:

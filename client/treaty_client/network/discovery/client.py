@@ -14,7 +14,7 @@ verified under the policy before its code runs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
@@ -52,12 +52,12 @@ class Discovery:
 class Discoverer:
     """Find agents over a network. It keeps no connection open. For one event loop.
 
-    The user has named the host, so it is asked as often as a discovery needs. A given `guard` should have no interval between
-    requests.
+    The user has named the host, so it is asked as often as a discovery needs. `get`: fetch a document; `discovery.cache` gives
+    one that remembers.
     """
 
-    def __init__(self, network: Network, *, guard: EgressGuard | None = None) -> None:
-        self._guard = guard or EgressGuard(network, interval=0)
+    def __init__(self, network: Network, *, get: Callable[[str], Awaitable[bytes]] | None = None) -> None:
+        self._get = get or EgressGuard(network, interval=0).get
 
     async def discover(self, name: str) -> Discovery:
         """Find the agents of a domain, a DID or a URL, by the form of `name`.
@@ -95,7 +95,7 @@ class Discoverer:
 
     async def did(self, did: Did) -> Discovery:
         """Find the agents that a DID's document names. They must have this DID. Raises the errors of `discover`."""
-        urls = parse_service(await self._guard.get(did.document_url), did)
+        urls = parse_service(await self._get(did.document_url), did)
         if not urls:
             raise NotFound(
                 DiscoveryCode.NO_SERVICE,
@@ -106,7 +106,7 @@ class Discoverer:
 
     async def url(self, url: str) -> Discovery:
         """Find the agent at a URL, or the agents of the page there and the following pages. Raises the errors of `discover`."""
-        found = parse(await self._guard.get(url), url)
+        found = parse(await self._get(url), url)
         if isinstance(found, AgentDescription):
             return Discovery((found,))
         urls, problems = await self._pages(found, url)
@@ -127,7 +127,7 @@ class Discoverer:
                     break
                 url = page.next
                 seen.add(url)
-                following = parse(await self._guard.get(url), url)
+                following = parse(await self._get(url), url)
                 if not isinstance(following, CollectionPage):
                     raise Malformed(DiscoveryCode.DOCUMENT, f"The document at {url} is not a page of agents.")
                 page = following
@@ -160,7 +160,7 @@ class Discoverer:
         return Discovery(agents, tuple(problems))
 
     async def _description(self, url: str, did: Did | None) -> AgentDescription:
-        found = parse(await self._guard.get(url), url)
+        found = parse(await self._get(url), url)
         if not isinstance(found, AgentDescription):
             raise Malformed(DiscoveryCode.DOCUMENT, f"The document at {url} is a page and not an agent description.")
         if did is not None and found.did not in ("", did.text):

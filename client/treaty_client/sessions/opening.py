@@ -1,0 +1,228 @@
+"""Open a session with an agent by the name that an application uses, within a bounded time.
+
+A name is a URL, or the name of an agent to discover. The documents of discovery are cached. If an address of such an agent fails,
+its documents are read again, and a new address is tried. The DID that answered first under a name is pinned (`peer_pins`);
+another one is refused, unless the application accepts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
+
+from ..codes import AgentCode, ConnectionCode, FlowCode, HelloCode, PeerCode
+from ..network.discovery.cache import CachedDiscoverer
+from ..network.discovery.client import candidates
+from ..network.hosts import Network
+from ..network.transport.connection import Connection
+from .context import AgentContext
+from .endpoint import AgentEndpoint
+from .lifecycle import OpenSession, open_session
+from .peer_pins import PeerPins
+from .roles import SessionRequest
+
+MAX_MOVES = 3
+"""Addresses that are tried for one session: a description that changes with each look must not be followed for ever."""
+_OTHER_AGENT = frozenset((HelloCode.DESTINATION, FlowCode.PEER, FlowCode.SENDER, FlowCode.RECIPIENT))
+"""The codes of an answer by another DID than the expected one."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ChangedPeer:
+    """Another DID answers under a name. `pinned`: the DID that answered before. `is_proved`: whether `found` is proved."""
+
+    name: str
+    pinned: str
+    found: str
+    is_proved: bool
+
+
+OnChangedPeer = Callable[[ChangedPeer], Awaitable[bool]]
+"""Decide whether a changed peer is accepted and pinned from now on."""
+
+
+@dataclass(frozen=True)
+class PeerName:
+    """A URL, or the name of an agent to discover: a domain, a DID, or the URL of an agent description."""
+
+    text: str
+    is_url: bool
+
+    @classmethod
+    def of(cls, url: str, discover: str) -> PeerName:
+        """Return the name. Raises `Malformed` (`agent.address`) unless exactly one is given."""
+        if bool(url) == bool(discover):
+            raise Malformed(AgentCode.ADDRESS, "Connect to a URL, or to an agent to discover: one of the two.")
+        return cls(url or discover, bool(url))
+
+    @classmethod
+    def parse(cls, text: str) -> PeerName:
+        """Take an address of an agent as a URL, and everything else as the name of an agent to discover. An https URL with a file
+        `….json` is an agent description."""
+        is_url = text.startswith(("ws://", "wss://", "http://")) or (text.startswith("https://") and not text.endswith(".json"))
+        return cls(text, is_url)
+
+    @property
+    def key(self) -> str:
+        """The name in the form that is pinned."""
+        return self.text.rstrip("/")
+
+
+class SessionOpener:
+    """Open the sessions of one agent. For one event loop."""
+
+    def __init__(
+        self, context: AgentContext, endpoint: AgentEndpoint, network: Network, on_changed_peer: OnChangedPeer | None
+    ) -> None:
+        """Open nothing yet. `on_changed_peer`: decides about changed peers; without it they are refused."""
+        self._context, self._endpoint, self._on_changed = context, endpoint, on_changed_peer
+        self._discoverer, self._pins = CachedDiscoverer(network), PeerPins(context.home)
+
+    def time_limit(self, request: SessionRequest) -> float | None:
+        """Return the seconds that opening may take by default; None where a person or a negotiation decides how long it takes."""
+        unbounded = self._context.on_escalation is not None or request.requirement is not None
+        return None if unbounded else self._context.timeouts.connect
+
+    async def open(self, name: PeerName, request: SessionRequest, *, within: float | None) -> OpenSession:
+        """Open a session in `within` seconds; None for the default. An attempt that is given up closes in the background.
+
+        Raises `Unavailable` (`connection.timeout`), `Refused` (`peer.changed`), the errors of discovery and those of
+        `lifecycle.open_session`.
+        """
+        limit = within if within is not None else self.time_limit(request)
+        # A task of its own: closing a connection to a peer that hangs takes seconds, and the caller has no time left.
+        opening = self._context.spawn(self._open(name, request))
+        try:
+            done, _ = await asyncio.wait({opening}, timeout=limit)
+        except asyncio.CancelledError:
+            self._give_up(opening)
+            raise
+        if done:
+            return opening.result()
+        self._give_up(opening)
+        raise Unavailable(
+            ConnectionCode.TIMEOUT,
+            f"No session with {name.text[:120]} was open within {limit:.3g} seconds.",
+            fix="See whether the agent there answers, or allow more time.",
+        )
+
+    def _give_up(self, opening: asyncio.Task[OpenSession]) -> None:
+        opening.cancel()
+        opening.add_done_callback(self._discard)
+
+    def _discard(self, opening: asyncio.Task[OpenSession]) -> None:
+        """Close a session that opened while its caller gave up."""
+        if not opening.cancelled() and opening.exception() is None:
+            self._context.spawn(opening.result().end())
+
+    async def _open(self, name: PeerName, request: SessionRequest) -> OpenSession:
+        pinned = "" if request.peer else await asyncio.to_thread(self._pins.get, name.key)
+        # Now, beside the handshake: the report of a short session must not wait for a registry.
+        self._context.prepare_report(peer=request.peer or pinned)
+        if self._context.policy.report:
+            # Also for an agent that never listens: reports of an earlier process wait in its outbox.
+            self._context.reporter.resume()
+        opened, pinned = await self._with_moves(name, request, pinned)
+        try:
+            await self._check_pin(name, pinned, opened)
+        except BaseException:
+            await opened.end()
+            raise
+        return opened
+
+    async def _with_moves(self, name: PeerName, request: SessionRequest, pinned: str) -> tuple[OpenSession, str]:
+        """Open a session at the address of the name, and at its new addresses. Return it with the DID to compare it with, "" if
+        it answered to the expected one."""
+        failure: TreatyError | None = None
+        tried = dict[str, SessionRequest]()
+        for _ in range(MAX_MOVES):
+            try:
+                address, wanted = await self._locate(name, request, fresh=failure is not None)
+            except TreatyError:
+                if failure is None:
+                    raise
+                break  # the first failure says more
+            if address in tried:
+                break
+            described = wanted.described.did if wanted.described else ""
+            if pinned and described and described != pinned:
+                # The description itself names another agent, which need not be asked.
+                await self._judge(ChangedPeer(name.key, pinned, described, False))
+                pinned = ""
+            tried[address] = replace(wanted, peer=request.peer or pinned or described)
+            try:
+                return await self._attempt(name, address, tried[address]), ""
+            except TreatyError as error:
+                failure = error
+                if name.is_url or not _may_have_moved(error):
+                    break
+        assert failure is not None
+        if not (pinned and failure.code in _OTHER_AGENT):
+            raise failure
+        if self._on_changed is None:
+            raise _changed(name.key, pinned) from failure
+        # Without the pin: the application decides, and must know who is there. A remembered agreement would begin with early
+        # data, before the other side has named itself.
+        address, wanted = next(reversed(tried.items()))
+        self._context.agreements.forget(address, request.key)
+        return await self._attempt(name, address, replace(wanted, peer=request.peer)), pinned
+
+    async def _attempt(self, name: PeerName, address: str, request: SessionRequest) -> OpenSession:
+        async def dial(for_hello: bool) -> Connection:
+            # A message of the flow profile counts once, so a retry signs new ones (`lifecycle`).
+            connection = await self._endpoint.dial(address, untrusted=not name.is_url, repeat=for_hello)
+            return self._endpoint.sealed(connection) if for_hello else connection
+
+        return await open_session(self._context, self._endpoint.flow, dial, address, request, again=True)
+
+    async def _locate(self, name: PeerName, request: SessionRequest, *, fresh: bool) -> tuple[str, SessionRequest]:
+        """Return the address of an agent, and the request for it. Its description is trusted for no more than that."""
+        if name.is_url:
+            return name.text, request
+        described = (await self._discoverer.discover(name.text, fresh=fresh)).agents[0]
+        wanted = request
+        if request.protocols or not (request.topic or request.requirement or request.natural):
+            wanted = replace(request, protocols=candidates(described, request.protocols))
+        return described.address, replace(wanted, described=described)
+
+    async def _check_pin(self, name: PeerName, pinned: str, opened: OpenSession) -> None:
+        """Compare the DID that answered with the pinned one, and pin it. A session that begins with early data was opened to the
+        DID of its agreement, and may not know its peer yet."""
+        found = opened.session.peer
+        if not found:
+            return
+        if pinned and found != pinned:
+            await self._judge(ChangedPeer(name.key, pinned, found, opened.session.peer_is_proved))
+        try:
+            await asyncio.to_thread(self._pins.pin, name.key, found)
+        except OSError as error:
+            _log.warning("The DID of %s cannot be written: %s", name.text, error)
+
+    async def _judge(self, changed: ChangedPeer) -> None:
+        """Ask the application about a changed peer. Raises `Refused` (`peer.changed`) unless it accepts."""
+        accepted = False
+        if self._on_changed is not None:
+            # The application's function may raise anything; a failure accepts nothing.
+            with suppress(Exception):
+                accepted = await self._on_changed(changed)
+        if accepted is not True:
+            raise _changed(changed.name, changed.pinned, changed.found)
+
+
+def _may_have_moved(error: TreatyError) -> bool:
+    return isinstance(error, Unavailable) or error.code in (*_OTHER_AGENT, ConnectionCode.REFUSED)
+
+
+def _changed(name: str, pinned: str, found: str = "") -> Refused:
+    who = found or "another agent"
+    return Refused(
+        PeerCode.CHANGED,
+        f"{who} answers at {name[:120]}, where {pinned} answered before.",
+        fix="If this change is right, connect once with peer= and the new DID, or accept it in on_changed_peer.",
+    )

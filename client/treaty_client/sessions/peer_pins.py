@@ -1,0 +1,69 @@
+"""Remember which DID answered at an address: HOME/peers.json (docs/specification/home.md).
+
+    {"peers": [{"name": "wss://shop.example", "did": "did:wba:shop.example"}, …]}
+
+The name is the one that the application used: a URL, a domain or a DID. The first DID that answers there is kept. Another one is
+refused later, unless the application accepts it. A plain Hello only claims its DID, so the pin notices a moved name or another
+operator, and an impostor only with end-to-end encryption.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from treaty_consensus import canonical
+from treaty_consensus.errors import Malformed, TreatyError
+
+from .. import durable
+from ..codes import PeerCode
+
+MAX_PEERS = 4096
+"""As many names as an application uses; the oldest are dropped beyond it."""
+MAX_FILE = 4 * 1024 * 1024
+
+
+class _Pin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    did: str
+
+
+class _Pins(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    peers: tuple[_Pin, ...]
+
+
+class PeerPins:
+    """Read and write HOME/peers.json. Safe among processes of one home. The methods block on the disk and raise OSError."""
+
+    def __init__(self, home: Path) -> None:
+        """Read nothing yet."""
+        self._path = home / "peers.json"
+        self._lock = home / "peers.json.lock"
+
+    def get(self, name: str) -> str:
+        """Return the DID that is pinned to a name, or "". Raises `Malformed` (`peer.file`) for a damaged file."""
+        return self._read().get(name, "")
+
+    def pin(self, name: str, did: str) -> None:
+        """Pin a DID to a name, in place of another one. Raises `Malformed` (`peer.file`)."""
+        # Read under the lock: a pin that another process makes meanwhile must not be lost.
+        with durable.exclusive(self._lock):
+            pins = self._read()
+            if pins.get(name) == did:
+                return
+            pins.pop(name, None)
+            newest = [_Pin(name, did), *(_Pin(*pin) for pin in pins.items())][:MAX_PEERS]
+            durable.write(self._path, canonical.dumps(msgspec.to_builtins(_Pins(tuple(newest)))), mode=0o600)
+
+    def _read(self) -> dict[str, str]:
+        try:
+            value = canonical.parse_json(self._path.read_bytes(), limit=MAX_FILE, name="peers.json")
+            return {pin.name: pin.did for pin in msgspec.convert(value, _Pins).peers}
+        except FileNotFoundError:
+            return {}
+        # Not taken for an empty file: a damaged one would accept every changed peer.
+        except (TreatyError, msgspec.ValidationError) as error:
+            raise Malformed(
+                PeerCode.FILE, f"{self._path} is damaged.", fix="Move the file away; the peers are then known anew."
+            ) from error

@@ -1,0 +1,39 @@
+"""The guide to calling is executed: its Python with a shop on a socket, one that changed hands, and none."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from meetings import LAPTOP, buyer, shop
+
+from treaty_client.sessions.opening import ChangedPeer
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "calling.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def guide(monkeypatch: pytest.MonkeyPatch) -> Any:
+    module = types.ModuleType("calling_guide")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for block in re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL):
+        exec(compile(block, "docs/guides/calling.md", "exec"), module.__dict__)
+    return module
+
+
+async def test_the_outcomes_of_a_call(tmp_path: Path, guide: Any) -> None:
+    seller, customer = shop(tmp_path), buyer(tmp_path).agent
+    async with customer, seller.agent, seller.agent.listen("127.0.0.1", 0) as port:
+        url = f"ws://127.0.0.1:{port}"
+        assert await guide.look_up(customer, url, "P12345") == LAPTOP["productName"]
+        assert "404" in await guide.look_up(customer, url, "P99999")
+
+
+async def test_a_change_that_is_known_is_accepted(guide: Any) -> None:
+    changed = ChangedPeer("wss://shop.example", "did:wba:old-shop.example", "did:wba:shop.example", False)
+    assert await guide.judge(changed)
+    assert not await guide.judge(ChangedPeer(changed.name, changed.pinned, "did:wba:other.example", True))
