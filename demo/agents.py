@@ -19,7 +19,7 @@ from treaty_client.agent import Agent
 from treaty_client.identity import Identity
 from treaty_client.network.hosts import Network
 from treaty_client.policy import Policy
-from treaty_client.sessions.operations import OperationError
+from treaty_client.sessions.operation_errors import OperationError
 
 CATALOGUE = {
     "P12345": {

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .sessions.flow_context import FlowSettings
     from .sessions.interfaces import Capacity, PeerSettings, SessionTimeouts
     from .sessions.opening import ChangedPeer
-    from .sessions.operations import OperationError, OutcomeUnknown
+    from .sessions.operation_errors import OperationError, OutcomeUnknown
     from .sessions.peer import Peer
     from .sessions.session import ItemStream, Session
 else:
@@ -64,8 +64,8 @@ else:
         "Negotiators": ".negotiators.negotiator",
         "Network": ".network.hosts",
         "OpenAIModel": ".negotiators.openai",
-        "OperationError": ".sessions.operations",
-        "OutcomeUnknown": ".sessions.operations",
+        "OperationError": ".sessions.operation_errors",
+        "OutcomeUnknown": ".sessions.operation_errors",
         "Passivation": ".sandbox.passivation",
         "Peer": ".sessions.peer",
         "PeerSettings": ".sessions.interfaces",

@@ -23,7 +23,7 @@ from treaty_client.network.transport.connection import Connection
 from treaty_client.network.transport.http import MEDIA_TYPE, SESSIONS, encode_messages
 from treaty_client.network.transport.secure import SecureConnection
 from treaty_client.policy import Policy
-from treaty_client.sessions.operations import OperationError
+from treaty_client.sessions.operation_errors import OperationError
 from treaty_client.sessions.session import Session
 from treaty_consensus.errors import TreatyError
 

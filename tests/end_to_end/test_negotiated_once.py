@@ -34,7 +34,7 @@ from working_agents import CUSTOMER, SELLER, agents_registry
 from treaty_client import Agent, AgentConfig, Policy
 from treaty_client.negotiators.negotiator import Requirement
 from treaty_client.sessions.interfaces import SessionTimeouts
-from treaty_client.sessions.operations import OperationError
+from treaty_client.sessions.operation_errors import OperationError
 from treaty_client.sessions.session import Session
 from treaty_consensus import kinds
 from treaty_consensus.canonical import hex_digest

@@ -16,7 +16,7 @@ from shop_process import agent
 
 from treaty_client.sessions.context import AgentEvent
 from treaty_client.sessions.interfaces import SessionTimeouts
-from treaty_client.sessions.operations import OperationError, OutcomeUnknown
+from treaty_client.sessions.operation_errors import OperationError, OutcomeUnknown
 from treaty_consensus.errors import Unavailable
 from treaty_consensus.handler import Operation
 

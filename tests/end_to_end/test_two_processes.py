@@ -14,7 +14,7 @@ from meetings import LAPTOP, URI_2
 from shop_process import agent
 
 from treaty_client.network.hosts import Network
-from treaty_client.sessions.operations import OperationError
+from treaty_client.sessions.operation_errors import OperationError
 from treaty_consensus.errors import TreatyError, Unavailable
 
 SUPPORT = Path(__file__).parents[1] / "support"

@@ -22,7 +22,7 @@ from treaty_client import Identity, Policy
 from treaty_client.negotiators.negotiator import Proposal, Rejection
 from treaty_client.network.did_documents import DidDocument, fetch_did_document
 from treaty_client.network.egress import EgressGuard
-from treaty_client.sessions.operations import OperationError
+from treaty_client.sessions.operation_errors import OperationError
 from treaty_consensus.did import Did
 from treaty_consensus.errors import Refused, TreatyError
 

@@ -28,7 +28,7 @@ from source_peer import (
 from working_agents import NEW, agents_registry, open_shop
 
 from treaty_client.negotiators.negotiator import FaultAdmitted, Proposal, Rejection
-from treaty_client.sessions.operations import OperationError
+from treaty_client.sessions.operation_errors import OperationError
 from treaty_consensus.errors import TreatyError
 
 ALL = (

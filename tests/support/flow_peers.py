@@ -47,7 +47,8 @@ from treaty_client.sessions.flow_context import DidKeys, FlowDependencies, FlowS
 from treaty_client.sessions.flow_manager import MetaProtocolManager
 from treaty_client.sessions.handler_host import HandlerHosts
 from treaty_client.sessions.interfaces import Located, SpokenProtocol
-from treaty_client.sessions.operations import Functions, OperationError, choose_role
+from treaty_client.sessions.operation_errors import OperationError
+from treaty_client.sessions.operations import Functions, choose_role
 from treaty_consensus.canonical import b64encode, hex_digest
 from treaty_consensus.errors import NotFound
 from treaty_consensus.handler import Role

@@ -32,7 +32,7 @@ from treaty_client.sandbox.interface import RunningHandler, Runtime
 from treaty_client.sandbox.validation import Operations, SessionRules
 from treaty_client.sessions.context import AgentEvent, Ports
 from treaty_client.sessions.interfaces import Located
-from treaty_client.sessions.operations import OperationError
+from treaty_client.sessions.operation_errors import OperationError
 from treaty_consensus import canonical
 from treaty_consensus.did import Did
 from treaty_consensus.errors import NotFound, TreatyError, Unavailable

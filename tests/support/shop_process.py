@@ -36,7 +36,7 @@ from treaty_client.policy import Policy
 from treaty_client.sandbox.runtime import SandboxRuntime
 from treaty_client.sessions.context import Ports
 from treaty_client.sessions.interfaces import SessionTimeouts
-from treaty_client.sessions.operations import OperationError
+from treaty_client.sessions.operation_errors import OperationError
 from treaty_consensus.errors import Unavailable
 
 TROUBLE = ("HANG", "HANG-ONCE", "CRASH-ONCE")

@@ -23,7 +23,7 @@ from treaty_client.protocols.project import load_project
 from treaty_client.sessions.context import AgentEvent
 from treaty_client.sessions.flow_context import FlowSettings
 from treaty_client.sessions.interfaces import SessionTimeouts
-from treaty_client.sessions.operations import OperationError
+from treaty_client.sessions.operation_errors import OperationError
 from treaty_consensus import canonical, kinds
 from treaty_consensus.did import encode_multikey, parse_did
 from treaty_consensus.errors import NotFound

@@ -31,7 +31,7 @@ from meetings import (
 from treaty_client.network.transport import memory, outbox
 from treaty_client.protocols.project import load_project
 from treaty_client.sandbox.interface import RunningHandler
-from treaty_client.sessions.operations import OperationError, OutcomeUnknown
+from treaty_client.sessions.operation_errors import OperationError, OutcomeUnknown
 from treaty_client.testing.virtual_time import run
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
 from treaty_consensus.handler import read_wheel

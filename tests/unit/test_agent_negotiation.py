@@ -35,7 +35,7 @@ from treaty_client.negotiators.language_model import Budget, Prompt
 from treaty_client.negotiators.model_negotiator import ModelNegotiators
 from treaty_client.negotiators.negotiator import Capability, Negotiator, Proposal, Rejection, Requirement, Verdict
 from treaty_client.sessions.escalation import Escalation
-from treaty_client.sessions.operations import OperationError
+from treaty_client.sessions.operation_errors import OperationError
 from treaty_client.sessions.session import Session
 from treaty_client.testing.virtual_time import run
 from treaty_consensus.canonical import hex_digest

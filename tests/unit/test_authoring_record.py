@@ -20,7 +20,7 @@ from treaty_client.authoring.recorded import add_recordings
 from treaty_client.sandbox import SandboxPool, parse_vector, run_vectors
 from treaty_client.sandbox.recorder import MAX_RECORDINGS, RecordingRuntime
 from treaty_client.sandbox.runtime import SandboxRuntime
-from treaty_client.sessions.operations import OperationError
+from treaty_client.sessions.operation_errors import OperationError
 from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused
 from treaty_handler import Call, Opened, PeerLost
 

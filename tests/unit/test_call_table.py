@@ -15,7 +15,8 @@ from treaty_client.sessions.calls import CallPort, CallTable, Phase
 from treaty_client.sessions.handler_host import HandlerContext, HandlerHost
 from treaty_client.sessions.handler_state import NullState
 from treaty_client.sessions.interfaces import Step
-from treaty_client.sessions.operations import Functions, OperationError
+from treaty_client.sessions.operation_errors import OperationError
+from treaty_client.sessions.operations import Functions
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Return, Value, decode_json, encode_json
 

@@ -32,7 +32,8 @@ from treaty_client.network.transport import listener, memory, outbox, websocket
 from treaty_client.sandbox.interface import RunningHandler
 from treaty_client.sessions.flow_context import system_clock
 from treaty_client.sessions.interfaces import Located
-from treaty_client.sessions.operations import Functions, OperationError
+from treaty_client.sessions.operation_errors import OperationError
+from treaty_client.sessions.operations import Functions
 from treaty_client.sessions.session import Session
 from treaty_client.testing.virtual_time import run
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable

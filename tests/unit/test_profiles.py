@@ -26,7 +26,7 @@ from treaty_client.policy import Encryption, Policy
 from treaty_client.sandbox.interface import RunningHandler
 from treaty_client.sessions.escalation import Escalation
 from treaty_client.sessions.flow_context import system_clock
-from treaty_client.sessions.operations import OperationError
+from treaty_client.sessions.operation_errors import OperationError
 from treaty_client.sessions.session import Session
 from treaty_consensus.errors import Malformed, Refused, TreatyError
 from treaty_handler import Effect, Event, Opened

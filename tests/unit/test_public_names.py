@@ -10,13 +10,13 @@ import pytest
 import treaty_client
 from treaty_client import Agent, AgentConfig, Identity, OperationError, Policy, TreatyError, agent, config, policy
 from treaty_client.identity import identity
-from treaty_client.sessions import operations
+from treaty_client.sessions import operation_errors
 from treaty_consensus import errors
 
 
 def test_the_public_names_are_those_of_their_modules() -> None:
     assert (Agent, AgentConfig, Policy) == (agent.Agent, config.AgentConfig, policy.Policy)
-    assert (Identity, OperationError, TreatyError) == (identity.Identity, operations.OperationError, errors.TreatyError)
+    assert (Identity, OperationError, TreatyError) == (identity.Identity, operation_errors.OperationError, errors.TreatyError)
 
 
 def test_each_public_name_can_be_imported_and_is_listed() -> None:

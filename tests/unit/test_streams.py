@@ -25,7 +25,7 @@ from treaty_client.network.transport.outbox import CALL_ROOM
 from treaty_client.sandbox.passivation import Passivation
 from treaty_client.sandbox.runtime import SandboxRuntime
 from treaty_client.sessions import calls, invocations
-from treaty_client.sessions.operations import OperationError
+from treaty_client.sessions.operation_errors import OperationError
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError
 
 

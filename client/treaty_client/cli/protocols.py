@@ -18,7 +18,6 @@ from ..protocols.fetch import Fetcher
 from ..protocols.verification.records import VerifiedProtocol
 from ..protocols.verification.steps import Step
 from ..registries.api import RegistryClient
-from ..sandbox.vectors import published_vectors
 from .context import Options, run
 from .output import Output
 
@@ -168,6 +167,7 @@ def _coverage(verified: VerifiedProtocol) -> dict[str, int] | None:
     """Return what the vectors in the package say that they cover; None if they cannot be read. They are not replayed here."""
     # Here: they load the schemas' library, and a fetch that fails does not need it.
     from ..authoring.coverage import measure_coverage
+    from ..sandbox.vectors import published_vectors
 
     try:
         vectors = published_vectors(verified.package)

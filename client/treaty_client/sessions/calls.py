@@ -39,7 +39,7 @@ from ..codes import OperationCode, SessionCode
 from ..sandbox.schemas import measure
 from .handler_host import HandlerHost
 from .interfaces import Step
-from .operations import OperationError, OutcomeUnknown, wrong_kind
+from .operation_errors import OperationError, OutcomeUnknown, wrong_kind
 
 NONCONFORMING = 502
 MAX_HELD = 32 * 1024 * 1024

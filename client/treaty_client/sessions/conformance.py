@@ -34,7 +34,8 @@ from ..negotiators.negotiator import Implementation
 from ..negotiators.test_cases import Outcome, Success, TestCase, describe, format_test_cases, read_test_cases
 from .handler_host import HandlerHost, HandlerPort
 from .interfaces import Step
-from .operations import OperationError, OperationHandlers
+from .operation_errors import OperationError
+from .operations import OperationHandlers
 
 # The peer may be ready much earlier than this side's handler under test.
 MAX_WAITING = 64

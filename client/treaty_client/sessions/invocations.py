@@ -27,7 +27,8 @@ from treaty_handler import Cancel, Event, Failure, Invoke, Item, Request, Result
 
 from ..codes import OperationCode, SessionCode
 from .interfaces import CANCELLING_TIME, Step
-from .operations import FAILED, OperationHandlers, failure_of
+from .operation_errors import FAILED, failure_of
+from .operations import OperationHandlers
 
 MAX_RUNNING = 16
 """Functions of requests and events that one session runs at the same time. Others wait, so that a peer cannot start any

@@ -30,7 +30,7 @@ from .context import AgentContext
 from .interfaces import PeerSettings
 from .lifecycle import OpenSession
 from .opening import PeerName, SessionOpener
-from .operations import OperationError, OutcomeUnknown
+from .operation_errors import OperationError, OutcomeUnknown
 from .roles import SessionRequest
 from .session import ItemStream
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
 
 from ..agent import Agent
-from ..sessions.operations import OperationError
+from ..sessions.operation_errors import OperationError
 
 
 class ReceivedCall(NamedTuple):

@@ -16,28 +16,28 @@ from typing import NamedTuple, NoReturn
 from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.extras import naming_extras
 
-from .codes import AgentCode, LocalCode
-from .config import AgentConfig, effective
-from .identity import Identity
-from .negotiators.negotiator import Negotiators
-from .network.did_documents import DidResolver
-from .network.egress import EgressGuard
-from .network.hosts import Network
-from .policy import Policy
-from .protocols.fetch import Fetcher
-from .protocols.local import LocalProtocols
-from .registries.trust import TrustedRegistries, parse_registry_name
-from .sandbox.interface import Runtime
-from .sandbox.recorder import recorded
-from .sandbox.runtime import SandboxRuntime
-from .sessions.agreements import AgreementCache, NegotiatedProtocols
-from .sessions.context import AgentContext, AgentEvent, Ports
-from .sessions.endpoint import AgentEndpoint, PeerDocuments
-from .sessions.escalation import Approvals, OnEscalation
-from .sessions.flow_context import LocalNames, PolicyNames
-from .sessions.opening import OnChangedPeer, SessionOpener
-from .sessions.reporting import RegistryPublisher
-from .statements.report import RegistryLog, Reporter
+from ..codes import AgentCode, LocalCode
+from ..config import AgentConfig, effective
+from ..identity import Identity
+from ..negotiators.negotiator import Negotiators
+from ..network.did_documents import DidResolver
+from ..network.egress import EgressGuard
+from ..network.hosts import Network
+from ..policy import Policy
+from ..protocols.fetch import Fetcher
+from ..protocols.local import LocalProtocols
+from ..registries.trust import TrustedRegistries, parse_registry_name
+from ..sandbox.interface import Runtime
+from ..sandbox.recorder import recorded
+from ..sandbox.runtime import SandboxRuntime
+from ..sessions.agreements import AgreementCache, NegotiatedProtocols
+from ..sessions.context import AgentContext, AgentEvent, Ports
+from ..sessions.endpoint import AgentEndpoint, PeerDocuments
+from ..sessions.escalation import Approvals, OnEscalation
+from ..sessions.flow_context import LocalNames, PolicyNames
+from ..sessions.opening import OnChangedPeer, SessionOpener
+from ..sessions.reporting import RegistryPublisher
+from ..statements.report import RegistryLog, Reporter
 
 
 class Parts(NamedTuple):
@@ -53,8 +53,8 @@ class Parts(NamedTuple):
 def import_libraries() -> None:
     """Import Sigstore and the web server, before the first session does. Raises `Unavailable` (`system.extra`)."""
     with naming_extras():
-        from .network.transport import listener  # noqa: F401
-        from .statements import publish  # noqa: F401
+        from ..network.transport import listener  # noqa: F401
+        from ..statements import publish  # noqa: F401
 
 
 async def warm(runtime: Runtime) -> None:

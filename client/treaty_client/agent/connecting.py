@@ -1,0 +1,132 @@
+"""The calling side of an agent: sessions that it opens, and handles for the agents that it calls for long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..config import AgentConfig
+    from ..negotiators.negotiator import Requirement
+    from ..network.transport.connection import Connection
+    from ..sessions.context import AgentContext
+    from ..sessions.endpoint import AgentEndpoint
+    from ..sessions.opening import SessionOpener
+    from ..sessions.peer import Peer, SessionPool
+    from ..sessions.session import Session
+
+
+class ConnectingAgent:
+    """The methods of `Agent` that call other agents. `config`: the effective configuration."""
+
+    config: AgentConfig
+    _context: AgentContext
+    _endpoint: AgentEndpoint
+    _opener: SessionOpener
+    _pools: set[SessionPool]
+    _warming: asyncio.Task[None] | None
+
+    @asynccontextmanager
+    async def connect(
+        self,
+        url: str = "",
+        *,
+        discover: str = "",
+        topic: str = "",
+        protocols: Sequence[str] = (),
+        requirement: Requirement | None = None,
+        natural: bool = False,
+        peer: str = "",
+        role: str = "",
+        timeout: float | None = None,  # noqa: ASYNC109  # the time of opening, and not of the block
+    ) -> AsyncIterator[Session]:
+        """Open a session with the agent at a `ws`, `wss`, `http` or `https` URL, or with an agent to `discover`: a domain, a DID,
+        or the URL of an agent description.
+
+        Choose by a `topic`, by `protocols` (URIs, or ids `anp:protocol:…`, best first), by a `requirement` to negotiate, or only
+        by `natural` language. A requirement beside a topic or protocols is negotiated when those lead nowhere. Without any, the
+        protocols that a discovered agent lists are offered. Of a topic the consensus is offered first, then the protocols that
+        a discovered agent lists, then the others. `sessions.profiles` says how the profile is chosen.
+
+        `peer`: the DID that the peer has to claim; by default the one that answered there first. `role`: the role of this side,
+        where the protocol leaves it open. `timeout`: seconds for opening the session; by default `timeouts.connect`, and no limit
+        for a requirement. With a remembered agreement the session begins at once, and the first call raises its errors; otherwise
+        both sides are ready when it begins. Reports and publications follow the policies, and wait for no registry.
+
+        Raises `Malformed`, `Unavailable` (`connection.failed`, `connection.timeout`), `Refused` (`session.no-common-protocol`,
+        `peer.changed`, `negotiation.rejected`, …), and the errors of discovery, verification and negotiators.
+        """
+        from ..sessions import opening, roles
+
+        name = opening.PeerName.of(url, discover)
+        self._begin_warming()
+        request = roles.SessionRequest(topic, tuple(protocols), peer, requirement, natural, role)
+        opened = await self._opener.open(name, request, within=timeout)
+        try:
+            yield opened.session
+            await opened.finish()
+        finally:
+            await opened.end()
+
+    def peer(
+        self,
+        address: str,
+        *,
+        topic: str = "",
+        protocols: Sequence[str] = (),
+        requirement: Requirement | None = None,
+        peer: str = "",
+        role: str = "",
+        timeout: float | None = None,
+    ) -> Peer:
+        """Return a long-lived handle for calls to one agent. It opens sessions, replaces broken ones, and repeats calls that may
+        be repeated (`sessions.peer`). Nothing is sent yet. Close it, or use `async with`.
+
+        `address`: a URL, a domain, a DID, or the URL of a description. The others as in `connect`. Raises `Malformed`
+        (`agent.offer`) and `Refused` (`agent.no-negotiator`).
+        """
+        from ..network.transport.connection import Backoff
+        from ..sessions import opening, roles
+        from ..sessions.peer import Peer, SessionPool
+
+        name = opening.PeerName.parse(address)
+        request = roles.SessionRequest(topic, tuple(protocols), peer, requirement, False, role)
+        if name.is_url:
+            request.check(self._context)
+        pool = SessionPool(self._context, self._opener, name, request, self.config.peers, timeout)
+        self._pools.add(pool)
+        return Peer(pool, backoff=Backoff(attempts=self.config.peers.attempts), on_close=self._pools.discard)
+
+    def connect_over(
+        self,
+        connection: Connection,
+        *,
+        topic: str = "",
+        protocols: Sequence[str] = (),
+        requirement: Requirement | None = None,
+        natural: bool = False,
+        peer: str = "",
+        role: str = "",
+    ) -> AbstractAsyncContextManager[Session]:
+        """Open a session as `connect` does, over an open connection of any transport. The agreement is remembered by the address
+        of the connection. After a failed negotiation the next session proposes the document that a person chose."""
+        from ..sessions import lifecycle, roles
+
+        async def dial(for_hello: bool) -> Connection:
+            return self._endpoint.sealed(connection) if for_hello else connection
+
+        request = roles.SessionRequest(topic, tuple(protocols), peer, requirement, natural, role)
+        return lifecycle.run_initiator(self._context, self._endpoint.flow, dial, connection.address, request, again=False)
+
+    async def dial(self, url: str) -> Connection:
+        """Open a connection to a URL without end-to-end encryption, for `flow`. Raises `Malformed`, `Unavailable`."""
+        return await self._endpoint.dial(url, repeat=False)
+
+    def _begin_warming(self) -> None:
+        """Start workers while the network answers. An error is left to the session's own worker, which raises it."""
+        from .assembly import warm
+
+        if self._warming is None:
+            self._warming = asyncio.create_task(warm(self._context.ports.runtime))

@@ -1,0 +1,141 @@
+"""The serving side of an agent: the functions that it provides, and the port at which it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar
+
+from treaty_consensus.errors import Refused, TreatyError
+from treaty_consensus.protocol import parse_protocol_uri
+
+from ..codes import AgentCode
+
+if TYPE_CHECKING:
+    from ..network.transport.application import Application
+    from ..network.transport.connection import Connection
+    from ..sessions.context import AgentContext
+    from ..sessions.endpoint import AgentEndpoint
+    from ..sessions.negotiation import Answerer
+    from ..sessions.operations import Function
+
+_F = TypeVar("_F", bound="Function")
+_log = logging.getLogger(__name__)
+
+
+class ServingAgent:
+    """The methods of `Agent` that answer other agents."""
+
+    _context: AgentContext
+    _endpoint: AgentEndpoint
+
+    @property
+    def unserved(self) -> Mapping[str, TreatyError]:
+        """The provided protocols that are not served now, by URI, and the error of each."""
+        return MappingProxyType(self._context.unserved)
+
+    # What this agent can do
+
+    def provides(self, uri: str, *, role: str = "") -> Callable[[_F], _F]:
+        """Register the decorated function for the operation of its name in a protocol. Use it once for each operation.
+
+        `role`: the role of this side, where the protocol leaves it open. Raises `Malformed`.
+        """
+        from ..sessions.context import Service
+
+        parse_protocol_uri(uri)
+
+        def register(function: _F) -> _F:
+            service = self._context.services.setdefault(uri, Service())
+            service.functions.add(function)
+            service.role = role or service.role
+            return function
+
+        return register
+
+    def offers(self, function: _F) -> _F:
+        """Offer a function to peers that negotiate a protocol for it. Its name, docstring and type hints describe it
+        (`sessions.operations`). Raises `Malformed` (`agent.function`)."""
+        self._context.offers.add(function)
+        return function
+
+    def converses(self, function: Answerer) -> Answerer:
+        """Register a coroutine function, (text, peer's DID) → answer, that answers natural language of peers."""
+        self._context.answerer = function
+        return function
+
+    # Serving
+
+    async def serve(
+        self,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        public: Sequence[str] = (),
+        name: str = "",
+        description: str = "",
+    ) -> None:
+        """Serve as `listen` does, until cancelled."""
+        async with self.listen(host, port, tls=tls, public=public, name=name, description=description):
+            await asyncio.get_running_loop().create_future()
+
+    @asynccontextmanager
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        public: Sequence[str] = (),
+        name: str = "",
+        description: str = "",
+    ) -> AsyncIterator[int]:
+        """Verify the provided protocols, start workers, and serve WebSocket and HTTP on one port. Yield the port (0: a free one).
+
+        `public`: the URLs under which others reach this agent, best first, such as `wss://shop.example`. With them the agent
+        serves the documents of `discovery`, with a `name` and a `description` for people. HTTP requests must be signed for one
+        of these URLs, without them for the address.
+
+        One line of the log (INFO) tells the address and the protocols. A provided protocol that cannot be verified or loaded is
+        not served: it is in `unserved`, logged as an error, told to `on_event`, and tried again later. Sessions end with the
+        block. Raises `Unavailable` when the address is taken, and the error of the first protocol when none can be served.
+        """
+        await self.prepare()
+        async with self._endpoint.listen(host, port, tls=tls, public=public, name=name, description=description) as bound:
+            served = ", ".join(uri for uri, service in self._context.services.items() if service.protocol is not None)
+            unserved = ", ".join(f"{uri} ({error.code})" for uri, error in self.unserved.items())
+            _log.info("Listening on %s, port %s; served: %s; not served: %s", host, bound, served or "none", unserved or "none")
+            yield bound
+
+    def asgi(self, public: Sequence[str], *, name: str = "", description: str = "") -> Application:
+        """Return an ASGI application that serves as `listen` does, for a server of your own. Call `prepare` first. `public`: as
+        for `listen`, at least one."""
+        return self._endpoint.application(public=public, name=name, description=description)
+
+    async def prepare(self) -> None:
+        """Do the work of `listen` before it opens the port. Raises the same errors."""
+        from ..sessions.provision import needs_sandbox, provide
+
+        context = self._context
+        if not (context.services or context.negotiators or context.answerer or len(self._endpoint.flow.registry)):
+            raise Refused(
+                AgentCode.PROVIDES_NOTHING,
+                "This agent provides no protocol, and neither negotiates nor converses.",
+                fix="Register functions: @agent.provides(URI).",
+            )
+        await provide(context)
+        await asyncio.to_thread(context.negotiated.load)
+        # Before the port opens: the first session must not find that there is no sandbox. Protocols without code need none.
+        if context.negotiators or needs_sandbox(context):
+            await context.ports.runtime.warm()
+        if context.policy.report:
+            context.reporter.resume()
+
+    async def accept(self, connection: Connection) -> None:
+        """Serve one connection of any transport until its session is over. Call `prepare` first."""
+        await self._endpoint.enter(connection)
