@@ -585,8 +585,8 @@ def test_the_draft_holds_for_the_other_side() -> None:
 # Beside the session
 
 
-ENDLESS = SessionTimeouts(finish=1e6, report=1e6, idle=1e7)
-SHORT = SessionTimeouts(finish=1e4, idle=1e7)
+ENDLESS = SessionTimeouts(report=1e6, idle=1e7)
+SHORT = SessionTimeouts(report=1e4, idle=1e7)
 
 
 def test_a_registry_that_hangs_holds_up_neither_the_beginning_nor_the_end(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ The next pair of agents then finds the document and its code in the registry and
 election that two agents agreed. Both happen beside the session and its application:
 
 - The report is signed by both sides once the session has done work, and again after a pause if the other side could not check it.
-  When the session ends first, its end waits for the other side's answer only, at most `timeouts.finish`, and only if no registry
-  has to be asked. Else the next session of the pair reports.
+  When the application leaves first, the connection stays open in the background until the report is settled, at most
+  `timeouts.report`. It does not wait for a registry that gave no answer in the last minute. Then the next session of the pair
+  reports.
 - The submission and the publication go on after the session.
 
 A failure is logged and reported to the observer; the session is not affected.
@@ -22,7 +23,6 @@ from treaty_consensus.codes import PublishCode, ReportCode
 from treaty_consensus.errors import Conflict, TreatyError, Unavailable
 from treaty_consensus.protocol import parse_version
 
-from ..anp.hello_profile.messages import ReportCosignature, ReportProposed
 from ..codes import ClientReportCode
 from ..identity import Identity
 from ..network.hosts import Network
@@ -44,37 +44,38 @@ _log = logging.getLogger(__name__)
 
 
 class SessionReport:
-    """The report of one session. Call `finish` at the end of a session that succeeded, and always `close`."""
+    """The report of one session. Call `settle` at the end of a session that succeeded, and always `close`."""
 
     def __init__(self, context: AgentContext, session: SessionBackend) -> None:
         """Begin to wait for the first answer of the peer."""
         self._context, self._session = context, session
         # Set when the report is on disk, or when there will be none.
         self._is_settled = asyncio.Event()
-        self._asks_peer = self._is_kept = False
+        self._is_kept = False
         self._task = context.spawn(self._run()) if context.policy.report else None
 
-    async def finish(self) -> None:
-        """Wait for a co-signature that needs no registry, at most `timeouts.finish`. Never raises."""
-        if self._task is None or not self._session.calls.replies or not self._session.is_running:
-            return
+    @property
+    def is_pending(self) -> bool:
+        """Whether a report may still be made: the session has done work, and no registry is known to be silent that is needed."""
+        session, protocol = self._session, self._session.spoken
+        if self._task is None or self._is_settled.is_set() or protocol is None:
+            return False
+        if not (session.is_running and session.can_report and session.calls.replies):
+            return False
+        return self._context.reporter.can_settle(self._context.report_log(protocol.uri), session.peer)
+
+    async def settle(self) -> None:
+        """Wait until the report is on disk, or there will be none, at most `timeouts.report`. Never raises."""
         try:
-            async with asyncio.timeout(self._context.timeouts.finish):
-                if self._asks_peer or await self._is_prepared():
-                    await self._is_settled.wait()
+            async with asyncio.timeout(self._context.timeouts.report):
+                await self._is_settled.wait()
         except TimeoutError:
             self._session.record_event("report failed")
-        except TreatyError:
-            pass  # the task recorded it
 
     def close(self) -> None:
         """Stop. A report that is on disk is submitted all the same."""
         if self._task is not None:
             self._task.cancel()
-
-    async def _is_prepared(self) -> bool:
-        facts = self._context.session_facts(self._session.spoken, await self._session.report_parties(), spoke=True)
-        return self._context.reporter.is_prepared(facts)
 
     async def _run(self) -> None:
         try:
@@ -93,7 +94,7 @@ class SessionReport:
         """Try once. Return whether that is final."""
         try:
             facts = self._context.session_facts(self._session.spoken, await self._session.report_parties(), spoke=True)
-            made = await self._context.reporter.report(facts, self._propose, kept=self._kept)
+            made = await self._context.reporter.report(facts, self._session.propose, kept=self._kept)
         except TreatyError as error:
             if error.code in _REPORTED:
                 self._session.record_event("nothing to report")
@@ -106,13 +107,6 @@ class SessionReport:
         if not made and not self._is_kept:
             self._session.record_event("nothing to report")
         return True
-
-    async def _propose(self, proposal: ReportProposed) -> ReportCosignature:
-        self._asks_peer = True
-        try:
-            return await self._session.propose(proposal)
-        finally:
-            self._asks_peer = False
 
     def _kept(self) -> None:
         if not self._is_kept:
