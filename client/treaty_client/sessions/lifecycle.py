@@ -100,12 +100,8 @@ class OpenSession:
 
     async def _linger(self) -> None:
         """Keep the connection until its report is settled, and end the session."""
-        lingering = self._context.lingering
         try:
-            # Each holds a connection at both sides. A further report is left to the next session of the pair.
-            if self._report.is_pending and not lingering.locked():
-                async with lingering:
-                    await self._report.settle()
+            await self._report.settle()
         finally:
             await self.end()
 

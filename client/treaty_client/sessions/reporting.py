@@ -18,6 +18,7 @@ import asyncio
 import dataclasses
 import itertools
 import logging
+from contextlib import suppress
 
 from treaty_consensus.codes import PublishCode, ReportCode
 from treaty_consensus.errors import Conflict, TreatyError, Unavailable
@@ -54,23 +55,21 @@ class SessionReport:
         self._is_kept = False
         self._task = context.spawn(self._run()) if context.policy.report else None
 
-    @property
-    def is_pending(self) -> bool:
-        """Whether a report may still be made: the session has done work, and no registry is known to be silent that is needed."""
-        session, protocol = self._session, self._session.spoken
-        if self._task is None or self._is_settled.is_set() or protocol is None:
-            return False
-        if not (session.is_running and session.can_report and session.calls.replies):
-            return False
-        return self._context.reporter.can_settle(self._context.report_log(protocol.uri), session.peer)
-
     async def settle(self) -> None:
-        """Wait until the report is on disk, or there will be none, at most `timeouts.report`. Never raises."""
-        try:
-            async with asyncio.timeout(self._context.timeouts.report):
-                await self._is_settled.wait()
-        except TimeoutError:
-            self._session.record_event("report failed")
+        """Wait until the report of a session that did work is on disk, or there will be none, at most `timeouts.report`. Do not
+        wait when its registry is known to be silent, or when too many sessions wait already. Never raises."""
+        session, protocol, lingering = self._session, self._session.spoken, self._context.lingering
+        if self._task is None or self._is_settled.is_set() or protocol is None:
+            return
+        if not (session.is_running and session.can_report and session.calls.replies):
+            return
+        # Each holds a connection at both sides. A further report is left to the next session of the pair.
+        if not lingering.locked() and self._context.reporter.can_settle(self._context.report_log(protocol.uri), session.peer):
+            with suppress(TimeoutError):
+                async with lingering, asyncio.timeout(self._context.timeouts.report):
+                    await self._is_settled.wait()
+                    return
+        session.record_event("report failed")
 
     def close(self) -> None:
         """Stop. A report that is on disk is submitted all the same."""
