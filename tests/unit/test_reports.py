@@ -450,6 +450,10 @@ async def test_what_is_carried_and_taken_of_the_log_has_no_times(tmp_path: Path)
 REPORTING = Policy(publishers=["did:wba:publisher.example"], max_age=MAX_AGE, report=True, report_delay=0)
 
 
+def bodies(log: SimulatedLog) -> list[kinds.Report]:
+    return [report.body for report in log.submitted if isinstance(report.body, kinds.Report)]
+
+
 async def _session(seller: Party, customer: Party, calls: int = 1) -> None:
     async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
         for _ in range(calls):
@@ -601,6 +605,46 @@ def test_a_session_that_is_kept_open_reports_once_it_has_done_work(tmp_path: Pat
         await _session(seller, customer)
         assert len(log.submitted) == 1
         assert "nothing to report" in customer.names()
+
+    run(main())
+
+
+def test_a_session_that_is_kept_open_reports_again_in_a_later_epoch_in_which_it_does_work(tmp_path: Path) -> None:
+    async def main() -> None:
+        log, idle = SimulatedLog(), SessionTimeouts(idle=1e7)
+        customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log, timeouts=idle) for make in (buyer, shop))
+        for side in (customer, seller):
+            # The facts of the registry get old in virtual time.
+            context, clock = side.agent.context, asyncio.get_running_loop().time
+            context.reporter = Reporter(context.identity, side.home, lambda _: log, delay=0, clock=clock)
+        async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
+            for epoch in (4, 5, 6):
+                log.open_epoch = epoch
+                await session.call("getProductInfo", productId="P12345")
+                await asyncio.sleep(2 * 3600)
+            log.open_epoch = 7
+            await asyncio.sleep(5 * 3600)
+            assert [body.epoch for body in bodies(log)] == [4, 5, 6], "it does no work in epoch 7"
+            await session.call("getProductInfo", productId="P12345")
+        # The hour was not over when the application left.
+        assert [body.epoch for body in bodies(log)] == [4, 5, 6, 7]
+        assert len({body.nid for body in bodies(log)}) == 4, "a log takes an id once"
+        assert customer.names().count("reported") == 4
+        assert "nothing to report" not in customer.names()
+
+    run(main())
+
+
+def test_a_report_that_failed_is_tried_again_when_the_application_leaves(tmp_path: Path) -> None:
+    async def main() -> None:
+        log = SimulatedLog(forked=True)
+        customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log) for make in (buyer, shop))
+        async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
+            await session.call("getProductInfo", productId="P12345")
+            await asyncio.sleep(30)
+            log.forked = False
+            assert log.submitted == []
+        assert len(log.submitted) == 1
 
     run(main())
 

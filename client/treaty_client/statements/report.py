@@ -16,6 +16,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 from weakref import WeakValueDictionary
@@ -44,6 +45,7 @@ from .report_rules import (
     check_proposal,
     check_signature,
     draft_report,
+    later_negotiation_id,
     refusal_code,
     undated,
 )
@@ -129,7 +131,7 @@ class Reporter:
             assert isinstance(body, Report)
             peer, _ = parse_key_id(facts.peer_key)
             # Stored before signing: after a crash this side cannot sign a second report.
-            self._ledger.claim(facts.nid, SignedReport(peer.text, body.topic, body.document, body.epoch, settled=True))
+            self._ledger.claim(body.nid, SignedReport(peer.text, body.topic, body.document, body.epoch, settled=True))
         except TreatyError as error:
             _log.info("Refused to co-sign a report with %s: %s", facts.peer_key, error)
             return ReportRefused(refusal_code(error))
@@ -159,7 +161,7 @@ class Reporter:
                 # again.
                 if self._ledger.has(peer.text, facts.topic, epoch.number):
                     return False
-                report = await self._cosigned(facts, epoch, keys, propose)
+                report = await self._cosigned(self._named(facts, epoch.number), epoch, keys, propose)
                 # The random time hides when two agents met, and nothing else.
                 submitted = self._keep(report, random.uniform(0, self._delay))  # noqa: S311
             kept()
@@ -236,6 +238,11 @@ class Reporter:
         # Settled before the submission: a crash in between loses the report, and never makes a second one.
         self._ledger.claim(facts.nid, msgspec.structs.replace(signed, settled=True))
         return report
+
+    def _named(self, facts: SessionFacts, epoch: int) -> SessionFacts:
+        """Return the facts with the id of a report in an epoch: another one if the session was reported in an earlier epoch."""
+        before = self._ledger.epoch_of(facts.nid)
+        return facts if before in (None, epoch) else replace(facts, nid=later_negotiation_id(facts.nid, epoch))
 
     def _signed(self, payload: bytes) -> ReportSigned:
         return ReportSigned(self._identity.key_id, self._identity.sign(pre_authentication_encoding(payload)))
