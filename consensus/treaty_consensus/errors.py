@@ -37,6 +37,8 @@ class TreatyError(Exception):
     `fix`: the action that the reader can take, or "".
     `peer_code`: the code that the other agent gave as its reason, or "". It is text of the peer: at most 80 printable characters.
     `trace_id`: the id under which both sides log the call, or "".
+    `clock_difference`: the seconds that this machine's clock is ahead of the clock of the side that refused its signature as too
+    old or too new; None if that is unknown, or not the cause.
 
     Message and fix are cut at `MAX_TEXT` characters and escaped (`printable.escaped`), because they may quote foreign text.
     """
@@ -50,6 +52,7 @@ class TreatyError(Exception):
         self.fix = escaped(fix[:MAX_TEXT])
         self.peer_code = ""
         self.trace_id = ""
+        self.clock_difference: float | None = None
         super().__init__(self.message)
 
     @property

@@ -126,7 +126,13 @@ class FlowCode(Code, origin=Origin.PEER):
     PAYLOAD = "flow.payload", "The payload is not the one of its action.", Malformed
     PEER = "flow.peer", "No DID was named, or the transport proved another one.", Malformed, Refused
     PEER_ERROR = "flow.peer-error", "The peer reports an error with a code of its own.", Refused
-    PEER_LOST = "flow.peer-lost", "The peer ended the connection.", Unavailable, Origin.NETWORK
+    PEER_LOST = (
+        "flow.peer-lost",
+        "The peer ended the connection, and gave no reason or a temporary one.",
+        Unavailable,
+        Origin.NETWORK,
+    )
+    PEER_REFUSED = "flow.peer-refused", "The peer ended the connection for a permanent reason; `peer_code` has it.", Refused
     READY = "flow.ready", "The peer would be ready too late.", Refused
     RECIPIENT = "flow.recipient", "The message is for another agent.", Unauthorized
     RENEGOTIATIONS = "flow.renegotiations", "The session was changed too often.", TooLarge, Origin.CALLER
@@ -166,7 +172,7 @@ class HelloCode(Code, origin=Origin.PEER):
     FIELD = "hello.field", "A field is missing or has another form.", Malformed
     HASH = "hello.hash", "The Hello confirms a hash that was not offered.", Refused
     MISSING = "hello.missing", "A frame came before the Hello.", Malformed
-    REFUSED = "hello.refused", "The peer refused the Hello, and says why.", Refused
+    REFUSED = "hello.refused", "The peer refused the Hello, and says why.", Refused, Unavailable
     REPEATED = "hello.repeated", "A second Hello came.", Malformed
     SELECTED = "hello.selected", "The selected protocol was not a candidate.", Refused
     SESSION = "hello.session", "The answer is to another Hello.", Refused
@@ -272,9 +278,15 @@ class SessionCode(Code, origin=Origin.PEER):
     OUTCOME_UNKNOWN = "session.outcome-unknown", "A call was sent and not answered; it may have been done.", Unavailable
     PARAMETERS = "session.parameters", "The parameters of the session are over their caps.", Malformed, Origin.CALLER
     PEER = "session.peer", "The agent is not in the session.", Refused, Origin.CALLER
-    PEER_CODE = "session.peer-code", "The peer could not get its code ready.", Refused
+    PEER_CODE = "session.peer-code", "The peer could not get its code ready; `peer_code` has its reason.", Refused, Unavailable
     PEER_DID = "session.peer-did", "The Hello claims another DID than the transport proved.", Refused
-    PEER_LOST = "session.peer-lost", "The connection to the peer ended.", Unavailable, Origin.NETWORK
+    PEER_LOST = (
+        "session.peer-lost",
+        "The peer ended the session, and gave no reason or a temporary one.",
+        Unavailable,
+        Origin.NETWORK,
+    )
+    PEER_REFUSED = "session.peer-refused", "The peer ended the session for a permanent reason; `peer_code` has it.", Refused
     PROFILE = "session.profile", "The profile of the session does not have this function.", Refused, Origin.CALLER
     PROTOCOL = "session.protocol", "The protocol is not provided at present.", Refused, Retry.YES
     REPLY_TIMEOUT = "session.reply-timeout", "One side did not answer in time.", Unavailable

@@ -25,6 +25,7 @@ from treaty_consensus.protocol import ProtocolUri
 from treaty_consensus.statement import MAX_LEAF, Statement
 
 from ..codes import ClientRegistryCode
+from ..errors import RegistryUnavailable
 from ..network.exchange import BoundedClient
 from ..network.hosts import Network
 from .bundle import MAX_BUNDLE
@@ -50,7 +51,7 @@ _FAMILIES: Mapping[int, type[TreatyError]] = {
     410: Gone,
     413: TooLarge,
     422: Refused,
-    429: Unavailable,
+    429: RegistryUnavailable,
 }
 
 
@@ -76,9 +77,9 @@ _R = TypeVar("_R", bound=Reply)
 class RegistryClient:
     """A long-lived HTTP client for one registry. Safe for concurrent use on one event loop. Close it, or use `async with`.
 
-    Every method raises `Unavailable` if the registry cannot be reached or fails (`registry.*`), or if its answer is incomplete at
-    the deadline of the exchange (`network.deadline`); `Malformed` or `TooLarge` if its answer is invalid; and otherwise the error
-    that its problem describes.
+    Every method raises `RegistryUnavailable` if the registry cannot be reached or fails (`registry.*`), or if its answer is
+    incomplete at the deadline of the exchange (`network.deadline`); `Malformed` or `TooLarge` if its answer is invalid; and
+    otherwise the error that its problem describes.
     """
 
     def __init__(self, base_url: str, network: Network, *, client: BoundedClient | None = None) -> None:
@@ -256,6 +257,8 @@ class RegistryClient:
             reply = await self._client.exchange(request, limit=max(limit, _MAX_PROBLEM))
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise unreachable(self.base_url, error) from error
+        except Unavailable as error:  # the deadline of the exchange
+            raise RegistryUnavailable(error.code, error.message, fix=error.fix) from error
         # A compressed answer could expand beyond its limit.
         if reply.headers.get("content-encoding", "identity") != "identity":
             raise _bad_answer("it is encoded, which was not asked for")
@@ -291,7 +294,7 @@ def parse_problem(body: bytes) -> _Problem | None:
 def refusal_of(status: int, problem: _Problem | None) -> TreatyError:
     """Return the error that a problem describes; a plain one if the answer is not a problem, such as a proxy's page."""
     # By status, not by code: callers try again after `Unavailable`, and a code that is new to them must not change it.
-    family = _FAMILIES.get(status, Unavailable if status >= 500 else Refused)
+    family = _FAMILIES.get(status, RegistryUnavailable if status >= 500 else Refused)
     if problem is None or not problem.code:
         return family(ClientRegistryCode.STATUS, f"The registry answered with status {status} and no reason.")
     return family(_line(problem.code, 80), _line(problem.detail, 500), fix=_line(problem.fix, 500))

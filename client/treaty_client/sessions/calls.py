@@ -30,12 +30,13 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from treaty_consensus.errors import TooLarge, TreatyError, Unavailable
+from treaty_consensus.errors import TooLarge, TreatyError
 from treaty_consensus.handler import OperationKind
 from treaty_handler import Return, Value
 
 from ..abandonable import abandonable
 from ..codes import OperationCode, SessionCode
+from ..errors import PeerUnavailable
 from ..sandbox.schemas import measure
 from .handler_host import HandlerHost
 from .interfaces import Step
@@ -353,7 +354,7 @@ def _late(call: _Call, seconds: float) -> TreatyError:
     why = f"No answer came within {seconds:.3g} seconds."
     if call.given_to is not None:
         return _unknown(call, why)
-    return Unavailable(SessionCode.LATE, f"{call.operation} was not sent within {seconds:.3g} seconds.", fix="Call again.")
+    return PeerUnavailable(SessionCode.LATE, f"{call.operation} was not sent within {seconds:.3g} seconds.", fix="Call again.")
 
 
 async def _is_ready(call: _Call, stream: _Stream) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from treaty_consensus.errors import Refused, TreatyError, Unavailable
+from treaty_consensus.errors import Refused, TreatyError
 from treaty_handler import Return, Value
 
 from ..abandonable import abandonable
@@ -21,6 +21,7 @@ from ..anp.flow_profile.actions import Agreed
 from ..anp.flow_profile.adaptation import Adaptation
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
 from ..codes import FlowCode, SessionCode
+from ..errors import PeerUnavailable
 from ..statements.cosignature import CosignatureExchange
 from ..statements.report_rules import refusal_code
 from .agreements import Profile
@@ -321,7 +322,7 @@ class FlowSession:
         if self._error is not None:
             return
         # Set first: callers that wake up must find the session closed.
-        self._error = error or Unavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")
+        self._error = error or PeerUnavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")
         self.end_change(self._error)
         self._reports.end(self._error)
         self.calls.end(self._error)

@@ -25,6 +25,7 @@ from typing import Any
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 
 from ..codes import PeerCode, SessionCode
+from ..errors import PeerUnavailable
 from ..network.transport.connection import Backoff, ConnectionFailed
 from .context import AgentContext
 from .interfaces import PeerSettings
@@ -70,8 +71,8 @@ class Peer:
         It takes at most the operation's own time and the time for connecting, or the seconds of `within`.
 
         Raises `OutcomeUnknown` (`session.outcome-unknown`) if the call was sent, not answered, and may not be repeated;
-        `Unavailable` if it was not sent; `OperationError` for an answer that is an error; `Refused` (`peer.changed`) for another
-        DID, (`peer.closed`) after `aclose`; and the other errors of `Agent.connect` and `Session.call`.
+        `PeerUnavailable` if it was not sent; `OperationError` for an answer that is an error; `Refused` (`peer.changed`) for
+        another DID, (`peer.closed`) after `aclose`; and the other errors of `Agent.connect` and `Session.call`.
         """
         attempts = _Attempts(self._backoff, self._within)
         while True:
@@ -218,7 +219,7 @@ class SessionPool:
                         self._room.clear()
                         await self._room.wait()
             except TimeoutError as error:
-                raise Unavailable(
+                raise PeerUnavailable(
                     SessionCode.LATE, f"No session with {self._name.text[:120]} took the call in time. It was not sent."
                 ) from error
 
