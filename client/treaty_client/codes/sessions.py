@@ -228,9 +228,20 @@ class NegotiationCode(Code, origin=Origin.PEER):
 
 
 class OperationCode(Code, origin=Origin.CALLER):
+    """Those without a kind are in the events and the log of a provider; its caller gets a status."""
+
     ARGUMENTS = "operation.arguments", "The arguments break the schema of the operation.", Malformed
     KIND = "operation.kind", "A stream was called as a request, or another operation as a stream.", Malformed
     RESULT = "operation.result", "The result breaks the schema of the operation.", Malformed
+    TOO_LARGE = "operation.too-large", "The value of a function is over the limits of a result (only as a reason)."
+    UNAVAILABLE = "operation.unavailable", "A function raised Unavailable (only as a reason)."
+    UNCAUGHT = "operation.uncaught", "A function raised an exception (only as a reason)."
+    UNLISTED_CODE = (
+        "operation.unlisted-code",
+        "A function failed with a status that is not listed (only as a reason).",
+    )
+    UPSTREAM = "operation.upstream", "A function did not catch the error of an agent that it called (only as a reason)."
+    WRONG_RESULT = "operation.wrong-result", "The value of a function breaks the schema (only as a reason)."
 
 
 class PeerCode(Code, origin=Origin.CALLER):
