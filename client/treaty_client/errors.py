@@ -15,8 +15,12 @@ from typing import TypeVar
 from treaty_consensus.errors import Origin, TreatyError, Unavailable
 from treaty_consensus.printable import printable
 
+# Signatures and statements are accepted with a difference of this size.
+SKEW = 30.0
+"""Seconds by which two clocks may differ without being named as a cause."""
 MAX_PEER_CODE = 80
 """Characters of a peer's code that are kept."""
+_COMPARE = "Compare your clock with the other side's, and set the wrong one by NTP."
 _E = TypeVar("_E", bound=TreatyError)
 _SAID = re.compile(r"([a-z0-9-]{1,40}\.[a-z0-9.-]{1,39})(?::|\Z)")
 """A code at the beginning of a peer's sentence."""
@@ -49,12 +53,23 @@ def clock_difference(headers: Mapping[str, str], now: float) -> float | None:
 
 def clock_error(family: type[_E], code: str, message: str, difference: float | None) -> _E:
     """Return the error for a signature that the other side refused because of its time. `difference`: see `clock_difference`."""
-    if difference is not None:
-        where = "ahead of" if difference > 0 else "behind"
-        message = f"{message} The clock of this machine is {abs(difference):.0f} seconds {where} the other one."
-    error = family(code, message, fix="Compare your clock with the other side's, and set the wrong one by NTP.")
+    error = family(code, message + _shown(difference), fix=_COMPARE)
     error.clock_difference = difference
     return error
+
+
+def with_clock(error: _E, difference: float | None) -> _E:
+    """Return a refusal of the other side, with the difference of the clocks if this is large enough to be the cause."""
+    if difference is None or abs(difference) < SKEW:
+        return error
+    return clock_error(type(error), error.code, error.message, difference)
+
+
+def _shown(difference: float | None) -> str:
+    if difference is None:
+        return ""
+    where = "ahead of" if difference > 0 else "behind"
+    return f" The clock of this machine is {abs(difference):.0f} seconds {where} the other one."
 
 
 def peer_code_of(reason: str) -> str:

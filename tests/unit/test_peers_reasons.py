@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.meta_peers import (
+from meta_peers import (
     FAILED,
     HASH,
     URI,

@@ -7,6 +7,7 @@ gives the family of the error (`_FAMILIES`); code, message and fix come from the
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TypeVar
@@ -25,7 +26,7 @@ from treaty_consensus.protocol import ProtocolUri
 from treaty_consensus.statement import MAX_LEAF, Statement
 
 from ..codes import ClientRegistryCode
-from ..errors import RegistryUnavailable
+from ..errors import RegistryUnavailable, clock_difference, with_clock
 from ..network.exchange import BoundedClient
 from ..network.hosts import Network
 from .bundle import MAX_BUNDLE
@@ -53,6 +54,10 @@ _FAMILIES: Mapping[int, type[TreatyError]] = {
     422: Refused,
     429: RegistryUnavailable,
 }
+
+
+_ABOUT_AUTHORSHIP = (400, 401, 422)
+"""The statuses of refusals that a wrong clock of this machine may cause: of a time in a token or a statement."""
 
 
 class _Matches(Reply, frozen=True):
@@ -264,7 +269,9 @@ class RegistryClient:
             raise _bad_answer("it is encoded, which was not asked for")
         if not 200 <= reply.status <= 299:
             # Code and text are the registry's. They are shown, and never decide whether an answer is trusted.
-            raise refusal_of(reply.status, parse_problem(reply.body))
+            refusal = refusal_of(reply.status, parse_problem(reply.body))
+            may_be_late = reply.status in _ABOUT_AUTHORSHIP
+            raise with_clock(refusal, clock_difference(reply.headers, time.time())) if may_be_late else refusal
         if len(reply.body) > limit or not reply.whole:
             raise TooLarge(ClientRegistryCode.ANSWER, f"The registry's answer has more than the {limit} bytes it may have.")
         return reply.body

@@ -24,7 +24,7 @@ from typing import Any
 
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 
-from ..codes import PeerCode, SessionCode
+from ..codes import FlowCode, PeerCode, SessionCode
 from ..errors import PeerUnavailable
 from ..network.transport.connection import Backoff, ConnectionFailed
 from .context import AgentContext
@@ -37,6 +37,8 @@ from .session import ItemStream
 
 _IDLE = 0.9
 """The part of the idle time after which a session is not used any more: the peer may be ending it at this moment."""
+_FINAL = frozenset((SessionCode.LATE, SessionCode.PEER_REFUSED, FlowCode.PEER_REFUSED))
+"""The codes of calls that were not sent and are not repeated: the time is over, or the peer would refuse them again."""
 _log = logging.getLogger(__name__)
 
 
@@ -145,7 +147,7 @@ class _Attempts:
             self.deadline = self.deadline or self._began + error.operation.timeout
         elif error.code == SessionCode.BUSY:
             pooled.is_busy = pooled.calls > 0  # the handler refused it before it sent anything
-        elif isinstance(error, OperationError) or error.code == SessionCode.LATE or not pooled.session.is_over:
+        elif isinstance(error, OperationError) or error.code in _FINAL or not pooled.session.is_over:
             raise error
         self._failures += 1
         if self.left is not None and self.left <= 0:
