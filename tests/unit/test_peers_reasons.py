@@ -58,7 +58,7 @@ def running_buyer() -> Machine:
 
 
 def ended(reason: str) -> TreatyError:
-    return ended_by_peer(reason, "The other side ended it", lost=SessionCode.PEER_LOST, refused=SessionCode.PEER_REFUSED)
+    return ended_by_peer(reason, "The other side ended it", SessionCode.PEER_LOST, SessionCode.PEER_REFUSED)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def is_about_clock(code: str) -> bool:
     return code in _CLOCK
 
 
-def ended_by_peer(reason: str, what: str, *, lost: str, refused: str) -> TreatyError:
+def ended_by_peer(reason: str, what: str, lost: str, refused: str) -> TreatyError:
     """Return the error for the end of a session. `reason`: the peer's text, or "". `what`: the beginning of the message. `lost`,
     `refused`: the codes of an end that may pass and of one that does not."""
     if not reason:

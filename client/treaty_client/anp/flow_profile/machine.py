@@ -134,8 +134,7 @@ class NegotiationEngine(EngineCore, ABC):
         running = self.state is FlowState.RUNNING
         if running and reason == expired().code:  # the peer's clock reached the expiry first
             return self._end(FlowEvent.LOST, expired())
-        what = "The other side ended the connection"
-        error = ended_by_peer(reason, what, lost=FlowCode.PEER_LOST, refused=FlowCode.PEER_REFUSED)
+        error = ended_by_peer(reason, "The other side ended the connection", FlowCode.PEER_LOST, FlowCode.PEER_REFUSED)
         return self._end(FlowEvent.LOST, error if reason or not running else None)
 
     @recorded

@@ -210,7 +210,7 @@ class Machine(Core):
     @recorded
     def fail(self, error: TreatyError) -> list[Action]:
         """End the session, as this side cannot go on."""
-        # The code alone: the message may name things of this machine.
+        # The code alone, as the message may name things of this machine.
         return [] if self.is_final else [*self._goodbye(error.code), *self.end(Event.FAILED, error)]
 
     @recorded
@@ -220,8 +220,7 @@ class Machine(Core):
             return []
         if self.allows(Event.LEFT):
             return self.end(Event.LEFT, nothing_in_common("and the other side proposed none."))
-        what = "The other side ended the session"
-        error = ended_by_peer(reason, what, lost=SessionCode.PEER_LOST, refused=SessionCode.PEER_REFUSED)
+        error = ended_by_peer(reason, "The other side ended the session", SessionCode.PEER_LOST, SessionCode.PEER_REFUSED)
         return self.end(Event.LOST, error if reason or self.state is not HelloState.RUNNING else None)
 
     def _notice(self, error: TreatyError) -> list[Action]:
