@@ -167,7 +167,7 @@ async def deliberate(call: Awaitable[str]) -> str:
         raise OperationError(error.status, "Passed on.") from error
 
 
-@pytest.mark.threat(183)
+@pytest.mark.threat(192)
 @pytest.mark.parametrize(("errors", "status"), [((), 500), ((502,), 502)])
 def test_an_upstreams_error_does_not_leak_as_ones_own(tmp_path: Path, errors: tuple[int, ...], status: int) -> None:
     error = run(chain(tmp_path, plain, OperationError(403, SECRET), *errors))
@@ -274,12 +274,8 @@ def test_wrong_arguments_are_named(tmp_path: Path, arguments: dict[str, Any], me
                     await session.call("greet", **arguments)
                 error = failure.value
                 assert message in error.message
-                assert (error.code, error.fix, error.origin, error.retryable) == (
-                    "operation.arguments",
-                    fix,
-                    Origin.CALLER,
-                    False,
-                )
+                assert (error.code, error.fix, error.retryable) == ("operation.arguments", fix, False)
+                assert error.origin is Origin.CALLER
                 assert calls == []
                 assert await session.call("greet", name="Ada") == "Ada"
 
