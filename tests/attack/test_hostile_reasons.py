@@ -114,7 +114,7 @@ async def test_a_peer_that_asks_for_repetitions_gets_a_bounded_number(tmp_path: 
     async with closing("session.no-worker") as (url, opened), guest(tmp_path) as (agent, uri):
         peer = agent.peer(url, protocols=[uri])
         with pytest.raises(PeerUnavailable) as failure:
-            await peer.within(20).call("greet", name="Ada")
+            await peer.within(3).call("greet", name="Ada")
     assert failure.value.peer_code == "session.no-worker"
     assert 1 < len(opened) <= 16
 
