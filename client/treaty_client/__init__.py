@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .anp.flow_profile.states import FlowLimits, FlowTimeouts
     from .anp.hello_profile.core import Limits
     from .config import AgentConfig
+    from .errors import PeerUnavailable, RegistryUnavailable
     from .identity import Identity
     from .negotiators.model_negotiator import ModelNegotiators
     from .negotiators.negotiator import Negotiator, Negotiators, Requirement
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from .sessions.flow_context import FlowSettings
     from .sessions.interfaces import Capacity, PeerSettings, SessionTimeouts
     from .sessions.opening import ChangedPeer
-    from .sessions.operation_errors import OperationError, OutcomeUnknown
+    from .sessions.operation_errors import OperationError, OutcomeUnknown, PeerOperationError
     from .sessions.peer import Peer
     from .sessions.session import ItemStream, Session
 else:
@@ -66,6 +67,9 @@ else:
         "OpenAIModel": ".negotiators.openai",
         "OperationError": ".sessions.operation_errors",
         "OutcomeUnknown": ".sessions.operation_errors",
+        "PeerOperationError": ".sessions.operation_errors",
+        "PeerUnavailable": ".errors",
+        "RegistryUnavailable": ".errors",
         "Passivation": ".sandbox.passivation",
         "Peer": ".sessions.peer",
         "PeerSettings": ".sessions.interfaces",
@@ -121,10 +125,13 @@ __all__ = [
     "OutcomeUnknown",
     "Passivation",
     "Peer",
+    "PeerOperationError",
     "PeerSettings",
+    "PeerUnavailable",
     "Policy",
     "ProtocolOffer",
     "Refused",
+    "RegistryUnavailable",
     "Requirement",
     "SandboxLimits",
     "Session",

@@ -21,6 +21,7 @@ from meta_peers import (
     application,
     buyer,
     destination_hello,
+    failed,
     meta,
     rejection_in,
     shop,
@@ -242,7 +243,7 @@ def test_a_source_that_knew_only_the_address_learns_the_did() -> None:
 def test_the_document_must_have_the_hash_beside_the_selected_uri() -> None:
     machine = buyer()
     answer(machine, selected=URI, digest=OTHER_HASH)
-    assert machine.apply(CodeReady(HASH), 0.0) == [SendBinary(FAILED), Ended(machine.error)]
+    assert machine.apply(CodeReady(HASH), 0.0) == [SendBinary(failed("session.hash-mismatch")), Ended(machine.error)]
     assert (machine.state, error_of(machine)) == (HelloState.ERROR, "session.hash-mismatch")
 
 
@@ -352,7 +353,7 @@ def test_000_35_an_error_status_terminates() -> None:
 def test_000_35_own_failure_is_told_and_terminates() -> None:
     machine = agreed_shop()
     cause = Refused("verification.7", "The wheel was tampered with.")
-    assert machine.apply(CodeFailed(cause), 0.0) == [SendBinary(FAILED), Ended(cause)]
+    assert machine.apply(CodeFailed(cause), 0.0) == [SendBinary(failed("verification.7")), Ended(cause)]
     assert machine.state is HelloState.ERROR
     stays_ended(machine)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -262,7 +263,8 @@ async def test_a_generator_that_fails_after_some_items(tmp_path: Path, text: str
             async for item in items:
                 found.append(item)
         assert found == [0, 1, 2]
-        assert (failure.value.status, failure.value.message) == (status, message)
+        assert failure.value.status == status
+        assert re.sub(r" Its log has trace [0-9a-f]{32}\.$", "", failure.value.message) == message
         assert feed.closed.is_set()
         with pytest.raises(StopAsyncIteration):
             await anext(items)

@@ -44,6 +44,7 @@ from treaty_handler import (
 )
 
 from ..codes import ClientHandlerCode, OperationCode, SessionCode
+from .argument_names import name_fault
 from .schemas import Schemas, ValidationBudget
 
 MAX_EFFECTS = 4_096
@@ -61,6 +62,7 @@ MAX_SNAPSHOT = 64 * 1024
 """Bytes of the snapshot of a session without a worker."""
 MAX_FAILURE_TEXT = 500
 MAX_AUDIT_TEXT = 1_000
+
 _ESCAPING = 20
 """The cost of escaping one character of a text that is not printable, in units of a `ValidationBudget`."""
 
@@ -83,7 +85,10 @@ class Operations:
 
         Raises `Malformed` (`operation.arguments`).
         """
-        self._arguments[operation.name].check(value, OperationCode.ARGUMENTS, f"The arguments of {operation.name}", budget)
+        try:
+            self._arguments[operation.name].check(value, OperationCode.ARGUMENTS, f"The arguments of {operation.name}", budget)
+        except Malformed as error:
+            raise name_fault(operation, value, error) from error
 
     def check_value(self, operation: Operation, value: Value, budget: ValidationBudget) -> None:
         """Check the result of a request, or an item of a stream. Raises `Malformed` (`operation.result`)."""

@@ -30,16 +30,17 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from treaty_consensus.errors import TooLarge, TreatyError, Unavailable
-from treaty_consensus.handler import OperationKind
+from treaty_consensus.errors import TooLarge, TreatyError
+from treaty_consensus.handler import Operation, OperationKind
 from treaty_handler import Return, Value
 
 from ..abandonable import abandonable
 from ..codes import OperationCode, SessionCode
+from ..errors import PeerUnavailable
 from ..sandbox.schemas import measure
 from .handler_host import HandlerHost
 from .interfaces import Step
-from .operation_errors import OperationError, OutcomeUnknown, wrong_kind
+from .operation_errors import OperationError, OutcomeUnknown, PeerOperationError, wrong_kind
 
 NONCONFORMING = 502
 MAX_HELD = 32 * 1024 * 1024
@@ -143,7 +144,7 @@ class CallTable:
             self._note(began, False)
             if within is not None and within < limit:
                 raise _late(call, within) from error
-            raise OperationError(504, f"The handler gave no answer to {operation}.") from error
+            raise PeerOperationError(504, f"The handler gave no answer to {operation}.", _declared(call)) from error
         except OperationError as error:
             self._note(began, error.status < 500)
             raise
@@ -171,7 +172,7 @@ class CallTable:
                     more = await _is_ready(call, items)
         except TimeoutError as error:
             self._note(began, False)
-            raise OperationError(504, f"{operation} was silent for too long.") from error
+            raise PeerOperationError(504, f"{operation} was silent for too long.", _declared(call)) from error
         except OperationError as error:
             self._note(began, error.status < 500)
             raise
@@ -227,7 +228,7 @@ class CallTable:
             # Before the session ran, only early data were sent, which may be repeated. Items that came were done.
             sent = call.given_to is not None and self._port.is_reissued() and not _has_begun(call)
             why = f"The session ended ({error.code}): {error.message}"
-            _set_result(call, _unknown(call, why) if sent else error)
+            _set_result(call, _unknown(call, why, error.peer_code) if sent else error)
 
     # The caller's side
 
@@ -300,7 +301,9 @@ class CallTable:
         if call.given_to is not None and self._port.is_reissued() and (not idempotent or _has_begun(call)):
             _set_result(
                 call,
-                OperationError(503, "The protocol's code changed during the call. It is unknown whether the operation was done."),
+                PeerOperationError(
+                    503, "The protocol's code changed during the call. It is unknown whether the operation was done.", operation
+                ),
             )
             return
         # Set before the call: an error in the call must not lead to a second one.
@@ -344,16 +347,21 @@ class CallTable:
             _set_result(call, outcome)  # the code was not repaired: the caller gets the failure
 
 
-def _unknown(call: _Call, why: str) -> OutcomeUnknown:
-    assert call.given_to is not None
-    return OutcomeUnknown(call.operation, why, call.given_to.role.calls.get(call.operation))
+def _declared(call: _Call) -> Operation | None:
+    return call.given_to.role.calls.get(call.operation) if call.given_to is not None else None
+
+
+def _unknown(call: _Call, why: str, peer_code: str = "") -> OutcomeUnknown:
+    error = OutcomeUnknown(call.operation, why, _declared(call))
+    error.peer_code = peer_code
+    return error
 
 
 def _late(call: _Call, seconds: float) -> TreatyError:
     why = f"No answer came within {seconds:.3g} seconds."
     if call.given_to is not None:
         return _unknown(call, why)
-    return Unavailable(SessionCode.LATE, f"{call.operation} was not sent within {seconds:.3g} seconds.", fix="Call again.")
+    return PeerUnavailable(SessionCode.LATE, f"{call.operation} was not sent within {seconds:.3g} seconds.", fix="Call again.")
 
 
 async def _is_ready(call: _Call, stream: _Stream) -> bool:
@@ -387,6 +395,6 @@ def _set_result(call: _Call, outcome: Return | TreatyError) -> None:
         elif outcome.error is None:
             call.answer.set_result(outcome.value)
         else:
-            call.answer.set_exception(OperationError(outcome.error.code, outcome.error.message))
+            call.answer.set_exception(PeerOperationError(outcome.error.code, outcome.error.message, _declared(call)))
     if call.stream is not None:
         call.stream.changed.set()

@@ -33,9 +33,10 @@ from ..statements.report import LogOf, Reporter
 from ..statements.report_rules import SessionFacts, refusal_code
 from .agreements import URN, AgreementCache, NegotiatedProtocols, Profile, is_negotiated
 from .escalation import Approvals, EscalationLimiter, OnEscalation
-from .handler_host import HandlerHosts
+from .handler_host import HandlerHosts, HostRequest
 from .interfaces import Capacity, FlowNames, ProtocolPublisher, ProtocolSource, SessionTimeouts, SpokenProtocol
 from .negotiation import Answerer
+from .operation_errors import FunctionFault
 from .operations import Functions, OfferedFunctions, choose_role
 from .session import ReportParties
 
@@ -53,6 +54,9 @@ class AgentEvent(NamedTuple):
     `peer`, `protocol`: "" until they are known.
 
     Two events happen outside of sessions: `unserved`, when a provided protocol failed, and `served`, when it works again.
+
+    Each failure of a business function that this side should know is an event with an `OperationCode` as its name and its status,
+    such as `operation.uncaught` (`operation_errors`), the name of the operation and the trace id of the log's line.
     """
 
     role: RoleName
@@ -60,6 +64,9 @@ class AgentEvent(NamedTuple):
     protocol: str
     name: str
     seconds: float
+    operation: str = ""
+    status: str = ""
+    trace_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -157,7 +164,8 @@ class AgentContext:
     def hosts(self) -> HandlerHosts:
         """The factory for the handlers of all sessions."""
         own = self.identity.did
-        return HandlerHosts(own, self.home, self.ports.runtime, self.served, handler_time=self.timeouts.handler)
+        time, observe = self.timeouts.handler, self._record_fault
+        return HandlerHosts(own, self.home, self.ports.runtime, self.served, handler_time=time, on_fault=observe)
 
     def spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Run a task beside all sessions. `close` cancels it."""
@@ -203,6 +211,11 @@ class AgentContext:
                 while self._finishing:
                     await asyncio.wait(self._finishing)
                 await self.reporter.finish()
+
+    def _record_fault(self, protocol: SpokenProtocol, request: HostRequest, fault: FunctionFault) -> None:
+        role: RoleName = "initiator" if request.is_initiator else "responder"
+        event = AgentEvent(role, request.peer, protocol.uri, fault.code, 0.0)
+        self.record_event(event._replace(operation=fault.operation, status=fault.code, trace_id=fault.trace_id))
 
     async def close(self) -> None:
         """Close everything that sessions share. Pending reports stay in the outbox for the next process."""

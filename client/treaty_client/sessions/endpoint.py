@@ -20,10 +20,11 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from treaty_consensus.did import Did
-from treaty_consensus.errors import TreatyError
+from treaty_consensus.errors import TreatyError, Unavailable
 
 from ..anp.flow_profile.messages import is_flow
 from ..codes import SessionCode
+from ..errors import PeerUnavailable
 from ..network.authentication.nonces import NonceMemory
 from ..network.authentication.request_signing import RequestSigner, RequestVerifier
 from ..network.did_documents import DidDocument, fetch_did_document
@@ -85,13 +86,16 @@ class AgentEndpoint:
         """Open a connection to an address, without encryption. `untrusted`: the address comes from a stranger and must be public.
         `repeat`: a WebSocket that is lost before an answer is opened again, and the same messages are sent again.
 
-        Raises `Malformed` (`connection.url`), `Unavailable` (`connection.failed`), `Refused` (`connection.refused`), and for an
-        untrusted address the errors of `strangers_network`.
+        Raises `Malformed` (`connection.url`), `PeerUnavailable` (`connection.failed`), `Refused` (`connection.refused`), and for
+        an untrusted address the errors of `strangers_network`.
         """
         if self._context.ports.dial is not None:
             return await self._context.ports.dial(url)
         # A stranger's address must be public, else it could reach services of this machine or its network.
-        network = await strangers_network(self._network, url) if untrusted else self._network
+        try:
+            network = await strangers_network(self._network, url) if untrusted else self._network
+        except Unavailable as error:
+            raise PeerUnavailable(error.code, error.message, fix=error.fix) from error
         unproved = _DID_KEY if self._context.identity.parsed.method == "key" else _UNPROVED
         return await reconnect.connect(url, network, sign=self._signer.headers, unproved=unproved, repeat=repeat)
 

@@ -44,6 +44,7 @@ from ..anp.flow_profile.strategy import Evaluation
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
 from ..anp.transcript import TranscriptRecorder
 from ..codes import ClientReportCode, FlowCode, SessionCode
+from ..errors import PeerUnavailable
 from ..network.transport.connection import Connection
 from .connection_loop import INTERNAL, ConnectionLoop
 from .flow_adaptation import SessionAdapter
@@ -239,7 +240,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         if self.machine.state is FlowState.RUNNING and not self.machine.tracks:
             self.agreed.set_result(None)
         elif self.machine.is_final:
-            self.agreed.set_exception(self.machine.error or Unavailable(SessionCode.CLOSED, "The session is over."))
+            self.agreed.set_exception(self.machine.error or PeerUnavailable(SessionCode.CLOSED, "The session is over."))
 
     # Actions
 

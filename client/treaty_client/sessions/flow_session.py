@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from treaty_consensus.errors import Refused, TreatyError, Unavailable
+from treaty_consensus.errors import Refused, TreatyError
 from treaty_handler import Return, Value
 
 from ..abandonable import abandonable
@@ -21,6 +21,7 @@ from ..anp.flow_profile.actions import Agreed
 from ..anp.flow_profile.adaptation import Adaptation
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
 from ..codes import FlowCode, SessionCode
+from ..errors import PeerUnavailable
 from ..statements.cosignature import CosignatureExchange
 from ..statements.report_rules import refusal_code
 from .agreements import Profile
@@ -370,5 +371,5 @@ class FlowSession:
         return (known.timeout if known else self._timeouts.operation) + self._timeouts.answer
 
 
-def _closed() -> Unavailable:
-    return Unavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")
+def _closed() -> PeerUnavailable:
+    return PeerUnavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")

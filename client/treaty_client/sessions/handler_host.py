@@ -59,6 +59,7 @@ from ..sandbox.interface import RunningHandler, Runtime
 from .handler_state import HandlerState, NullState, SessionStore
 from .interfaces import SpokenProtocol, Step
 from .invocations import LOCAL_FAULTS, InvocationPort, Invocations, OnServed
+from .operation_errors import FunctionFailures, FunctionFault, OnFault
 from .operations import OperationHandlers
 
 _log = logging.getLogger(__name__)
@@ -98,6 +99,7 @@ class HandlerContext:
     `parameters`: the agreed parameters, for its `Opened`.
     `send_named`, `on_served`: as in `HostRequest`.
     `interface`: the handler's version of the interface.
+    `on_fault`: called for each failure of a business function that its operator should know.
     """
 
     peer: str
@@ -107,6 +109,7 @@ class HandlerContext:
     send_named: SendNamed | None = None
     on_served: OnServed | None = None
     interface: int = INTERFACE
+    on_fault: OnFault | None = None
 
 
 class HandlerHost:
@@ -126,7 +129,15 @@ class HandlerHost:
         self._port = port
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._invocations = Invocations(
-            functions, InvocationPort(port.post, port.wait_writable, self._give, _now, context.on_served)
+            functions,
+            InvocationPort(
+                port.post,
+                port.wait_writable,
+                self._give,
+                _now,
+                context.on_served,
+                FunctionFailures(context.peer, context.on_fault),
+            ),
         )
         self._closed = False
         # The messages of a handler that has retired; None before.
@@ -287,10 +298,19 @@ class HostRequest:
 class HandlerHosts:
     """Start the handlers of an agent's sessions in a runtime, with their state below `home`. For one event loop."""
 
-    def __init__(self, local: str, home: Path, runtime: Runtime, served: ServedRole, *, handler_time: float = 10.0) -> None:
-        """Start no handler yet. `handler_time`: as in `HandlerContext`."""
+    def __init__(
+        self,
+        local: str,
+        home: Path,
+        runtime: Runtime,
+        served: ServedRole,
+        *,
+        handler_time: float = 10.0,
+        on_fault: Callable[[SpokenProtocol, HostRequest, FunctionFault], None] | None = None,
+    ) -> None:
+        """Start no handler yet. `handler_time`, `on_fault`: as in `HandlerContext`."""
         self._local, self._home, self._runtime, self._served = local, home, runtime, served
-        self._handler_time = handler_time
+        self._handler_time, self._on_fault = handler_time, on_fault
 
     async def host(self, port: HandlerPort, protocol: SpokenProtocol, request: HostRequest) -> HandlerHost:
         """Return a handler for a session, before its first event. Raises `TreatyError`."""
@@ -304,6 +324,8 @@ class HandlerHosts:
             request.send_named,
             request.on_served,
             protocol.package.manifest.interface,
+            # A handler under test runs no function of the application.
+            partial(self._on_fault, protocol, request) if self._on_fault and request.answers is None else None,
         )
         if request.answers is not None:
             return HandlerHost(handler, context, request.answers, NullState(), port)

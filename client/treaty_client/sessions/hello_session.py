@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from typing import Any, Protocol
 
-from treaty_consensus.errors import Refused, TreatyError, Unavailable
+from treaty_consensus.errors import Refused, TreatyError
 
 from ..anp.hello_profile import commands
 from ..anp.hello_profile.actions import Action, Agreement
@@ -16,6 +16,7 @@ from ..anp.hello_profile.machine import HelloState, Machine
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed
 from ..anp.transcript import TranscriptRecorder
 from ..codes import ClientReportCode, SessionCode
+from ..errors import PeerUnavailable
 from ..negotiators.documents import Fetch
 from ..negotiators.negotiator import Implementation, Negotiator
 from ..statements.cosignature import CosignatureExchange
@@ -184,7 +185,7 @@ class HelloSession(ABC):
         """The error that ended the session. A failure of this side's negotiator is preferred to the text that the peer
         received."""
         # A session that ended normally has no error, but a call after its end needs one.
-        ended = self.machine.error or Unavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")
+        ended = self.machine.error or PeerUnavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")
         return self.negotiation.failure if self.negotiation.failure and self.machine.error else ended
 
     def transcript(self) -> bytes:

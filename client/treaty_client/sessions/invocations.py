@@ -14,7 +14,6 @@ coroutine or generator run. A function in a thread cannot be stopped; its answer
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from treaty_handler import Cancel, Event, Failure, Invoke, Item, Request, Result
 
 from ..codes import OperationCode, SessionCode
 from .interfaces import CANCELLING_TIME, Step
-from .operation_errors import FAILED, failure_of
+from .operation_errors import FunctionFailures
 from .operations import OperationHandlers
 
 MAX_RUNNING = 16
@@ -43,7 +42,6 @@ LOCAL_FAULTS = frozenset({OperationCode.ARGUMENTS, OperationCode.RESULT, Session
 OnServed: TypeAlias = Callable[[float, bool], None]
 """Take the seconds until a business function answered, and whether it succeeded."""
 _END: Final = object()
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -55,6 +53,7 @@ class InvocationPort:
     `give`: give the handler an event and perform its effects, in the connection's task. Raises `TreatyError`.
     `now`: return the milliseconds since 1970.
     `on_served`: called after the answer of a function, and after the first item and the failure of a stream.
+    `failures`: turn exceptions of functions into answers.
     """
 
     post: Callable[[Step], None]
@@ -62,6 +61,7 @@ class InvocationPort:
     give: Callable[[Event], Awaitable[None]]
     now: Callable[[], int]
     on_served: OnServed | None
+    failures: FunctionFailures = field(default_factory=FunctionFailures)
 
 
 @dataclass(eq=False)
@@ -135,9 +135,20 @@ class Invocations:
     async def _run(self, one: _Invocation) -> None:
         async with self._running:
             began = asyncio.get_running_loop().time()
-            result = await self._functions.call(one.effect.call, one.operation, one.effect.arguments)
+            result = await self._answer(one)
         self._note(began, result.error)
         self._port.post(partial(self._finish, one, result))
+
+    async def _answer(self, one: _Invocation) -> Result:
+        """Run a function for at most the operation's time. A failure is a result, too."""
+        id, operation = one.effect.call, one.operation
+        try:
+            # A function in a thread cannot be cancelled; only its result is dropped.
+            async with asyncio.timeout(operation.timeout):
+                value = await self._functions.call(id, operation, one.effect.arguments)
+        except Exception as error:
+            return Result(call=id, error=self._port.failures.raised(operation, error))
+        return Result(call=id, value=None if operation.kind is OperationKind.EVENT else value)
 
     async def _stream(self, one: _Invocation) -> None:
         began, is_noted = asyncio.get_running_loop().time(), False
@@ -149,11 +160,11 @@ class Invocations:
                     if not is_noted:
                         self._note(began, None)
                         is_noted = True
-                    if not await self._hand_over(one, value):
-                        failure = FAILED
+                    failure = await self._hand_over(one, value)
+                    if failure is not None:
                         break
         except Exception as error:
-            failure = failure_of(one.operation, error)
+            failure = self._port.failures.raised(one.operation, error)
         if not is_noted or failure is not None:
             self._note(began, failure)
         self._port.post(partial(self._finish, one, Result(call=one.effect.call, error=failure)))
@@ -169,12 +180,12 @@ class Invocations:
             one.has_credit.clear()
         return value
 
-    async def _hand_over(self, one: _Invocation, value: Value) -> bool:
-        """Give an item to the handler and wait until it was processed. Return whether it satisfied the schema."""
+    async def _hand_over(self, one: _Invocation, value: Value) -> Failure | None:
+        """Give an item to the handler and wait until it was processed. Return the failure if it breaks the schema."""
         async with self._turn:
             # The peer may read slowly although its handler asks for items.
             await self._port.wait_writable()
-            done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            done: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
             self._port.post(partial(self._give_item, one, value, done))
             return await done
 
@@ -185,19 +196,18 @@ class Invocations:
 
     # The steps. A pending invocation is compared by identity: after `Cancel` the handler may use the id again.
 
-    async def _give_item(self, one: _Invocation, value: Value, done: asyncio.Future[bool]) -> None:
-        fits = True
+    async def _give_item(self, one: _Invocation, value: Value, done: asyncio.Future[Failure | None]) -> None:
+        failure: Failure | None = None
         try:
             if self._pending.get(one.effect.call) is one:
                 await self._port.give(Item(call=one.effect.call, value=value, at=self._port.now()))
         except TreatyError as error:
             if error.code not in LOCAL_FAULTS:
                 raise
-            _log.error("A business function broke its contract: %s", error)
-            fits = False
+            failure = self._port.failures.broke(one.operation, error)
         finally:
             if not done.done():  # the function may be stopped meanwhile
-                done.set_result(fits)
+                done.set_result(failure)
 
     async def _finish(self, one: _Invocation, result: Result) -> None:
         if self._pending.get(one.effect.call) is not one:
@@ -209,6 +219,5 @@ class Invocations:
         except TreatyError as error:
             if error.code not in LOCAL_FAULTS:
                 raise
-            _log.error("A business function broke its contract: %s", error)
-            # The text of a local error may be confidential, so the peer gets a general one.
-            await self._port.give(Result(call=result.call, error=FAILED, at=self._port.now()))
+            failure = self._port.failures.broke(one.operation, error)
+            await self._port.give(Result(call=result.call, error=failure, at=self._port.now()))

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 
 from ..codes import AgentCode, ConnectionCode, FlowCode, HelloCode, PeerCode
+from ..errors import PeerUnavailable
 from ..network.discovery.cache import CachedDiscoverer
 from ..network.discovery.client import candidates
 from ..network.hosts import Network
@@ -92,7 +93,7 @@ class SessionOpener:
     async def open(self, name: PeerName, request: SessionRequest, *, within: float | None) -> OpenSession:
         """Open a session in `within` seconds; None for the default. An attempt that is given up closes in the background.
 
-        Raises `Unavailable` (`connection.timeout`), `Refused` (`peer.changed`), the errors of discovery and those of
+        Raises `PeerUnavailable` (`connection.timeout`), `Refused` (`peer.changed`), the errors of discovery and those of
         `lifecycle.open_session`.
         """
         limit = within if within is not None else self.time_limit(request)
@@ -106,7 +107,7 @@ class SessionOpener:
         if done:
             return opening.result()
         self._give_up(opening)
-        raise Unavailable(
+        raise PeerUnavailable(
             ConnectionCode.TIMEOUT,
             f"No session with {name.text[:120]} was open within {limit:.3g} seconds.",
             fix="See whether the agent there answers, or allow more time.",

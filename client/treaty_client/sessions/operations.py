@@ -44,11 +44,10 @@ import msgspec
 
 from treaty_consensus.errors import Malformed, Refused
 from treaty_consensus.handler import Manifest, Operation, OperationKind, Role
-from treaty_handler import Result, Value
+from treaty_handler import Value
 
 from ..codes import AgentCode, SessionCode
 from ..negotiators.negotiator import Capability
-from .operation_errors import failure_of
 
 MAX_THREADS = 16
 _REFERENCE = "#/$defs/{name}"
@@ -61,11 +60,11 @@ Function = Callable[..., Any]
 class OperationHandlers(Protocol):
     """Answer the operations that a handler invokes; `Functions` implements it."""
 
-    async def call(self, call: str, operation: Operation, arguments: Mapping[str, Value]) -> Result:
-        """Return the answer to an `Invoke` within the operation's timeout. A failure is a result, too. Never raises."""
+    async def call(self, call: str, operation: Operation, arguments: Mapping[str, Value]) -> Value:
+        """Return the value of an operation. Raises anything; `FunctionFailures` describes it to the peer."""
 
     def items(self, operation: Operation, arguments: Mapping[str, Value]) -> AsyncGenerator[Value, None]:
-        """Return the items of a stream. This call and the generator may raise anything; `failure_of` describes it to the peer."""
+        """Return the items of a stream. This call and the generator may raise anything, as `call`."""
 
 
 def choose_role(manifest: Manifest, *, is_initiator: bool, wanted: str | None) -> Role:
@@ -127,15 +126,9 @@ class Functions:
             and inspect.isasyncgenfunction(self._functions[operation.name]) != (operation.kind is OperationKind.STREAM)
         ]
 
-    async def call(self, call: str, operation: Operation, arguments: Mapping[str, Value]) -> Result:
-        """Run the function of an operation for at most the operation's timeout. A failure is a result, too. Never raises."""
-        try:
-            # A function in a thread cannot be cancelled; only its result is dropped.
-            async with asyncio.timeout(operation.timeout):
-                value = await self._run(operation.name, arguments)
-        except Exception as error:
-            return Result(call=call, error=failure_of(operation, error))
-        return Result(call=call, value=None if operation.kind is OperationKind.EVENT else value)
+    async def call(self, call: str, operation: Operation, arguments: Mapping[str, Value]) -> Value:
+        """Run the function of an operation. Raises anything that it raises."""
+        return await self._run(operation.name, arguments)
 
     def items(self, operation: Operation, arguments: Mapping[str, Value]) -> AsyncGenerator[Value, None]:
         """Run the function of a stream, as far as the caller takes items. Raises anything that the function raises."""

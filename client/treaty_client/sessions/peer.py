@@ -24,7 +24,8 @@ from typing import Any
 
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 
-from ..codes import PeerCode, SessionCode
+from ..codes import FlowCode, PeerCode, SessionCode
+from ..errors import PeerUnavailable
 from ..network.transport.connection import Backoff, ConnectionFailed
 from .context import AgentContext
 from .interfaces import PeerSettings
@@ -36,6 +37,8 @@ from .session import ItemStream
 
 _IDLE = 0.9
 """The part of the idle time after which a session is not used any more: the peer may be ending it at this moment."""
+_FINAL = frozenset((SessionCode.LATE, SessionCode.PEER_REFUSED, FlowCode.PEER_REFUSED))
+"""The codes of calls that were not sent and are not repeated: the time is over, or the peer would refuse them again."""
 _log = logging.getLogger(__name__)
 
 
@@ -70,8 +73,8 @@ class Peer:
         It takes at most the operation's own time and the time for connecting, or the seconds of `within`.
 
         Raises `OutcomeUnknown` (`session.outcome-unknown`) if the call was sent, not answered, and may not be repeated;
-        `Unavailable` if it was not sent; `OperationError` for an answer that is an error; `Refused` (`peer.changed`) for another
-        DID, (`peer.closed`) after `aclose`; and the other errors of `Agent.connect` and `Session.call`.
+        `PeerUnavailable` if it was not sent; `OperationError` for an answer that is an error; `Refused` (`peer.changed`) for
+        another DID, (`peer.closed`) after `aclose`; and the other errors of `Agent.connect` and `Session.call`.
         """
         attempts = _Attempts(self._backoff, self._within)
         while True:
@@ -145,7 +148,7 @@ class _Attempts:
             self.deadline = self.deadline or self._began + error.operation.timeout
         elif error.code == SessionCode.BUSY:
             pooled.is_busy = pooled.calls > 0  # the handler refused it before it sent anything
-        elif isinstance(error, OperationError) or error.code == SessionCode.LATE or not pooled.session.is_over:
+        elif isinstance(error, OperationError) or error.code in _FINAL or not pooled.session.is_over:
             raise error
         self._failures += 1
         if self.left is not None and self.left <= 0:
@@ -218,7 +221,7 @@ class SessionPool:
                         self._room.clear()
                         await self._room.wait()
             except TimeoutError as error:
-                raise Unavailable(
+                raise PeerUnavailable(
                     SessionCode.LATE, f"No session with {self._name.text[:120]} took the call in time. It was not sent."
                 ) from error
 

@@ -18,9 +18,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
+from treaty_consensus.errors import Malformed, Refused, TreatyError
 
 from ...codes import FlowCode
+from ...errors import PeerUnavailable
+from ..ending import ended_by_peer
 from ..recording import recorded
 from .actions import Action, DeliverData, Ready, RenegotiationFailed, ReportReceived, Track
 from .commands import (
@@ -129,11 +131,10 @@ class NegotiationEngine(EngineCore, ABC):
         """End, as the connection ended. `reason`: the peer's, or ""."""
         if self.is_final:
             return []
-        said = f": {reason[:80]!a}" if reason else ""
         running = self.state is FlowState.RUNNING
         if running and reason == expired().code:  # the peer's clock reached the expiry first
             return self._end(FlowEvent.LOST, expired())
-        error = Unavailable(FlowCode.PEER_LOST, f"The other side ended the connection{said}.")
+        error = ended_by_peer(reason, "The other side ended the connection", FlowCode.PEER_LOST, FlowCode.PEER_REFUSED)
         return self._end(FlowEvent.LOST, error if reason or not running else None)
 
     @recorded
@@ -160,7 +161,7 @@ class NegotiationEngine(EngineCore, ABC):
         if not self.tracks and self.state is not FlowState.RUNNING and now.seconds >= self._phase_deadline:
             return [*actions, *self._time_out(f"no answer came in phase {self.state}.")]
         if self.state is FlowState.RUNNING and now.seconds >= self._phase_deadline:
-            idle = Unavailable(FlowCode.IDLE, f"Nothing was said for {self.timeouts.idle:g} seconds.")
+            idle = PeerUnavailable(FlowCode.IDLE, f"Nothing was said for {self.timeouts.idle:g} seconds.")
             return [*actions, *self._end(FlowEvent.DEADLINE_PASSED, idle)]
         return actions
 

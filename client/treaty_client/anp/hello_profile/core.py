@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from treaty_consensus.errors import Refused, TreatyError, Unavailable
+from treaty_consensus.errors import Refused, TreatyError
 
 from ...codes import FrameCode, MetaCode, SessionCode
+from ...errors import PeerUnavailable
 from .. import frame
 from ..frame import ProtocolType
 from ..transitions import StateTable
@@ -88,7 +89,7 @@ class Deadlines:
         if not self._until or now < self.next:
             return None
         (wait, _), (_, seconds) = min(self._until.items(), key=lambda item: item[1][0])
-        return Unavailable(WAITS[wait].code, WAITS[wait].sentence.format(seconds))
+        return PeerUnavailable(WAITS[wait].code, WAITS[wait].sentence.format(seconds))
 
 
 class InitiatorOptions(TypedDict, total=False):

@@ -31,9 +31,10 @@ import msgspec
 
 from treaty_consensus import canonical
 from treaty_consensus.did import parse_did, parse_key_id
-from treaty_consensus.errors import Malformed, Refused
+from treaty_consensus.errors import Malformed, Refused, TreatyError
 
 from ...codes import HelloCode
+from ..ending import refused_by_peer
 from .actions import Agreement
 from .messages import fault_of
 
@@ -283,8 +284,8 @@ def _own_key(hello: _Hello) -> str | None:
     return key_id if did.text == hello.source_did else None
 
 
-def refused_hello(reason: str) -> Refused:
+def refused_hello(reason: str) -> TreatyError:
     """Return the error for a Hello that the peer refused. `reason`: its text, which begins with a code."""
     # Callers tell another agent at the address from all other refusals.
     code = HelloCode.DESTINATION if reason.startswith(HelloCode.DESTINATION) else HelloCode.REFUSED
-    return Refused(code, f"The other side refused this side's Hello: {reason}")
+    return refused_by_peer(code, f"The other side refused this side's Hello: {reason}", reason)

@@ -17,12 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Unpack
 
-from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
+from treaty_consensus.errors import Malformed, Refused, TreatyError
 from treaty_consensus.printable import printable
 from treaty_consensus.protocol import check_document
 
 from ...codes import FrameCode, HelloCode, SessionCode
 from .. import frame
+from ..ending import ended_by_peer
 from ..frame import ProtocolType
 from ..recording import Recorder, recorded
 from . import actions as a
@@ -209,7 +210,7 @@ class Machine(Core):
     @recorded
     def fail(self, error: TreatyError) -> list[Action]:
         """End the session, as this side cannot go on."""
-        # The code alone: the message may name things of this machine.
+        # The code alone, as the message may name things of this machine.
         return [] if self.is_final else [*self._goodbye(error.code), *self.end(Event.FAILED, error)]
 
     @recorded
@@ -219,8 +220,7 @@ class Machine(Core):
             return []
         if self.allows(Event.LEFT):
             return self.end(Event.LEFT, nothing_in_common("and the other side proposed none."))
-        said = f": {reason[:80]!a}" if reason else ""
-        error = Unavailable(SessionCode.PEER_LOST, f"The other side ended the session{said}.")
+        error = ended_by_peer(reason, "The other side ended the session", SessionCode.PEER_LOST, SessionCode.PEER_REFUSED)
         return self.end(Event.LOST, error if reason or self.state is not HelloState.RUNNING else None)
 
     def _notice(self, error: TreatyError) -> list[Action]:

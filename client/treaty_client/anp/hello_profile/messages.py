@@ -3,8 +3,8 @@
 
     {"action": "protocolNegotiation", "sequenceId": 0, "candidateProtocols": TEXT, "modificationSummary": TEXT,
      "status": "negotiating"}                                 or "accepted", "rejected"
-    {"action": "codeGeneration", "status": "generated"}       or "error": the code to speak the protocol is ready, or never will
-                                                              be
+    {"action": "codeGeneration", "status": "generated"}       the code to speak the protocol is ready
+    {"action": "codeGeneration", "status": "error", "reason": CODE}         it cannot be made
     {"action": "testCasesNegotiation", "testCases": TEXT, "modificationSummary": TEXT, "status": "negotiating"}
     {"action": "fixErrorNegotiation", "errorDescription": TEXT, "status": "negotiating"}
     {"action": "naturalLanguageNegotiation", "type": "REQUEST", "messageId": ID, "message": TEXT}        or "RESPONSE"
@@ -24,8 +24,10 @@ Three messages share the statuses negotiating, accepted and rejected; `timeout` 
 
 All texts are counted in UTF-8 bytes, after JSON's escapes; the largest document fits a frame in every spelling but the wasteful
 ones. A text that is negotiated about must be there, and an error and a rejection of one have a description. Elsewhere a text
-may be absent, null or empty, which mean the same. `payload` is the unsigned payload of a `report` statement, `signature`
-Ed25519 over its DSSE pre-authentication encoding, `reason` a machine code such as `report.document`. Base64 is padded standard.
+may be absent, null or empty, which mean the same. `reason` of codeGeneration is an extension of this implementation: a machine
+code, by which the other side tells a temporary failure from a permanent one. `payload` is the unsigned payload of a `report`
+statement, `signature` Ed25519 over its DSSE pre-authentication encoding, and `reason` of a refusal a machine code such as
+`report.document`. Base64 is padded standard.
 Names that a message does not have here are ignored. An action not listed here is an error: a peer learns from the Hello's
 capabilities which ones are understood.
 """
@@ -35,7 +37,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -45,6 +47,7 @@ from treaty_consensus.protocol import MAX_DOCUMENT, check_document
 from treaty_consensus.statement import MAX_PAYLOAD
 
 from ...codes import MetaCode
+from ...errors import code_in
 from .. import frame
 
 # The largest document fits in ASCII with `\u` escapes, as the official SDK writes it.
@@ -70,9 +73,11 @@ _Reason: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9.-]{1,64}\Z"
 
 @dataclass(frozen=True)
 class CodeGeneration:
-    """The code for the agreed protocol is ready, or could not be made; an error ends the session."""
+    """The code for the agreed protocol is ready, or could not be made; an error ends the session. `reason`: the code of the
+    error, or ""; only this implementation sends it."""
 
     status: Literal["generated", "error"]
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -152,6 +157,8 @@ class _Action(msgspec.Struct, frozen=True):
 
 class _CodeGeneration(msgspec.Struct, frozen=True):
     status: Literal["generated", "error"]
+    # Any value: the source has no such member, and another make may use the name for something else.
+    reason: Any = ""
 
 
 class _ProtocolNegotiation(msgspec.Struct, frozen=True, rename="camel"):
@@ -231,8 +238,8 @@ def _fields(message: MetaMessage) -> tuple[str, dict[str, object]]:
         case ProtocolNegotiation(number, status, text, summary):
             negotiated = {"candidateProtocols": text, "modificationSummary": summary}
             return "protocolNegotiation", {"sequenceId": number, "status": status, **negotiated}
-        case CodeGeneration(result):
-            return "codeGeneration", {"status": result}
+        case CodeGeneration(result, reason):
+            return "codeGeneration", {"status": result, "reason": reason or None}
         case TestCasesNegotiation(status, text, summary):
             return "testCasesNegotiation", {"status": status, "testCases": text, "modificationSummary": summary}
         case FixErrorNegotiation(status, description):
@@ -252,6 +259,12 @@ def report_fields(message: ReportCosignature) -> dict[str, str]:
             return {"status": "signed", **_signed(key_id, signature)}
         case ReportRefused(reason):
             return {"status": "refused", "reason": reason}
+
+
+def _code_generation(value: object) -> CodeGeneration:
+    message = msgspec.convert(value, _CodeGeneration)
+    is_reason = message.status == "error" and isinstance(message.reason, str)
+    return CodeGeneration(message.status, code_in(message.reason) if is_reason else "")
 
 
 def _protocol(value: object) -> ProtocolNegotiation:
@@ -296,7 +309,7 @@ def parse_report(value: object) -> ReportCosignature:
 
 _PARSERS: dict[str, Callable[[object], MetaMessage]] = {
     "protocolNegotiation": _protocol,
-    "codeGeneration": lambda value: CodeGeneration(msgspec.convert(value, _CodeGeneration).status),
+    "codeGeneration": _code_generation,
     "testCasesNegotiation": _test_cases,
     "fixErrorNegotiation": _fix_error,
     "naturalLanguageNegotiation": _natural_language,

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack, suppress
+from email.utils import formatdate
 from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote
@@ -313,11 +314,15 @@ def _refusal(error: TreatyError) -> HttpResponse:
         "status": status,
         "code": error.code,
         "detail": error.message,
+        "family": error.family,
+        "retryable": error.retryable,
     }
     problem |= {"fix": error.fix} if error.fix else {}
     problem |= {"reason": error.reason} if isinstance(error, SessionGone) else {}
     headers = {"Content-Type": "application/problem+json", "Cache-Control": "no-store"}
     headers |= {"Retry-After": "1"} if status == 503 else {}
+    # By it the client measures how far its clock is off: most refused signatures are too old or too new.
+    headers |= {"Date": formatdate(usegmt=True)} if status == 401 else {}
     return HttpResponse(status, headers, msgspec.json.encode(problem))
 
 

@@ -3,7 +3,7 @@
 This module adds bounds to uvicorn (docs/specification/transports.md, section 4). A TLS handshake and the head of a request must
 each arrive within 10 seconds. A closed WebSocket is aborted after 3 seconds, also if its peer reads nothing. An answer over HTTP
 is aborted if the peer stops reading for 30 seconds. At most twice `max_connections` sockets are open, because a source over HTTP
-uses two, and 64 more. uvicorn logs nothing, catches no signals, and sends neither a `Server` nor a `Date` header.
+uses two, and 64 more. uvicorn logs only warnings, catches no signals, and sends neither a `Server` nor a `Date` header.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ SPARE_SOCKETS = 64
 READ_TIMEOUT = 30
 """Seconds for a peer to read on, while its answer is waiting."""
 
-_log = logging.getLogger(__name__)
+# uvicorn writes two lines at INFO for each WebSocket. A session has its own events, and a busy agent thousands of them.
+_log = logging.getLogger(f"{__name__}.uvicorn")
+_log.setLevel(logging.WARNING)
 
 
 @asynccontextmanager
@@ -180,7 +182,7 @@ class _WebSocket(WebSocketsSansIOProtocol):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.logger = _log
+        self.logger = self.conn.logger = _log
         self.close_timeout = CLOSE_TIMEOUT
         self._end: asyncio.TimerHandle | None = None
 
