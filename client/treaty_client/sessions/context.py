@@ -34,6 +34,7 @@ from .agreements import URN, AgreementCache, NegotiatedProtocols, Profile, is_ne
 from .escalation import Approvals, EscalationLimiter, OnEscalation
 from .handler_host import HandlerHosts
 from .interfaces import Capacity, FlowNames, ProtocolPublisher, ProtocolSource, SessionTimeouts, SpokenProtocol
+from .middleware import Call, CallPipeline
 from .negotiation import Answerer
 from .operations import Functions, OfferedFunctions, choose_role
 from .session import ReportParties
@@ -51,7 +52,13 @@ class AgentEvent(NamedTuple):
     `role`: this agent's role, `initiator` or `responder`.
     `peer`, `protocol`: "" until they are known.
 
+    `name`, `seconds`: as in `SessionEvent`.
+
     Two events happen outside of sessions: `unserved`, when a provided protocol failed, and `served`, when it works again.
+
+    Each call that is over is an event `call in` (of the peer) or `call out` (of this side), with its own `seconds` and three more
+    fields. `operation`: its name. `status`: `ok`, `cancelled`, the code of its error, such as `operation.404`, or the name of
+    another exception. `trace_id`: the same at both sides; a claim of the caller.
     """
 
     role: RoleName
@@ -59,6 +66,9 @@ class AgentEvent(NamedTuple):
     protocol: str
     name: str
     seconds: float
+    operation: str = ""
+    status: str = ""
+    trace_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -151,7 +161,14 @@ class AgentContext:
     def hosts(self) -> HandlerHosts:
         """The factory for the handlers of all sessions."""
         own = self.identity.did
-        return HandlerHosts(own, self.home, self.ports.runtime, self.served, handler_time=self.timeouts.handler)
+        return HandlerHosts(
+            own, self.home, self.ports.runtime, self.served, handler_time=self.timeouts.handler, pipeline=self.pipeline
+        )
+
+    @cached_property
+    def pipeline(self) -> CallPipeline:
+        """The way of all calls: middleware, log lines and events."""
+        return CallPipeline(self._record_call)
 
     def spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Run a task beside all sessions. `close` cancels it."""
@@ -183,6 +200,13 @@ class AgentContext:
             self.on_event(event)
         except Exception:
             _log.exception("The observer of an agent raised")
+
+    def _record_call(self, call: Call, status: str, seconds: float) -> None:
+        if self.on_event is not None:
+            context = call.context
+            role: RoleName = "initiator" if call.is_initiator else "responder"
+            about = AgentEvent(role, context.peer, context.protocol, f"call {call.direction}", seconds)
+            self.record_event(about._replace(operation=call.operation, status=status, trace_id=context.trace.trace_id))
 
     async def close(self) -> None:
         """Close everything that sessions share. Pending reports stay in the outbox for the next process."""

@@ -78,7 +78,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         self.machine, self.sessions = machine, dict[str, FlowSession]()
         self.agreed: asyncio.Future[None] = abandonable()
         self.timeline: list[SessionEvent] = []
-        self.resumed = False
+        self.resumed, self.pipeline = False, dependencies.hosts.pipeline
         self.recorder = machine.recorder = recorder
         self.failed_talks = b""
         self._processor, self._dependencies, self._role = processor, dependencies, role

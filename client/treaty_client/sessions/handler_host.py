@@ -53,11 +53,14 @@ from treaty_handler import (
     Value,
 )
 
+from ..anp.hello_profile.messages import CallMetadata
 from ..codes import SessionCode
 from ..sandbox.interface import RunningHandler, Runtime
+from .call_context import CallOrigin
 from .handler_state import HandlerState, NullState, SessionStore
 from .interfaces import SpokenProtocol, Step
 from .invocations import LOCAL_FAULTS, InvocationPort, Invocations, OnServed
+from .middleware import CallPipeline
 from .operations import OperationHandlers
 
 _log = logging.getLogger(__name__)
@@ -69,8 +72,11 @@ class HandlerPort(Protocol):
     def post(self, step: Step) -> None:
         """Run a step in the connection's task, after all earlier steps."""
 
-    async def send(self, payload: bytes, *, early: bool) -> None:
-        """Send an application message."""
+    def origin(self) -> CallOrigin:
+        """Return what the calls of the session have in common."""
+
+    async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
+        """Send an application message. `metadata`: those of the call that led to it."""
 
     async def wait_writable(self) -> None:
         """Wait until there is room for another message to the peer."""
@@ -85,8 +91,8 @@ class HandlerPort(Protocol):
         """End the session."""
 
 
-SendNamed: TypeAlias = Callable[[bytes, str], Awaitable[None]]
-"""Send an application message with an action."""
+SendNamed: TypeAlias = Callable[[bytes, str, CallMetadata | None], Awaitable[None]]
+"""Send an application message with an action, and the metadata of the call that led to it."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,7 @@ class HandlerContext:
     `parameters`: the agreed parameters, for its `Opened`.
     `send_named`, `on_served`: as in `HostRequest`.
     `interface`: the handler's version of the interface.
+    `pipeline`: the middleware around each function.
     """
 
     peer: str
@@ -106,6 +113,24 @@ class HandlerContext:
     send_named: SendNamed | None = None
     on_served: OnServed | None = None
     interface: int = INTERFACE
+    pipeline: CallPipeline = field(default_factory=CallPipeline)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cause:
+    """The call of the local application, or the message of the peer, that led to an event.
+
+    `early`, `operation`: of the call. `sent`: the metadata of the call, for the messages that follow from it. `received`: the
+    metadata of the message, for the functions that follow from it.
+    """
+
+    early: bool = False
+    operation: str = ""
+    sent: CallMetadata | None = None
+    received: CallMetadata | None = None
+
+
+_NO_CAUSE = _Cause()
 
 
 class HandlerHost:
@@ -125,7 +150,7 @@ class HandlerHost:
         self._port = port
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._invocations = Invocations(
-            functions, InvocationPort(port.post, port.wait_writable, self._give, _now, context.on_served)
+            functions, InvocationPort(port.post, port.wait_writable, self._give, _now, context.on_served, context.pipeline)
         )
         self._closed = False
 
@@ -135,16 +160,19 @@ class HandlerHost:
         await self._give(Opened(stored=stored, parameters=dict(self._context.parameters), at=_now()))
         self.is_open = True
 
-    async def received(self, payload: bytes, *, stream: str = "") -> None:
-        """Give a message of the peer. `stream`: its action, where messages have one. Raises `TreatyError`."""
-        await self._give(Received(peer=self._context.peer, data=payload, stream=stream, at=_now()))
+    async def received(self, payload: bytes, *, stream: str = "", metadata: CallMetadata | None = None) -> None:
+        """Give a message of the peer. `stream`: its action, where messages have one. `metadata`: of the call that the message
+        belongs to. Raises `TreatyError`."""
+        await self._give(Received(peer=self._context.peer, data=payload, stream=stream, at=_now()), _Cause(received=metadata))
 
-    async def call(self, call: str, operation: str, arguments: dict[str, Any], *, early: bool) -> None:
-        """Give a call of the local application. `early`: resulting messages may be sent before the hash is confirmed. A fault
-        of the caller answers the call. Raises `TreatyError` for other errors."""
+    async def call(
+        self, call: str, operation: str, arguments: dict[str, Any], *, early: bool, metadata: CallMetadata | None = None
+    ) -> None:
+        """Give a call of the local application. `early`: resulting messages may be sent before the hash is confirmed.
+        `metadata`: sent with them. A fault of the caller answers the call. Raises `TreatyError` for other errors."""
         try:
             event = Call(call=call, operation=operation, arguments=arguments, at=_now())
-            await self._give(event, early=early, operation=operation)
+            await self._give(event, _Cause(early, operation, sent=metadata))
         except TreatyError as error:
             if error.code not in LOCAL_FAULTS:
                 raise
@@ -152,13 +180,13 @@ class HandlerHost:
 
     async def requested(self, call: str, operation: str, count: int, *, early: bool) -> None:
         """Report that the local application takes more items of a stream. `early`: as in `call`. Raises `TreatyError`."""
-        await self._give(Requested(call=call, count=count, at=_now()), early=early, operation=operation)
+        await self._give(Requested(call=call, count=count, at=_now()), _Cause(early, operation))
 
     async def cancelled(self, call: str, operation: str, *, early: bool) -> None:
         """Report that the local application gave a call up. `early`: as in `call`. Raises `TreatyError`."""
         # The rules would not deliver it, but the session might get a worker for it.
         if self._context.interface >= 2:
-            await self._give(Cancelled(call=call, at=_now()), early=early, operation=operation)
+            await self._give(Cancelled(call=call, at=_now()), _Cause(early, operation))
 
     async def peer_lost(self) -> None:
         """Report the loss of the connection. Raises `TreatyError`."""
@@ -175,7 +203,7 @@ class HandlerHost:
             timer.cancel()
         await asyncio.gather(self._invocations.close(), self._handler.close())
 
-    async def _give(self, event: Event, *, early: bool = False, operation: str = "") -> None:
+    async def _give(self, event: Event, cause: _Cause | None = None) -> None:
         if self._closed:
             return
         try:
@@ -186,19 +214,20 @@ class HandlerHost:
             raise Unavailable(SessionCode.HANDLER_TIMEOUT, "The protocol's handler did not answer in time.") from error
         # In order: `Persist` is durable before a later `Send` leaves.
         for effect in effects:
-            await self._do(effect, early, operation)
+            await self._do(effect, cause or _NO_CAUSE)
 
-    async def _do(self, effect: Effect, early: bool, operation: str) -> None:
+    async def _do(self, effect: Effect, cause: _Cause) -> None:
         match effect:
             case Send(data=data, stream=stream):
                 if self._context.send_named is not None:
-                    await self._context.send_named(data, stream or operation)
+                    await self._context.send_named(data, stream or cause.operation, cause.sent)
                     return
                 if stream:
                     raise Refused(SessionCode.STREAM, "This handler uses several streams, but a connection has only one.")
-                await self._port.send(data, early=early)
+                await self._port.send(data, early=cause.early, metadata=cause.sent)
             case Invoke():
-                self._invocations.begin(effect, self.role.invokes[effect.operation])
+                # A handler does no I/O, so the functions that it invokes at a message belong to that message.
+                self._invocations.begin(effect, self.role.invokes[effect.operation], self._port.origin(), cause.received)
             case Request():
                 self._invocations.request(effect)
             case Cancel():
@@ -266,10 +295,19 @@ class HostRequest:
 class HandlerHosts:
     """Start the handlers of an agent's sessions in a runtime, with their state below `home`. For one event loop."""
 
-    def __init__(self, local: str, home: Path, runtime: Runtime, served: ServedRole, *, handler_time: float = 10.0) -> None:
-        """Start no handler yet. `handler_time`: as in `HandlerContext`."""
+    def __init__(
+        self,
+        local: str,
+        home: Path,
+        runtime: Runtime,
+        served: ServedRole,
+        *,
+        handler_time: float = 10.0,
+        pipeline: CallPipeline | None = None,
+    ) -> None:
+        """Start no handler yet. `handler_time`, `pipeline`: as in `HandlerContext`."""
         self._local, self._home, self._runtime, self._served = local, home, runtime, served
-        self._handler_time = handler_time
+        self._handler_time, self.pipeline = handler_time, pipeline or CallPipeline()
 
     async def host(self, port: HandlerPort, protocol: SpokenProtocol, request: HostRequest) -> HandlerHost:
         """Return a handler for a session, before its first event. Raises `TreatyError`."""
@@ -283,6 +321,8 @@ class HandlerHosts:
             request.send_named,
             request.on_served,
             protocol.package.manifest.interface,
+            # Test cases are no calls of the application.
+            self.pipeline if request.answers is None else CallPipeline(),
         )
         if request.answers is not None:
             return HandlerHost(handler, context, request.answers, NullState(), port)

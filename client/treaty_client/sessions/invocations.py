@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -25,9 +26,13 @@ from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import Operation, OperationKind
 from treaty_handler import Cancel, Event, Failure, Invoke, Item, Request, Result, Value
 
+from ..anp.hello_profile.messages import CallMetadata
+from ..anp.trace_context import TraceContext
 from ..codes import OperationCode, SessionCode
+from .call_context import CallOrigin, enter_call
 from .interfaces import CANCELLING_TIME, Step
-from .operation_errors import FAILED, failure_of
+from .middleware import Call, CallPipeline, described_call
+from .operation_errors import FAILED, OperationError, failure_of
 from .operations import OperationHandlers
 
 MAX_RUNNING = 16
@@ -55,6 +60,7 @@ class InvocationPort:
     `give`: give the handler an event and perform its effects, in the connection's task. Raises `TreatyError`.
     `now`: return the milliseconds since 1970.
     `on_served`: called after the answer of a function, and after the first item and the failure of a stream.
+    `pipeline`: the middleware around each function.
     """
 
     post: Callable[[Step], None]
@@ -62,6 +68,7 @@ class InvocationPort:
     give: Callable[[Event], Awaitable[None]]
     now: Callable[[], int]
     on_served: OnServed | None
+    pipeline: CallPipeline
 
 
 @dataclass(eq=False)
@@ -70,6 +77,7 @@ class _Invocation:
 
     operation: Operation
     effect: Invoke
+    call: Call
     credit: int = 0
     has_credit: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
@@ -90,9 +98,9 @@ class Invocations:
 
     # Called by the handler's host, in the connection's task. The effects are checked, so the ids are right.
 
-    def begin(self, effect: Invoke, operation: Operation) -> None:
-        """Start the function of an `Invoke`."""
-        one = _Invocation(operation, effect)
+    def begin(self, effect: Invoke, operation: Operation, origin: CallOrigin, metadata: CallMetadata | None) -> None:
+        """Start the function of an `Invoke`. `metadata`: those of the message that led to it."""
+        one = _Invocation(operation, effect, _described(effect, operation, origin, metadata))
         is_stream = operation.kind is OperationKind.STREAM
         streams = sum(1 for other in self._pending.values() if other.operation.kind is OperationKind.STREAM)
         self._pending[effect.call] = one
@@ -135,23 +143,50 @@ class Invocations:
     async def _run(self, one: _Invocation) -> None:
         async with self._running:
             began = asyncio.get_running_loop().time()
-            result = await self._functions.call(one.effect.call, one.operation, one.effect.arguments)
+            result = await self._answer(one, began)
         self._note(began, result.error)
         self._port.post(partial(self._finish, one, result))
+
+    async def _answer(self, one: _Invocation, began: float) -> Result:
+        """Run a function within the operation's time and the caller's. A failure is a result, too."""
+        operation, id = one.operation, one.effect.call
+        due = min(began + operation.timeout, one.call.context.deadline)
+        call = replace(one.call, context=replace(one.call.context, deadline=due))
+        enter_call(call.context)
+        try:
+            with self._port.pipeline.recorded(call):
+                if due <= began:
+                    raise TimeoutError  # the caller does not wait any more
+                # A function in a thread cannot be cancelled; only its result is dropped.
+                async with asyncio.timeout_at(due):
+                    value = await self._port.pipeline.call(call, partial(self._perform, operation))
+        except Exception as error:
+            return Result(call=id, error=failure_of(operation, error))
+        return Result(call=id, value=None if operation.kind is OperationKind.EVENT else value)
+
+    async def _perform(self, operation: Operation, call: Call) -> Value:
+        enter_call(call.context)  # a middleware may have changed it
+        return await self._functions.call(call.context, operation, call.arguments)
+
+    def _items(self, operation: Operation, call: Call) -> AsyncGenerator[Value, None]:
+        enter_call(call.context)
+        return self._functions.items(call.context, operation, call.arguments)
 
     async def _stream(self, one: _Invocation) -> None:
         began, is_noted = asyncio.get_running_loop().time(), False
         failure: Failure | None = None
+        pipeline = self._port.pipeline
+        enter_call(one.call.context)
         try:
             # The call is in the block too: it raises for a function without the operation's arguments.
-            async with aclosing(self._functions.items(one.operation, one.effect.arguments)) as items:
-                while (value := await self._next(one, items)) is not _END:
-                    if not is_noted:
-                        self._note(began, None)
-                        is_noted = True
-                    if not await self._hand_over(one, value):
-                        failure = FAILED
-                        break
+            with pipeline.recorded(one.call):
+                async with aclosing(pipeline.stream(one.call, partial(self._items, one.operation))) as items:
+                    while (value := await self._next(one, items)) is not _END:
+                        if not is_noted:
+                            self._note(began, None)
+                            is_noted = True
+                        if not await self._hand_over(one, value):
+                            raise OperationError(FAILED.code, FAILED.message)
         except Exception as error:
             failure = failure_of(one.operation, error)
         if not is_noted or failure is not None:
@@ -193,7 +228,7 @@ class Invocations:
         except TreatyError as error:
             if error.code not in LOCAL_FAULTS:
                 raise
-            _log.error("A business function broke its contract: %s", error)
+            _log.error("A business function broke its contract: %s trace=%s", error, one.call.context.trace.trace_id)
             fits = False
         finally:
             if not done.done():  # the function may be stopped meanwhile
@@ -209,6 +244,15 @@ class Invocations:
         except TreatyError as error:
             if error.code not in LOCAL_FAULTS:
                 raise
-            _log.error("A business function broke its contract: %s", error)
+            _log.error("A business function broke its contract: %s trace=%s", error, one.call.context.trace.trace_id)
             # The text of a local error may be confidential, so the peer gets a general one.
             await self._port.give(Result(call=result.call, error=FAILED, at=self._port.now()))
+
+
+def _described(effect: Invoke, operation: Operation, origin: CallOrigin, metadata: CallMetadata | None) -> Call:
+    clock = asyncio.get_running_loop().time
+    trace = metadata.trace.child() if metadata is not None and metadata.trace is not None else TraceContext.new()
+    timeout = metadata.timeout if metadata is not None and operation.kind is OperationKind.REQUEST else None
+    due = math.inf if timeout is None else clock() + timeout / 1000
+    context = origin.context(effect.call, operation.name, trace, due, clock)
+    return described_call("in", context, operation.kind, effect.arguments, origin.is_initiator)

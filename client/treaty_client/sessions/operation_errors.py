@@ -9,6 +9,7 @@ from treaty_consensus.handler import Operation, OperationKind
 from treaty_handler import Failure
 
 from ..codes import OperationCode, SessionCode
+from .call_context import trace_id
 
 # The text of an exception may be confidential, so the peer does not get it.
 FAILED = Failure(code=500, message="The other side's business logic failed.")
@@ -56,5 +57,5 @@ def failure_of(operation: Operation, error: Exception) -> Failure:
         return Failure(code=error.status, message=error.message[:500])
     if isinstance(error, TimeoutError):
         return Failure(code=504, message=f"No answer came within {operation.timeout} seconds.")
-    _log.error("The function %s raised", operation.name, exc_info=error)
+    _log.error("The function %s raised, trace=%s", operation.name, trace_id(), exc_info=error)
     return FAILED

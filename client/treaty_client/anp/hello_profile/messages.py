@@ -13,6 +13,8 @@
     {"action": "reportCosignature", "status": "signed", "keyid": DID-URL, "signature": B64}
     {"action": "reportCosignature", "status": "refused", "reason": CODE}
 
+    {"action": "callContext", "traceparent": TEXT, "tracestate": TEXT, "timeout": MILLISECONDS}
+
 Three messages share the statuses negotiating, accepted and rejected; `timeout` is read as rejected and never sent.
 
     candidateProtocols    a protocol document as in `treaty_consensus.protocol`: at most 256 KiB; testCases likewise
@@ -26,6 +28,7 @@ All texts are counted in UTF-8 bytes, after JSON's escapes; the largest document
 ones. A text that is negotiated about must be there, and an error and a rejection of one have a description. Elsewhere a text
 may be absent, null or empty, which mean the same. `payload` is the unsigned payload of a `report` statement, `signature`
 Ed25519 over its DSSE pre-authentication encoding, `reason` a machine code such as `report.document`. Base64 is padded standard.
+All members of `callContext` are optional; a trace that breaks the rules of W3C Trace Context counts as absent.
 Names that a message does not have here are ignored. An action not listed here is an error: a peer learns from the Hello's
 capabilities which ones are understood.
 """
@@ -46,6 +49,7 @@ from treaty_consensus.statement import MAX_PAYLOAD
 
 from ...codes import MetaCode
 from .. import frame
+from ..trace_context import TraceContext
 
 # The largest document fits in ASCII with `\u` escapes, as the official SDK writes it.
 MAX_MESSAGE = frame.MAX_PAYLOAD
@@ -135,6 +139,15 @@ class ReportRefused:
     reason: str
 
 
+@dataclass(frozen=True)
+class CallMetadata:
+    """The trace and the time of a call, for the application message that comes next. `timeout`: the milliseconds that the caller
+    waits from now on, at most `MAX_SEQUENCE`."""
+
+    trace: TraceContext | None = None
+    timeout: int | None = None
+
+
 ReportCosignature: TypeAlias = ReportProposed | ReportSigned | ReportRefused
 MetaMessage: TypeAlias = (
     ProtocolNegotiation
@@ -143,6 +156,7 @@ MetaMessage: TypeAlias = (
     | FixErrorNegotiation
     | NaturalLanguageNegotiation
     | ReportCosignature
+    | CallMetadata
 )
 
 
@@ -176,6 +190,12 @@ class _NaturalLanguageNegotiation(msgspec.Struct, frozen=True, rename="camel"):
     type: Literal["REQUEST", "RESPONSE"]
     message_id: _MessageId
     message: str
+
+
+class _CallContext(msgspec.Struct, frozen=True):
+    traceparent: str | None = None
+    tracestate: str | None = None
+    timeout: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCE)] | None = None
 
 
 class _Proposed(msgspec.Struct, frozen=True, tag_field="status", tag="proposed"):
@@ -241,6 +261,9 @@ def _fields(message: MetaMessage) -> tuple[str, dict[str, object]]:
             return "naturalLanguageNegotiation", {"type": type, "messageId": message_id, "message": text}
         case ReportProposed() | ReportSigned() | ReportRefused():
             return "reportCosignature", {**report_fields(message)}
+        case CallMetadata(trace, timeout):
+            traced = {"traceparent": trace.traceparent, "tracestate": trace.state or None} if trace else {}
+            return "callContext", {**traced, "timeout": timeout}
 
 
 def report_fields(message: ReportCosignature) -> dict[str, str]:
@@ -282,6 +305,12 @@ def _natural_language(value: object) -> NaturalLanguageNegotiation:
     return NaturalLanguageNegotiation(message.type, message.message_id, text)
 
 
+def _call_context(value: object) -> CallMetadata:
+    message = msgspec.convert(value, _CallContext)
+    trace = TraceContext.parse(message.traceparent, message.tracestate or "") if message.traceparent else None
+    return CallMetadata(trace, message.timeout)
+
+
 def parse_report(value: object) -> ReportCosignature:
     """Parse the members of a message about a report. Raises `msgspec.ValidationError`, `Malformed` or `TooLarge`."""
     message: _Proposed | _Signed | _Refused = msgspec.convert(value, _Proposed | _Signed | _Refused)
@@ -301,6 +330,7 @@ _PARSERS: dict[str, Callable[[object], MetaMessage]] = {
     "fixErrorNegotiation": _fix_error,
     "naturalLanguageNegotiation": _natural_language,
     "reportCosignature": parse_report,
+    "callContext": _call_context,
 }
 
 
