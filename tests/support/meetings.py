@@ -247,7 +247,7 @@ class Party:
     publisher: SimulatedPublisher
 
     def names(self) -> list[str]:
-        return [event.name for event in self.events]
+        return [event.name for event in self.events if not event.operation]
 
 
 def party(

@@ -218,6 +218,9 @@ def encode(message: MetaMessage) -> bytes:
     action, fields = _fields(message)
     # Left out and not null: some readers tell these apart.
     present = {name: value for name, value in fields.items() if value is not None}
+    # One for each call: canonical form and the check below would cost as much as the rest of sending it.
+    if isinstance(message, CallMetadata):
+        return msgspec.json.encode({"action": action, **present})
     payload = canonical.dumps({"action": action, **present})
     parse(payload)
     return payload
