@@ -5,25 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from meetings import LAPTOP, TOPIC, URI_2, buyer, buyers, meeting, shop
 
-from treaty_client import CallContext, OperationError, TraceContext, current_call
+from treaty_client import AgentEvent, Call, CallContext, OperationError, Proceed, Session, current_call
 from treaty_client.sessions.call_context import context_parameter
+from treaty_client.sessions.invocations import MAX_RUNNING
 from treaty_client.sessions.operations import Functions, OfferedFunctions, capability_of
-from treaty_client.testing import run
+from treaty_client.testing import PeerDouble, Simulation, run
 from treaty_consensus.errors import Malformed
-from treaty_handler import Value
 
 if TYPE_CHECKING:
     from treaty_client.sessions import call_context as only_for_types
 
-
-TRACE = TraceContext("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", flags=1, state="vendor=a")
+ROOT = Path(__file__).parents[2]
+GREETING = ROOT / "examples" / "greeting"
+APPOINTMENT = ROOT / "examples" / "appointment"
+TOPIC = "social/greeting"
 
 
 async def named_freely(productId: str, whatever: CallContext) -> None: ...  # noqa: N803
@@ -92,16 +94,229 @@ def test_the_time_that_is_left_ends_at_zero() -> None:
 # Over a session
 
 
-def serve(home: Path, seen: list[CallContext], *, in_thread: bool = False) -> Any:
-    """A shop whose function notes its context, and the one that `current_call` gives."""
+class Meeting:
+    """A host whose functions note their contexts in `seen`, and a guest."""
 
-    async def getProductInfo(productId: str, context: CallContext) -> Value:  # noqa: N802, N803
-        seen.extend([context, current_call() or CallContext()])
-        return LAPTOP
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation, self.seen = simulation, list[CallContext]()
+        self.host, self.guest = simulation.agent("host.example"), simulation.agent("guest.example")
+        self.uri = simulation.uri("greeting")
 
-    def blocking(productId: str, context: CallContext) -> Value:  # noqa: N803
-        seen.extend([context, current_call() or CallContext()])
-        return LAPTOP
+    def session(self) -> AbstractAsyncContextManager[Session]:
+        return self.guest.connect("wss://host.example", topic=TOPIC)
 
-    blocking.__name__ = "getProductInfo"
-    return shop(home, URI_2, function=blocking if in_thread else getProductInfo)
+    def note(self, context: CallContext) -> None:
+        assert current_call() is context
+        self.seen.append(context)
+
+
+def meet(provide: Callable[[Meeting], Callable[..., Any]], visit: Callable[[Meeting, Session], Awaitable[None]]) -> None:
+    """Let the host provide a function, and the guest visit it, in virtual time."""
+
+    async def main() -> None:
+        async with Simulation([GREETING]) as simulation:
+            met = Meeting(simulation)
+            met.host.provides(met.uri)(provide(met))
+            async with simulation.serving(met.host), met.session() as session:
+                await visit(met, session)
+
+    run(main())
+
+
+def noting(met: Meeting) -> Callable[..., Any]:
+    async def greet(name: str, context: CallContext) -> str:
+        met.note(context)
+        return f"Hello, {name}!"
+
+    return greet
+
+
+def noting_in_a_thread(met: Meeting) -> Callable[..., Any]:
+    def greet(name: str, context: CallContext) -> str:
+        met.note(context)
+        return f"Hello, {name}!"
+
+    return greet
+
+
+@pytest.mark.parametrize("provide", [noting, noting_in_a_thread])
+def test_a_function_knows_the_call_that_it_works_for(provide: Any) -> None:
+    async def visit(met: Meeting, session: Session) -> None:
+        assert await session.call("greet", name="Ada") == "Hello, Ada!"
+        (context,) = met.seen
+        assert (context.peer, context.peer_is_proved) == ("did:wba:guest.example", False)
+        assert (context.operation, context.protocol, context.role) == ("greet", met.uri, "host")
+        assert (context.session, context.parameters) == (session.id, {})
+        assert 9.9 < context.time_left <= 10.0, "the time of the operation"
+        assert context.trace.parent_id, "the caller's span"
+
+    meet(provide, visit)
+
+
+def test_the_caller_may_give_it_less_time() -> None:
+    async def visit(met: Meeting, session: Session) -> None:
+        await session.call_within(2.0, "greet", {"name": "Ada"})
+        assert 1.9 < met.seen[0].time_left <= 2.0
+
+    meet(noting, visit)
+
+
+def test_a_function_is_not_begun_for_a_caller_that_does_not_wait_any_more() -> None:
+    def slow(met: Meeting) -> Callable[..., Any]:
+        async def greet(name: str, context: CallContext) -> str:
+            met.note(context)
+            await asyncio.sleep(3)
+            return name
+
+        return greet
+
+    async def visit(met: Meeting, session: Session) -> None:
+        times = [2.0] * MAX_RUNNING + [1.0] * 4
+        calls = [session.call_within(seconds, "greet", {"name": "Ada"}) for seconds in times]
+        await asyncio.gather(*calls, return_exceptions=True)
+        await asyncio.sleep(10)
+        assert len(met.seen) == MAX_RUNNING, "the others waited for a free place until they were given up"
+
+    meet(slow, visit)
+
+
+def test_a_call_that_a_function_makes_continues_the_trace() -> None:
+    async def main() -> None:
+        async with Simulation([GREETING]) as simulation:
+            met, last = (
+                Meeting(simulation),
+                PeerDouble(simulation.agent("last.example"), simulation.uri("greeting"), {"greet": "Hi"}),
+            )
+
+            @met.host.provides(met.uri)
+            async def greet(name: str, context: CallContext) -> str:
+                met.note(context)
+                async with met.host.peer("wss://last.example", topic=TOPIC) as peer:
+                    return str(await peer.call("greet", name=name))
+
+            out: list[Call] = []
+
+            @met.host.middleware
+            async def note(call: Call, proceed: Proceed) -> Any:
+                if call.direction == "out":
+                    out.append(call)
+                return await proceed()
+
+            async with simulation.serving(met.host, last.agent), met.session() as session:
+                assert await session.call("greet", name="Ada") == "Hi"
+            (first,), (second,), (third,) = met.seen, out, last.contexts
+            assert first.trace.trace_id == second.context.trace.trace_id == third.trace.trace_id
+            assert second.context.trace.parent_id == first.trace.span_id
+            assert third.trace.parent_id == second.context.trace.span_id
+
+    run(main())
+
+
+def test_two_calls_of_nothing_are_two_traces() -> None:
+    async def visit(met: Meeting, session: Session) -> None:
+        await session.call("greet", name="Ada")
+        await session.call("greet", name="Bob")
+        assert len({context.trace.trace_id for context in met.seen}) == 2
+
+    meet(noting, visit)
+
+
+def test_an_offered_argument_of_the_contexts_name_does_not_replace_it(caplog: pytest.LogCaptureFixture) -> None:
+    def provide(met: Meeting) -> Callable[..., Any]:
+        async def greet(*, name: CallContext) -> str:
+            met.note(name)
+            return "Hello!"
+
+        return greet
+
+    async def visit(met: Meeting, session: Session) -> None:
+        with pytest.raises(OperationError) as failed:
+            await session.call("greet", name="Ada")
+        assert (failed.value.status, met.seen) == (500, [])
+
+    meet(provide, visit)
+    assert "name is the parameter of the context" in caplog.text
+
+
+def test_a_stream_has_a_context_without_an_end() -> None:
+    async def main() -> None:
+        async with Simulation([APPOINTMENT]) as simulation:
+            office, customer = simulation.agent("office.example"), simulation.agent("customer.example")
+            seen: list[CallContext] = []
+
+            @office.provides(simulation.uri("appointment"))
+            async def find(day: str, who: CallContext) -> AsyncIterator[dict[str, Any]]:
+                seen.extend(filter(None, [who, current_call()]))
+                yield {"start": f"{day}T09:00", "minutes": 30}
+
+            other = PeerDouble(office, simulation.uri("appointment"), {"book": "B1", "cancel": None})
+            async with (
+                simulation.serving(office),
+                customer.connect("wss://office.example", topic="scheduling/appointment") as session,
+            ):
+                assert len([slot async for slot in session.stream("find", day="2026-11-23")]) == 1
+            assert seen[0] is seen[1]
+            assert (seen[0].peer, seen[0].time_left) == ("did:wba:customer.example", math.inf)
+            assert other.calls == []
+
+    run(main())
+
+
+# In logs and events
+
+
+def test_both_sides_log_a_call_and_its_failure_with_the_same_trace(caplog: pytest.LogCaptureFixture) -> None:
+    def failing(met: Meeting) -> Callable[..., Any]:
+        async def greet(name: str, context: CallContext) -> str:
+            met.note(context)
+            raise KeyError(name)
+
+        return greet
+
+    async def visit(met: Meeting, session: Session) -> None:
+        with pytest.raises(OperationError):
+            await session.call("greet", name="Ada")
+        trace = f"trace={met.seen[0].trace.trace_id}"
+        lines = [record.getMessage() for record in caplog.records if trace in record.getMessage()]
+        assert [line.partition(": ")[0] for line in lines] == [
+            "call in greet from did:wba:guest.example",
+            f"The function greet raised, {trace}",
+            "call out greet to did:wba:host.example",
+        ]
+
+    with caplog.at_level(logging.DEBUG, "treaty_client"):
+        meet(failing, visit)
+
+
+def test_each_call_is_an_event_of_both_agents() -> None:
+    async def main() -> None:
+        async with Simulation([GREETING]) as simulation:
+            events: list[AgentEvent] = []
+            host = PeerDouble(
+                simulation.agent("host.example", on_event=events.append),
+                simulation.uri("greeting"),
+                {"greet": OperationError(403, "Not you.")},
+            )
+            guest = simulation.agent("guest.example", on_event=events.append)
+            async with simulation.serving(host.agent), guest.connect("wss://host.example", topic=TOPIC) as session:
+                with pytest.raises(OperationError):
+                    await session.call("greet", name="Ada")
+                host.answers["greet"], host.delay = "Hello!", 5.0
+                await session.call("greet", name="Ada")
+                call = asyncio.create_task(session.call("greet", name="Ada"))
+                await asyncio.sleep(1)
+                call.cancel()
+                await asyncio.gather(call, return_exceptions=True)
+            calls = [event for event in events if event.operation]
+            assert [(event.name, event.role, event.status) for event in calls[:4]] == [
+                ("call in", "responder", "operation.403"),
+                ("call out", "initiator", "operation.403"),
+                ("call in", "responder", "ok"),
+                ("call out", "initiator", "ok"),
+            ]
+            assert (calls[4].name, calls[4].status) == ("call out", "cancelled")
+            assert all(len(event.trace_id) == 32 for event in calls)
+            assert calls[0].trace_id == calls[1].trace_id != calls[2].trace_id == calls[3].trace_id
+            assert 4.9 < calls[2].seconds < 5.1
+
+    run(main())

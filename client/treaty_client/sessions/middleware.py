@@ -69,7 +69,13 @@ class Proceed(Protocol):
         and `Refused` (`agent.middleware`) the second time."""
 
 
-Middleware: TypeAlias = Callable[[Call, Proceed], Awaitable[Any]]
+class Middleware(Protocol):
+    """A coroutine function around calls."""
+
+    async def __call__(self, call: Call, proceed: Proceed, /) -> Any:
+        """Return the value of a call. Raises an error for it, such as `OperationError`."""
+
+
 Perform: TypeAlias = Callable[[Call], Awaitable[Any]]
 OnCall: TypeAlias = Callable[[Call, str, float], None]
 """Take a call that is over, its status and its seconds."""
