@@ -68,6 +68,7 @@ _FLOW = (
     *(flow_payloads.Metrics, flow_payloads.Supported, flow_payloads.ContextInfo, flow_payloads.Matched),
     *(flow_payloads.EvaluationMetrics, flow_payloads.Proposed, flow_payloads.Accepted),
     *flow_payloads.PAYLOADS.values(),
+    *(messages.CallMetadata, TraceContext),
 )
 _ARGUMENTS: dict[Profile, dict[str, type]] = {
     "hello": {kind.__name__: kind for kind in (*_HELLO, *_REPORTS, *get_args(commands.Command))},

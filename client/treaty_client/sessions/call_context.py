@@ -136,4 +136,4 @@ def _is_context(function: Callable[..., Any], annotation: Any) -> bool:
             annotation = eval(annotation, getattr(inspect.unwrap(function), "__globals__", {}))  # noqa: S307
         except Exception:  # a name that only a type checker knows
             return annotation.rpartition(".")[2] == CallContext.__name__
-    return any(kind is CallContext for kind in (annotation, *get_args(annotation)))
+    return annotation is CallContext or CallContext in get_args(annotation)

@@ -60,8 +60,8 @@ class SessionPort(Protocol):
     async def wait_writable(self) -> None:
         """Wait until a caller may send more."""
 
-    async def send(self, session_id: str, data: bytes, action: str = "") -> None:
-        """Send a handler's bytes in a session. `action`: of a message in the JSON form."""
+    async def send(self, session_id: str, data: bytes, action: str = "", metadata: CallMetadata | None = None) -> None:
+        """Send a handler's bytes in a session. `action`: of a message in the JSON form. `metadata`: of the call."""
 
     async def end(self, session_id: str, error: TreatyError | None) -> None:
         """End one session; with an error, end the connection."""
@@ -116,7 +116,7 @@ class HandlerLine:
     async def send_named(self, payload: bytes, action: str, metadata: CallMetadata | None) -> None:
         """Send an application message with an action, the handler's stream."""
         if self.connected:
-            await self._port.send(self._session.id, payload, action)
+            await self._port.send(self._session.id, payload, action, metadata)
 
     async def wait_writable(self) -> None:
         await self._port.wait_writable()
@@ -317,11 +317,11 @@ class FlowSession:
             else:
                 waiting.set_exception(error)
 
-    async def received(self, data: bytes, action: str) -> None:
-        """Give the peer's bytes to the handler. `action`: of a message in the JSON form, else ""."""
+    async def received(self, data: bytes, action: str, metadata: CallMetadata | None) -> None:
+        """Give the peer's bytes to the handler. `action`: of a message in the JSON form, else "". `metadata`: of the call."""
         if self.active is not None:
             self.messages_received += 1
-            await self.active.host.received(data, stream=action)
+            await self.active.host.received(data, stream=action, metadata=metadata)
 
     def served(self, seconds: float, succeeded: bool) -> None:
         """Record the outcome of a call of either side, and check whether the session should change."""

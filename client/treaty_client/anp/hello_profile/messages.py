@@ -264,9 +264,20 @@ def _fields(message: MetaMessage) -> tuple[str, dict[str, object]]:
             return "naturalLanguageNegotiation", {"type": type, "messageId": message_id, "message": text}
         case ReportProposed() | ReportSigned() | ReportRefused():
             return "reportCosignature", {**report_fields(message)}
-        case CallMetadata(trace, timeout):
-            traced = {"traceparent": trace.traceparent, "tracestate": trace.state or None} if trace else {}
-            return "callContext", {**traced, "timeout": timeout}
+        case CallMetadata():
+            return "callContext", {**call_fields(message)}
+
+
+def call_fields(message: CallMetadata) -> dict[str, str | int]:
+    """The members of a context; the inverse of `parse_call_context`."""
+    trace, fields = message.trace, dict[str, str | int]()
+    if trace is not None:
+        fields["traceparent"] = trace.traceparent
+        if trace.state:
+            fields["tracestate"] = trace.state
+    if message.timeout is not None:
+        fields["timeout"] = message.timeout
+    return fields
 
 
 def report_fields(message: ReportCosignature) -> dict[str, str]:
@@ -308,7 +319,8 @@ def _natural_language(value: object) -> NaturalLanguageNegotiation:
     return NaturalLanguageNegotiation(message.type, message.message_id, text)
 
 
-def _call_context(value: object) -> CallMetadata:
+def parse_call_context(value: object) -> CallMetadata:
+    """Parse the members of a context. Raises `msgspec.ValidationError`."""
     message = msgspec.convert(value, _CallContext)
     trace = TraceContext.parse(message.traceparent, message.tracestate or "") if message.traceparent else None
     return CallMetadata(trace, message.timeout)
@@ -333,7 +345,7 @@ _PARSERS: dict[str, Callable[[object], MetaMessage]] = {
     "fixErrorNegotiation": _fix_error,
     "naturalLanguageNegotiation": _natural_language,
     "reportCosignature": parse_report,
-    "callContext": _call_context,
+    "callContext": parse_call_context,
 }
 
 
