@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,12 +38,16 @@ async def by_a_type_checkers_name(ctx: only_for_types.CallContext) -> None: ...
 async def optional(ctx: CallContext | None = None) -> None: ...
 
 
+@wraps(named_freely)
+async def as_in_stubs(**arguments: Any) -> None: ...
+
+
 async def without(context: str) -> None: ...
 
 
 @pytest.mark.parametrize(
     ("function", "name"),
-    [(named_freely, "whatever"), (by_a_type_checkers_name, "ctx"), (optional, "ctx"), (without, "")],
+    [(named_freely, "whatever"), (by_a_type_checkers_name, "ctx"), (optional, "ctx"), (as_in_stubs, "whatever"), (without, "")],
 )
 def test_the_context_is_recognised_by_its_annotation(function: Any, name: str) -> None:
     assert context_parameter(function) == name
@@ -221,21 +226,38 @@ def test_two_calls_of_nothing_are_two_traces() -> None:
     meet(noting, visit)
 
 
-def test_an_offered_argument_of_the_contexts_name_does_not_replace_it(caplog: pytest.LogCaptureFixture) -> None:
-    def provide(met: Meeting) -> Callable[..., Any]:
-        async def greet(*, name: CallContext) -> str:
-            met.note(name)
-            return "Hello!"
+def test_a_function_whose_context_has_the_name_of_an_argument_is_not_served() -> None:
+    async def main() -> None:
+        async with Simulation([GREETING]) as simulation:
+            host = simulation.agent("host.example")
 
-        return greet
+            @host.provides(simulation.uri("greeting"))
+            async def greet(*, name: CallContext) -> str:
+                return name.peer
 
-    async def visit(met: Meeting, session: Session) -> None:
-        with pytest.raises(OperationError) as failed:
-            await session.call("greet", name="Ada")
-        assert (failed.value.status, met.seen) == (500, [])
+            with pytest.raises(Malformed) as refusal:
+                await host.prepare()
+            assert refusal.value.code == "agent.function"
 
-    meet(provide, visit)
-    assert "name is the parameter of the context" in caplog.text
+    run(main())
+
+
+def test_an_argument_of_the_contexts_name_does_not_replace_it() -> None:
+    async def main() -> None:
+        async with Simulation([GREETING]) as simulation:
+            protocol = await simulation.registry.protocols.fetch(simulation.uri("greeting"))
+            operation = protocol.package.manifest.operations["greet"]
+            functions = Functions()
+
+            async def greet(name: CallContext) -> str:
+                return name.peer
+
+            functions.add(greet)
+            assert await functions.call(CallContext(peer="did:wba:a.example"), operation, {}) == "did:wba:a.example"
+            with pytest.raises(TypeError):
+                await functions.call(CallContext(), operation, {"name": "Ada"})
+
+    run(main())
 
 
 def test_a_stream_has_a_context_without_an_end() -> None:

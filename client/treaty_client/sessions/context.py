@@ -318,7 +318,15 @@ class AgentContext:
 
 def check_functions(service: Service, role: Role, uri: str) -> None:
     """Check that the service has a function of the right kind for each operation that the role invokes. Raises `NotFound`
-    (`agent.function-missing`) and `Malformed` (`agent.function-kind`)."""
+    (`agent.function-missing`) and `Malformed` (`agent.function-kind`, `agent.function`)."""
+    for name, operation in role.invokes.items():
+        parameter = service.functions.context_parameter(name)
+        if parameter and parameter in operation.arguments.get("properties", {}):
+            raise Malformed(
+                AgentCode.FUNCTION,
+                f"The function of {name} takes its context as {parameter}, which is an argument of the operation in {uri}.",
+                fix="Give the parameter that is annotated CallContext another name.",
+            )
     missing = service.functions.missing(role.invokes)
     if missing:
         raise NotFound(
