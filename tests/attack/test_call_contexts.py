@@ -81,6 +81,7 @@ def attack(tmp_path: Path, *injected: bytes) -> list[CallContext]:
         {"unknown": ["x" * 1000] * 1000},
     ],
 )
+@pytest.mark.threat(180)
 def test_a_context_without_a_trace_by_the_rules_begins_a_new_one(tmp_path: Path, members: dict[str, Any]) -> None:
     (seen,) = attack(tmp_path, context(**members))
     assert seen.trace.parent_id == ""
@@ -88,6 +89,7 @@ def test_a_context_without_a_trace_by_the_rules_begins_a_new_one(tmp_path: Path,
     assert seen.trace.state == ""
 
 
+@pytest.mark.threat(180)
 def test_a_huge_state_is_dropped_and_the_trace_is_kept(tmp_path: Path) -> None:
     (seen,) = attack(tmp_path, context(traceparent=SPOOFED.traceparent, tracestate="a=" + "x" * 500_000))
     assert (seen.trace.trace_id, seen.trace.parent_id, seen.trace.state) == (SPOOFED.trace_id, SPOOFED.span_id, "")
@@ -104,6 +106,7 @@ def test_a_huge_state_is_dropped_and_the_trace_is_kept(tmp_path: Path) -> None:
         {"timeout": 1e400},
     ],
 )
+@pytest.mark.threat(180)
 def test_a_member_of_another_type_ends_the_session_and_no_function_runs(tmp_path: Path, members: dict[str, Any]) -> None:
     seen: list[CallContext] = []
 
@@ -121,6 +124,7 @@ def test_a_member_of_another_type_ends_the_session_and_no_function_runs(tmp_path
     run(main())
 
 
+@pytest.mark.threat(180)
 def test_of_a_flood_of_contexts_the_last_one_counts(tmp_path: Path) -> None:
     flood = [context(traceparent=TraceContext.new().traceparent, tracestate="a=" + "x" * 400) for _ in range(5000)]
     (seen,) = attack(tmp_path, *flood, context(traceparent=SPOOFED.traceparent))
@@ -143,11 +147,13 @@ def test_a_context_does_not_outlive_its_message(tmp_path: Path) -> None:
     assert seen[0].time_left <= 5.0
 
 
+@pytest.mark.threat(180)
 def test_a_claimed_time_cannot_be_longer_than_the_operations(tmp_path: Path) -> None:
     (long,) = attack(tmp_path, context(timeout=MAX_SEQUENCE))
     assert long.deadline - long.clock() <= 60.0
 
 
+@pytest.mark.threat(180)
 def test_a_spoofed_trace_cannot_forge_lines_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "treaty_client"):
         attack(tmp_path, context(traceparent="00-x\n2026-11-23 ERROR forged-01", tracestate="a=1\n2026 ERROR forged"))

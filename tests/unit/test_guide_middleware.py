@@ -114,15 +114,12 @@ def test_calls_are_limited(guide: Any) -> None:
 
 
 def test_a_tracer_gets_the_spans_of_both_sides(guide: Any) -> None:
-    pytest.importorskip("opentelemetry.sdk")
-    from opentelemetry import trace
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    trace.set_tracer_provider(provider)
+    sdk = pytest.importorskip("opentelemetry.sdk.trace")
+    export = pytest.importorskip("opentelemetry.sdk.trace.export")
+    memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
+    exporter, provider = memory.InMemorySpanExporter(), sdk.TracerProvider()
+    provider.add_span_processor(export.SimpleSpanProcessor(exporter))
+    pytest.importorskip("opentelemetry.trace").set_tracer_provider(provider)
     (block,) = (block for block in BLOCKS if "opentelemetry" in block)
     exec(compile(block, "docs/guides/middleware.md", "exec"), guide.__dict__)
 

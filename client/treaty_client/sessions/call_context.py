@@ -130,10 +130,11 @@ def context_parameter(function: Callable[..., Any]) -> str:
 
 
 def _is_context(function: Callable[..., Any], annotation: Any) -> bool:
-    if isinstance(annotation, str):
-        try:
-            # The module is the application's own, as for `typing.get_type_hints`.
-            annotation = eval(annotation, getattr(inspect.unwrap(function), "__globals__", {}))  # noqa: S307
-        except Exception:  # a name that only a type checker knows
-            return annotation.rpartition(".")[2] == CallContext.__name__
-    return annotation is CallContext or CallContext in get_args(annotation)
+    if not isinstance(annotation, str):
+        return annotation is CallContext or CallContext in get_args(annotation)
+    try:
+        # The text is the application's own, as for `typing.get_type_hints`.
+        found = eval(annotation, getattr(inspect.unwrap(function), "__globals__", {}))  # noqa: S307
+    except Exception:  # a name that only a type checker knows
+        return annotation.rpartition(".")[2] == CallContext.__name__
+    return not isinstance(found, str) and _is_context(function, found)

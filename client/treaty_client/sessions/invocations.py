@@ -48,6 +48,7 @@ LOCAL_FAULTS = frozenset({OperationCode.ARGUMENTS, OperationCode.RESULT, Session
 OnServed: TypeAlias = Callable[[float, bool], None]
 """Take the seconds until a business function answered, and whether it succeeded."""
 _END: Final = object()
+_NO_ORIGIN = CallOrigin()
 _log = logging.getLogger(__name__)
 
 
@@ -68,7 +69,7 @@ class InvocationPort:
     give: Callable[[Event], Awaitable[None]]
     now: Callable[[], int]
     on_served: OnServed | None
-    pipeline: CallPipeline
+    pipeline: CallPipeline = field(default_factory=CallPipeline)
 
 
 @dataclass(eq=False)
@@ -98,7 +99,9 @@ class Invocations:
 
     # Called by the handler's host, in the connection's task. The effects are checked, so the ids are right.
 
-    def begin(self, effect: Invoke, operation: Operation, origin: CallOrigin, metadata: CallMetadata | None) -> None:
+    def begin(
+        self, effect: Invoke, operation: Operation, origin: CallOrigin = _NO_ORIGIN, metadata: CallMetadata | None = None
+    ) -> None:
         """Start the function of an `Invoke`. `metadata`: those of the message that led to it."""
         one = _Invocation(operation, effect, _described(effect, operation, origin, metadata))
         is_stream = operation.kind is OperationKind.STREAM
