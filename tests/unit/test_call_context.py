@@ -296,9 +296,10 @@ def test_both_sides_log_a_call_and_its_failure_with_the_same_trace(caplog: pytes
         return greet
 
     async def visit(met: Meeting, session: Session) -> None:
-        with pytest.raises(OperationError):
+        with pytest.raises(OperationError) as failed:
             await session.call("greet", name="Ada")
-        trace = f"trace={met.seen[0].trace.trace_id}"
+        assert failed.value.trace_id == met.seen[0].trace.trace_id
+        trace = f"trace={failed.value.trace_id}"
         lines = [record.getMessage() for record in caplog.records if trace in record.getMessage()]
         assert [line.partition(": ")[0] for line in lines] == [
             "call in greet from did:wba:guest.example",

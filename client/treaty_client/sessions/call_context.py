@@ -118,7 +118,10 @@ def next_trace() -> TraceContext:
 def context_parameter(function: Callable[..., Any]) -> str:
     """Return the name of the parameter that takes the context, or "". Raises `Malformed` (`agent.function`) for one that has no
     name, or for several."""
-    parameters = inspect.signature(function).parameters.values()
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some functions of the interpreter have no signature
+        return ""
     found = [parameter for parameter in parameters if _is_context(function, parameter.annotation)]
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     if len(found) > 1 or any(parameter.kind not in named for parameter in found):

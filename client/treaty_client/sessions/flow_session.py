@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
@@ -231,7 +232,7 @@ class FlowSession:
             protocol=spoken.uri if spoken else "",
             role=handler.role.name if handler else "",
             session=self.id,
-            parameters=self.parameters,
+            parameters=MappingProxyType(self.parameters),
             is_initiator=self.is_initiator,
         )
 

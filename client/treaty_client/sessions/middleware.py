@@ -35,6 +35,7 @@ from ..anp.trace_context import TraceContext
 from ..codes import AgentCode
 from .call_context import CallContext
 from .interfaces import CANCELLING_TIME
+from .operation_errors import OperationError, OutcomeUnknown
 
 OK, CANCELLED = "ok", "cancelled"
 """The statuses of a call that succeeded, and of one that was given up. Others are codes, or the names of other exceptions."""
@@ -117,6 +118,9 @@ class CallPipeline:
             raise
         except Exception as error:
             status = error.code if isinstance(error, TreatyError) else type(error).__name__
+            # Only errors of one call: the error that ended a session is the same object for all of its calls.
+            if isinstance(error, OperationError | OutcomeUnknown):
+                error.trace_id = error.trace_id or call.context.trace.trace_id
             raise
         finally:
             self._record(call, status, call.context.clock() - began)
@@ -126,7 +130,8 @@ class CallPipeline:
         if _log.isEnabledFor(logging.DEBUG):
             preposition = "from" if call.direction == "in" else "to"
             operation = printable(call.operation, 64)  # for the peer's operations and for the application's mistakes
-            about = (call.direction, operation, preposition, context.peer or "-", status, 1000 * seconds, context.trace.trace_id)
+            peer = printable(context.peer, 200) or "-"
+            about = (call.direction, operation, preposition, peer, status, 1000 * seconds, context.trace.trace_id)
             _log.debug("call %s %s %s %s: %s, %.1f ms, trace=%s", *about)
         if self._on_call is not None:
             self._on_call(call, status, seconds)
