@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .anp.flow_profile.registry import ProtocolOffer
     from .anp.flow_profile.states import FlowLimits, FlowTimeouts
     from .anp.hello_profile.core import Limits
+    from .anp.trace_context import TraceContext
     from .config import AgentConfig
     from .errors import PeerUnavailable, RegistryUnavailable
     from .identity import Identity
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
     from .protocols.local import LocalProtocols
     from .sandbox.bubblewrap import SandboxLimits
     from .sandbox.passivation import Passivation
+    from .sessions.call_context import CallContext, current_call
     from .sessions.context import AgentEvent
     from .sessions.escalation import Escalation
     from .sessions.flow_context import FlowSettings
     from .sessions.interfaces import Capacity, PeerSettings, SessionTimeouts
+    from .sessions.middleware import Call, Middleware, Proceed
     from .sessions.opening import ChangedPeer
     from .sessions.operation_errors import OperationError, OutcomeUnknown, PeerOperationError
     from .sessions.peer import Peer
@@ -49,6 +52,8 @@ else:
         "Agent": ".agent",
         "AgentConfig": ".config",
         "AgentEvent": ".sessions.context",
+        "Call": ".sessions.middleware",
+        "CallContext": ".sessions.call_context",
         "Capacity": ".sessions.interfaces",
         "ChangedPeer": ".sessions.opening",
         "Escalation": ".sessions.escalation",
@@ -60,6 +65,7 @@ else:
         "ItemStream": ".sessions.session",
         "Limits": ".anp.hello_profile.core",
         "LocalProtocols": ".protocols.local",
+        "Middleware": ".sessions.middleware",
         "ModelNegotiators": ".negotiators.model_negotiator",
         "Negotiator": ".negotiators.negotiator",
         "Negotiators": ".negotiators.negotiator",
@@ -74,11 +80,14 @@ else:
         "Peer": ".sessions.peer",
         "PeerSettings": ".sessions.interfaces",
         "Policy": ".policy",
+        "Proceed": ".sessions.middleware",
         "ProtocolOffer": ".anp.flow_profile.registry",
         "Requirement": ".negotiators.negotiator",
         "SandboxLimits": ".sandbox.bubblewrap",
         "Session": ".sessions.session",
         "SessionTimeouts": ".sessions.interfaces",
+        "TraceContext": ".anp.trace_context",
+        "current_call": ".sessions.call_context",
         **dict.fromkeys((*_ERRORS, "Unauthorized", "Unavailable", "Untrusted"), "treaty_consensus.errors"),
     }
 
@@ -101,6 +110,8 @@ __all__ = [
     "Agent",
     "AgentConfig",
     "AgentEvent",
+    "Call",
+    "CallContext",
     "Capacity",
     "ChangedPeer",
     "Conflict",
@@ -115,6 +126,7 @@ __all__ = [
     "Limits",
     "LocalProtocols",
     "Malformed",
+    "Middleware",
     "ModelNegotiators",
     "Negotiator",
     "Negotiators",
@@ -129,6 +141,7 @@ __all__ = [
     "PeerSettings",
     "PeerUnavailable",
     "Policy",
+    "Proceed",
     "ProtocolOffer",
     "Refused",
     "RegistryUnavailable",
@@ -137,8 +150,10 @@ __all__ = [
     "Session",
     "SessionTimeouts",
     "TooLarge",
+    "TraceContext",
     "TreatyError",
     "Unauthorized",
     "Unavailable",
     "Untrusted",
+    "current_call",
 ]

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 import pytest
 
+from treaty_client.sessions.call_context import CallContext
 from treaty_client.sessions.interfaces import Step
 from treaty_client.sessions.invocations import MAX_STREAMS, InvocationPort, Invocations
 from treaty_client.sessions.operations import MAX_THREADS, Functions
@@ -40,12 +41,12 @@ async def test_arguments_of_calls_that_were_given_up_are_not_kept_while_all_thre
         return value
 
     functions.add(wait)
-    busy = [asyncio.create_task(functions.call(str(n), WAIT, {"value": "busy"})) for n in range(MAX_THREADS)]
+    busy = [asyncio.create_task(functions.call(CallContext(), WAIT, {"value": "busy"})) for n in range(MAX_THREADS)]
     for _ in busy:
         assert await asyncio.to_thread(running.acquire, timeout=60)
     large = [Value("x") for _ in range(50)]
     traces = [weakref.ref(value) for value in large]
-    given_up = [asyncio.create_task(functions.call("x", WAIT, {"value": value})) for value in large]
+    given_up = [asyncio.create_task(functions.call(CallContext(), WAIT, {"value": value})) for value in large]
     await asyncio.sleep(0.05)
     for task in given_up:
         task.cancel()
@@ -58,7 +59,7 @@ async def test_arguments_of_calls_that_were_given_up_are_not_kept_while_all_thre
     assert await asyncio.gather(*busy) == ["busy"] * MAX_THREADS
     assert kept == 0
     # Every thread is free again, and the calls that were given up never ran.
-    assert await functions.call("after", WAIT, {"value": "after"}) == "after"
+    assert await functions.call(CallContext(), WAIT, {"value": "after"}) == "after"
     assert set(order) == {"busy", "after"}
     functions.close()
 
@@ -72,7 +73,7 @@ def test_a_function_in_a_thread_may_take_its_time_in_virtual_time() -> None:
             return value
 
         functions.add(wait)
-        assert await functions.call("1", WAIT, {"value": "x"}) == "x"
+        assert await functions.call(CallContext(), WAIT, {"value": "x"}) == "x"
         functions.close()
 
     run(main())

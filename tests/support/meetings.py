@@ -248,7 +248,7 @@ class Party:
     publisher: SimulatedPublisher
 
     def names(self) -> list[str]:
-        return [event.name for event in self.events]
+        return [event.name for event in self.events if not event.operation]
 
 
 def party(
@@ -325,10 +325,18 @@ class Tap:
     async def close(self, reason: str = "") -> None:
         await self.inner.close(reason)
 
-    def kinds(self) -> list[str]:
-        """Each message in a word: hello, or a frame by its PT."""
-        words = {0: "meta", 1: "application", 2: "natural", 3: "verification"}
-        return [f"{way}{'hello' if isinstance(said, str) else words[said[0] >> 6]}" for way, said in self.seen]
+    def kinds(self, *, contexts: bool = False) -> list[str]:
+        """Each message in a word: hello, or a frame by its PT. `contexts`: also the contexts of calls."""
+        said = [f"{way}{_kind(message)}" for way, message in self.seen]
+        return [kind for kind in said if contexts or not kind.endswith("context")]
+
+
+def _kind(message: str | bytes) -> str:
+    if isinstance(message, str):
+        return "hello"
+    if message.startswith(b'\x00{"action":"callContext"'):
+        return "context"
+    return {0: "meta", 1: "application", 2: "natural", 3: "verification"}[message[0] >> 6]
 
 
 @asynccontextmanager

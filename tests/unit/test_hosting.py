@@ -8,6 +8,8 @@ from pathlib import Path
 
 from meetings import URI_2, product_info
 
+from treaty_client.anp.hello_profile.messages import CallMetadata
+from treaty_client.sessions.call_context import CallOrigin
 from treaty_client.sessions.handler_host import HandlerContext, HandlerHost
 from treaty_client.sessions.handler_state import SessionStore
 from treaty_client.sessions.interfaces import Step
@@ -28,7 +30,10 @@ class Queue:
     def post(self, step: Step) -> None:
         self.steps.append(step)
 
-    async def send(self, payload: bytes, *, early: bool) -> None: ...
+    def origin(self) -> CallOrigin:
+        return CallOrigin(peer="did:wba:b.example")
+
+    async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None: ...
 
     async def wait_writable(self) -> None: ...
 

@@ -16,6 +16,7 @@ from meta_peers import (
     OTHER_URI,
     SHOP,
     STALE,
+    TIMEOUTS,
     URI,
     Wire,
     application,
@@ -29,11 +30,12 @@ from meta_peers import (
 )
 
 from treaty_client.anp.frame import MAX_PAYLOAD, ProtocolType, encode
-from treaty_client.anp.hello_profile import hello
+from treaty_client.anp.hello_profile import hello, messages
 from treaty_client.anp.hello_profile.actions import Action, Agreement, Deliver, Ended, Load, Meta, Running, SendBinary, SendText
 from treaty_client.anp.hello_profile.commands import CodeFailed, CodeReady, Send, SendMeta
 from treaty_client.anp.hello_profile.machine import HelloState, Limits, Machine, Provided
-from treaty_client.anp.hello_profile.messages import ReportProposed
+from treaty_client.anp.hello_profile.messages import CallMetadata, ReportProposed
+from treaty_client.anp.trace_context import TraceContext
 from treaty_consensus.errors import Refused, TreatyError
 
 REPORTS = (hello.REPORT_COSIGNATURE,)
@@ -69,6 +71,52 @@ def running_buyer(capabilities: tuple[str, ...] = ()) -> Machine:
     machine.apply(CodeReady(HASH), 0.0)
     assert machine.state is HelloState.RUNNING
     return machine
+
+
+TRACED = CallMetadata(TraceContext("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", flags=1), 1000)
+CONTEXTS = (hello.CALL_CONTEXT,)
+
+
+def context_of(metadata: CallMetadata) -> bytes:
+    return encode(ProtocolType.META, messages.encode(metadata))
+
+
+def test_the_context_of_a_call_goes_directly_before_its_message_to_a_peer_that_reads_it() -> None:
+    sent = [SendBinary(context_of(TRACED)), SendBinary(application(b"x"))]
+    assert running_buyer(CONTEXTS).apply(Send(b"x", metadata=TRACED), 1.0) == sent
+    assert running_buyer().apply(Send(b"x", metadata=TRACED), 1.0) == sent[1:]
+    assert running_buyer(CONTEXTS).apply(Send(b"x"), 1.0) == sent[1:]
+
+
+def test_the_context_of_a_message_that_was_kept_has_less_time_left() -> None:
+    machine = buyer(source_hello(capabilities=CONTEXTS))
+    machine.receive(destination_hello(selected=URI, capabilities=CONTEXTS).format(), 0.0)
+    assert machine.apply(Send(b"x", metadata=TRACED), 0.0) == []
+    machine.apply(CodeReady(HASH), 0.25)
+    flushed = machine.receive(GENERATED, 0.5)
+    assert flushed[-2:] == [SendBinary(context_of(replace(TRACED, timeout=500))), SendBinary(application(b"x"))]
+
+
+def test_early_data_have_contexts_only_for_a_peer_that_was_known_to_read_them() -> None:
+    for is_known in (True, False):
+        opening = source_hello(offered=HASH, capabilities=CONTEXTS)
+        machine, _ = Machine.initiator(opening, now=0.0, timeouts=TIMEOUTS, known_uri=URI, known_reader=is_known)
+        sent = machine.apply(Send(b"x", early=True, metadata=TRACED), 0.0)
+        assert sent == [SendBinary(context_of(TRACED)), SendBinary(application(b"x"))][0 if is_known else 1 :]
+
+
+def test_a_context_belongs_to_the_next_message_alone_and_the_last_one_counts() -> None:
+    machine = running_buyer(CONTEXTS)
+    assert machine.receive(context_of(CallMetadata(None, 1)), 1.0) == []
+    assert machine.receive(context_of(TRACED), 1.0) == []
+    assert machine.receive(application(b"x"), 1.0) == [Deliver(b"x", TRACED)]
+    assert machine.receive(application(b"x"), 1.0) == [Deliver(b"x")]
+
+
+def test_a_context_that_was_not_agreed_on_ends_the_session_like_any_other_message() -> None:
+    machine = running_buyer()
+    machine.receive(context_of(TRACED), 1.0)
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "meta.not-agreed")
 
 
 def stays_ended(machine: Machine) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from treaty_client.anp.hello_profile import messages
 from treaty_client.anp.hello_profile.messages import (
+    CallMetadata,
     CodeGeneration,
     FixErrorNegotiation,
     MetaMessage,
@@ -19,6 +20,7 @@ from treaty_client.anp.hello_profile.messages import (
     ReportSigned,
     parse,
 )
+from treaty_client.anp.trace_context import TraceContext
 from treaty_consensus import protocol
 from treaty_consensus.errors import TreatyError
 
@@ -43,6 +45,8 @@ ALL: list[MetaMessage] = [
     ReportProposed(b"{}", "did:wba:buyer.example#key-1", bytes(64)),
     ReportSigned("did:wba:shop.example#key-1", bytes(64)),
     ReportRefused("report.document"),
+    CallMetadata(),
+    CallMetadata(TraceContext("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", flags=255, state='a="\\"'), 2**31 - 1),
 ]
 
 

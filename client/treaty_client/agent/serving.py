@@ -8,7 +8,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, overload
 
 from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.protocol import parse_protocol_uri
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from ..network.transport.connection import Connection
     from ..sessions.context import AgentContext
     from ..sessions.endpoint import AgentEndpoint
+    from ..sessions.middleware import Middleware
     from ..sessions.negotiation import Answerer
     from ..sessions.operations import Function
 
 _F = TypeVar("_F", bound="Function")
+_M = TypeVar("_M", bound="Middleware")
 _log = logging.getLogger(__name__)
 
 
@@ -67,6 +69,27 @@ class ServingAgent:
         """Register a coroutine function, (text, peer's DID) → answer, that answers natural language of peers."""
         self._context.answerer = function
         return function
+
+    @overload
+    def middleware(self, function: _M, *, protocol: str = "") -> _M: ...
+
+    @overload
+    def middleware(self, *, protocol: str = "") -> Callable[[_M], _M]: ...
+
+    def middleware(self, function: _M | None = None, *, protocol: str = "") -> _M | Callable[[_M], _M]:
+        """Register a coroutine function (call, proceed) around all calls of this agent, those of peers and its own
+        (`sessions.middleware`). Also a decorator. The first one is the outermost.
+
+        `protocol`: only for the calls of this URI. Raises `Malformed` (`agent.function` for another function).
+        """
+        if protocol:
+            parse_protocol_uri(protocol)
+
+        def register(function: _M) -> _M:
+            self._context.pipeline.add(function, protocol)
+            return function
+
+        return register if function is None else register(function)
 
     # Serving
 

@@ -45,6 +45,7 @@ from .hello_profile import commands, messages
 from .hello_profile.actions import Running, SendText
 from .hello_profile.hello import Hello
 from .hello_profile.machine import Limits, Machine, Provided, Timeouts
+from .trace_context import TraceContext
 
 MAX_TRANSCRIPT = 16 * 1024 * 1024
 MAX_IN_MEMORY = 64 * 1024
@@ -60,15 +61,17 @@ _HEADS: dict[Profile, bytes] = {
 }
 
 _REPORTS = get_args(messages.ReportCosignature)
+_HELLO = (Hello, Limits, Timeouts, Provided, messages.CallMetadata, TraceContext)
 _FLOW = (
     *(FlowMessage, Foreign, ProtocolOffer, Choice, Range, FlowRequest, Evaluation, FlowLimits, FlowTimeouts),
     *(flow_actions.Agreed, flow_actions.Shortcut),
     *(flow_payloads.Metrics, flow_payloads.Supported, flow_payloads.ContextInfo, flow_payloads.Matched),
     *(flow_payloads.EvaluationMetrics, flow_payloads.Proposed, flow_payloads.Accepted),
     *flow_payloads.PAYLOADS.values(),
+    *(messages.CallMetadata, TraceContext),
 )
 _ARGUMENTS: dict[Profile, dict[str, type]] = {
-    "hello": {kind.__name__: kind for kind in (Hello, Limits, Timeouts, Provided, *_REPORTS, *get_args(commands.Command))},
+    "hello": {kind.__name__: kind for kind in (*_HELLO, *_REPORTS, *get_args(commands.Command))},
     "flow": {kind.__name__: kind for kind in (*_FLOW, *_REPORTS, *get_args(flow_commands.Command))},
 }
 _FAMILIES = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, TreatyError)}

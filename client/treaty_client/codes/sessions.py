@@ -21,6 +21,7 @@ class AgentCode(Code, origin=Origin.CALLER):
     INTERNAL = "agent.internal", "This side failed; its log has the reason.", Unavailable
     ISOLATION = "agent.isolation", "A negotiator needs the sandbox for the code that it writes.", Refused
     LATE = "agent.late", "The protocol was not ready in time; it is served when it is.", Unavailable, Origin.REGISTRY
+    MIDDLEWARE = "agent.middleware", "A middleware called proceed twice.", Refused
     NO_CANDIDATES = "agent.no-candidates", "No protocol is published about the topic.", NotFound, Origin.REGISTRY
     NO_NEGOTIATOR = "agent.no-negotiator", "A requirement needs a negotiator, and this agent has none.", Refused
     OFFER = "agent.offer", "The call names nothing to speak, or too much.", Malformed

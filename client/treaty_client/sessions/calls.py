@@ -15,18 +15,19 @@ A handler that fails a call with 502 reports that the peer broke the protocol. T
 The application asks a stream for `Operation.window` items at first. When it has taken half of them it asks for as many again. So
 at most `window` items wait here, and all that wait in a session hold at most `MAX_HELD` bytes.
 
-A call whose caller leaves (by cancellation, a timeout or the end of an `async for`) is cancelled at the handler. If the session
-cannot take that event now, the call stays in the table until it can.
+A call whose caller leaves (by cancellation, a timeout or the end of an `async for`) is cancelled at the handler, when the session
+can take that event; until then it stays in the table.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -35,11 +36,15 @@ from treaty_consensus.handler import Operation, OperationKind
 from treaty_handler import Return, Value
 
 from ..abandonable import abandonable
+from ..anp.hello_profile.messages import CallMetadata
+from ..anp.trace_context import TraceContext
 from ..codes import OperationCode, SessionCode
 from ..errors import PeerUnavailable
 from ..sandbox.schemas import measure
+from .call_context import next_trace
+from .call_port import CallPort, Phase
 from .handler_host import HandlerHost
-from .interfaces import Step
+from .middleware import Call, described_call
 from .operation_errors import OperationError, OutcomeUnknown, PeerOperationError, wrong_kind
 
 NONCONFORMING = 502
@@ -49,41 +54,10 @@ VALUE_BYTES = 64
 """Bytes of one value beside its text, as a bound for Python's objects."""
 
 
-class Phase(Enum):
-    """When calls may be given to the handler: not yet, as early data, or always."""
-
-    WAITING = "waiting"
-    EARLY = "early"
-    RUNNING = "running"
-
-
-@dataclass(frozen=True)
-class CallPort:
-    """The functions that a call table uses from its session.
-
-    `wait_writable`: wait until the application may send more.
-    `handler`: the present handler of the session.
-    `phase`: see `Phase`.
-    `time_limit`: seconds that a call of an operation may take.
-    `is_reissued`: whether the session ran already, so that a call may be given to a second handler.
-    """
-
-    post: Callable[[Step], None]
-    spawn: Callable[[Coroutine[Any, Any, None]], None]
-    wait_writable: Callable[[], Awaitable[None]]
-    handler: Callable[[], HandlerHost | None]
-    phase: Callable[[], Phase]
-    time_limit: Callable[[str], float]
-    is_reissued: Callable[[], bool]
-    on_first_reply: Callable[[], None]
-    on_outcome: Callable[[float, bool], None] = lambda seconds, succeeded: None
-    on_fault: Callable[[str], Awaitable[None]] | None = None
-    may_report_fault: Callable[[], bool] = lambda: False
-
-
 @dataclass(eq=False)
 class _Call:
-    """One call. `closed`: the handler has answered it or never had it. `left`: the caller does not wait any more."""
+    """One call. `due`: the end of its time. `closed`: the handler has answered it or never had it. `left`: the caller does not
+    wait any more."""
 
     number: str
     operation: str
@@ -95,6 +69,8 @@ class _Call:
     issued: asyncio.Event = field(default_factory=asyncio.Event)
     given_to: HandlerHost | None = None
     early: bool = False
+    trace: TraceContext | None = None
+    due: float = math.inf
     reported: bool = False
     closed: bool = False
     left: bool = False
@@ -126,25 +102,22 @@ class CallTable:
         self._turn = asyncio.Lock()
         self._numbers = itertools.count(1)
 
-    async def make(self, operation: str, arguments: dict[str, Any], *, within: float | None = None) -> Any:
-        """Call an operation and wait for its answer; see `session.Session.call`. Report the time and the outcome to
-        `on_outcome`.
+    async def make(
+        self, operation: str, arguments: dict[str, Any], *, within: float | None = None, trace: TraceContext | None = None
+    ) -> Any:
+        """Call an operation and wait for its answer; see `Session.call`. Report the time and the outcome to `on_outcome`.
 
         `within`: fewer seconds than the operation's own time. Their end raises `OutcomeUnknown`, or `Unavailable`
-        (`session.late`) for a call that was not issued.
+        (`session.late`) for a call that was not issued. `trace`: its span.
         """
         call = self._enter(_Call(str(next(self._numbers)), operation, arguments))
         began, limit = asyncio.get_running_loop().time(), self._port.time_limit(operation)
+        # The limit includes the wait for room, and the middleware: neither may hold the caller for ever.
+        call.due = began + (limit if within is None else min(limit, within))
+        described = self._described(call, trace)
         try:
-            # The limit includes the wait for room: a slow peer must not hold the caller for ever.
-            async with asyncio.timeout(limit if within is None else min(limit, within)):
-                await self._submit(call)
-                value = await call.answer
-        except TimeoutError as error:
-            self._note(began, False)
-            if within is not None and within < limit:
-                raise _late(call, within) from error
-            raise PeerOperationError(504, f"The handler gave no answer to {operation}.", _declared(call)) from error
+            with self._port.pipeline.recorded(described):
+                value = await self._within(call, described, within if within is not None and within < limit else None)
         except OperationError as error:
             self._note(began, error.status < 500)
             raise
@@ -154,30 +127,13 @@ class CallTable:
         return value
 
     async def stream(self, operation: str, arguments: dict[str, Any]) -> AsyncGenerator[Any, None]:
-        """Call a stream and yield its items; see `session.Session.stream`. Report the time and the outcome of the first answer to
-        `on_outcome`."""
-        items = _Stream()
-        call = self._enter(_Call(str(next(self._numbers)), operation, arguments, items))
-        began = asyncio.get_running_loop().time()
-        try:
-            async with asyncio.timeout(self._port.time_limit(operation)):
-                await self._submit(call)
-                more = await _is_ready(call, items)
-            self._note(began, True)
-            while more:
-                yield self._take(call, items)
-                # The limit begins anew: it is for the silence before one item. The items before it are taken, so the other side
-                # owes one.
-                async with asyncio.timeout(self._port.time_limit(operation)):
-                    more = await _is_ready(call, items)
-        except TimeoutError as error:
-            self._note(began, False)
-            raise PeerOperationError(504, f"{operation} was silent for too long.", _declared(call)) from error
-        except OperationError as error:
-            self._note(began, error.status < 500)
-            raise
-        finally:
-            self._leave(call)
+        """Call a stream and yield its items; see `Session.stream`. Report the time and outcome of its first answer."""
+        call = _Call(str(next(self._numbers)), operation, arguments, _Stream(), kind=OperationKind.STREAM)
+        described = self._described(call, None)
+        with self._port.pipeline.recorded(described):
+            async with aclosing(self._port.pipeline.stream(described, partial(self._items, call))) as items:
+                async for item in items:
+                    yield item
 
     async def issue(self) -> None:
         """Give the handler all open calls that it does not have yet, as far as the phase allows."""
@@ -231,6 +187,55 @@ class CallTable:
             _set_result(call, _unknown(call, why, error.peer_code) if sent else error)
 
     # The caller's side
+
+    def _described(self, call: _Call, trace: TraceContext | None) -> Call:
+        """Return a call as middleware sees it."""
+        origin, handler, clock = self._port.origin(), self._port.handler(), asyncio.get_running_loop().time
+        operation = handler.role.calls.get(call.operation) if handler is not None else None
+        context = origin.context(call.number, call.operation, trace or next_trace(), call.due, clock)
+        return described_call("out", context, operation.kind if operation else call.kind, call.arguments, origin.is_initiator)
+
+    async def _within(self, call: _Call, described: Call, shorter: float | None) -> Any:
+        """Make a call inside of the middleware. `shorter`: the seconds that its caller gave, if they are its time."""
+        try:
+            async with asyncio.timeout_at(call.due):
+                return await self._port.pipeline.call(described, partial(self._exchange, call))
+        except TimeoutError as error:
+            if shorter is not None:
+                self._note(call.due - shorter, False)
+                raise _late(call, shorter) from error
+            raise PeerOperationError(504, f"The handler gave no answer to {call.operation}.", _declared(call)) from error
+
+    async def _exchange(self, call: _Call, described: Call) -> Any:
+        """Send a call and wait for its answer."""
+        call.trace = described.context.trace
+        await self._submit(call)
+        return await call.answer
+
+    async def _items(self, call: _Call, described: Call) -> AsyncGenerator[Any, None]:
+        """Send the call of a stream and yield its items."""
+        items, operation, began = call.stream, call.operation, asyncio.get_running_loop().time()
+        assert items is not None
+        self._enter(call).trace = described.context.trace
+        try:
+            async with asyncio.timeout(self._port.time_limit(operation)):
+                await self._submit(call)
+                more = await _is_ready(call, items)
+            self._note(began, True)
+            while more:
+                yield self._take(call, items)
+                # The limit begins anew: it is for the silence before one item. The items before it are taken, so the other side
+                # owes one.
+                async with asyncio.timeout(self._port.time_limit(operation)):
+                    more = await _is_ready(call, items)
+        except TimeoutError as error:
+            self._note(began, False)
+            raise PeerOperationError(504, f"{operation} was silent for too long.", _declared(call)) from error
+        except OperationError as error:
+            self._note(began, error.status < 500)
+            raise
+        finally:
+            self._leave(call)
 
     def _enter(self, call: _Call) -> _Call:
         # A stream begins later than `Session.stream`, perhaps after the session's end.
@@ -311,7 +316,10 @@ class CallTable:
         if operation is not None:
             call.kind = operation.kind
         try:
-            await handler.call(call.number, call.operation, call.arguments, early=call.early)
+            left = max(call.due - asyncio.get_running_loop().time(), 0)
+            # An event has no answer, and the time of a stream is that of each item.
+            metadata = CallMetadata(call.trace, round(1000 * left) if call.kind is OperationKind.REQUEST else None)
+            await handler.call(call.number, call.operation, call.arguments, early=call.early, metadata=metadata)
             if call.stream is not None and operation is not None:
                 call.stream.window = operation.window
                 await self._request(call, call.stream, operation.window)

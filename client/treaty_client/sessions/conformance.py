@@ -29,9 +29,11 @@ from treaty_handler import Failure, Return, Value, encode_json
 
 from ..abandonable import abandonable
 from ..anp.hello_profile import commands
+from ..anp.hello_profile.messages import CallMetadata
 from ..codes import NegotiationCode, SessionCode
 from ..negotiators.negotiator import Implementation
 from ..negotiators.test_cases import Outcome, Success, TestCase, describe, format_test_cases, read_test_cases
+from .call_context import CallContext, CallOrigin
 from .handler_host import HandlerHost, HandlerPort
 from .interfaces import Step
 from .operation_errors import OperationError
@@ -211,7 +213,10 @@ class TestedHandler:
     def post(self, step: Step) -> None:
         self._port.post(step)
 
-    async def send(self, payload: bytes, *, early: bool) -> None:
+    def origin(self) -> CallOrigin:
+        return CallOrigin(is_initiator=self._port.is_initiator)
+
+    async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
         await self._port.command(commands.SendVerification(payload))
 
     async def wait_writable(self) -> None:
@@ -252,7 +257,7 @@ class CaseAnswers:
     def __init__(self, cases: Sequence[TestCase]) -> None:
         self._cases = cases
 
-    async def call(self, call: str, operation: Operation, arguments: Mapping[str, Value]) -> Value:
+    async def call(self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]) -> Value:
         for case in self._cases:
             if case.operation == operation.name and _is_same_value(dict(case.arguments), dict(arguments)):
                 if isinstance(case.outcome, Success):
@@ -260,7 +265,7 @@ class CaseAnswers:
                 raise OperationError(case.outcome.code, case.outcome.message)
         raise OperationError(500, "No test case has these arguments.")
 
-    def items(self, operation: Operation, arguments: Mapping[str, Value]) -> AsyncGenerator[Value, None]:
+    def items(self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]) -> AsyncGenerator[Value, None]:
         raise OperationError(500, "Test cases have no streams.")
 
 

@@ -35,6 +35,7 @@ from .agreements import URN, AgreementCache, NegotiatedProtocols, Profile, is_ne
 from .escalation import Approvals, EscalationLimiter, OnEscalation
 from .handler_host import HandlerHosts, HostRequest
 from .interfaces import Capacity, FlowNames, ProtocolPublisher, ProtocolSource, SessionTimeouts, SpokenProtocol
+from .middleware import Call, CallPipeline
 from .negotiation import Answerer
 from .operation_errors import FunctionFault
 from .operations import Functions, OfferedFunctions, choose_role
@@ -53,7 +54,13 @@ class AgentEvent(NamedTuple):
     `role`: this agent's role, `initiator` or `responder`.
     `peer`, `protocol`: "" until they are known.
 
+    `name`, `seconds`: as in `SessionEvent`.
+
     Two events happen outside of sessions: `unserved`, when a provided protocol failed, and `served`, when it works again.
+
+    Each call that is over is an event `call in` (of the peer) or `call out` (of this side), with its own `seconds` and three more
+    fields. `operation`: its name. `status`: `ok`, `cancelled`, the code of its error, such as `operation.404`, or the name of
+    another exception. `trace_id`: the same at both sides; a claim of the caller.
 
     Each failure of a business function that this side should know is an event with an `OperationCode` as its name and its status,
     such as `operation.uncaught` (`operation_errors`), the name of the operation and the trace id of the log's line.
@@ -164,8 +171,20 @@ class AgentContext:
     def hosts(self) -> HandlerHosts:
         """The factory for the handlers of all sessions."""
         own = self.identity.did
-        time, observe = self.timeouts.handler, self._record_fault
-        return HandlerHosts(own, self.home, self.ports.runtime, self.served, handler_time=time, on_fault=observe)
+        return HandlerHosts(
+            own,
+            self.home,
+            self.ports.runtime,
+            self.served,
+            handler_time=self.timeouts.handler,
+            pipeline=self.pipeline,
+            on_fault=self._record_fault,
+        )
+
+    @cached_property
+    def pipeline(self) -> CallPipeline:
+        """The way of all calls: middleware, log lines and events."""
+        return CallPipeline(self._record_call)
 
     def spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Run a task beside all sessions. `close` cancels it."""
@@ -211,6 +230,13 @@ class AgentContext:
                 while self._finishing:
                     await asyncio.wait(self._finishing)
                 await self.reporter.finish()
+
+    def _record_call(self, call: Call, status: str, seconds: float) -> None:
+        if self.on_event is not None:
+            context = call.context
+            role: RoleName = "initiator" if call.is_initiator else "responder"
+            about = AgentEvent(role, context.peer, context.protocol, f"call {call.direction}", seconds)
+            self.record_event(about._replace(operation=call.operation, status=status, trace_id=context.trace.trace_id))
 
     def _record_fault(self, protocol: SpokenProtocol, request: HostRequest, fault: FunctionFault) -> None:
         role: RoleName = "initiator" if request.is_initiator else "responder"
@@ -323,7 +349,15 @@ class AgentContext:
 
 def check_functions(service: Service, role: Role, uri: str) -> None:
     """Check that the service has a function of the right kind for each operation that the role invokes. Raises `NotFound`
-    (`agent.function-missing`) and `Malformed` (`agent.function-kind`)."""
+    (`agent.function-missing`) and `Malformed` (`agent.function-kind`, `agent.function`)."""
+    for name, operation in role.invokes.items():
+        parameter = service.functions.context_parameter(name)
+        if parameter and parameter in operation.arguments.get("properties", {}):
+            raise Malformed(
+                AgentCode.FUNCTION,
+                f"The function of {name} takes its context as {parameter}, which is an argument of the operation in {uri}.",
+                fix="Give the parameter that is annotated CallContext another name.",
+            )
     missing = service.functions.missing(role.invokes)
     if missing:
         raise NotFound(

@@ -41,7 +41,7 @@ from ..anp.flow_profile.processor import MessageProcessor, Now
 from ..anp.flow_profile.responder import Responder
 from ..anp.flow_profile.states import FlowState
 from ..anp.flow_profile.strategy import Evaluation
-from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
+from ..anp.hello_profile.messages import CallMetadata, ReportCosignature, ReportProposed, ReportRefused
 from ..anp.transcript import TranscriptRecorder
 from ..codes import ClientReportCode, FlowCode, SessionCode
 from ..errors import PeerUnavailable
@@ -79,7 +79,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         self.machine, self.sessions = machine, dict[str, FlowSession]()
         self.agreed: asyncio.Future[None] = abandonable()
         self.timeline: list[SessionEvent] = []
-        self.resumed = False
+        self.resumed, self.pipeline = False, dependencies.hosts.pipeline
         self.recorder = machine.recorder = recorder
         self.failed_talks = b""
         self._processor, self._dependencies, self._role = processor, dependencies, role
@@ -112,8 +112,8 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
     async def wait_writable(self) -> None:
         await self.wire.wait_writable()
 
-    async def send(self, session_id: str, data: bytes, action: str = "") -> None:
-        await self._command(commands.SendData(session_id, data, action))
+    async def send(self, session_id: str, data: bytes, action: str = "", metadata: CallMetadata | None = None) -> None:
+        await self._command(commands.SendData(session_id, data, action, metadata))
 
     async def end(self, session_id: str, error: TreatyError | None) -> None:
         session = self.sessions.pop(session_id, None)
@@ -260,9 +260,9 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
                     self.spawn(self._host(action))
                 case Ready():
                     await self._ready(action)
-                case DeliverData(session_id, data, said):
+                case DeliverData(session_id, data, said, metadata):
                     if session_id in self.sessions:
-                        await self.sessions[session_id].received(data, said)
+                        await self.sessions[session_id].received(data, said, metadata)
                 case ReportReceived(session_id, report):
                     if session_id in self.sessions:
                         self.sessions[session_id].report_received(report)

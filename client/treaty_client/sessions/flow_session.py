@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from treaty_consensus.errors import Refused, TreatyError
@@ -19,15 +20,18 @@ from treaty_handler import Return, Value
 from ..abandonable import abandonable
 from ..anp.flow_profile.actions import Agreed
 from ..anp.flow_profile.adaptation import Adaptation
-from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
+from ..anp.hello_profile.messages import CallMetadata, ReportCosignature, ReportProposed, ReportRefused
 from ..codes import FlowCode, SessionCode
 from ..errors import PeerUnavailable
 from ..statements.cosignature import CosignatureExchange
 from ..statements.report_rules import refusal_code
 from .agreements import Profile
-from .calls import CallPort, CallTable, Phase
+from .call_context import CallOrigin
+from .call_port import CallPort, Phase
+from .calls import CallTable
 from .handler_host import HandlerHost
 from .interfaces import SessionEvent, SessionTimeouts, SpokenProtocol, Step
+from .middleware import CallPipeline
 from .session import ReportParties, not_in_profile
 
 MAX_AGREED_TIME = 3600.0
@@ -36,9 +40,10 @@ MAX_AGREED_TIME = 3600.0
 
 class SessionPort(Protocol):
     """The functions that a session uses from its connection. `resumed`: whether the first negotiation used a remembered
-    agreement."""
+    agreement. `pipeline`: the way of the agent's calls."""
 
     resumed: bool
+    pipeline: CallPipeline
 
     @property
     def is_initiator(self) -> bool:
@@ -57,8 +62,8 @@ class SessionPort(Protocol):
     async def wait_writable(self) -> None:
         """Wait until a caller may send more."""
 
-    async def send(self, session_id: str, data: bytes, action: str = "") -> None:
-        """Send a handler's bytes in a session. `action`: of a message in the JSON form."""
+    async def send(self, session_id: str, data: bytes, action: str = "", metadata: CallMetadata | None = None) -> None:
+        """Send a handler's bytes in a session. `action`: of a message in the JSON form. `metadata`: of the call."""
 
     async def end(self, session_id: str, error: TreatyError | None) -> None:
         """End one session; with an error, end the connection."""
@@ -104,13 +109,16 @@ class HandlerLine:
     def post(self, step: Step) -> None:
         self._port.post(partial(self._if_connected, step))
 
-    async def send(self, payload: bytes, *, early: bool) -> None:
-        await self.send_named(payload, "")
+    def origin(self) -> CallOrigin:
+        return self._session.origin()
 
-    async def send_named(self, payload: bytes, action: str) -> None:
+    async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
+        await self.send_named(payload, "", metadata)
+
+    async def send_named(self, payload: bytes, action: str, metadata: CallMetadata | None) -> None:
         """Send an application message with an action, the handler's stream."""
         if self.connected:
-            await self._port.send(self._session.id, payload, action)
+            await self._port.send(self._session.id, payload, action, metadata)
 
     async def wait_writable(self) -> None:
         await self._port.wait_writable()
@@ -167,6 +175,8 @@ class FlowSession:
                 post=port.post,
                 spawn=port.spawn,
                 wait_writable=port.wait_writable,
+                origin=self.origin,
+                pipeline=port.pipeline,
                 handler=lambda: self.active.host if self.active else None,
                 phase=lambda: Phase.WAITING if self._error else Phase.RUNNING,
                 time_limit=self._call_time,
@@ -214,6 +224,19 @@ class FlowSession:
     @property
     def can_report(self) -> bool:
         return self._port.can_report(self.id)
+
+    def origin(self) -> CallOrigin:
+        """Return what the calls of the session have in common."""
+        spoken, handler = self.spoken, self.active.host if self.active else None
+        return CallOrigin(
+            peer=self.peer,
+            peer_is_proved=self.peer_is_proved,
+            protocol=spoken.uri if spoken else "",
+            role=handler.role.name if handler else "",
+            session=self.id,
+            parameters=MappingProxyType(self.parameters),
+            is_initiator=self.is_initiator,
+        )
 
     def transcript(self) -> bytes:
         return self._port.transcript()
@@ -312,11 +335,11 @@ class FlowSession:
             else:
                 waiting.set_exception(error)
 
-    async def received(self, data: bytes, action: str) -> None:
-        """Give the peer's bytes to the handler. `action`: of a message in the JSON form, else ""."""
+    async def received(self, data: bytes, action: str, metadata: CallMetadata | None) -> None:
+        """Give the peer's bytes to the handler. `action`: of a message in the JSON form, else "". `metadata`: of the call."""
         if self.active is not None:
             self.messages_received += 1
-            await self.active.host.received(data, stream=action)
+            await self.active.host.received(data, stream=action, metadata=metadata)
 
     def served(self, seconds: float, succeeded: bool) -> None:
         """Record the outcome of a call of either side, and check whether the session should change."""

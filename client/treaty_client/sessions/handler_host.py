@@ -22,7 +22,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -54,11 +54,14 @@ from treaty_handler import (
     Value,
 )
 
+from ..anp.hello_profile.messages import CallMetadata
 from ..codes import SessionCode
 from ..sandbox.interface import RunningHandler, Runtime
+from .call_context import CallOrigin
 from .handler_state import HandlerState, NullState, SessionStore
 from .interfaces import SpokenProtocol, Step
 from .invocations import LOCAL_FAULTS, InvocationPort, Invocations, OnServed
+from .middleware import CallPipeline
 from .operation_errors import FunctionFailures, FunctionFault, OnFault
 from .operations import OperationHandlers
 
@@ -71,8 +74,11 @@ class HandlerPort(Protocol):
     def post(self, step: Step) -> None:
         """Run a step in the connection's task, after all earlier steps."""
 
-    async def send(self, payload: bytes, *, early: bool) -> None:
-        """Send an application message."""
+    def origin(self) -> CallOrigin:
+        """Return what the calls of the session have in common."""
+
+    async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
+        """Send an application message. `metadata`: those of the call that led to it."""
 
     async def wait_writable(self) -> None:
         """Wait until there is room for another message to the peer."""
@@ -87,8 +93,8 @@ class HandlerPort(Protocol):
         """End the session."""
 
 
-SendNamed: TypeAlias = Callable[[bytes, str], Awaitable[None]]
-"""Send an application message with an action."""
+SendNamed: TypeAlias = Callable[[bytes, str, CallMetadata | None], Awaitable[None]]
+"""Send an application message with an action, and the metadata of the call that led to it."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,7 @@ class HandlerContext:
     `parameters`: the agreed parameters, for its `Opened`.
     `send_named`, `on_served`: as in `HostRequest`.
     `interface`: the handler's version of the interface.
+    `pipeline`: the middleware around each function.
     `on_fault`: called for each failure of a business function that its operator should know.
     """
 
@@ -109,7 +116,25 @@ class HandlerContext:
     send_named: SendNamed | None = None
     on_served: OnServed | None = None
     interface: int = INTERFACE
+    pipeline: CallPipeline = field(default_factory=CallPipeline)
     on_fault: OnFault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Cause:
+    """The call of the local application, or the message of the peer, that led to an event.
+
+    `early`, `operation`: of the call. `sent`: the metadata of the call, for the messages that follow from it. `received`: the
+    metadata of the message, for the functions that follow from it.
+    """
+
+    early: bool = False
+    operation: str = ""
+    sent: CallMetadata | None = None
+    received: CallMetadata | None = None
+
+
+_NO_CAUSE = _Cause()
 
 
 class HandlerHost:
@@ -136,12 +161,13 @@ class HandlerHost:
                 self._give,
                 _now,
                 context.on_served,
+                context.pipeline,
                 FunctionFailures(context.peer, context.on_fault),
             ),
         )
         self._closed = False
         # The messages of a handler that has retired; None before.
-        self._last: list[tuple[Send, str]] | None = None
+        self._last: list[tuple[Send, _Cause]] | None = None
 
     async def open(self) -> None:
         """Give the first event. Raises `TreatyError`."""
@@ -149,16 +175,19 @@ class HandlerHost:
         await self._give(Opened(stored=stored, parameters=dict(self._context.parameters), at=_now()))
         self.is_open = True
 
-    async def received(self, payload: bytes, *, stream: str = "") -> None:
-        """Give a message of the peer. `stream`: its action, where messages have one. Raises `TreatyError`."""
-        await self._give(Received(peer=self._context.peer, data=payload, stream=stream, at=_now()))
+    async def received(self, payload: bytes, *, stream: str = "", metadata: CallMetadata | None = None) -> None:
+        """Give a message of the peer. `stream`: its action, where messages have one. `metadata`: of the call that the message
+        belongs to. Raises `TreatyError`."""
+        await self._give(Received(peer=self._context.peer, data=payload, stream=stream, at=_now()), _Cause(received=metadata))
 
-    async def call(self, call: str, operation: str, arguments: dict[str, Any], *, early: bool) -> None:
-        """Give a call of the local application. `early`: resulting messages may be sent before the hash is confirmed. A fault
-        of the caller answers the call. Raises `TreatyError` for other errors."""
+    async def call(
+        self, call: str, operation: str, arguments: dict[str, Any], *, early: bool, metadata: CallMetadata | None = None
+    ) -> None:
+        """Give a call of the local application. `early`: resulting messages may be sent before the hash is confirmed.
+        `metadata`: sent with them. A fault of the caller answers the call. Raises `TreatyError` for other errors."""
         try:
             event = Call(call=call, operation=operation, arguments=arguments, at=_now())
-            await self._give(event, early=early, operation=operation)
+            await self._give(event, _Cause(early, operation, sent=metadata))
         except TreatyError as error:
             if error.code not in LOCAL_FAULTS:
                 raise
@@ -166,13 +195,13 @@ class HandlerHost:
 
     async def requested(self, call: str, operation: str, count: int, *, early: bool) -> None:
         """Report that the local application takes more items of a stream. `early`: as in `call`. Raises `TreatyError`."""
-        await self._give(Requested(call=call, count=count, at=_now()), early=early, operation=operation)
+        await self._give(Requested(call=call, count=count, at=_now()), _Cause(early, operation))
 
     async def cancelled(self, call: str, operation: str, *, early: bool) -> None:
         """Report that the local application gave a call up. `early`: as in `call`. Raises `TreatyError`."""
         # The rules would not deliver it, but the session might get a worker for it.
         if self._context.interface >= 2:
-            await self._give(Cancelled(call=call, at=_now()), early=early, operation=operation)
+            await self._give(Cancelled(call=call, at=_now()), _Cause(early, operation))
 
     async def peer_lost(self) -> None:
         """Report the loss of the connection. Raises `TreatyError`."""
@@ -181,8 +210,8 @@ class HandlerHost:
     async def say_goodbye(self) -> None:
         """Report that this side ends the session, or send the last messages of a retired handler. Raises `TreatyError`."""
         await self._give(Close(at=_now()))
-        for effect, operation in self._last or ():
-            await self._send(effect, operation, early=False)
+        for effect, cause in self._last or ():
+            await self._send(effect, replace(cause, early=False))
 
     async def retire(self) -> None:
         """Report the end of the session, which stays open without the handler. Later events have no effect. The handler's last
@@ -200,7 +229,7 @@ class HandlerHost:
             timer.cancel()
         await asyncio.gather(self._invocations.close(), self._handler.close())
 
-    async def _give(self, event: Event, *, early: bool = False, operation: str = "") -> None:
+    async def _give(self, event: Event, cause: _Cause | None = None) -> None:
         if self._closed:
             return
         try:
@@ -211,16 +240,17 @@ class HandlerHost:
             raise Unavailable(SessionCode.HANDLER_TIMEOUT, "The protocol's handler did not answer in time.") from error
         # In order: `Persist` is durable before a later `Send` leaves.
         for effect in effects:
-            await self._do(effect, early, operation)
+            await self._do(effect, cause or _NO_CAUSE)
 
-    async def _do(self, effect: Effect, early: bool, operation: str) -> None:
+    async def _do(self, effect: Effect, cause: _Cause) -> None:
         match effect:
             case Send() if self._last is not None:
-                self._last.append((effect, operation))
+                self._last.append((effect, cause))
             case Send():
-                await self._send(effect, operation, early=early)
+                await self._send(effect, cause)
             case Invoke():
-                self._invocations.begin(effect, self.role.invokes[effect.operation])
+                # A handler does no I/O, so the functions that it invokes at a message belong to that message.
+                self._invocations.begin(effect, self.role.invokes[effect.operation], self._port.origin(), cause.received)
             case Request():
                 self._invocations.request(effect)
             case Cancel():
@@ -241,13 +271,13 @@ class HandlerHost:
             case Audit(text=text):
                 _log.info("%s with %s: %s", self.role.name, self._context.peer, text)
 
-    async def _send(self, effect: Send, operation: str, *, early: bool) -> None:
+    async def _send(self, effect: Send, cause: _Cause) -> None:
         if self._context.send_named is not None:
-            await self._context.send_named(effect.data, effect.stream or operation)
+            await self._context.send_named(effect.data, effect.stream or cause.operation, cause.sent)
         elif effect.stream:
             raise Refused(SessionCode.STREAM, "This handler uses several streams, but a connection has only one.")
         else:
-            await self._port.send(effect.data, early=early)
+            await self._port.send(effect.data, early=cause.early, metadata=cause.sent)
 
     def _set_timer(self, effect: SetTimer) -> None:
         before = self._timers.pop(effect.name, None)
@@ -306,11 +336,12 @@ class HandlerHosts:
         served: ServedRole,
         *,
         handler_time: float = 10.0,
+        pipeline: CallPipeline | None = None,
         on_fault: Callable[[SpokenProtocol, HostRequest, FunctionFault], None] | None = None,
     ) -> None:
-        """Start no handler yet. `handler_time`, `on_fault`: as in `HandlerContext`."""
+        """Start no handler yet. `handler_time`, `pipeline`, `on_fault`: as in `HandlerContext`."""
         self._local, self._home, self._runtime, self._served = local, home, runtime, served
-        self._handler_time, self._on_fault = handler_time, on_fault
+        self._handler_time, self.pipeline, self._on_fault = handler_time, pipeline or CallPipeline(), on_fault
 
     async def host(self, port: HandlerPort, protocol: SpokenProtocol, request: HostRequest) -> HandlerHost:
         """Return a handler for a session, before its first event. Raises `TreatyError`."""
@@ -324,7 +355,8 @@ class HandlerHosts:
             request.send_named,
             request.on_served,
             protocol.package.manifest.interface,
-            # A handler under test runs no function of the application.
+            # A handler under test runs no function of the application, and its test cases are no calls.
+            self.pipeline if request.answers is None else CallPipeline(),
             partial(self._on_fault, protocol, request) if self._on_fault and request.answers is None else None,
         )
         if request.answers is not None:

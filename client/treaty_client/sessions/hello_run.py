@@ -44,16 +44,17 @@ from ..anp.hello_profile.actions import (
     SwitchProfile,
     Test,
 )
-from ..anp.hello_profile.hello import FIX_ERROR_NEGOTIATION, TEST_CASES_NEGOTIATION, VERIFICATION_PROTOCOL
+from ..anp.hello_profile.hello import CALL_CONTEXT, FIX_ERROR_NEGOTIATION, TEST_CASES_NEGOTIATION, VERIFICATION_PROTOCOL
 from ..anp.hello_profile.machine import HelloState, Machine
-from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
+from ..anp.hello_profile.messages import CallMetadata, ReportCosignature, ReportProposed, ReportRefused
 from ..anp.transcript import TranscriptRecorder
 from ..codes import NegotiationCode, SessionCode
 from ..network.transport.connection import Connection
 from ..statements.cosignature import CosignatureExchange
 from ..statements.report_rules import refusal_code
 from .agreements import is_negotiated
-from .calls import CallPort, CallTable, Phase
+from .call_port import CallPort, Phase
+from .calls import CallTable
 from .code import CodeLoader, CodePort
 from .conformance import ConformancePort, ConformanceRun
 from .connection_loop import ConnectionLoop
@@ -102,6 +103,8 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
                 post=self.post,
                 spawn=self.spawn,
                 wait_writable=self.wire.wait_writable,
+                origin=self.origin,
+                pipeline=role.pipeline,
                 handler=lambda: self.code.handler,
                 phase=self._phase,
                 time_limit=self._call_time,
@@ -122,8 +125,8 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
 
     # Called by the handler's host
 
-    async def send(self, payload: bytes, *, early: bool) -> None:
-        await self._command(commands.Send(payload, early))
+    async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
+        await self._command(commands.Send(payload, early, metadata))
 
     async def wait_writable(self) -> None:
         await self.wire.wait_writable()
@@ -311,8 +314,8 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
                     await self._fault_denied(reason)
                 case Running():
                     await self._run()
-                case Deliver(payload):
-                    await self._deliver(payload)
+                case Deliver(payload, metadata):
+                    await self._deliver(payload, metadata)
                 case DeliverVerification(payload):
                     await self._conformance.received(payload)
                 case DeliverText(text):
@@ -353,7 +356,8 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
 
     async def _keep_agreement(self) -> None:
         if self.code.protocol is not None:
-            await self._role.keep_agreement(self.peer, self.code.protocol, self.code.take_written())
+            is_reader = self.machine.both_list(CALL_CONTEXT)
+            await self._role.keep_agreement(self.peer, self.code.protocol, self.code.take_written(), is_reader=is_reader)
 
     async def _resume_code(self) -> None:
         """Begin a new conversation on this side after the peer's repair."""
@@ -368,12 +372,12 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
         if self.machine.state is not HelloState.RUNNING:  # the tests fail, and neither side admits the fault
             await self._fail(error)
 
-    async def _deliver(self, payload: bytes) -> None:
+    async def _deliver(self, payload: bytes, metadata: CallMetadata | None) -> None:
         await self._conformance.end()
         await self._pay_memory()
         if self.code.handler is not None and not self.machine.is_final:
             self.messages_received += 1
-            await self.code.handler.received(payload)
+            await self.code.handler.received(payload, metadata=metadata)
 
     # The end
 

@@ -22,11 +22,13 @@ from ..negotiators.negotiator import Implementation, Negotiator
 from ..statements.cosignature import CosignatureExchange
 from ..statements.report_rules import negotiation_id
 from .agreements import Profile
+from .call_context import CallOrigin
 from .calls import CallTable
 from .code import CodeLoader
 from .connection_loop import Wire
 from .handler_host import HandlerHost, HandlerPort
 from .interfaces import SessionEvent, SessionTimeouts, SpokenProtocol, Step
+from .middleware import CallPipeline
 from .negotiation import Answerer, Negotiation, PeerRequests, TextChannel
 from .operations import OperationHandlers
 from .session import ReportParties, not_in_profile
@@ -34,11 +36,13 @@ from .session import ReportParties, not_in_profile
 
 class SessionRole(Protocol):
     """The agent's part in one session, as initiator or responder. `roles.InitiatorRole` and `roles.ResponderRole` implement it.
-    `opening`: the document that a person wrote to propose first, or "". `documents`: fetches the base of a proposed text."""
+    `pipeline`: the way of the agent's calls. `opening`: the document that a person wrote to propose first, or "". `documents`:
+    fetches the base of a proposed text."""
 
     timeouts: SessionTimeouts
     negotiator: Negotiator | None
     answerer: Answerer | None
+    pipeline: CallPipeline
     opening: str
     documents: Fetch
 
@@ -62,8 +66,11 @@ class SessionRole(Protocol):
     ) -> HandlerHost:
         """Return a handler for a protocol and a peer; with `answers`, a handler under test. Raises `TreatyError`."""
 
-    async def keep_agreement(self, peer: str, protocol: SpokenProtocol, written: Implementation | None) -> None:
-        """Remember the agreement of a running session, and the code that was written for it. Never raises."""
+    async def keep_agreement(
+        self, peer: str, protocol: SpokenProtocol, written: Implementation | None, *, is_reader: bool
+    ) -> None:
+        """Remember the agreement of a running session, and the code that was written for it. `is_reader`: whether the peer reads
+        the metadata of calls. Never raises."""
 
     async def cosign(
         self, protocol: SpokenProtocol | None, parties: ReportParties, proposal: ReportProposed, *, spoke: bool
@@ -95,6 +102,7 @@ class HelloSession(ABC):
     _role: SessionRole
     _reports: CosignatureExchange
     _recorder: TranscriptRecorder | None
+    _early: tuple[SpokenProtocol, str] | None
     _started: float
     _left_without_hello: bool
     _is_retired = False
@@ -179,6 +187,20 @@ class HelloSession(ABC):
     @property
     def can_report(self) -> bool:
         return self.machine.both_list(REPORT_COSIGNATURE)
+
+    def origin(self) -> CallOrigin:
+        """Return what the calls of the session have in common."""
+        # A remembered agreement gives calls before the peer's Hello their protocol, so that its middleware applies.
+        early = self._early or (None, "")
+        protocol, handler = self.code.protocol or early[0], self.code.handler
+        return CallOrigin(
+            peer=self.peer or early[1],
+            peer_is_proved=self.peer_is_proved,
+            protocol=protocol.uri if protocol else "",
+            role=handler.role.name if handler else "",
+            session=self.id,
+            is_initiator=self.is_initiator,
+        )
 
     @property
     def error(self) -> TreatyError:

@@ -14,9 +14,10 @@ coroutine or generator run. A function in a thread cannot be stopped; its answer
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -24,9 +25,13 @@ from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import Operation, OperationKind
 from treaty_handler import Cancel, Event, Failure, Invoke, Item, Request, Result, Value
 
+from ..anp.hello_profile.messages import CallMetadata
+from ..anp.trace_context import TraceContext
 from ..codes import OperationCode, SessionCode
+from .call_context import CallOrigin, enter_call
 from .interfaces import CANCELLING_TIME, Step
-from .operation_errors import FunctionFailures
+from .middleware import Call, CallPipeline, described_call
+from .operation_errors import FunctionFailures, OperationError
 from .operations import OperationHandlers
 
 MAX_RUNNING = 16
@@ -42,6 +47,7 @@ LOCAL_FAULTS = frozenset({OperationCode.ARGUMENTS, OperationCode.RESULT, Session
 OnServed: TypeAlias = Callable[[float, bool], None]
 """Take the seconds until a business function answered, and whether it succeeded."""
 _END: Final = object()
+_NO_ORIGIN = CallOrigin()
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,7 @@ class InvocationPort:
     `give`: give the handler an event and perform its effects, in the connection's task. Raises `TreatyError`.
     `now`: return the milliseconds since 1970.
     `on_served`: called after the answer of a function, and after the first item and the failure of a stream.
+    `pipeline`: the middleware around each function.
     `failures`: turn exceptions of functions into answers.
     """
 
@@ -61,6 +68,7 @@ class InvocationPort:
     give: Callable[[Event], Awaitable[None]]
     now: Callable[[], int]
     on_served: OnServed | None
+    pipeline: CallPipeline = field(default_factory=CallPipeline)
     failures: FunctionFailures = field(default_factory=FunctionFailures)
 
 
@@ -70,6 +78,7 @@ class _Invocation:
 
     operation: Operation
     effect: Invoke
+    call: Call
     credit: int = 0
     has_credit: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
@@ -90,9 +99,11 @@ class Invocations:
 
     # Called by the handler's host, in the connection's task. The effects are checked, so the ids are right.
 
-    def begin(self, effect: Invoke, operation: Operation) -> None:
-        """Start the function of an `Invoke`."""
-        one = _Invocation(operation, effect)
+    def begin(
+        self, effect: Invoke, operation: Operation, origin: CallOrigin = _NO_ORIGIN, metadata: CallMetadata | None = None
+    ) -> None:
+        """Start the function of an `Invoke`. `metadata`: those of the message that led to it."""
+        one = _Invocation(operation, effect, _described(effect, operation, origin, metadata))
         is_stream = operation.kind is OperationKind.STREAM
         streams = sum(1 for other in self._pending.values() if other.operation.kind is OperationKind.STREAM)
         self._pending[effect.call] = one
@@ -135,36 +146,53 @@ class Invocations:
     async def _run(self, one: _Invocation) -> None:
         async with self._running:
             began = asyncio.get_running_loop().time()
-            result = await self._answer(one)
+            result = await self._answer(one, began)
         self._note(began, result.error)
         self._port.post(partial(self._finish, one, result))
 
-    async def _answer(self, one: _Invocation) -> Result:
-        """Run a function for at most the operation's time. A failure is a result, too."""
-        id, operation = one.effect.call, one.operation
+    async def _answer(self, one: _Invocation, began: float) -> Result:
+        """Run a function within the operation's time and the caller's. A failure is a result, too."""
+        operation, id = one.operation, one.effect.call
+        due = min(began + operation.timeout, one.call.context.deadline)
+        call = replace(one.call, context=replace(one.call.context, deadline=due))
+        enter_call(call.context)
         try:
-            # A function in a thread cannot be cancelled; only its result is dropped.
-            async with asyncio.timeout(operation.timeout):
-                value = await self._functions.call(id, operation, one.effect.arguments)
+            with self._port.pipeline.recorded(call):
+                if due <= began:
+                    raise TimeoutError  # the caller does not wait any more
+                # A function in a thread cannot be cancelled; only its result is dropped.
+                async with asyncio.timeout_at(due):
+                    value = await self._port.pipeline.call(call, partial(self._perform, operation))
         except Exception as error:
-            return Result(call=id, error=self._port.failures.raised(operation, error))
+            return Result(call=id, error=self._port.failures.raised(operation, error, one.call.context.trace.trace_id))
         return Result(call=id, value=None if operation.kind is OperationKind.EVENT else value)
+
+    async def _perform(self, operation: Operation, call: Call) -> Value:
+        enter_call(call.context)  # a middleware may have changed it
+        return await self._functions.call(call.context, operation, call.arguments)
+
+    def _items(self, operation: Operation, call: Call) -> AsyncGenerator[Value, None]:
+        enter_call(call.context)
+        return self._functions.items(call.context, operation, call.arguments)
 
     async def _stream(self, one: _Invocation) -> None:
         began, is_noted = asyncio.get_running_loop().time(), False
         failure: Failure | None = None
+        pipeline = self._port.pipeline
+        enter_call(one.call.context)
         try:
             # The call is in the block too: it raises for a function without the operation's arguments.
-            async with aclosing(self._functions.items(one.operation, one.effect.arguments)) as items:
-                while (value := await self._next(one, items)) is not _END:
-                    if not is_noted:
-                        self._note(began, None)
-                        is_noted = True
-                    failure = await self._hand_over(one, value)
-                    if failure is not None:
-                        break
+            with pipeline.recorded(one.call):
+                async with aclosing(pipeline.stream(one.call, partial(self._items, one.operation))) as items:
+                    while (value := await self._next(one, items)) is not _END:
+                        if not is_noted:
+                            self._note(began, None)
+                            is_noted = True
+                        broken = await self._hand_over(one, value)
+                        if broken is not None:
+                            raise OperationError(broken.code, broken.message)
         except Exception as error:
-            failure = self._port.failures.raised(one.operation, error)
+            failure = self._port.failures.raised(one.operation, error, one.call.context.trace.trace_id)
         if not is_noted or failure is not None:
             self._note(began, failure)
         self._port.post(partial(self._finish, one, Result(call=one.effect.call, error=failure)))
@@ -204,7 +232,7 @@ class Invocations:
         except TreatyError as error:
             if error.code not in LOCAL_FAULTS:
                 raise
-            failure = self._port.failures.broke(one.operation, error)
+            failure = self._port.failures.broke(one.operation, error, one.call.context.trace.trace_id)
         finally:
             if not done.done():  # the function may be stopped meanwhile
                 done.set_result(failure)
@@ -219,5 +247,14 @@ class Invocations:
         except TreatyError as error:
             if error.code not in LOCAL_FAULTS:
                 raise
-            failure = self._port.failures.broke(one.operation, error)
+            failure = self._port.failures.broke(one.operation, error, one.call.context.trace.trace_id)
             await self._port.give(Result(call=result.call, error=failure, at=self._port.now()))
+
+
+def _described(effect: Invoke, operation: Operation, origin: CallOrigin, metadata: CallMetadata | None) -> Call:
+    clock = asyncio.get_running_loop().time
+    trace = metadata.trace.child() if metadata is not None and metadata.trace is not None else TraceContext.new()
+    timeout = metadata.timeout if metadata is not None and operation.kind is OperationKind.REQUEST else None
+    due = math.inf if timeout is None else clock() + timeout / 1000
+    context = origin.context(effect.call, operation.name, trace, due, clock)
+    return described_call("in", context, operation.kind, effect.arguments, origin.is_initiator)

@@ -17,6 +17,8 @@ functions that are not `async` run in threads. It returns a JSON value that sati
             async for line in lines:
                 yield line
 
+A parameter annotated `CallContext` is no argument: it gets the context of the call (`call_context`).
+
 The function of a stream is an async generator function. It runs only as far as the other side takes its items, and is closed when
 the other side leaves; then its `finally` blocks run.
 
@@ -33,10 +35,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from typing import Any, Protocol, get_type_hints
 
@@ -48,11 +50,11 @@ from treaty_handler import Value
 
 from ..codes import AgentCode, SessionCode
 from ..negotiators.negotiator import Capability
+from .call_context import CallContext, context_parameter
 
 MAX_THREADS = 16
 _REFERENCE = "#/$defs/{name}"
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_log = logging.getLogger(__name__)
 
 Function = Callable[..., Any]
 
@@ -60,10 +62,10 @@ Function = Callable[..., Any]
 class OperationHandlers(Protocol):
     """Answer the operations that a handler invokes; `Functions` implements it."""
 
-    async def call(self, call: str, operation: Operation, arguments: Mapping[str, Value]) -> Value:
+    async def call(self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]) -> Value:
         """Return the value of an operation. Raises anything; `FunctionFailures` describes it to the peer."""
 
-    def items(self, operation: Operation, arguments: Mapping[str, Value]) -> AsyncGenerator[Value, None]:
+    def items(self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]) -> AsyncGenerator[Value, None]:
         """Return the items of a stream. This call and the generator may raise anything, as `call`."""
 
 
@@ -89,24 +91,30 @@ class Functions:
 
     def __init__(self) -> None:
         self._functions: dict[str, Function] = {}
+        self._context_parameters: dict[str, str] = {}
         self._threads: _Threads | None = None
         # The pool's own queue keeps the arguments of calls that were given up, so calls wait here.
         self._free = asyncio.Semaphore(MAX_THREADS)
 
     def add(self, function: Function, *, name: str = "") -> None:
         """Register a function under the operation's `name`, by default its own. Raises `Malformed` (`agent.function`) if the
-        name is taken or missing."""
+        name is taken or missing, or the context has no parameter of its own."""
         name = name or getattr(function, "__name__", "")
         if not name.isidentifier() or name in self._functions:
             raise Malformed(
                 AgentCode.FUNCTION,
                 f"{name or function!r} cannot be registered: an operation is served by one function that bears its name.",
             )
+        self._context_parameters[name] = context_parameter(function)
         self._functions[name] = function
 
     def remove(self, name: str) -> None:
         """Stop serving an operation. Running calls continue."""
         self._functions.pop(name, None)
+
+    def context_parameter(self, name: str) -> str:
+        """Return the parameter of an operation's function that takes the context, or ""."""
+        return self._context_parameters.get(name, "")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -126,13 +134,23 @@ class Functions:
             and inspect.isasyncgenfunction(self._functions[operation.name]) != (operation.kind is OperationKind.STREAM)
         ]
 
-    async def call(self, call: str, operation: Operation, arguments: Mapping[str, Value]) -> Value:
+    async def call(self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]) -> Value:
         """Run the function of an operation. Raises anything that it raises."""
-        return await self._run(operation.name, arguments)
+        function, given = self._bound(context, operation, arguments)
+        if inspect.iscoroutinefunction(function):
+            return await function(**given)
+        if self._threads is None:
+            # A pool of its own: slow functions must not block the threads of the event loop.
+            self._threads = _Threads(partial(self._release, asyncio.get_running_loop()))
+        await self._free.acquire()
+        # The copied variables contain the current call.
+        work = partial(copy_context().run, partial(function, **given))
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def items(self, operation: Operation, arguments: Mapping[str, Value]) -> AsyncGenerator[Value, None]:
+    def items(self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]) -> AsyncGenerator[Value, None]:
         """Run the function of a stream, as far as the caller takes items. Raises anything that the function raises."""
-        items: AsyncGenerator[Value, None] = self._functions[operation.name](**arguments)
+        function, given = self._bound(context, operation, arguments)
+        items: AsyncGenerator[Value, None] = function(**given)
         return items
 
     def close(self) -> None:
@@ -140,15 +158,14 @@ class Functions:
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _run(self, name: str, arguments: Mapping[str, Value]) -> Value:
-        function = self._functions[name]
-        if inspect.iscoroutinefunction(function):
-            return await function(**arguments)
-        if self._threads is None:
-            # A pool of its own: slow functions must not block the threads of the event loop.
-            self._threads = _Threads(partial(self._release, asyncio.get_running_loop()))
-        await self._free.acquire()
-        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, **arguments))
+    def _bound(
+        self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]
+    ) -> tuple[Function, dict[str, Any]]:
+        """Return a function and its arguments. Raises TypeError if the peer sent an argument of the context's name."""
+        parameter = self._context_parameters[operation.name]
+        if parameter and parameter in arguments:
+            raise TypeError(f"{parameter} is the parameter of the context, and no argument of {operation.name}")
+        return self._functions[operation.name], {**arguments, parameter: context} if parameter else dict(arguments)
 
     def _release(self, loop: asyncio.AbstractEventLoop) -> None:
         with suppress(RuntimeError):  # the loop is closed: the agent has ended, and the function only now
@@ -194,7 +211,10 @@ def capability_of(function: Callable[..., Any]) -> Capability:
     name = getattr(function, "__name__", repr(function))
     try:
         hints = get_type_hints(function, include_extras=True)
-        parameters = inspect.signature(function).parameters.values()
+        signature = inspect.signature(function).parameters
+        # The context is given by this side, so it is no part of what a peer may send.
+        context = context_parameter(function)
+        parameters = [parameter for name, parameter in signature.items() if name != context]
         types = [hints.get(parameter.name, Any) for parameter in parameters]
         schemas, definitions = msgspec.json.schema_components([*types, hints.get("return", Any)], ref_template=_REFERENCE)
     except (TypeError, NameError, ValueError) as error:

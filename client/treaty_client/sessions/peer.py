@@ -27,6 +27,7 @@ from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from ..codes import FlowCode, PeerCode, SessionCode
 from ..errors import PeerUnavailable
 from ..network.transport.connection import Backoff, ConnectionFailed
+from .call_context import next_trace
 from .context import AgentContext
 from .interfaces import PeerSettings
 from .lifecycle import OpenSession
@@ -76,17 +77,18 @@ class Peer:
         `PeerUnavailable` if it was not sent; `OperationError` for an answer that is an error; `Refused` (`peer.changed`) for
         another DID, (`peer.closed`) after `aclose`; and the other errors of `Agent.connect` and `Session.call`.
         """
-        attempts = _Attempts(self._backoff, self._within)
+        attempts, trace = _Attempts(self._backoff, self._within), next_trace()
         while True:
             pooled = await self._pool.get(attempts.deadline, self._backoff)
             attempts.begin()
             try:
-                return await pooled.session.call_within(attempts.left, operation, arguments)
+                return await pooled.session.call_within(attempts.left, operation, arguments, trace=trace)
             except TreatyError as error:
                 failure = error
             finally:
                 self._pool.put(pooled)
             await attempts.next(failure, pooled)
+            trace = trace.child()
 
     def stream(self, operation: str, /, **arguments: Any) -> ItemStream[Any]:
         """Call a stream of the other agent and return its items, as `Session.stream` does.

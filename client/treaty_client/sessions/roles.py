@@ -18,6 +18,7 @@ from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, U
 from ..anp.flow_profile.payloads import PREFIX
 from ..anp.hello_profile.actions import Action, Agreement
 from ..anp.hello_profile.hello import (
+    CALL_CONTEXT,
     FIX_ERROR_NEGOTIATION,
     FLOW_PROFILE,
     MAX_CANDIDATES,
@@ -161,6 +162,7 @@ def initiator_machine(
         timeouts=context.timeouts,
         limits=context.limits,
         known_uri=offer.remembered.uri if offer.remembered else "",
+        known_reader=offer.remembered is not None and offer.remembered.is_reader,
         negotiates=negotiates,
         wants_tests=negotiates,
         natural=request.natural,
@@ -200,6 +202,7 @@ def _hello(
         *([NATURAL_LANGUAGE_PROTOCOL] if converses or context.answerer else []),
         *(NEGOTIATING if negotiates else []),
         *([FLOW_PROFILE] if switches else []),
+        CALL_CONTEXT,
     ]
     return Hello(
         type=type,
@@ -221,6 +224,7 @@ class _Role(SessionRole):
     def __init__(self, context: AgentContext, name: RoleName, *, role: str = "", opening: str = "") -> None:
         self.timeouts, self.answerer, self.opening = context.timeouts, context.answerer, opening
         self.negotiator: Negotiator | None = None
+        self.pipeline = context.pipeline
         self.documents = BaseCache(context.ports.protocols.document).fetch
         self._context, self._name, self._wanted = context, name, role
         self._is_initiator = name == "initiator"
@@ -281,8 +285,11 @@ class InitiatorRole(_Role):
     async def resolve(self, agreement: Agreement) -> SpokenProtocol:
         return await self._context.ports.protocols.fetch(agreement.uri)
 
-    async def keep_agreement(self, peer: str, protocol: SpokenProtocol, written: Implementation | None) -> None:
-        record = AgreementRecord(self._address, self._request.key, peer, protocol.hash, protocol.uri, self._candidates)
+    async def keep_agreement(
+        self, peer: str, protocol: SpokenProtocol, written: Implementation | None, *, is_reader: bool
+    ) -> None:
+        about, found = (self._address, self._request.key), self._candidates
+        record = AgreementRecord(*about, peer, protocol.hash, protocol.uri, found, is_reader=is_reader)
         await self._keep(record, protocol, written)
 
 
@@ -328,7 +335,9 @@ class ResponderRole(_Role):
             raise
         return service.protocol
 
-    async def keep_agreement(self, peer: str, protocol: SpokenProtocol, written: Implementation | None) -> None:
+    async def keep_agreement(
+        self, peer: str, protocol: SpokenProtocol, written: Implementation | None, *, is_reader: bool
+    ) -> None:
         # A peer that does not name itself may offer the hash again; it needs no record.
         record = AgreementRecord(peer, protocol.topic, peer, protocol.hash, protocol.uri, ()) if peer else None
         await self._keep(record, protocol, written)

@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from treaty_consensus.errors import Refused, TreatyError
 
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed
+from ..anp.trace_context import TraceContext
 from ..codes import SessionCode
 from .agreements import Profile
 from .calls import CallTable
@@ -252,13 +253,15 @@ class Session:
         """
         return await self.call_within(None, operation, arguments)
 
-    async def call_within(self, seconds: float | None, operation: str, arguments: Mapping[str, Any]) -> Any:
-        """Call an operation as `call` does, in less than its own time.
+    async def call_within(
+        self, seconds: float | None, operation: str, arguments: Mapping[str, Any], *, trace: TraceContext | None = None
+    ) -> Any:
+        """Call an operation as `call` does, in less than its own time. `trace`: its span, by default a new one.
 
         Also raises `OutcomeUnknown` when the time is over after the call was sent, and `Unavailable` (`session.late`) before.
         """
         self._backend.check_open()
-        return await self._backend.calls.make(operation, dict(arguments), within=seconds)
+        return await self._backend.calls.make(operation, dict(arguments), within=seconds, trace=trace)
 
     def stream(self, operation: str, /, **arguments: Any) -> ItemStream[Any]:
         """Call an operation of the other side that is a stream, and return its items, JSON values by the operation's schema.

@@ -13,6 +13,7 @@ from typing import ClassVar
 from treaty_consensus.errors import TreatyError
 
 from ..hello_profile.hello import REPORT_COSIGNATURE
+from ..hello_profile.messages import CallMetadata
 from ..recording import Recorder
 from ..transitions import StateTable
 from .actions import Action, NegotiationEnded, SendMessage, Track
@@ -108,7 +109,7 @@ class EngineCore:
         )
         return SendMessage(message)
 
-    def _pack(self, session_id: str, data: bytes, action: str = "") -> list[Action]:
+    def _pack(self, session_id: str, data: bytes, action: str, metadata: CallMetadata | None) -> list[Action]:
         """Return the messages that carry a handler's bytes: one, or one for each chunk."""
         session = self.sessions.get(session_id)
         return [
@@ -122,6 +123,8 @@ class EngineCore:
                     timestamp=0,
                     payload=Foreign(value),
                     session_id=session_id,
+                    # Only agents of this profile agree on the byte form. Others may refuse members that they do not know.
+                    call_context=None if session.codec.json_form else metadata,
                 )
             )
             for named, value in session.codec.encode(data, action)

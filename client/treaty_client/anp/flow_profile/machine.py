@@ -184,8 +184,8 @@ class NegotiationEngine(EngineCore, ABC):
                 return self._hosted(session_id, now)
             case HostFailed(session_id, error):
                 return self._end(FlowEvent.FAILED, error) if self._of(session_id) else []
-            case SendData(session_id, data, action):
-                return self._send(session_id, data, action, now)
+            case SendData():
+                return self._send(command, now)
             case EndSession(session_id):
                 return self._end_session(session_id)
             case Renegotiate():
@@ -199,13 +199,13 @@ class NegotiationEngine(EngineCore, ABC):
             case Unverified():
                 return self._unverified(command)
 
-    def _send(self, session_id: str, data: bytes, action: str, now: Now) -> list[Action]:
-        session = self.sessions.check_send(session_id)
+    def _send(self, wanted: SendData, now: Now) -> list[Action]:
+        session, message = self.sessions.check_send(wanted.session_id), (wanted.data, wanted.action, wanted.metadata)
         if session.changing:
             # The peer would read it by the new terms, or by the old ones: it waits until both sides have the same.
-            session.waiting.append((data, action))
+            session.waiting.append(message)
             return []
-        packed = self._pack(session_id, data, action)
+        packed = self._pack(session.id, *message)
         self._fire(FlowEvent.ACTIVITY, now)
         return packed
 
@@ -306,8 +306,8 @@ class NegotiationEngine(EngineCore, ABC):
         session.renew_at = self._renewal(session.expires_at, now)
         actions: list[Action] = [Ready(session.id, session.agreed, session.expires_at, replaces)]
         try:
-            for data, action in waiting:
-                actions += self._pack(session.id, data, action)
+            for message in waiting:
+                actions += self._pack(session.id, *message)
         except TreatyError as error:  # the new terms admit only smaller messages
             return [*actions, *self._end(FlowEvent.FAILED, error)]
         return actions
@@ -317,4 +317,4 @@ class NegotiationEngine(EngineCore, ABC):
             raise Malformed(FlowCode.UNEXPECTED, "A message of a protocol came before a session was ready.")
         session, received = self.sessions.receive(message, now.unix)
         self._fire(FlowEvent.ACTIVITY, now)
-        return [DeliverData(session.id, *received)] if received is not None else []
+        return [DeliverData(session.id, *received, message.call_context)] if received is not None else []

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from treaty_consensus.errors import TreatyError
 
-from .messages import ReportCosignature
+from .messages import CallMetadata, ReportCosignature
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,10 @@ class Running:
 
 @dataclass(frozen=True)
 class Deliver:
-    """Give this application message to the protocol's handler."""
+    """Give this application message to the protocol's handler. `metadata`: those that came before it."""
 
     payload: bytes
+    metadata: CallMetadata | None = None
 
 
 @dataclass(frozen=True)

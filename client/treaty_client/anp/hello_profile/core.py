@@ -95,10 +95,12 @@ class Deadlines:
 class InitiatorOptions(TypedDict, total=False):
     """`known_uri`: the URI of the hash that the Hello offers, if any. `negotiates`: it proposes a protocol where none is in
     common. `wants_tests`: it proposes test cases where both sides can. `natural`: it wants natural language alone, and its
-    Hello offers no protocol. An initiator that would go on by the flow profile lists `flowProfile` in its Hello."""
+    Hello offers no protocol. An initiator that would go on by the flow profile lists `flowProfile` in its Hello. `known_reader`:
+    the peer of the offered hash read the metadata of calls before, so that early data have them."""
 
     limits: Limits
     known_uri: str
+    known_reader: bool
     negotiates: bool
     wants_tests: bool
     natural: bool

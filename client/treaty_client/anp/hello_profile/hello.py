@@ -58,6 +58,8 @@ FIX_ERROR_NEGOTIATION = "fixErrorNegotiation"
 """The capability of reporting errors and having them mended."""
 REPORT_COSIGNATURE = "reportCosignature"
 """The capability of co-signing reports; listed only by an agent whose policy reports."""
+CALL_CONTEXT = "callContext"
+"""The capability of reading the trace and the time of a call."""
 FLOW_PROFILE = "flowProfile"
 """The capability of going on by the flow profile where nothing else is in common."""
 

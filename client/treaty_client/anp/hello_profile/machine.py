@@ -67,6 +67,7 @@ class Machine(Core):
         negotiates: bool = False,
         provides: Mapping[str, Provided] | None = None,
         known_uri: str = "",
+        known_reader: bool = False,
         wants_tests: bool = False,
         natural: bool = False,
     ) -> None:
@@ -84,7 +85,8 @@ class Machine(Core):
         self._generation = Generation(self, both_ready=self._tests.begin)
         self._repairs = Repairs(self, self._generation)
         self._questions = Questions(self)
-        self.application = ApplicationMessages(self, self._generation, spoken=self._tests.never)
+        never = self._tests.never
+        self.application = ApplicationMessages(self, self._generation, spoken=never, known_reader=known_reader)
         self.deadlines.begin(Wait.HELLO, now, timeouts.hello)
 
     @classmethod
@@ -181,8 +183,8 @@ class Machine(Core):
                 return self._questions.ask(message_id, text, now)
             case c.Answer(message_id, text):
                 return self._questions.answer(message_id, text, now)
-            case c.Send(payload, early):
-                return self.application.send(payload, early, now)
+            case c.Send(payload, early, metadata):
+                return self.application.send(payload, early, metadata, now)
             case c.SendMeta(message):
                 running = self.state is HelloState.RUNNING and not self.is_natural
                 return self._said(say(message), now) if running else []
@@ -240,9 +242,8 @@ class Machine(Core):
     def _report_error(self, description: str, now: float) -> list[Action]:
         self.require(hello.FIX_ERROR_NEGOTIATION)
         heard = self._generation.was_ready and self._generation.heard_from_peer and not self._tests.may_come
-        if not ((heard and self.state is HelloState.RUNNING) or self._tests.are_due):
-            return []
-        return self._repairs.report(description, now)
+        is_due = (heard and self.state is HelloState.RUNNING) or self._tests.are_due
+        return self._repairs.report(description, now) if is_due else []
 
     def _said(self, action: a.SendBinary, now: float) -> list[Action]:
         self.fire_if_allowed(Event.ACTIVITY, now)
@@ -308,7 +309,7 @@ class Machine(Core):
     def _run(self, event: Event, now: float) -> list[Action]:
         """Run, and send and deliver the messages that were kept."""
         self.fire(event, now)
-        return [a.Running(), *self.application.flush()]
+        return [a.Running(), *self.application.flush(now)]
 
     # Frames
 
@@ -321,7 +322,7 @@ class Machine(Core):
             case ProtocolType.META:
                 return self._receive_meta(payload, now)
             case ProtocolType.APPLICATION:
-                return self.application.receive(payload)
+                return self.application.receive(payload, now)
             case ProtocolType.NATURAL_LANGUAGE:
                 return self._receive_text(payload, now)
             case ProtocolType.VERIFICATION:
@@ -335,8 +336,7 @@ class Machine(Core):
         type, payload = frame.decode(message)
         said = messages.parse(payload) if self.is_initiator and type is ProtocolType.META else None
         if isinstance(said, messages.ProtocolNegotiation) and said.status == "rejected":
-            reason = printable(said.modification_summary or "no reason given", 500)
-            return self.end(Event.FAILED, refused_hello(reason))
+            return self.end(Event.FAILED, refused_hello(printable(said.modification_summary or "no reason given", 500)))
         raise Malformed(HelloCode.MISSING, "A Hello comes before anything else.")
 
     def _receive_meta(self, payload: bytes, now: float) -> list[Action]:
@@ -356,6 +356,8 @@ class Machine(Core):
                 return self._repairs.receive(message, now, repairable=repairable)
             case messages.NaturalLanguageNegotiation() as message:
                 return self._questions.receive(message)
+            case messages.CallMetadata() as message:
+                return self.application.announce(message)
             case message:
                 self.require(hello.REPORT_COSIGNATURE)
                 if not ((self.state is HelloState.RUNNING and not self.is_natural) or self._generation.was_ready):
@@ -366,9 +368,7 @@ class Machine(Core):
         if not self.both_list(hello.NATURAL_LANGUAGE_PROTOCOL):
             raise unsupported(ProtocolType.NATURAL_LANGUAGE)
         text = a.DeliverText(frame.decode_text(payload))
-        if self.allows(Event.NATURAL_LANGUAGE):
-            return [*self._speak_naturally(now), text]
-        return [text]
+        return [*(self._speak_naturally(now) if self.allows(Event.NATURAL_LANGUAGE) else []), text]
 
     def _receive_verification(self, payload: bytes) -> list[Action]:
         if not self.both_list(hello.VERIFICATION_PROTOCOL):

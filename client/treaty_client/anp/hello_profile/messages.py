@@ -13,6 +13,8 @@
     {"action": "reportCosignature", "status": "signed", "keyid": DID-URL, "signature": B64}
     {"action": "reportCosignature", "status": "refused", "reason": CODE}
 
+    {"action": "callContext", "traceparent": TEXT, "tracestate": TEXT, "timeout": MILLISECONDS}
+
 Three messages share the statuses negotiating, accepted and rejected; `timeout` is read as rejected and never sent.
 
     candidateProtocols    a protocol document as in `treaty_consensus.protocol`: at most 256 KiB; testCases likewise
@@ -28,6 +30,7 @@ may be absent, null or empty, which mean the same. `reason` of codeGeneration is
 code, by which the other side tells a temporary failure from a permanent one. `payload` is the unsigned payload of a `report`
 statement, `signature` Ed25519 over its DSSE pre-authentication encoding, and `reason` of a refusal a machine code such as
 `report.document`. Base64 is padded standard.
+All members of `callContext` are optional; a trace that breaks the rules of W3C Trace Context counts as absent.
 Names that a message does not have here are ignored. An action not listed here is an error: a peer learns from the Hello's
 capabilities which ones are understood.
 """
@@ -49,6 +52,7 @@ from treaty_consensus.statement import MAX_PAYLOAD
 from ...codes import MetaCode
 from ...errors import code_in
 from .. import frame
+from ..trace_context import TraceContext
 
 # The largest document fits in ASCII with `\u` escapes, as the official SDK writes it.
 MAX_MESSAGE = frame.MAX_PAYLOAD
@@ -140,6 +144,15 @@ class ReportRefused:
     reason: str
 
 
+@dataclass(frozen=True)
+class CallMetadata:
+    """The trace and the time of a call, for the application message that comes next. `timeout`: the milliseconds that the caller
+    waits from now on, at most `MAX_SEQUENCE`."""
+
+    trace: TraceContext | None = None
+    timeout: int | None = None
+
+
 ReportCosignature: TypeAlias = ReportProposed | ReportSigned | ReportRefused
 MetaMessage: TypeAlias = (
     ProtocolNegotiation
@@ -148,6 +161,7 @@ MetaMessage: TypeAlias = (
     | FixErrorNegotiation
     | NaturalLanguageNegotiation
     | ReportCosignature
+    | CallMetadata
 )
 
 
@@ -185,6 +199,12 @@ class _NaturalLanguageNegotiation(msgspec.Struct, frozen=True, rename="camel"):
     message: str
 
 
+class _CallContext(msgspec.Struct, frozen=True):
+    traceparent: str | None = None
+    tracestate: str | None = None
+    timeout: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCE)] | None = None
+
+
 class _Proposed(msgspec.Struct, frozen=True, tag_field="status", tag="proposed"):
     payload: str
     keyid: _KeyId
@@ -205,6 +225,9 @@ def encode(message: MetaMessage) -> bytes:
     action, fields = _fields(message)
     # Left out and not null: some readers tell these apart.
     present = {name: value for name, value in fields.items() if value is not None}
+    # One for each call: canonical form and the check below would cost as much as the rest of sending it.
+    if isinstance(message, CallMetadata):
+        return msgspec.json.encode({"action": action, **present})
     payload = canonical.dumps({"action": action, **present})
     parse(payload)
     return payload
@@ -248,6 +271,20 @@ def _fields(message: MetaMessage) -> tuple[str, dict[str, object]]:
             return "naturalLanguageNegotiation", {"type": type, "messageId": message_id, "message": text}
         case ReportProposed() | ReportSigned() | ReportRefused():
             return "reportCosignature", {**report_fields(message)}
+        case CallMetadata():
+            return "callContext", {**call_fields(message)}
+
+
+def call_fields(message: CallMetadata) -> dict[str, str | int]:
+    """The members of a context; the inverse of `parse_call_context`."""
+    trace, fields = message.trace, dict[str, str | int]()
+    if trace is not None:
+        fields["traceparent"] = trace.traceparent
+        if trace.state:
+            fields["tracestate"] = trace.state
+    if message.timeout is not None:
+        fields["timeout"] = message.timeout
+    return fields
 
 
 def report_fields(message: ReportCosignature) -> dict[str, str]:
@@ -295,6 +332,13 @@ def _natural_language(value: object) -> NaturalLanguageNegotiation:
     return NaturalLanguageNegotiation(message.type, message.message_id, text)
 
 
+def parse_call_context(value: object) -> CallMetadata:
+    """Parse the members of a context. Raises `msgspec.ValidationError`."""
+    message = msgspec.convert(value, _CallContext)
+    trace = TraceContext.parse(message.traceparent, message.tracestate or "") if message.traceparent else None
+    return CallMetadata(trace, message.timeout)
+
+
 def parse_report(value: object) -> ReportCosignature:
     """Parse the members of a message about a report. Raises `msgspec.ValidationError`, `Malformed` or `TooLarge`."""
     message: _Proposed | _Signed | _Refused = msgspec.convert(value, _Proposed | _Signed | _Refused)
@@ -314,6 +358,7 @@ _PARSERS: dict[str, Callable[[object], MetaMessage]] = {
     "fixErrorNegotiation": _fix_error,
     "naturalLanguageNegotiation": _natural_language,
     "reportCosignature": parse_report,
+    "callContext": parse_call_context,
 }
 
 
