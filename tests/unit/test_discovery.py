@@ -220,7 +220,7 @@ async def test_the_command_shows_what_agents_say(web: Web, capsys: pytest.Captur
     await _command(web, HOST, "--json")
     value: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert [agent["did"] for agent in value["agents"]] == [DID]
-    assert value["agents"][0]["protocols"] == [{"uri": URI, "digest": "9c" * 32, "version": "1.1"}]
+    assert value["agents"][0]["protocols"] == [{"uri": URI, "digest": "9c" * 32, "version": "1.1", "role": ""}]
     assert [problem["code"] for problem in value["problems"]] == ["egress.not-found"]
     await _command(web, HOST)
     shown = capsys.readouterr().out

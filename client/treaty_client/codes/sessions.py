@@ -251,7 +251,7 @@ class SessionCode(Code):
     PROFILE = "session.profile", "The profile of the session does not have this function.", Refused
     PROTOCOL = "session.protocol", "The protocol is not provided at present.", Refused
     REPLY_TIMEOUT = "session.reply-timeout", "One side did not answer in time.", Unavailable
-    ROLE = "session.role", "The protocol has no such role, or leaves it open.", Refused
+    ROLE = "session.role", "The protocol has no such role, leaves it open, or the roles of the two sides do not fit.", Refused
     SLOW_PEER = "session.slow-peer", "The peer does not read what it is sent.", Unavailable
     SNAPSHOT = "session.snapshot", "The handler has no snapshot of the session within the cap.", Refused
     STORAGE = "session.storage", "The state of handlers cannot be read or written.", Unavailable

@@ -64,6 +64,7 @@ class AgreementRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     `peer`: the address that the initiator connected to, or the DID of the initiator.
     `candidates`: the former offer, for a peer that no longer speaks `hash`.
     `profile`: the profile that the address spoke. In the flow profile `uri` is the protocol's URI.
+    `role`: this side's role in the protocol.
     """
 
     peer: str
@@ -73,6 +74,7 @@ class AgreementRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     uri: str
     candidates: tuple[str, ...]
     profile: Profile = "hello"
+    role: str = ""
 
 
 class _Agreements(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

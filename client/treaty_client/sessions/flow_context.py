@@ -38,6 +38,7 @@ from ..protocols.fetch import Fetcher
 from ..protocols.local import LocalProtocol, LocalProtocols
 from ..protocols.verification.records import VerifiedProtocol
 from ..registries.replies import Match
+from .arrivals import ServedSessions
 from .handler_host import HandlerHosts
 from .interfaces import FlowNames, Located, Lookup, SessionEvent, SessionTimeouts, SpokenProtocol
 from .session import ReportParties
@@ -93,6 +94,7 @@ class FlowDependencies:
     `reports`: whether this agent co-signs reports.
     `key_ids`: return the keys of a DID by their ids.
     `cosign`: see `Cosign`.
+    `arrivals`: keeps the sessions that other agents began.
     """
 
     names: FlowNames
@@ -106,6 +108,7 @@ class FlowDependencies:
     keep_transcript: KeepTranscript = _keep_none
     key_ids: Callable[[str], Awaitable[Mapping[str, bytes]]] | None = None
     cosign: Cosign | None = None
+    arrivals: ServedSessions = field(default_factory=ServedSessions)
 
 
 class LocalNames:

@@ -349,6 +349,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         former = session.spoken
         carry = partial(self._carry, former, prepared.protocol, ready.agreed.parameters) if former else None
         await session.activate(prepared, ready.agreed, ready.expires_at, carry)
+        self._dependencies.arrivals.begin(session)
 
     async def _carry(self, former: SpokenProtocol, protocol: SpokenProtocol, parameters: Mapping[str, Any]) -> None:
         await self._dependencies.hosts.carry(former, protocol, self._request(parameters))
@@ -370,6 +371,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
 
     async def _end_session(self, session: FlowSession, error: TreatyError | None) -> None:
         session.end(error)
+        self._dependencies.arrivals.end(session)
         await session.close_handler()
 
     def _record(self, name: str, protocol: str = "") -> None:
@@ -384,6 +386,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         self.sessions.clear()
         for session in self._over:
             session.end(self.machine.error)
+            self._dependencies.arrivals.end(session)
         if not self._has_run:
             self.failed_talks = self.transcript()
             self._record("end")

@@ -58,7 +58,7 @@ from ..sandbox.interface import RunningHandler, Runtime
 from .handler_state import HandlerState, NullState, SessionStore
 from .interfaces import SpokenProtocol, Step
 from .invocations import LOCAL_FAULTS, InvocationPort, Invocations, OnServed
-from .operations import OperationHandlers
+from .operations import Functions, OperationHandlers
 
 _log = logging.getLogger(__name__)
 
@@ -236,10 +236,9 @@ class HandlerHost:
 
 
 class ServedRole(Protocol):
-    """Find this side's role in a protocol and its functions. `role`: the name of the role that the caller wants, or "" for the
-    only one."""
+    """Find this side's role in a protocol and its functions. `request`: the use of the handler."""
 
-    def __call__(self, protocol: SpokenProtocol, *, is_initiator: bool, role: str = "") -> tuple[Role, OperationHandlers]:
+    def __call__(self, protocol: SpokenProtocol, request: HostRequest) -> tuple[Role, OperationHandlers]:
         """Return the role and the functions. Raises `Refused` (`session.role`) or `NotFound` (`agent.function-missing`)."""
 
 
@@ -247,7 +246,8 @@ class ServedRole(Protocol):
 class HostRequest:
     """Describe the use of a new handler.
 
-    `role`: the name of the role, or "" for the only one of this side.
+    `role`: the name of the role, or "" for the only one of this side. `peer_role`: the one that the peer says it has, or "".
+    `serving`: the functions of this session alone, or None for those that the agent provides.
     `parameters`: the agreed parameters.
     `answers`: replace the business functions of a handler under test, which stores nothing.
     `send_named`: send messages with an action: the stream that the handler names, else the operation that it was called for.
@@ -258,6 +258,8 @@ class HostRequest:
     is_initiator: bool
     parameters: Mapping[str, Any] = field(default_factory=dict)
     role: str = ""
+    peer_role: str = ""
+    serving: Functions | None = None
     answers: OperationHandlers | None = None
     send_named: SendNamed | None = None
     on_served: OnServed | None = None
@@ -273,7 +275,7 @@ class HandlerHosts:
 
     async def host(self, port: HandlerPort, protocol: SpokenProtocol, request: HostRequest) -> HandlerHost:
         """Return a handler for a session, before its first event. Raises `TreatyError`."""
-        role, functions = self._served(protocol, is_initiator=request.is_initiator, role=request.role)
+        role, functions = self._served(protocol, request)
         handler = await self._runtime.open(protocol.package, role.name, local=self._local, peer=request.peer)
         context = HandlerContext(
             request.peer,
@@ -295,7 +297,7 @@ class HandlerHosts:
         and replaces the other; other values of the new one stay. The former handler is closed already. Raises `TreatyError`."""
         stores = []
         for spoken in (former, protocol):
-            role, _ = self._served(spoken, is_initiator=request.is_initiator, role=request.role)
+            role, _ = self._served(spoken, request)
             stores.append(self._store(spoken, role, request))
         kept, own = [await store.load() for store in stores]
         # A crash in between leaves some of the values, whole ones; the next change of the protocol copies the rest.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import TypeAlias
 
 from treaty_consensus.errors import Refused, TreatyError
@@ -37,7 +37,11 @@ async def run_responder(context: AgentContext, flow: MetaProtocolManager, connec
     recorder = context.recorder("hello")
     machine = responder_machine(context, recorder, now=asyncio.get_running_loop().time())
     run = HelloRun(connection, machine, [], ResponderRole(context, connection.peer), recorder=recorder)
-    await run.run()
+    run.running.add_done_callback(lambda _: context.arrivals.begin(run) if run.was_running else None)
+    try:
+        await run.run()
+    finally:
+        context.arrivals.end(run)
     # Only a proposal that was considered here is worth a person's time: a stranger must not be able to ask for one at no cost.
     if _is_escalated(context, run) and run.negotiation.peer_proposal and context.escalations.may_ask():
         context.spawn(_escalate_here(context, _hello_escalation(run)))
@@ -52,12 +56,13 @@ async def run_initiator(
     context: AgentContext, flow: MetaProtocolManager, dial: Dial, address: str, request: SessionRequest, *, again: bool
 ) -> AsyncIterator[Session]:
     """Open a session as `open_session` does, for the time of the block."""
-    opened = await open_session(context, flow, dial, address, request, again=again)
-    try:
-        yield opened.session
-        await opened.finish()
-    finally:
-        await opened.end()
+    with closing(request):
+        opened = await open_session(context, flow, dial, address, request, again=again)
+        try:
+            yield opened.session
+            await opened.finish()
+        finally:
+            await opened.end()
 
 
 async def open_session(

@@ -243,6 +243,7 @@ class SessionPool:
         self._sessions.clear()
         self._room.set()
         await asyncio.gather(*self._ending)
+        self._request.close()
 
     def _sort_out(self) -> None:
         """Give no more calls to sessions that are over, too old or idle for long. `put` ends one with calls after the last."""
