@@ -1,8 +1,8 @@
 """A chat room and its members: python examples/chat_room.py room PORT HOME, and python examples/chat_room.py NAME PORT HOME."""
 
 import asyncio
-import secrets
 import sys
+import uuid
 from pathlib import Path
 
 from treaty_client import Agent, Identity, LocalProtocols, OperationError
@@ -18,7 +18,7 @@ async def serve(agent: Agent, port: int) -> None:
 
     @agent.provides(CHAT, role="room")
     async def join(name: str) -> str:
-        member = secrets.token_urlsafe(12)
+        member = str(uuid.uuid4())
         names[member] = name
         return member
 

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from treaty_client import Agent, NotFound, OperationError, Refused, Session
+from treaty_client.anp.flow_profile.registry import ProtocolOffer
 from treaty_client.network.discovery.client import candidates
 from treaty_client.network.discovery.parsing import AgentDescription, parse
 from treaty_client.protocols.project import load_project
@@ -20,6 +21,7 @@ from treaty_client.testing import Simulation, run
 from treaty_consensus.handler import Manifest, read_wheel
 
 PAYMENT = Path(__file__).parents[1] / "support" / "payment"
+ID = "anp:protocol:payment:1.0"
 SHOP = "wss://shop.example"
 OTHER = "https://registry.example/protocols/example.com/other/1.0"
 
@@ -113,8 +115,8 @@ def test_a_role_that_does_not_fit_is_refused_on_both_sides_before_any_code(role:
         shop, buyer = payee(simulation, on_event=events.append), simulation.agent("buyer.example", on_event=events.append)
         async with simulation.serving(shop):
             with pytest.raises(Refused) as refused:
-                address = {"discover": "shop.example"} if discover else {"url": SHOP}
-                async with buyer.connect(**address, protocols=[uri], role=role, serving=[approve, numbers]):
+                url, name = ("", "shop.example") if discover else (SHOP, "")
+                async with buyer.connect(url, discover=name, protocols=[uri], role=role, serving=[approve, numbers]):
                     pass
             assert refused.value.code == "session.role"
             assert "payee" in refused.value.message
@@ -175,6 +177,31 @@ def test_another_candidate_with_a_fitting_role_is_chosen(tmp_path: Path) -> None
     run(main())
 
 
+@pytest.mark.parametrize("role", ["payer", "equal", "nobody"])
+def test_the_flow_profile_carries_the_role_of_the_initiator(role: str) -> None:
+    async def body(simulation: Simulation, uri: str) -> None:
+        shop, buyer = payee(simulation), simulation.agent("buyer.example")
+        for agent in (shop, buyer):
+            agent.flow.registry.add(ProtocolOffer(ID, uri=uri))
+
+        def connect() -> Any:
+            return buyer.connect(SHOP, protocols=[ID], peer=shop.did, role=role, serving=[approve, numbers])
+
+        async with simulation.serving(shop):
+            for _ in range(2):  # the second time by the remembered agreement
+                if role == "payer":
+                    async with connect() as session:
+                        assert (session.profile, await session.call("pay", amount=1)) == ("flow", "paid 1")
+                    continue
+                with pytest.raises(Refused) as refused:
+                    async with connect():
+                        pass
+                assert refused.value.code == "session.role"
+                assert shop.sessions() == []
+
+    simulated(body)
+
+
 # What is remembered
 
 
@@ -230,7 +257,8 @@ def test_the_functions_of_a_session_belong_to_it_alone() -> None:
         async with simulation.serving(shop):
             async with buyer.connect(SHOP, protocols=[uri], role="payer", serving=[approve, numbers]) as session:
                 assert await session.call("pay", amount=1) == "paid 1"
-            for serving in ([], [approve], [generous]):
+            too_few: list[list[Callable[..., Any]]] = [[], [approve], [generous]]
+            for serving in too_few:
                 with pytest.raises(NotFound) as missing:
                     async with buyer.connect(SHOP, protocols=[uri], role="payer", serving=serving) as session:
                         await session.call("pay", amount=1)
@@ -254,13 +282,13 @@ def test_a_peer_handle_serves_its_functions_in_each_of_its_sessions() -> None:
         async def ask(session: Session) -> None:
             await session.call("approve", amount=len(asked))
 
-        async with simulation.serving(shop):
-            async with buyer.peer(SHOP, protocols=[uri], role="auditor", serving=[approve, numbers]) as peer:
-                for _ in range(3):
-                    assert await peer.call("count") == 7
-                    (session,) = shop.sessions()
-                    await session.call("approve", amount=10)
-                    await simulation.links["shop.example"].cut()
+        peer = buyer.peer(SHOP, protocols=[uri], role="auditor", serving=[approve, numbers])
+        async with simulation.serving(shop), peer:
+            for _ in range(3):
+                assert await peer.call("count") == 7
+                (session,) = shop.sessions()
+                await session.call("approve", amount=10)
+                await simulation.links["shop.example"].cut()
         assert asked.count(10) == 3
 
     simulated(body)

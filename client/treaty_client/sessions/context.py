@@ -33,7 +33,7 @@ from ..statements.report_rules import SessionFacts, refusal_code
 from .agreements import URN, AgreementCache, NegotiatedProtocols, Profile, is_negotiated
 from .arrivals import OnSession, ServedSessions
 from .escalation import Approvals, EscalationLimiter, OnEscalation
-from .handler_host import HandlerHosts, HostRequest
+from .handler_host import RESPONDER, HandlerHosts, HostRequest
 from .interfaces import Capacity, FlowNames, ProtocolPublisher, ProtocolSource, SessionTimeouts, SpokenProtocol
 from .negotiation import Answerer
 from .operations import Functions, OfferedFunctions, choose_role
@@ -41,9 +41,6 @@ from .session import ReportParties
 
 MAX_TALKS = 1024 * 1024
 """Bytes of a transcript that is kept only for an escalation."""
-
-RESPONDER = HostRequest("", False)
-"""A session that another agent opens, before that agent is known."""
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)

@@ -47,9 +47,9 @@ from ..codes import ClientReportCode, FlowCode, SessionCode
 from ..network.transport.connection import Connection
 from .connection_loop import INTERNAL, ConnectionLoop
 from .flow_adaptation import SessionAdapter
-from .flow_context import FlowDependencies
+from .flow_context import FlowDependencies, host_request
 from .flow_session import ActiveHandler, FlowSession, HandlerLine
-from .handler_host import HandlerHost, HostRequest
+from .handler_host import RESPONDER, HandlerHost, HostRequest
 from .interfaces import SessionEvent, SpokenProtocol
 from .session import ReportParties
 
@@ -69,11 +69,10 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         dependencies: FlowDependencies,
         *,
         first: str | None = None,
-        role: str = "",
+        wanted: HostRequest = RESPONDER,
         recorder: TranscriptRecorder | None = None,
     ) -> None:
-        """Send nothing yet. `first`: a message that was received already. `role`: the name of this side's role in the
-        protocol, or "" for the only one."""
+        """Send nothing yet. `first`: a message that was received already. `wanted`: this side's role and functions."""
         super().__init__(connection, machine, dependencies.timeouts, dependencies.clock, first=first)
         self.machine, self.sessions = machine, dict[str, FlowSession]()
         self.agreed: asyncio.Future[None] = abandonable()
@@ -81,7 +80,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         self.resumed = False
         self.recorder = machine.recorder = recorder
         self.failed_talks = b""
-        self._processor, self._dependencies, self._role = processor, dependencies, role
+        self._processor, self._dependencies, self._wanted = processor, dependencies, wanted
         self._loaded: dict[str, SpokenProtocol] = {}
         self._prepared: dict[str, ActiveHandler] = {}
         self._over: list[FlowSession] = []
@@ -326,7 +325,9 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         adaptation = settings.adaptation(settings.thresholds)
         session = self.sessions.get(id) or FlowSession(self, id, adaptation, self._timeouts, list(self.timeline))
         protocol, line = self._loaded[wanted.agreed.protocol], HandlerLine(self, session)
-        request = replace(self._request(wanted.agreed.parameters), send_named=line.send_named, on_served=session.served)
+        request = replace(
+            host_request(self._wanted, self.peer, wanted.agreed), send_named=line.send_named, on_served=session.served
+        )
         starting = self._dependencies.hosts.host(line, protocol, request)
         host = await self._work(starting, partial(commands.HostFailed, id))
         if host is not None:
@@ -347,12 +348,10 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
             self.resumed = self.machine.shortcut is not None and self.machine.shortcut.confirmed
         self._has_run = True
         former = session.spoken
-        carry = partial(self._carry, former, prepared.protocol, ready.agreed.parameters) if former else None
+        request = host_request(self._wanted, self.peer, ready.agreed)
+        carry = partial(self._dependencies.hosts.carry, former, prepared.protocol, request) if former else None
         await session.activate(prepared, ready.agreed, ready.expires_at, carry)
         self._dependencies.arrivals.begin(session)
-
-    async def _carry(self, former: SpokenProtocol, protocol: SpokenProtocol, parameters: Mapping[str, Any]) -> None:
-        await self._dependencies.hosts.carry(former, protocol, self._request(parameters))
 
     async def _work(self, work: Coroutine[Any, Any, Any], failed: Callable[[TreatyError], commands.Command]) -> Any:
         """Run work in bounded time. Report a failure to the machine, and return None."""
@@ -396,6 +395,3 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         # All at once: one handler that closes slowly must not delay the others. The connection is over, so errors change nothing.
         with suppress(TreatyError):
             await asyncio.gather(*(session.close_handler() for session in self._over), *prepared)
-
-    def _request(self, parameters: Mapping[str, Any]) -> HostRequest:
-        return HostRequest(self.peer, self.is_initiator, parameters, self._role)

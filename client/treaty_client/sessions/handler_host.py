@@ -21,7 +21,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -265,6 +265,10 @@ class HostRequest:
     on_served: OnServed | None = None
 
 
+RESPONDER = HostRequest("", False)
+"""A session that another agent opens, before that agent is known."""
+
+
 class HandlerHosts:
     """Start the handlers of an agent's sessions in a runtime, with their state below `home`. For one event loop."""
 
@@ -293,11 +297,12 @@ class HandlerHosts:
         return HandlerHost(handler, context, functions, state, port)
 
     async def carry(self, former: SpokenProtocol, protocol: SpokenProtocol, request: HostRequest) -> None:
-        """Copy the stored state of a former handler for the new one. Of a key that both have, the former handler's value is newer
-        and replaces the other; other values of the new one stay. The former handler is closed already. Raises `TreatyError`."""
+        """Copy the stored state of a former handler for the new one, which fits the peer's role. Of a key that both have, the
+        former handler's value is newer and replaces the other; other values of the new one stay. The former handler is closed
+        already. Raises `TreatyError`."""
         stores = []
         for spoken in (former, protocol):
-            role, _ = self._served(spoken, request)
+            role, _ = self._served(spoken, replace(request, peer_role=""))
             stores.append(self._store(spoken, role, request))
         kept, own = [await store.load() for store in stores]
         # A crash in between leaves some of the values, whole ones; the next change of the protocol copies the rest.

@@ -176,7 +176,7 @@ class _Connecting:
                     fix="Register an id: agent.flow.registry.add(Offer(ID, uri=URI)). Or name another protocol.",
                 )
             goal = profiles.flow_goal(self._request, offers)
-            run = await self._flow.begin(connection, goal, peer=peer, offers=offers, role=self._request.role)
+            run = await self._flow.begin(connection, goal, peer=peer, offers=offers, serving=self._request.serving)
         # Also for a cancelled caller: no session owns the connection yet.
         except BaseException:
             await connection.close()

@@ -46,6 +46,7 @@ from treaty_consensus.errors import Malformed, Refused
 from treaty_consensus.handler import Manifest, Operation, OperationKind, Role
 from treaty_handler import Result, Value
 
+from ..anp.hello_profile.hello import ROLE_FIX
 from ..codes import AgentCode, SessionCode
 from ..negotiators.negotiator import Capability
 from .operation_errors import failure_of
@@ -99,7 +100,7 @@ def check_peer_role(manifest: Manifest, role: Role, peer_role: str) -> None:
             SessionCode.ROLE,
             f"In {manifest.protocol_uri} this side is {role.name}, which speaks with {' or '.join(fits) or 'no role'}. "
             f"The other side is {peer_role!a:.80}.",
-            fix="Connect in another role (role=…), or to an agent that provides the protocol in a role that fits.",
+            fix=ROLE_FIX,
         )
 
 

@@ -17,7 +17,8 @@ from treaty_consensus.handler import Role
 from ..anp.flow_profile.payloads import PREFIX
 from ..anp.flow_profile.registry import ProtocolOffer
 from ..codes import AgentCode, SessionCode
-from .context import RESPONDER, AgentContext, AgentEvent, Service
+from .context import AgentContext, AgentEvent, Service
+from .handler_host import RESPONDER
 from .interfaces import SpokenProtocol
 
 RETRY, MAX_RETRY = 60.0, 3600.0

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 
-from ...codes import FlowCode
+from ...codes import FlowCode, SessionCode
+from ..hello_profile.hello import ROLE_FIX
 from ..recording import recorded
 from .actions import Action, DeliverData, Ready, RenegotiationFailed, ReportReceived, Track
 from .commands import (
@@ -133,6 +134,9 @@ class NegotiationEngine(EngineCore, ABC):
         running = self.state is FlowState.RUNNING
         if running and reason == expired().code:  # the peer's clock reached the expiry first
             return self._end(FlowEvent.LOST, expired())
+        if reason == SessionCode.ROLE:
+            refused = Refused(SessionCode.ROLE, "The other side refused this side's role in the protocol.", fix=ROLE_FIX)
+            return self._end(FlowEvent.LOST, refused)
         error = Unavailable(FlowCode.PEER_LOST, f"The other side ended the connection{said}.")
         return self._end(FlowEvent.LOST, error if reason or not running else None)
 

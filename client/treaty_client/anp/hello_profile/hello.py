@@ -62,7 +62,7 @@ REPORT_COSIGNATURE = "reportCosignature"
 FLOW_PROFILE = "flowProfile"
 """The capability of going on by the flow profile where nothing else is in common."""
 
-_ROLE_FIX = "Connect in another role (role=…), or to an agent that provides the protocol in a role that fits."
+ROLE_FIX = "Connect in another role (role=…), or to an agent that provides the protocol in a role that fits."
 
 HelloType: TypeAlias = Literal["sourceHello", "destinationHello"]
 
@@ -312,7 +312,7 @@ def _misfit(uri: str, known: Provided, said: str) -> Refused:
         SessionCode.ROLE,
         f"In {uri} the agent that answers is {known.role}, which speaks with {' or '.join(known.peer_roles) or 'no role'}. "
         f"The agent that connects is {said}.",
-        fix=_ROLE_FIX,
+        fix=ROLE_FIX,
     )
 
 
@@ -353,5 +353,5 @@ def refused_hello(reason: str) -> Refused:
     # Callers tell another agent at the address, and a role that does not fit, from all other refusals.
     told = (HelloCode.DESTINATION, SessionCode.ROLE)
     code = next((code for code in told if reason.startswith(f"{code}:")), HelloCode.REFUSED)
-    fix = _ROLE_FIX if code is SessionCode.ROLE else ""
+    fix = ROLE_FIX if code is SessionCode.ROLE else ""
     return Refused(code, f"The other side refused this side's Hello: {reason}", fix=fix)
