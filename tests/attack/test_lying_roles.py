@@ -18,10 +18,11 @@ from meta_peers import FRESH, URI, buyer, destination_hello, rejection_in, shop,
 
 from treaty_client import Agent, Identity, LocalProtocols, OperationError, Refused, Session, TreatyError
 from treaty_client.anp.hello_profile.actions import Load
-from treaty_client.anp.hello_profile.hello import MAX_CANDIDATE_ROLES
+from treaty_client.anp.hello_profile.hello import MAX_CANDIDATE_ROLES, Provided
 
 PAYMENT = Path(__file__).parents[1] / "support" / "payment"
 NAME = "https://registry.example/protocols/example.com/payment/1.0"
+PAYEE = Provided(FRESH[URI].protocol_hash, True, "payee", ("payer",))
 HOSTILE = [
     "",
     "Payer",
@@ -97,6 +98,7 @@ def speaks_with_itself(roles: dict[str, Any]) -> None:
     roles["payer"]["peer"] = "payer"
 
 
+@pytest.mark.threat(173)
 async def test_an_initiator_that_calls_operations_of_another_role_runs_none_of_them(tmp_path: Path) -> None:
     own = Recording()
     async with agent(tmp_path / "honest") as honest, agent(tmp_path / "liar", calls_everything) as liar:
@@ -113,6 +115,7 @@ async def test_an_initiator_that_calls_operations_of_another_role_runs_none_of_t
         assert own.ran == ["pay"]
 
 
+@pytest.mark.threat(173)
 async def test_a_responder_that_calls_operations_of_another_role_runs_none_of_them(tmp_path: Path) -> None:
     def change(roles: dict[str, Any]) -> None:
         roles["payee"]["calls"] = ["pay", "count", "approve", "numbers"]
@@ -133,6 +136,7 @@ async def test_a_responder_that_calls_operations_of_another_role_runs_none_of_th
         assert own.ran == ["approve"]
 
 
+@pytest.mark.threat(173)
 @pytest.mark.parametrize("liar_listens", [False, True])
 async def test_a_second_payer_whose_manifest_allows_it_is_refused_by_the_honest_side(tmp_path: Path, liar_listens: bool) -> None:
     ran = Recording()
@@ -155,9 +159,10 @@ async def consumed(session: Session, operation: str, arguments: dict[str, Any]) 
 # Hostile Hellos, at the machine
 
 
+@pytest.mark.threat(173)
 @pytest.mark.parametrize("role", HOSTILE)
 def test_a_hostile_role_of_a_source_is_refused_before_anything_is_chosen(role: object) -> None:
-    machine = shop({URI: replace_role(FRESH[URI])})
+    machine = shop({URI: PAYEE})
     value = json.loads(source_hello().format())
     value["metaProtocol"]["candidateRoles"] = {URI: role}
     actions = machine.receive(json.dumps(value), 0.0)
@@ -165,6 +170,7 @@ def test_a_hostile_role_of_a_source_is_refused_before_anything_is_chosen(role: o
     assert (machine.agreement, machine.peer) == (None, None)
 
 
+@pytest.mark.threat(173)
 @pytest.mark.parametrize("member", ["role", "peerRole"])
 @pytest.mark.parametrize("role", HOSTILE)
 def test_a_hostile_role_of_a_destination_is_refused_before_it_is_believed(role: object, member: str) -> None:
@@ -177,9 +183,10 @@ def test_a_hostile_role_of_a_destination_is_refused_before_it_is_believed(role: 
     assert (machine.error.code, machine.agreement, machine.peer) == ("hello.field", None, None)
 
 
+@pytest.mark.threat(173)
 @pytest.mark.parametrize("count", [MAX_CANDIDATE_ROLES, MAX_CANDIDATE_ROLES + 1, 1000, 100_000])
 def test_the_number_of_roles_is_bounded(count: int) -> None:
-    machine = shop({URI: replace_role(FRESH[URI])})
+    machine = shop({URI: PAYEE})
     value = json.loads(source_hello().format())
     value["metaProtocol"]["candidateRoles"] = {URI: "payer", **{f"x:{number}": "payer" for number in range(count - 1)}}
     actions = machine.receive(json.dumps(value), 0.0)
@@ -190,6 +197,7 @@ def test_the_number_of_roles_is_bounded(count: int) -> None:
     assert machine.agreement is None
 
 
+@pytest.mark.threat(173)
 def test_a_destination_that_takes_the_source_for_another_role_is_refused() -> None:
     machine = buyer(replace(source_hello(), candidate_roles={URI: "payer"}))
     answer = replace(destination_hello(selected=URI), role="payee", peer_role="auditor")
@@ -198,6 +206,7 @@ def test_a_destination_that_takes_the_source_for_another_role_is_refused() -> No
     assert (machine.error.code, machine.agreement) == ("session.role", None)
 
 
+@pytest.mark.threat(173)
 def test_a_refusal_names_the_code_only_if_it_begins_with_it() -> None:
     for said, code in [
         ("session.role: no", "session.role"),
@@ -205,22 +214,14 @@ def test_a_refusal_names_the_code_only_if_it_begins_with_it() -> None:
         ("no session.role", "hello.refused"),
     ]:
         machine = buyer()
-        machine.receive(refusal(said), 0.0)
+        machine.receive(verdict(0, "rejected", summary=said), 0.0)
         assert machine.error is not None
         assert machine.error.code == code
 
 
-def refusal(reason: str) -> bytes:
-
-    return verdict(0, "rejected", summary=reason)
-
-
-def replace_role(provided: Any) -> Any:
-    return provided._replace(role="payee", peer_roles=("payer",))
-
-
+@pytest.mark.threat(173)
 def test_errors_of_hostile_roles_can_be_printed() -> None:
-    machine = shop({URI: replace_role(FRESH[URI])})
+    machine = shop({URI: PAYEE})
     value = json.loads(source_hello().format())
     value["metaProtocol"]["candidateRoles"] = {URI: "\x1b[2Jpayer"}
     machine.receive(json.dumps(value), 0.0)

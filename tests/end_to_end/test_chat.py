@@ -65,16 +65,3 @@ def test_a_room_tells_all_members_and_goes_on_without_one_that_was_killed(tmp_pa
         assert [one.hears() for one in (ada, again, carol)] == ["Bob: Here."] * 3
         assert [one.leaves() for one in (ada, again, carol)] == [0, 0, 0]
         room.process.kill()
-
-
-def test_a_second_room_is_no_member(tmp_path: Path) -> None:
-    # Both sides are told at once: the script prints the error and ends.
-    with participant("room", 0, tmp_path) as room:
-        port = int(room.hears().split()[-1])
-        script = SCRIPT.read_text().replace('role="member", serving=[said]', 'role="room", serving=[said]')
-        changed = tmp_path / "chat_room.py"
-        changed.write_text(script.replace("Path(__file__).parent", f"Path({str(SCRIPT.parent)!r})"))
-        command = [sys.executable, str(changed), "Eve", str(port), str(tmp_path / "eve")]
-        ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-        assert ended.returncode != 0
-        assert "this side is room, which speaks with member" in ended.stderr or "session.role" in ended.stderr

@@ -207,6 +207,7 @@ def outcomes_of(outcomes: Sequence[Any]) -> tuple[int, int]:
     return sum(outcome.value is True for outcome in outcomes), sum(outcome.error is not None for outcome in outcomes)
 
 
+@pytest.mark.threat(174)
 def test_one_hundred_of_five_hundred_that_hang_cost_the_others_little() -> None:
     async def body(simulation: Simulation, shop: Agent) -> None:
         quick, slow = Payer(simulation, "quick.example"), Payer(simulation, "slow.example", answers=False)
@@ -227,6 +228,7 @@ def test_one_hundred_of_five_hundred_that_hang_cost_the_others_little() -> None:
     simulated(body)
 
 
+@pytest.mark.threat(174)
 def test_sessions_that_end_during_a_broadcast_cost_only_their_own_outcome() -> None:
     async def body(simulation: Simulation, shop: Agent) -> None:
         stay, leave = Payer(simulation, "stay.example"), Payer(simulation, "leave.example", answers=False)
