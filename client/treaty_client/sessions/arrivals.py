@@ -82,7 +82,7 @@ class ServedSessions:
 
     def of(self, protocol: str = "") -> list[Session]:
         """Return the sessions with a protocol, by its URI; "" for those with any."""
-        return [arrival.session for arrival in self._running.values() if protocol in ("", arrival.protocol)]
+        return [arrival.session for arrival in self._running.values() if protocol in ("", arrival.session.protocol)]
 
 
 async def broadcast(
