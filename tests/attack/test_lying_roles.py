@@ -77,16 +77,18 @@ class Recording:
 
 
 @asynccontextmanager
-async def agent(folder: Path, change: Callable[[dict[str, Any]], object] | None = None) -> AsyncIterator[Agent]:
-    async with Agent(Identity.create(), protocols(folder / "protocol", change), home=folder / "home") as made:
+async def agent(
+    folder: Path, change: Callable[[dict[str, Any]], object] | None = None, identity: Identity | None = None
+) -> AsyncIterator[Agent]:
+    async with Agent(identity or Identity.create(), protocols(folder / "protocol", change), home=folder / "home") as made:
         yield made
 
 
 @asynccontextmanager
-async def listening(agent: Agent, functions: list[Callable[..., Any]], role: str) -> AsyncIterator[str]:
+async def listening(agent: Agent, functions: list[Callable[..., Any]], role: str, at: int = 0) -> AsyncIterator[str]:
     for function in functions:
         agent.provides(NAME, role=role)(function)
-    async with agent.listen("127.0.0.1", 0) as port:
+    async with agent.listen("127.0.0.1", at) as port:
         yield f"ws://127.0.0.1:{port}"
 
 
@@ -148,6 +150,28 @@ async def test_a_second_payer_whose_manifest_allows_it_is_refused_by_the_honest_
                     await session.call("pay", amount=1)
             assert refused.value.code == "session.role"
             assert (one.sessions(), ran.ran) == ([], [])
+
+
+@pytest.mark.threat(173)
+async def test_a_remembered_peer_that_confirms_in_another_role_is_refused(tmp_path: Path) -> None:
+    own, theirs, identity = Recording(), Recording(), Identity.create()
+    async with agent(tmp_path / "honest") as honest:
+
+        async def pay(url: str) -> None:
+            async with honest.connect(url, protocols=[NAME], role="payer", serving=own.functions) as session:
+                await session.call("pay", amount=1)
+
+        async with agent(tmp_path / "shop", identity=identity) as payee, listening(payee, theirs.functions, "payee") as url:
+            await pay(url)
+        # The same agent later: the hash is confirmed, and the initiator has sent its Hello and perhaps a call by then.
+        port = int(url.rpartition(":")[2])
+        async with (
+            agent(tmp_path / "again", speaks_with_itself, identity) as payer,
+            listening(payer, theirs.functions, "payer", port),
+        ):
+            with pytest.raises(Refused) as refused:
+                await pay(url)
+        assert (refused.value.code, own.ran, theirs.ran) == ("session.role", [], ["pay"])
 
 
 async def consumed(session: Session, operation: str, arguments: dict[str, Any]) -> list[Any]:

@@ -48,7 +48,7 @@ class Payer:
         if self.agent.flow.registry.get(ID) is None:
             self.agent.flow.registry.add(ProtocolOffer(ID, uri=self.uri))
         named = self.uri if profile == "hello" else ID
-        serving = [self.approve, self.numbers]
+        serving: list[Callable[..., Any]] = [self.approve, self.numbers]
         return self.agent.connect(SHOP, protocols=[named], peer=shop.did, role="payer", serving=serving)
 
 

@@ -208,7 +208,7 @@ def test_the_flow_profile_carries_the_role_of_the_initiator(role: str) -> None:
 def test_the_role_is_part_of_what_is_remembered() -> None:
     async def body(simulation: Simulation, uri: str) -> None:
         shop, buyer = payee(simulation), simulation.agent("buyer.example")
-        serving = [approve, numbers]
+        serving: list[Callable[..., Any]] = [approve, numbers]
         async with simulation.serving(shop):
             seen = []
             for role in ("payer", "payer", "", "auditor", "auditor", "payer"):
