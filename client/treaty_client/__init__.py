@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .protocols.local import LocalProtocols
     from .sandbox.bubblewrap import SandboxLimits
     from .sandbox.passivation import Passivation
+    from .sessions.arrivals import BroadcastOutcome
     from .sessions.call_context import CallContext, current_call
     from .sessions.context import AgentEvent
     from .sessions.escalation import Escalation
@@ -52,6 +53,7 @@ else:
         "Agent": ".agent",
         "AgentConfig": ".config",
         "AgentEvent": ".sessions.context",
+        "BroadcastOutcome": ".sessions.arrivals",
         "Call": ".sessions.middleware",
         "CallContext": ".sessions.call_context",
         "Capacity": ".sessions.interfaces",
@@ -110,6 +112,7 @@ __all__ = [
     "Agent",
     "AgentConfig",
     "AgentEvent",
+    "BroadcastOutcome",
     "Call",
     "CallContext",
     "Capacity",

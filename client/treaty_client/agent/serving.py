@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.protocol import parse_protocol_uri
@@ -18,14 +18,17 @@ from ..codes import AgentCode
 if TYPE_CHECKING:
     from ..network.transport.application import Application
     from ..network.transport.connection import Connection
+    from ..sessions.arrivals import BroadcastOutcome, OnSession
     from ..sessions.context import AgentContext
     from ..sessions.endpoint import AgentEndpoint
     from ..sessions.middleware import Middleware
     from ..sessions.negotiation import Answerer
     from ..sessions.operations import Function
+    from ..sessions.session import Session
 
 _F = TypeVar("_F", bound="Function")
 _M = TypeVar("_M", bound="Middleware")
+_OnSession = TypeVar("_OnSession", bound="OnSession")
 _log = logging.getLogger(__name__)
 
 
@@ -45,7 +48,9 @@ class ServingAgent:
     def provides(self, uri: str, *, role: str = "") -> Callable[[_F], _F]:
         """Register the decorated function for the operation of its name in a protocol. Use it once for each operation.
 
-        `role`: the role of this side, where the protocol leaves it open. Raises `Malformed`.
+        Other agents can connect to this one for the protocol, and discovery lists it. For operations that a peer calls back in a
+        session of this side, use `connect(serving=…)`. `role`: the role of this side, where the protocol leaves it open. Raises
+        `Malformed`.
         """
         from ..sessions.context import Service
 
@@ -58,6 +63,44 @@ class ServingAgent:
             return function
 
         return register
+
+    def on_session(self, uri: str, *, role: str = "") -> Callable[[_OnSession], _OnSession]:
+        """Register the decorated coroutine function for the sessions that other agents open with a protocol. It is called with
+        the `Session` when both sides are ready, and cancelled when the session ends. The session goes on when it returns or
+        raises.
+
+        With it, an agent may provide a role that only calls. `role`: as for `provides`. Raises `Malformed`.
+        """
+        from ..sessions.context import Service
+
+        parse_protocol_uri(uri)
+
+        def register(function: _OnSession) -> _OnSession:
+            service = self._context.services.setdefault(uri, Service())
+            service.on_session, service.role = function, role or service.role
+            return function
+
+        return register
+
+    def sessions(self, uri: str = "") -> list[Session]:
+        """Return the running sessions that other agents opened, in either profile. `uri`: those with this protocol alone."""
+        return self._context.arrivals.of(uri)
+
+    async def broadcast(self, uri: str, operation: str, /, **arguments: Any) -> list[BroadcastOutcome]:
+        """Call an operation in all `sessions` with a protocol, and return the outcomes. An event is over when it is sent.
+
+        Each call takes at most the operation's own time, and a peer that is slow or gone does not delay the others. Errors are
+        values of the outcomes, and this method raises none.
+        """
+        return await self.broadcast_within(None, self.sessions(uri), operation, arguments)
+
+    async def broadcast_within(
+        self, seconds: float | None, sessions: Iterable[Session], operation: str, arguments: Mapping[str, Any]
+    ) -> list[BroadcastOutcome]:
+        """Call an operation in some sessions as `broadcast` does, each in at most `seconds`, if they are fewer than its own."""
+        from ..sessions.arrivals import broadcast
+
+        return await broadcast(sessions, operation, arguments, within=seconds)
 
     def offers(self, function: _F) -> _F:
         """Offer a function to peers that negotiate a protocol for it. Its name, docstring and type hints describe it

@@ -281,7 +281,7 @@ def _encode(value: Any) -> Any:
         family = next(kind.__name__ for kind in type(value).__mro__ if kind.__name__ in _FAMILIES)
         return {"error": {"family": family, "code": value.code, "message": value.message, "fix": value.fix}}
     if isinstance(value, Provided):
-        return {"Provided": {"protocol_hash": value.protocol_hash, "confirmable": value.confirmable}}
+        return {"Provided": {name: _encode(item) for name, item in value._asdict().items()}}
     if isinstance(value, Timeouts):  # the driver may pass a subclass with more fields
         return {"Timeouts": {field.name: float(getattr(value, field.name)) for field in dataclasses.fields(Timeouts)}}
     if isinstance(value, msgspec.Struct):

@@ -302,7 +302,12 @@ class SessionCode(Code, origin=Origin.PEER):
     PROFILE = "session.profile", "The profile of the session does not have this function.", Refused, Origin.CALLER
     PROTOCOL = "session.protocol", "The protocol is not provided at present.", Refused, Retry.YES
     REPLY_TIMEOUT = "session.reply-timeout", "One side did not answer in time.", Unavailable
-    ROLE = "session.role", "The protocol has no such role, or leaves it open.", Refused, Origin.CALLER
+    ROLE = (
+        "session.role",
+        "The protocol has no such role, leaves it open, or the roles of the two sides do not fit.",
+        Refused,
+        Origin.CALLER,
+    )
     SLOW_PEER = "session.slow-peer", "The peer does not read what it is sent.", Unavailable
     SNAPSHOT = "session.snapshot", "The handler has no snapshot of the session within the cap.", Refused, Origin.CALLER
     STORAGE = "session.storage", "The state of handlers cannot be read or written.", Unavailable, Origin.CALLER

@@ -65,6 +65,7 @@ class AgreementRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     `candidates`: the former offer, for a peer that no longer speaks `hash`.
     `profile`: the profile that the address spoke. In the flow profile `uri` is the protocol's URI.
     `is_reader`: whether the peer reads the metadata of calls, so that early data may have them.
+    `role`: this side's role in the protocol.
     """
 
     peer: str
@@ -75,6 +76,7 @@ class AgreementRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     candidates: tuple[str, ...]
     profile: Profile = "hello"
     is_reader: bool = False
+    role: str = ""
 
 
 class _Agreements(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

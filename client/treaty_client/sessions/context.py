@@ -32,8 +32,9 @@ from ..sandbox.interface import Runtime
 from ..statements.report import LogOf, Reporter
 from ..statements.report_rules import SessionFacts, refusal_code
 from .agreements import URN, AgreementCache, NegotiatedProtocols, Profile, is_negotiated
+from .arrivals import OnSession, ServedSessions
 from .escalation import Approvals, EscalationLimiter, OnEscalation
-from .handler_host import HandlerHosts, HostRequest
+from .handler_host import RESPONDER, HandlerHosts, HostRequest
 from .interfaces import Capacity, FlowNames, ProtocolPublisher, ProtocolSource, SessionTimeouts, SpokenProtocol
 from .middleware import Call, CallPipeline
 from .negotiation import Answerer
@@ -100,6 +101,7 @@ class Ports:
 class Service:
     """A protocol that an agent provides, or whose operations it serves as the initiator.
 
+    `on_session`: called with each session that another agent opens.
     `protocol`: None while it is not served.
     `flow_ids`: the ids under which the flow profile offers it, by its aliases.
     `attempts`: the task that loads it.
@@ -108,6 +110,7 @@ class Service:
 
     functions: Functions = field(default_factory=Functions)
     role: str | None = None
+    on_session: OnSession | None = None
     protocol: SpokenProtocol | None = None
     flow_ids: list[str] = field(default_factory=list)
     attempts: asyncio.Task[None] | None = None
@@ -153,9 +156,13 @@ class AgentContext:
     flow_openings: dict[tuple[str, str], str] = field(default_factory=dict)
     escalations: EscalationLimiter = field(default_factory=EscalationLimiter)
     negotiations: int = 0
+    arrivals: ServedSessions = field(init=False)
     _servable: tuple[tuple[int, int], dict[str, Provided]] = ((-1, 0), {})
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _finishing: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.arrivals = ServedSessions(self._on_session)
 
     @cached_property
     def preloads(self) -> asyncio.Semaphore:
@@ -265,7 +272,7 @@ class AgentContext:
         """Return the protocols that a responder may choose from now: the provided ones, and the negotiated ones whose
         functions are still offered."""
         known = {uri: service.protocol for uri, service in self.services.items() if service.protocol is not None}
-        published = {uri: Provided(protocol.hash, self.is_fresh(protocol)) for uri, protocol in known.items()}
+        published = {uri: self._provided(protocol) for uri, protocol in known.items()}
         # Cached, because each Hello asks, and the check goes through all negotiated protocols.
         state = (self.negotiated.changes, len(self.offers.capabilities))
         if self._servable[0] != state:
@@ -273,17 +280,20 @@ class AgentContext:
             self._servable = (state, {protocol.uri: Provided(protocol.hash, True) for protocol in servable})
         return published | self._servable[1]
 
-    def service(self, protocol: SpokenProtocol) -> Service:
-        """Return this side's functions for a protocol."""
+    def service(self, protocol: SpokenProtocol, serving: Functions | None = None) -> Service:
+        """Return this side's functions for a protocol. `serving`: those of one session, instead of the agent's."""
+        if serving is not None:
+            return Service(serving)
         if is_negotiated(protocol):
-            return Service(self.offers.functions, None, protocol)
+            return Service(self.offers.functions, None, None, protocol)
         return self.services.get(protocol.uri) or Service()
 
-    def served(self, protocol: SpokenProtocol, *, is_initiator: bool, role: str = "") -> tuple[Role, Functions]:
-        """Return this side's role and functions. `role`: the name of the role that the caller wants, or "". Raises `Refused`
-        (`session.role`), `NotFound` (`agent.function-missing`), `Malformed` (`agent.function-kind`)."""
-        service = self.service(protocol)
-        found = choose_role(protocol.package.manifest, is_initiator=is_initiator, wanted=role or service.role)
+    def served(self, protocol: SpokenProtocol, request: HostRequest) -> tuple[Role, Functions]:
+        """Return this side's role and functions for a session. Raises `Refused` (`session.role`), `NotFound`
+        (`agent.function-missing`), `Malformed` (`agent.function-kind`)."""
+        service, manifest = self.service(protocol, request.serving), protocol.package.manifest
+        wanted = request.role or service.role
+        found = choose_role(manifest, is_initiator=request.is_initiator, wanted=wanted, peer_role=request.peer_role)
         check_functions(service, found, protocol.uri)
         return found, service.functions
 
@@ -341,10 +351,24 @@ class AgentContext:
 
     def _can_serve(self, protocol: SpokenProtocol) -> bool:
         try:
-            self.served(protocol, is_initiator=False)
+            self.served(protocol, RESPONDER)
         except TreatyError:
             return False
         return True
+
+    def _provided(self, protocol: SpokenProtocol) -> Provided:
+        """Return a served protocol for the machine, with the roles that its present handler has."""
+        known = Provided(protocol.hash, self.is_fresh(protocol))
+        try:
+            role, _ = self.served(protocol, RESPONDER)
+        except TreatyError:
+            return known  # a newer handler has other roles; the session that loads it says so
+        peers = tuple(other.name for other in protocol.package.manifest.roles.values() if role.fits(other))
+        return known._replace(role=role.name, peer_roles=peers)
+
+    def _on_session(self, uri: str) -> OnSession | None:
+        service = self.services.get(uri)
+        return service.on_session if service is not None else None
 
 
 def check_functions(service: Service, role: Role, uri: str) -> None:
@@ -363,7 +387,8 @@ def check_functions(service: Service, role: Role, uri: str) -> None:
         raise NotFound(
             AgentCode.FUNCTION_MISSING,
             f"No function serves {', '.join(missing)} of {uri}.",
-            fix="Register a function of that name: @agent.provides(URI), or @agent.offers for negotiated protocols.",
+            fix="Register a function of that name: @agent.provides(URI), or @agent.offers for negotiated protocols. For one "
+            "session that this side opens: connect(serving=[…]).",
         )
     misfits = service.functions.misfits(role.invokes.values())
     if misfits:

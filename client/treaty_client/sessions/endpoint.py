@@ -72,6 +72,7 @@ class AgentEndpoint:
             keep_transcript=context.keep_transcript,
             key_ids=keys.named,
             cosign=lambda protocol, parties, proposal, spoke: context.cosign(protocol, parties, proposal, spoke=spoke),
+            arrivals=context.arrivals,
         )
         self.flow = MetaProtocolManager(identity, keys, dependencies, home=context.home, registry=context.flow_offers)
 
@@ -201,9 +202,16 @@ class AgentEndpoint:
         """Return the documents for discovery; none without a public address."""
         if not public:
             return {}
+        provided = self._context.provided()
         known = [(service, service.protocol) for service in self._context.services.values() if service.protocol is not None]
         offered = tuple(
-            OfferedProtocol(protocol.uri, protocol.hash, protocol.topic, operations=service.functions.names)
+            OfferedProtocol(
+                protocol.uri,
+                protocol.hash,
+                protocol.topic,
+                operations=service.functions.names,
+                role=provided[protocol.uri].role,
+            )
             for service, protocol in known
         )
         identity = self._context.identity

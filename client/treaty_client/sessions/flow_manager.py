@@ -39,6 +39,8 @@ from .agreements import FlowHistory
 from .flow_context import FlowDependencies, RequestedNames
 from .flow_run import MetaProtocolNegotiator
 from .flow_session import FlowSession
+from .handler_host import HostRequest
+from .operations import Functions
 from .session import Session
 
 STARTUP = 2500
@@ -136,12 +138,12 @@ class MetaProtocolManager:
         peer: str = "",
         count: int = 1,
         offers: Sequence[ProtocolOffer] = (),
-        role: str = "",
+        serving: Functions | None = None,
     ) -> MetaProtocolNegotiator:
         """Start a negotiation in a task of its own; `agree` waits for the outcome. Raises `Malformed` or `Refused` (`flow.peer`).
 
         `offers`: used on this connection instead of the registry; a URI in an offer defines the meaning of its id.
-        `role`: this side's role in the protocol.
+        `serving`: the functions of the sessions, or None for those that the agent provides.
         """
         if not peer and not connection.peer:
             raise Malformed(FlowCode.PEER, "A negotiation needs the DID of the other side.", fix="Name the other side's DID.")
@@ -174,8 +176,8 @@ class MetaProtocolManager:
             count=count,
             shortcut=shortcut,
         )
-        recorder = self._dependencies.recorder()
-        run = MetaProtocolNegotiator(connection, machine, self._processor(peer), dependencies, role=role, recorder=recorder)
+        recorder, own = self._dependencies.recorder(), HostRequest(peer, True, role=goal.role, serving=serving)
+        run = MetaProtocolNegotiator(connection, machine, self._processor(peer), dependencies, wanted=own, recorder=recorder)
         # Kept, because the event loop holds tasks only weakly, and `aclose` must find it.
         self._begun[run] = task = asyncio.create_task(self._run(run))
         task.add_done_callback(lambda _: self._begun.pop(run, None))

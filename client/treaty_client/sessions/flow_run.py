@@ -48,9 +48,9 @@ from ..errors import PeerUnavailable
 from ..network.transport.connection import Connection
 from .connection_loop import INTERNAL, ConnectionLoop
 from .flow_adaptation import SessionAdapter
-from .flow_context import FlowDependencies
+from .flow_context import FlowDependencies, host_request
 from .flow_session import ActiveHandler, FlowSession, HandlerLine
-from .handler_host import HandlerHost, HostRequest
+from .handler_host import RESPONDER, HandlerHost, HostRequest
 from .interfaces import SessionEvent, SpokenProtocol
 from .session import ReportParties
 
@@ -70,11 +70,10 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         dependencies: FlowDependencies,
         *,
         first: str | None = None,
-        role: str = "",
+        wanted: HostRequest = RESPONDER,
         recorder: TranscriptRecorder | None = None,
     ) -> None:
-        """Send nothing yet. `first`: a message that was received already. `role`: the name of this side's role in the
-        protocol, or "" for the only one."""
+        """Send nothing yet. `first`: a message that was received already. `wanted`: this side's role and functions."""
         super().__init__(connection, machine, dependencies.timeouts, dependencies.clock, first=first)
         self.machine, self.sessions = machine, dict[str, FlowSession]()
         self.agreed: asyncio.Future[None] = abandonable()
@@ -82,7 +81,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         self.resumed, self.pipeline = False, dependencies.hosts.pipeline
         self.recorder = machine.recorder = recorder
         self.failed_talks = b""
-        self._processor, self._dependencies, self._role = processor, dependencies, role
+        self._processor, self._dependencies, self._wanted = processor, dependencies, wanted
         self._loaded: dict[str, SpokenProtocol] = {}
         self._prepared: dict[str, ActiveHandler] = {}
         self._over: list[FlowSession] = []
@@ -327,7 +326,9 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         adaptation = settings.adaptation(settings.thresholds)
         session = self.sessions.get(id) or FlowSession(self, id, adaptation, self._timeouts, list(self.timeline))
         protocol, line = self._loaded[wanted.agreed.protocol], HandlerLine(self, session)
-        request = replace(self._request(wanted.agreed.parameters), send_named=line.send_named, on_served=session.served)
+        request = replace(
+            host_request(self._wanted, self.peer, wanted.agreed), send_named=line.send_named, on_served=session.served
+        )
         starting = self._dependencies.hosts.host(line, protocol, request)
         host = await self._work(starting, partial(commands.HostFailed, id))
         if host is not None:
@@ -348,11 +349,10 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
             self.resumed = self.machine.shortcut is not None and self.machine.shortcut.confirmed
         self._has_run = True
         former = session.spoken
-        carry = partial(self._carry, former, prepared.protocol, ready.agreed.parameters) if former else None
+        request = host_request(self._wanted, self.peer, ready.agreed)
+        carry = partial(self._dependencies.hosts.carry, former, prepared.protocol, request) if former else None
         await session.activate(prepared, ready.agreed, ready.expires_at, carry)
-
-    async def _carry(self, former: SpokenProtocol, protocol: SpokenProtocol, parameters: Mapping[str, Any]) -> None:
-        await self._dependencies.hosts.carry(former, protocol, self._request(parameters))
+        self._dependencies.arrivals.begin(session)
 
     async def _work(self, work: Coroutine[Any, Any, Any], failed: Callable[[TreatyError], commands.Command]) -> Any:
         """Run work in bounded time. Report a failure to the machine, and return None."""
@@ -371,6 +371,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
 
     async def _end_session(self, session: FlowSession, error: TreatyError | None) -> None:
         session.end(error)
+        self._dependencies.arrivals.end(session)
         await session.close_handler()
 
     def _record(self, name: str, protocol: str = "") -> None:
@@ -385,6 +386,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         self.sessions.clear()
         for session in self._over:
             session.end(self.machine.error)
+            self._dependencies.arrivals.end(session)
         if not self._has_run:
             self.failed_talks = self.transcript()
             self._record("end")
@@ -394,6 +396,3 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         # All at once: one handler that closes slowly must not delay the others. The connection is over, so errors change nothing.
         with suppress(TreatyError):
             await asyncio.gather(*(session.close_handler() for session in self._over), *prepared)
-
-    def _request(self, parameters: Mapping[str, Any]) -> HostRequest:
-        return HostRequest(self.peer, self.is_initiator, parameters, self._role)

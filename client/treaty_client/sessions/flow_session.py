@@ -214,6 +214,10 @@ class FlowSession:
         return self.agreed.parameters
 
     @property
+    def role(self) -> str:
+        return self.active.host.role.name if self.active else ""
+
+    @property
     def resumed(self) -> bool:
         return self._port.resumed
 

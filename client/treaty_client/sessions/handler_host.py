@@ -63,7 +63,7 @@ from .interfaces import SpokenProtocol, Step
 from .invocations import LOCAL_FAULTS, InvocationPort, Invocations, OnServed
 from .middleware import CallPipeline
 from .operation_errors import FunctionFailures, FunctionFault, OnFault
-from .operations import OperationHandlers
+from .operations import Functions, OperationHandlers
 
 _log = logging.getLogger(__name__)
 
@@ -298,10 +298,9 @@ class HandlerHost:
 
 
 class ServedRole(Protocol):
-    """Find this side's role in a protocol and its functions. `role`: the name of the role that the caller wants, or "" for the
-    only one."""
+    """Find this side's role in a protocol and its functions. `request`: the use of the handler."""
 
-    def __call__(self, protocol: SpokenProtocol, *, is_initiator: bool, role: str = "") -> tuple[Role, OperationHandlers]:
+    def __call__(self, protocol: SpokenProtocol, request: HostRequest) -> tuple[Role, OperationHandlers]:
         """Return the role and the functions. Raises `Refused` (`session.role`) or `NotFound` (`agent.function-missing`)."""
 
 
@@ -309,7 +308,8 @@ class ServedRole(Protocol):
 class HostRequest:
     """Describe the use of a new handler.
 
-    `role`: the name of the role, or "" for the only one of this side.
+    `role`: the name of the role, or "" for the only one of this side. `peer_role`: the one that the peer says it has, or "".
+    `serving`: the functions of this session alone, or None for those that the agent provides.
     `parameters`: the agreed parameters.
     `answers`: replace the business functions of a handler under test, which stores nothing.
     `send_named`: send messages with an action: the stream that the handler names, else the operation that it was called for.
@@ -320,9 +320,15 @@ class HostRequest:
     is_initiator: bool
     parameters: Mapping[str, Any] = field(default_factory=dict)
     role: str = ""
+    peer_role: str = ""
+    serving: Functions | None = None
     answers: OperationHandlers | None = None
     send_named: SendNamed | None = None
     on_served: OnServed | None = None
+
+
+RESPONDER = HostRequest("", False)
+"""A session that another agent opens, before that agent is known."""
 
 
 class HandlerHosts:
@@ -345,7 +351,7 @@ class HandlerHosts:
 
     async def host(self, port: HandlerPort, protocol: SpokenProtocol, request: HostRequest) -> HandlerHost:
         """Return a handler for a session, before its first event. Raises `TreatyError`."""
-        role, functions = self._served(protocol, is_initiator=request.is_initiator, role=request.role)
+        role, functions = self._served(protocol, request)
         handler = await self._runtime.open(protocol.package, role.name, local=self._local, peer=request.peer)
         context = HandlerContext(
             request.peer,
@@ -366,11 +372,12 @@ class HandlerHosts:
         return HandlerHost(handler, context, functions, state, port)
 
     async def carry(self, former: SpokenProtocol, protocol: SpokenProtocol, request: HostRequest) -> None:
-        """Copy the stored state of a former handler for the new one. Of a key that both have, the former handler's value is newer
-        and replaces the other; other values of the new one stay. The former handler is closed already. Raises `TreatyError`."""
+        """Copy the stored state of a former handler for the new one, which fits the peer's role. Of a key that both have, the
+        former handler's value is newer and replaces the other; other values of the new one stay. The former handler is closed
+        already. Raises `TreatyError`."""
         stores = []
         for spoken in (former, protocol):
-            role, _ = self._served(spoken, is_initiator=request.is_initiator, role=request.role)
+            role, _ = self._served(spoken, replace(request, peer_role=""))
             stores.append(self._store(spoken, role, request))
         kept, own = [await store.load() for store in stores]
         # A crash in between leaves some of the values, whole ones; the next change of the protocol copies the rest.

@@ -154,7 +154,7 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
             resolve=self._role.resolve,
             stored_document=self._role.document,
             implement=self.negotiation.implement,
-            host=lambda protocol, peer: self._role.host(self, protocol, peer),
+            host=lambda protocol, peer: self._role.host(self, protocol, peer, self._peer_role),
             issue_calls=self.calls.issue,
         )
 
@@ -188,7 +188,11 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
     async def _host_under_test(self, port: HandlerPort, answers: OperationHandlers) -> HandlerHost:
         assert self.code.protocol is not None
         async with asyncio.timeout(self._role.timeouts.code):
-            return await self._role.host(port, self.code.protocol, self.peer, answers)
+            return await self._role.host(port, self.code.protocol, self.peer, self._peer_role, answers)
+
+    @property
+    def _peer_role(self) -> str:
+        return self.machine.agreement.peer_role if self.machine.agreement else ""
 
     def _apply(self, command: commands.Command) -> list[Action]:
         return self.machine.apply(command, self.now())

@@ -62,9 +62,15 @@ class SessionRole(Protocol):
         """Return the stored text of a negotiated protocol. Raises `TreatyError`."""
 
     async def host(
-        self, port: HandlerPort, protocol: SpokenProtocol, peer: str, answers: OperationHandlers | None = None
+        self,
+        port: HandlerPort,
+        protocol: SpokenProtocol,
+        peer: str,
+        peer_role: str,
+        answers: OperationHandlers | None = None,
     ) -> HandlerHost:
-        """Return a handler for a protocol and a peer; with `answers`, a handler under test. Raises `TreatyError`."""
+        """Return a handler for a protocol and a peer; with `answers`, a handler under test. `peer_role`: the role that the peer
+        says it has, or "". Raises `TreatyError`."""
 
     async def keep_agreement(
         self, peer: str, protocol: SpokenProtocol, written: Implementation | None, *, is_reader: bool
@@ -163,6 +169,10 @@ class HelloSession(ABC):
     @property
     def parameters(self) -> Mapping[str, Any]:
         return {}
+
+    @property
+    def role(self) -> str:
+        return self.code.handler.role.name if self.code.handler else ""
 
     @property
     def resumed(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from types import TracebackType
 from typing import TypeAlias
 
@@ -38,7 +38,11 @@ async def run_responder(context: AgentContext, flow: MetaProtocolManager, connec
     recorder = context.recorder("hello")
     machine = responder_machine(context, recorder, now=asyncio.get_running_loop().time())
     run = HelloRun(connection, machine, [], ResponderRole(context, connection.peer), recorder=recorder)
-    await run.run()
+    run.running.add_done_callback(lambda _: context.arrivals.begin(run) if run.was_running else None)
+    try:
+        await run.run()
+    finally:
+        context.arrivals.end(run)
     # Only a proposal that was considered here is worth a person's time: a stranger must not be able to ask for one at no cost.
     if _is_escalated(context, run) and run.negotiation.peer_proposal and context.escalations.may_ask():
         context.spawn(_escalate_here(context, _hello_escalation(run)))
@@ -53,8 +57,9 @@ async def run_initiator(
     context: AgentContext, flow: MetaProtocolManager, dial: Dial, address: str, request: SessionRequest, *, again: bool
 ) -> AsyncIterator[Session]:
     """Open a session as `open_session` does, for the time of the block."""
-    async with await open_session(context, flow, dial, address, request, again=again) as session:
-        yield session
+    with closing(request):
+        async with await open_session(context, flow, dial, address, request, again=again) as session:
+            yield session
 
 
 async def open_session(
@@ -187,7 +192,7 @@ class _Connecting:
                     fix="Register an id: agent.flow.registry.add(Offer(ID, uri=URI)). Or name another protocol.",
                 )
             goal = profiles.flow_goal(self._request, offers)
-            run = await self._flow.begin(connection, goal, peer=peer, offers=offers, role=self._request.role)
+            run = await self._flow.begin(connection, goal, peer=peer, offers=offers, serving=self._request.serving)
         # Also for a cancelled caller: no session owns the connection yet.
         except BaseException:
             await connection.close()

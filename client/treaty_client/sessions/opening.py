@@ -189,7 +189,7 @@ class SessionOpener:
         described = (await self._discoverer.discover(name.text, fresh=fresh)).agents[0]
         wanted = request
         if request.protocols or not (request.topic or request.requirement or request.natural):
-            wanted = replace(request, protocols=candidates(described, request.protocols))
+            wanted = replace(request, protocols=candidates(described, request.protocols, role=request.role))
         return described.address, replace(wanted, described=described)
 
     async def _check_pin(self, name: PeerName, pinned: str, opened: OpenSession) -> None:

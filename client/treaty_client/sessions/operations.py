@@ -48,6 +48,7 @@ from treaty_consensus.errors import Malformed, Refused
 from treaty_consensus.handler import Manifest, Operation, OperationKind, Role
 from treaty_handler import Value
 
+from ..anp.hello_profile.hello import ROLE_FIX
 from ..codes import AgentCode, SessionCode
 from ..negotiators.negotiator import Capability
 from .call_context import CallContext, context_parameter
@@ -69,21 +70,39 @@ class OperationHandlers(Protocol):
         """Return the items of a stream. This call and the generator may raise anything, as `call`."""
 
 
-def choose_role(manifest: Manifest, *, is_initiator: bool, wanted: str | None) -> Role:
+def choose_role(manifest: Manifest, *, is_initiator: bool, wanted: str | None, peer_role: str = "") -> Role:
     """Return the role of one side: the `wanted` one, else the only role that has calls (initiator) or invokes business logic
-    (responder).
+    (responder), else the only one that fits the peer's. `peer_role`: the role that the peer says it has, or "".
 
-    Raises `Refused` (`session.role`) unless there is exactly one.
+    Raises `Refused` (`session.role`) unless there is exactly one, and it fits the peer's.
     """
-    fitting = [role for role in manifest.roles.values() if (role.calls if is_initiator else role.invokes)]
-    found = [role for role in manifest.roles.values() if role.name == wanted] if wanted else fitting
+    usual = [role for role in manifest.roles.values() if (role.calls if is_initiator else role.invokes)]
+    found = [role for role in manifest.roles.values() if role.name == wanted] if wanted else usual
+    if peer_role and not wanted and len(found) != 1:
+        peer = manifest.roles.get(peer_role)
+        found = [role for role in manifest.roles.values() if peer is not None and role.fits(peer)]
     if len(found) != 1:
         raise Refused(
             SessionCode.ROLE,
             f"{manifest.protocol_uri} has no role {wanted!r}." if wanted else f"{manifest.protocol_uri} leaves the role open.",
             fix=f"Name one of its roles: {', '.join(manifest.roles)}.",
         )
+    check_peer_role(manifest, found[0], peer_role)
     return found[0]
+
+
+def check_peer_role(manifest: Manifest, role: Role, peer_role: str) -> None:
+    """Check that a peer in `peer_role` can speak with this side's role. "" is a peer that says none. Raises `Refused`
+    (`session.role`)."""
+    peer = manifest.roles.get(peer_role)
+    if peer_role and (peer is None or not role.fits(peer)):
+        fits = [other.name for other in manifest.roles.values() if role.fits(other)]
+        raise Refused(
+            SessionCode.ROLE,
+            f"In {manifest.protocol_uri} this side is {role.name}, which speaks with {' or '.join(fits) or 'no role'}. "
+            f"The other side is {peer_role!a:.80}.",
+            fix=ROLE_FIX,
+        )
 
 
 class Functions:
@@ -95,6 +114,14 @@ class Functions:
         self._threads: _Threads | None = None
         # The pool's own queue keeps the arguments of calls that were given up, so calls wait here.
         self._free = asyncio.Semaphore(MAX_THREADS)
+
+    @classmethod
+    def of(cls, functions: Iterable[Function]) -> Functions | None:
+        """Return some functions, each under its own name, or None if there are none. Raises `Malformed` (`agent.function`)."""
+        made = cls()
+        for function in functions:
+            made.add(function)
+        return made if made.names else None
 
     def add(self, function: Function, *, name: str = "") -> None:
         """Register a function under the operation's `name`, by default its own. Raises `Malformed` (`agent.function`) if the

@@ -247,6 +247,7 @@ class SessionPool:
             pooled.opened.leave()
         self._sessions.clear()
         self._room.set()
+        self._request.close()
 
     def _sort_out(self) -> None:
         """Give no more calls to sessions that are over, too old or idle for long. `put` ends one with calls after the last."""

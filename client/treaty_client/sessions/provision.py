@@ -12,11 +12,13 @@ import asyncio
 import logging
 
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
+from treaty_consensus.handler import Role
 
 from ..anp.flow_profile.payloads import PREFIX
 from ..anp.flow_profile.registry import ProtocolOffer
-from ..codes import AgentCode
+from ..codes import AgentCode, SessionCode
 from .context import AgentContext, AgentEvent, Service
+from .handler_host import RESPONDER
 from .interfaces import SpokenProtocol
 
 RETRY, MAX_RETRY = 60.0, 3600.0
@@ -128,7 +130,7 @@ async def _get_ready(context: AgentContext, uri: str, service: Service) -> bool:
     """Load a protocol once. Return whether it is served now; else note the error."""
     try:
         protocol = await context.ports.protocols.fetch(uri)
-        context.served(protocol, is_initiator=False)
+        _check_answers(protocol.uri, service, context.served(protocol, RESPONDER)[0], protocol)
         # Bounds the handlers that load at the same time: each uses a worker.
         async with context.preloads:
             await context.ports.runtime.preload(protocol.package, local=context.identity.did)
@@ -145,6 +147,19 @@ async def _get_ready(context: AgentContext, uri: str, service: Service) -> bool:
         _log.warning("%s is served from now on.", uri)
         context.record_event(AgentEvent("responder", "", uri, "served", 0.0))
     return True
+
+
+def _check_answers(uri: str, service: Service, role: Role, protocol: SpokenProtocol) -> None:
+    """Check that an agent that connects finds something in a session with this role: operations, or the function of
+    `on_session`. Raises `Refused` (`session.role`)."""
+    others = [other for other in protocol.package.manifest.roles.values() if other.fits(role)]
+    if service.on_session is None and not any(role.invokes and other.calls for other in others):
+        raise Refused(
+            SessionCode.ROLE,
+            f"As {role.name} of {uri} an agent answers no calls, so it is not offered to others.",
+            fix="For operations that a peer calls back, use connect(serving=[…]). To call the agents that connect, use "
+            "@agent.on_session(URI, role=…).",
+        )
 
 
 def _offer_aliases(context: AgentContext, service: Service, protocol: SpokenProtocol) -> None:

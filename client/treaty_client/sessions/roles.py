@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
@@ -39,12 +40,12 @@ from ..negotiators.negotiator import Implementation, NegotiationContext, Negotia
 from ..network.discovery.client import candidates
 from ..network.discovery.parsing import AgentDescription
 from ..protocols.topics import Candidates
-from .agreements import AgreementRecord, NegotiatedProtocol
+from .agreements import AgreementRecord, NegotiatedProtocol, is_negotiated
 from .context import AgentContext, AgentEvent
 from .handler_host import HandlerHost, HandlerPort, HostRequest
 from .hello_session import SessionRole
 from .interfaces import SessionEvent, SpokenProtocol
-from .operations import OperationHandlers
+from .operations import Functions, OperationHandlers
 from .provision import withdraw, withdraw_contradicted
 from .session import ReportParties
 
@@ -62,6 +63,7 @@ class SessionRequest:
     `requirement`: negotiate by it if topic and protocols lead to no agreement.
     `peer`: the DID that must answer, or "".
     `role`: this side's role in the protocol, or "" for the only one.
+    `serving`: the functions that the peer may call in the session, or None for those that the agent provides.
     `described`: the description of a discovered agent.
     """
 
@@ -71,6 +73,7 @@ class SessionRequest:
     requirement: Requirement | None = None
     natural: bool = False
     role: str = ""
+    serving: Functions | None = None
     described: AgentDescription | None = None
 
     def check(self, context: AgentContext) -> None:
@@ -89,6 +92,11 @@ class SessionRequest:
                 fix="Give the agent a model: set TREATY_MODEL_URL, Agent(…, negotiators=…). Or name a topic or protocols.",
             )
 
+    def close(self) -> None:
+        """Release the functions of the session, without waiting for those that run."""
+        if self.serving is not None:
+            self.serving.close()
+
     @property
     def key(self) -> str:
         """The key under which its agreement is remembered: the topic, or a digest of the requirement."""
@@ -100,11 +108,12 @@ class SessionRequest:
 
 @dataclass(frozen=True)
 class HelloOffer:
-    """The content of an initiator's Hello. `peer`: the DID that must answer, or "" for any. `remembered` and `known` are both
-    set or both None."""
+    """The content of an initiator's Hello. `peer`: the DID that must answer, or "" for any. `roles`: this side's role by URI,
+    where it is known. `remembered` and `known` are both set or both None."""
 
     candidates: tuple[str, ...] = ()
     peer: str = ""
+    roles: Mapping[str, str] = field(default_factory=dict)
     remembered: AgreementRecord | None = None
     known: SpokenProtocol | None = None
 
@@ -120,14 +129,24 @@ async def make_offer(context: AgentContext, address: str, request: SessionReques
             context.negotiated.get, remembered.hash
         )
         if known is not None:
-            return HelloOffer(request.protocols or remembered.candidates, remembered.did, remembered, known)
-    uris = [name for name in await candidate_uris(context, request) if not name.startswith(PREFIX)]
-    return HelloOffer(tuple(uris[:MAX_CANDIDATES]), request.peer)
+            uris = request.protocols or remembered.candidates
+            roles = _roles(uris, request.role)
+            if remembered.role and not is_negotiated(known):
+                roles[remembered.uri] = remembered.role
+            return HelloOffer(uris, remembered.did, roles, remembered, known)
+    named = [name for name in await candidate_uris(context, request) if not name.startswith(PREFIX)]
+    uris = tuple(named[:MAX_CANDIDATES])
+    return HelloOffer(uris, request.peer, _roles(uris, request.role))
+
+
+def _roles(uris: tuple[str, ...], role: str) -> dict[str, str]:
+    """Return the wanted role by URI. Without one it follows from the manifest, which is read after the Hellos."""
+    return dict.fromkeys(uris, role) if role else {}
 
 
 def _still_wanted(remembered: AgreementRecord, request: SessionRequest) -> bool:
     named = not request.protocols or remembered.uri in request.protocols
-    return request.peer in ("", remembered.did) and named
+    return request.peer in ("", remembered.did) and request.role in ("", remembered.role) and named
 
 
 async def candidate_uris(context: AgentContext, request: SessionRequest) -> tuple[str, ...]:
@@ -147,7 +166,7 @@ async def candidate_uris(context: AgentContext, request: SessionRequest) -> tupl
         )
     if request.described is None or not published.uris:
         return published.uris
-    return candidates(request.described, published.uris, consensus=published.consensus)
+    return candidates(request.described, published.uris, consensus=published.consensus, role=request.role)
 
 
 def initiator_machine(
@@ -215,19 +234,21 @@ def _hello(
         key_id=context.identity.key_id,
         used_protocol_hash=offer.remembered.hash if offer.remembered else None,
         candidate_protocols=offer.candidates,
+        candidate_roles=offer.roles,
     )
 
 
 class _Role(SessionRole):
-    """The common part of both roles. `role`: the name of the role in the protocol that the caller wants, or ""."""
+    """The common part of both roles."""
 
-    def __init__(self, context: AgentContext, name: RoleName, *, role: str = "", opening: str = "") -> None:
+    def __init__(self, context: AgentContext, name: RoleName, *, opening: str = "") -> None:
         self.timeouts, self.answerer, self.opening = context.timeouts, context.answerer, opening
         self.negotiator: Negotiator | None = None
         self.pipeline = context.pipeline
         self.documents = BaseCache(context.ports.protocols.document).fetch
-        self._context, self._name, self._wanted = context, name, role
+        self._context, self._name = context, name
         self._is_initiator = name == "initiator"
+        self._spoken_as = ""
 
     def is_approved(self, document: str) -> bool:
         return document in self._context.approvals
@@ -242,10 +263,21 @@ class _Role(SessionRole):
         return self._context.negotiated.document(protocol.hash)
 
     async def host(
-        self, port: HandlerPort, protocol: SpokenProtocol, peer: str, answers: OperationHandlers | None = None
+        self,
+        port: HandlerPort,
+        protocol: SpokenProtocol,
+        peer: str,
+        peer_role: str,
+        answers: OperationHandlers | None = None,
     ) -> HandlerHost:
-        request = HostRequest(peer, self._is_initiator, role=self._wanted, answers=answers)
-        return await self._context.hosts.host(port, protocol, request)
+        wanted = HostRequest(peer, self._is_initiator, peer_role=peer_role, answers=answers)
+        host = await self._context.hosts.host(port, protocol, self._completed(wanted, protocol))
+        self._spoken_as = host.role.name
+        return host
+
+    def _completed(self, wanted: HostRequest, protocol: SpokenProtocol) -> HostRequest:
+        """Return the request for a handler with the role and the functions that this side wants in a protocol."""
+        return wanted
 
     async def cosign(
         self, protocol: SpokenProtocol | None, parties: ReportParties, proposal: ReportProposed, *, spoke: bool
@@ -277,8 +309,8 @@ class InitiatorRole(_Role):
     def __init__(
         self, context: AgentContext, *, address: str, request: SessionRequest, offer: HelloOffer, opening: str = ""
     ) -> None:
-        super().__init__(context, "initiator", role=request.role, opening=opening)
-        self._address, self._request, self._candidates = address, request, offer.candidates
+        super().__init__(context, "initiator", opening=opening)
+        self._address, self._request, self._offer = address, request, offer
         if context.negotiators is not None and request.requirement is not None:
             self.negotiator = self._open_negotiator(context.negotiators, offer.peer, request.requirement)
 
@@ -288,9 +320,14 @@ class InitiatorRole(_Role):
     async def keep_agreement(
         self, peer: str, protocol: SpokenProtocol, written: Implementation | None, *, is_reader: bool
     ) -> None:
-        about, found = (self._address, self._request.key), self._candidates
-        record = AgreementRecord(*about, peer, protocol.hash, protocol.uri, found, is_reader=is_reader)
-        await self._keep(record, protocol, written)
+        named = (self._address, self._request.key, peer, protocol.hash, protocol.uri, self._offer.candidates)
+        await self._keep(AgreementRecord(*named, is_reader=is_reader, role=self._spoken_as), protocol, written)
+
+    def _completed(self, wanted: HostRequest, protocol: SpokenProtocol) -> HostRequest:
+        role, remembered = self._request.role, self._offer.remembered
+        if remembered is not None and remembered.hash == protocol.hash:
+            role = role or remembered.role
+        return replace(wanted, role=role, serving=self._request.serving)
 
 
 class ResponderRole(_Role):

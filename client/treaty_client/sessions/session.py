@@ -74,6 +74,10 @@ class SessionBackend(Protocol):
         """The agreed end of the session, in milliseconds since 1970; 0 without one."""
 
     @property
+    def role(self) -> str:
+        """This side's role in the protocol, "" until its handler runs."""
+
+    @property
     def resumed(self) -> bool:
         """Whether a remembered agreement was confirmed."""
 
@@ -155,7 +159,8 @@ class ItemStream(Generic[_Item_co]):
 
 
 class Session:
-    """A session with another agent, made by `Agent.connect`. For one event loop; several calls may run at once."""
+    """A session with another agent: one of `Agent.connect`, or one that the other agent opened (`Agent.on_session`). For one
+    event loop; several calls may run at once."""
 
     def __init__(self, backend: SessionBackend) -> None:
         """Wrap a backend, which runs in a task of its own."""
@@ -198,6 +203,11 @@ class Session:
     def protocol_id(self) -> str:
         """The id `anp:protocol:NAME:VERSION` of the protocol in the flow profile, else ""."""
         return self._backend.protocol_id
+
+    @property
+    def role(self) -> str:
+        """This side's role in the protocol, such as `requester`; "" until the handler of the protocol runs."""
+        return self._backend.role
 
     @property
     def document(self) -> str:

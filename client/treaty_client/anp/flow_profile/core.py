@@ -20,17 +20,19 @@ from .actions import Action, NegotiationEnded, SendMessage, Track
 from .capabilities import CapabilityManager, PeerCapabilities
 from .errors import ErrorCode, error_of, report
 from .messages import TYPE, FlowMessage, Foreign
-from .parameters import Choice, Rules
+from .parameters import Choice, Rule, Rules
 from .payloads import ErrorReport, Payload
 from .processor import Now
 from .sessions import SessionManager
 from .states import FINAL, FlowEvent, FlowGuard, FlowLimits, FlowState, FlowTimeouts, FlowWait, TrackTransitions, Transitions
-from .terms import kept
+from .terms import RoleName, kept
 from .transfer import BYTE_FORM
 
 PROTOCOL_HASH = "protocolHash"
 """The extension with the SHA-256 of an id's document, 64 hexadecimal digits."""
-OWN_EXTENSIONS = frozenset((PROTOCOL_HASH, REPORT_COSIGNATURE, BYTE_FORM))
+INITIATOR_ROLE = "initiatorRole"
+"""The extension with the initiator's role in the protocol."""
+OWN_EXTENSIONS = frozenset((PROTOCOL_HASH, REPORT_COSIGNATURE, BYTE_FORM, INITIATOR_ROLE))
 """The extensions that the profile itself offers; the others belong to the owner's offers."""
 
 
@@ -82,7 +84,9 @@ class EngineCore:
     def _extension_rules(self, track: Track) -> Rules:
         """Return this side's rules for extensions, with those of the profile itself."""
         offer = self.capabilities.registry.get(track.protocol)
-        own = {**(offer.extensions if offer else {}), BYTE_FORM: Choice((True,))}
+        own: dict[str, Rule] = {**(offer.extensions if offer else {}), BYTE_FORM: Choice((True,))}
+        # Compared when the handler is started, because the manifest says which roles fit.
+        own[INITIATOR_ROLE] = RoleName()
         if self.reports:
             own[REPORT_COSIGNATURE] = Choice((True,))
         # The hash is compared once this side knows its own document.

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 
 from treaty_consensus.errors import Malformed, Refused, TreatyError
 
-from ...codes import FlowCode
+from ...codes import FlowCode, SessionCode
 from ...errors import PeerUnavailable
 from ..ending import ended_by_peer
+from ..hello_profile.hello import ROLE_FIX
 from ..recording import recorded
 from .actions import Action, DeliverData, Ready, RenegotiationFailed, ReportReceived, Track
 from .commands import (
@@ -134,6 +135,9 @@ class NegotiationEngine(EngineCore, ABC):
         running = self.state is FlowState.RUNNING
         if running and reason == expired().code:  # the peer's clock reached the expiry first
             return self._end(FlowEvent.LOST, expired())
+        if reason == SessionCode.ROLE:
+            refused = Refused(SessionCode.ROLE, "The other side refused this side's role in the protocol.", fix=ROLE_FIX)
+            return self._end(FlowEvent.LOST, refused)
         error = ended_by_peer(reason, "The other side ended the connection", FlowCode.PEER_LOST, FlowCode.PEER_REFUSED)
         return self._end(FlowEvent.LOST, error if reason or not running else None)
 

@@ -16,13 +16,15 @@ class Agreement:
 
     Published: `uri` names it, and `protocol_hash` is None where a destination selected a URI without saying its hash.
     Negotiated: `uri` is "" and `document` the agreed text, `protocol_hash` its SHA-256. Natural language alone: all three are
-    empty. `confirmed`: a remembered hash, so that nothing was negotiated.
+    empty. `confirmed`: a remembered hash, so that nothing was negotiated. `peer_role`: the role that the other side says it has
+    in the protocol, or "".
     """
 
     uri: str
     protocol_hash: str | None
     confirmed: bool
     document: str | None = None
+    peer_role: str = ""
 
 
 @dataclass(frozen=True)

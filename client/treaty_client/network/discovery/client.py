@@ -184,16 +184,20 @@ def _too_many() -> TooLarge:
     )
 
 
-def candidates(agent: AgentDescription, own: Sequence[str] = (), *, consensus: Collection[str] = ()) -> tuple[str, ...]:
+def candidates(
+    agent: AgentDescription, own: Sequence[str] = (), *, consensus: Collection[str] = (), role: str = ""
+) -> tuple[str, ...]:
     """Return the URIs for a Hello, best first, at most `MAX_CANDIDATES`.
 
     `own`: the protocols that this side speaks, best first, for example those of a topic. If it is empty, the agent's list is
     returned in its order. `consensus`: the members of `own` that are the consensus of their topic; they come first, listed or
-    not. Then follow the protocols of both sides, then the rest of `own`.
+    not. Then follow the protocols of both sides, then the rest of `own`. `role`: this side's role; protocols in which the agent
+    lists the same role come last, because two equal roles rarely speak with each other.
     """
     listed = frozenset(agent.uris)
+    equal = frozenset(protocol.uri for protocol in agent.protocols if role and protocol.role == role)
 
-    def rank(uri: str) -> int:
-        return 0 if uri in consensus else 1 if uri in listed else 2
+    def rank(uri: str) -> tuple[bool, int]:
+        return uri in equal, 0 if uri in consensus or not own else 1 if uri in listed else 2
 
-    return tuple(sorted(dict.fromkeys(own), key=rank)[:MAX_CANDIDATES]) if own else agent.uris[:MAX_CANDIDATES]
+    return tuple(sorted(dict.fromkeys(own or agent.uris), key=rank)[:MAX_CANDIDATES])
