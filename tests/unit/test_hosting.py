@@ -8,7 +8,7 @@ from pathlib import Path
 
 from meetings import URI_2, product_info
 
-from treaty_client.anp.hello_profile.messages import CallMetadata
+from treaty_client.anp.call_metadata import CallMetadata
 from treaty_client.sessions.call_context import CallOrigin
 from treaty_client.sessions.handler_host import HandlerContext, HandlerHost
 from treaty_client.sessions.handler_state import SessionStore

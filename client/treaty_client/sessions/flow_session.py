@@ -18,9 +18,10 @@ from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_handler import Return, Value
 
 from ..abandonable import abandonable
+from ..anp.call_metadata import CallMetadata
 from ..anp.flow_profile.actions import Agreed
 from ..anp.flow_profile.adaptation import Adaptation
-from ..anp.hello_profile.messages import CallMetadata, ReportCosignature, ReportProposed, ReportRefused
+from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
 from ..codes import FlowCode, SessionCode
 from ..statements.cosignature import CosignatureExchange
 from ..statements.report_rules import refusal_code
