@@ -3,8 +3,8 @@
 Messages of both directions keep their order. Those of the peer that come before the session runs here are delivered when it does.
 Early data are the frames that an initiator sends right behind its Hello because of an offered hash.
 
-The metadata of a call (`callContext`) go before its message, in the same frame, to a peer that reads them. Those of the peer are for
-its next message; of several before it the last counts, so that there is one at any time.
+The metadata of a call (`callContext`) go before its message, in the same frame, to a peer that reads them. Those of the peer are
+for its next message; of several before it the last counts, so that there is one at any time.
 """
 
 from __future__ import annotations
