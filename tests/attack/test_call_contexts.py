@@ -33,7 +33,7 @@ class Injecting:
 
     async def send(self, message: str | bytes) -> None:
         if isinstance(message, bytes) and b'"callContext"' in message:
-            return
+            message = message[message.index(b"\n@") + 1 :]  # without its own context
         if isinstance(message, bytes) and message[0] >> 6 == 1:
             for other in self.injected:
                 await self.inner.send(other)

@@ -335,7 +335,7 @@ def _kind(message: str | bytes) -> str:
     if isinstance(message, str):
         return "hello"
     if message.startswith(b'\x00{"action":"callContext"'):
-        return "context"
+        return "application" if b"\n@" in message else "context"
     return {0: "meta", 1: "application", 2: "natural", 3: "verification"}[message[0] >> 6]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from meetings import TOPIC as INFO
+from meetings import URI_2, Tap, buyer, meeting, shop
 
 from treaty_client import AgentEvent, Call, CallContext, OperationError, Proceed, Session, current_call
 from treaty_client.sessions.call_context import context_parameter
@@ -27,6 +30,7 @@ ROOT = Path(__file__).parents[2]
 GREETING = ROOT / "examples" / "greeting"
 APPOINTMENT = ROOT / "examples" / "appointment"
 TOPIC = "social/greeting"
+SHOP = "ws://shop.example"
 
 
 async def named_freely(productId: str, whatever: CallContext) -> None: ...  # noqa: N803
@@ -282,6 +286,62 @@ def test_a_stream_has_a_context_without_an_end() -> None:
             assert other.calls == []
 
     run(main())
+
+
+# On the wire
+
+
+def contexts(tap: Tap) -> list[str]:
+    """Each application message in a word: whether it has a context. Its header is an at sign."""
+    frames = [(way, frame) for way, frame in tap.seen if isinstance(frame, bytes) and b"@" in frame]
+    return [f"{way}{'traced' if b'callContext' in frame else 'plain'}" for way, frame in frames]
+
+
+def test_early_data_have_contexts_when_the_peer_was_known_to_read_them(tmp_path: Path) -> None:
+    async def main() -> None:
+        seller, customer = shop(tmp_path, URI_2), buyer(tmp_path)
+        for is_resumed in (False, True):
+            async with meeting(seller, at=SHOP) as tap, customer.agent.connect_over(tap, topic=INFO) as session:
+                await session.call("getProductInfo", productId="P12345")
+                assert session.resumed == is_resumed
+            assert contexts(tap) == [">traced", "<plain"]
+        (agreement,) = json.loads((customer.home / "agreements.json").read_bytes())["agreements"]
+        assert agreement["is_reader"] is True
+
+    run(main())
+
+
+def test_a_peer_that_does_not_list_contexts_gets_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        seller, customer = shop(tmp_path, URI_2), buyer(tmp_path)
+        seen: list[CallContext] = []
+
+        @seller.agent.middleware
+        async def note(call: Call, proceed: Proceed) -> Any:
+            seen.append(call.context)
+            return await proceed()
+
+        for _ in range(2):
+            async with (
+                meeting(seller, at=SHOP) as tap,
+                customer.agent.connect_over(Older(tap), topic=INFO) as session,
+            ):
+                await session.call("getProductInfo", productId="P12345")
+            assert contexts(tap) == [">plain", "<plain"]
+        assert [context.trace.parent_id for context in seen] == ["", ""]
+
+    run(main())
+
+
+class Older(Tap):
+    """The way to a shop of an earlier version, whose Hello does not list contexts."""
+
+    def __init__(self, inner: Tap) -> None:
+        super().__init__(inner, inner.address)
+
+    async def receive(self) -> str | bytes:
+        message = await super().receive()
+        return message.replace('"callContext"', '"other"') if isinstance(message, str) else message
 
 
 # In logs and events

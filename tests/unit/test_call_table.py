@@ -11,7 +11,7 @@ import pytest
 from meetings import InlineRuntime
 from streaming import WINDOW, published
 
-from treaty_client.anp.hello_profile.messages import CallMetadata
+from treaty_client.anp.call_metadata import CallMetadata
 from treaty_client.sessions.call_context import CallOrigin
 from treaty_client.sessions.call_port import CallPort, Phase
 from treaty_client.sessions.calls import CallTable

@@ -29,12 +29,13 @@ from meta_peers import (
     source_hello,
 )
 
+from treaty_client.anp.call_metadata import CallMetadata
 from treaty_client.anp.frame import MAX_PAYLOAD, ProtocolType, encode
 from treaty_client.anp.hello_profile import hello, messages
 from treaty_client.anp.hello_profile.actions import Action, Agreement, Deliver, Ended, Load, Meta, Running, SendBinary, SendText
 from treaty_client.anp.hello_profile.commands import CodeFailed, CodeReady, Send, SendMeta
 from treaty_client.anp.hello_profile.machine import HelloState, Limits, Machine, Provided
-from treaty_client.anp.hello_profile.messages import CallMetadata, ReportProposed
+from treaty_client.anp.hello_profile.messages import ReportProposed
 from treaty_client.anp.trace_context import TraceContext
 from treaty_consensus.errors import Refused, TreatyError
 
@@ -81,11 +82,33 @@ def context_of(metadata: CallMetadata) -> bytes:
     return encode(ProtocolType.META, messages.encode(metadata))
 
 
+def with_context(metadata: CallMetadata, payload: bytes) -> bytes:
+    return context_of(metadata) + b"\n" + application(payload)
+
+
 def test_the_context_of_a_call_goes_directly_before_its_message_to_a_peer_that_reads_it() -> None:
-    sent = [SendBinary(context_of(TRACED)), SendBinary(application(b"x"))]
-    assert running_buyer(CONTEXTS).apply(Send(b"x", metadata=TRACED), 1.0) == sent
-    assert running_buyer().apply(Send(b"x", metadata=TRACED), 1.0) == sent[1:]
-    assert running_buyer(CONTEXTS).apply(Send(b"x"), 1.0) == sent[1:]
+    plain, traced = [SendBinary(application(b"x"))], [SendBinary(with_context(TRACED, b"x"))]
+    assert running_buyer(CONTEXTS).apply(Send(b"x", metadata=TRACED), 1.0) == traced
+    assert running_buyer().apply(Send(b"x", metadata=TRACED), 1.0) == plain
+    assert running_buyer(CONTEXTS).apply(Send(b"x"), 1.0) == plain
+
+
+def test_a_context_that_finds_no_room_beside_its_message_goes_before_it() -> None:
+    large = bytes(MAX_PAYLOAD)
+    sent = running_buyer(CONTEXTS).apply(Send(large, metadata=TRACED), 1.0)
+    assert sent == [SendBinary(context_of(TRACED)), SendBinary(application(large))]
+
+
+def test_a_message_may_have_any_bytes_behind_its_context() -> None:
+    for payload in (b"", b"\n@\n@", bytes(range(256)), b'{"action":"codeGeneration"}'):
+        received = running_buyer(CONTEXTS).receive(with_context(TRACED, payload), 1.0)
+        assert received == [Deliver(payload, TRACED)]
+
+
+def test_no_other_meta_message_has_a_message_behind_it() -> None:
+    machine = running_buyer(CONTEXTS)
+    machine.receive(GENERATED + b"\n@x", 1.0)
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "meta.message")
 
 
 def test_the_context_of_a_message_that_was_kept_has_less_time_left() -> None:
@@ -94,7 +117,7 @@ def test_the_context_of_a_message_that_was_kept_has_less_time_left() -> None:
     assert machine.apply(Send(b"x", metadata=TRACED), 0.0) == []
     machine.apply(CodeReady(HASH), 0.25)
     flushed = machine.receive(GENERATED, 0.5)
-    assert flushed[-2:] == [SendBinary(context_of(replace(TRACED, timeout=500))), SendBinary(application(b"x"))]
+    assert flushed[-1] == SendBinary(with_context(replace(TRACED, timeout=500), b"x"))
 
 
 def test_early_data_have_contexts_only_for_a_peer_that_was_known_to_read_them() -> None:
@@ -102,7 +125,7 @@ def test_early_data_have_contexts_only_for_a_peer_that_was_known_to_read_them() 
         opening = source_hello(offered=HASH, capabilities=CONTEXTS)
         machine, _ = Machine.initiator(opening, now=0.0, timeouts=TIMEOUTS, known_uri=URI, known_reader=is_known)
         sent = machine.apply(Send(b"x", early=True, metadata=TRACED), 0.0)
-        assert sent == [SendBinary(context_of(TRACED)), SendBinary(application(b"x"))][0 if is_known else 1 :]
+        assert sent == [SendBinary(with_context(TRACED, b"x") if is_known else application(b"x"))]
 
 
 def test_a_context_belongs_to_the_next_message_alone_and_the_last_one_counts() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from treaty_client.anp.call_metadata import CallMetadata
 from treaty_client.anp.hello_profile import messages
 from treaty_client.anp.hello_profile.messages import (
-    CallMetadata,
     CodeGeneration,
     FixErrorNegotiation,
     MetaMessage,
@@ -18,6 +18,7 @@ from treaty_client.anp.hello_profile.messages import (
     ReportProposed,
     ReportRefused,
     ReportSigned,
+    TracedMessage,
     parse,
 )
 from treaty_client.anp.trace_context import TraceContext
@@ -46,6 +47,7 @@ ALL: list[MetaMessage] = [
     ReportSigned("did:wba:shop.example#key-1", bytes(64)),
     ReportRefused("report.document"),
     CallMetadata(),
+    TracedMessage(CallMetadata(None, 1), b"\x00\n@\xff"),
     CallMetadata(TraceContext("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", flags=255, state='a="\\"'), 2**31 - 1),
 ]
 

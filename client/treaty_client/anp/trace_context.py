@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 MAX_STATE = 512
 """Characters of a `tracestate`. A longer one is dropped."""
 _MAX_MEMBERS = 32
+_NO_TRACE, _NO_SPAN = "0" * 32, "0" * 16
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _MEMBER = re.compile(
     r"([a-z][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})"
@@ -47,7 +48,7 @@ class TraceContext:
     def parse(cls, traceparent: str, tracestate: str = "") -> TraceContext | None:
         """Return the span of a `traceparent`; None for a text that breaks the rules. A wrong `tracestate` is dropped."""
         match = _TRACEPARENT.fullmatch(traceparent)
-        if match is None or not int(match[1], 16) or not int(match[2], 16):
+        if match is None or match[1] == _NO_TRACE or match[2] == _NO_SPAN:
             return None
         return cls(match[1], match[2], flags=int(match[3], 16), state=_state(tracestate))
 

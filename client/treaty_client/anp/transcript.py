@@ -29,6 +29,7 @@ from treaty_consensus.errors import Malformed, TooLarge, TreatyError, Untrusted
 from treaty_handler import decode_json
 
 from ..codes import TranscriptCode
+from .call_metadata import CallMetadata
 from .flow_profile import actions as flow_actions
 from .flow_profile import commands as flow_commands
 from .flow_profile import payloads as flow_payloads
@@ -61,14 +62,14 @@ _HEADS: dict[Profile, bytes] = {
 }
 
 _REPORTS = get_args(messages.ReportCosignature)
-_HELLO = (Hello, Limits, Timeouts, Provided, messages.CallMetadata, TraceContext)
+_HELLO = (Hello, Limits, Timeouts, Provided, CallMetadata, TraceContext)
 _FLOW = (
     *(FlowMessage, Foreign, ProtocolOffer, Choice, Range, FlowRequest, Evaluation, FlowLimits, FlowTimeouts),
     *(flow_actions.Agreed, flow_actions.Shortcut),
     *(flow_payloads.Metrics, flow_payloads.Supported, flow_payloads.ContextInfo, flow_payloads.Matched),
     *(flow_payloads.EvaluationMetrics, flow_payloads.Proposed, flow_payloads.Accepted),
     *flow_payloads.PAYLOADS.values(),
-    *(messages.CallMetadata, TraceContext),
+    *(CallMetadata, TraceContext),
 )
 _ARGUMENTS: dict[Profile, dict[str, type]] = {
     "hello": {kind.__name__: kind for kind in (*_HELLO, *_REPORTS, *get_args(commands.Command))},

@@ -36,7 +36,7 @@ from treaty_consensus.handler import Operation, OperationKind
 from treaty_handler import Return, Value
 
 from ..abandonable import abandonable
-from ..anp.hello_profile.messages import CallMetadata
+from ..anp.call_metadata import CallMetadata
 from ..anp.trace_context import TraceContext
 from ..codes import OperationCode, SessionCode
 from ..errors import PeerUnavailable

@@ -28,8 +28,8 @@ from treaty_consensus.printable import printable
 from treaty_handler import Failure, Return, Value, encode_json
 
 from ..abandonable import abandonable
+from ..anp.call_metadata import CallMetadata
 from ..anp.hello_profile import commands
-from ..anp.hello_profile.messages import CallMetadata
 from ..codes import NegotiationCode, SessionCode
 from ..negotiators.negotiator import Implementation
 from ..negotiators.test_cases import Outcome, Success, TestCase, describe, format_test_cases, read_test_cases

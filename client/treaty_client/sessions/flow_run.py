@@ -18,6 +18,7 @@ from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unauthorized, Unavailable
 
 from ..abandonable import abandonable
+from ..anp.call_metadata import CallMetadata
 from ..anp.flow_profile import commands
 from ..anp.flow_profile.actions import (
     Action,
@@ -41,7 +42,7 @@ from ..anp.flow_profile.processor import MessageProcessor, Now
 from ..anp.flow_profile.responder import Responder
 from ..anp.flow_profile.states import FlowState
 from ..anp.flow_profile.strategy import Evaluation
-from ..anp.hello_profile.messages import CallMetadata, ReportCosignature, ReportProposed, ReportRefused
+from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
 from ..anp.transcript import TranscriptRecorder
 from ..codes import ClientReportCode, FlowCode, SessionCode
 from ..errors import PeerUnavailable

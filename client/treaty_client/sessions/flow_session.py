@@ -18,9 +18,10 @@ from treaty_consensus.errors import Refused, TreatyError
 from treaty_handler import Return, Value
 
 from ..abandonable import abandonable
+from ..anp.call_metadata import CallMetadata
 from ..anp.flow_profile.actions import Agreed
 from ..anp.flow_profile.adaptation import Adaptation
-from ..anp.hello_profile.messages import CallMetadata, ReportCosignature, ReportProposed, ReportRefused
+from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
 from ..codes import FlowCode, SessionCode
 from ..errors import PeerUnavailable
 from ..statements.cosignature import CosignatureExchange

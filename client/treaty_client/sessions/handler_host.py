@@ -54,7 +54,7 @@ from treaty_handler import (
     Value,
 )
 
-from ..anp.hello_profile.messages import CallMetadata
+from ..anp.call_metadata import CallMetadata
 from ..codes import SessionCode
 from ..sandbox.interface import RunningHandler, Runtime
 from .call_context import CallOrigin

@@ -20,6 +20,7 @@ from treaty_consensus.printable import printable
 from treaty_handler import Return, Value
 
 from ..abandonable import abandonable
+from ..anp.call_metadata import CallMetadata
 from ..anp.flow_profile.messages import is_flow, sender_of
 from ..anp.hello_profile import commands
 from ..anp.hello_profile.actions import (
@@ -46,7 +47,7 @@ from ..anp.hello_profile.actions import (
 )
 from ..anp.hello_profile.hello import CALL_CONTEXT, FIX_ERROR_NEGOTIATION, TEST_CASES_NEGOTIATION, VERIFICATION_PROTOCOL
 from ..anp.hello_profile.machine import HelloState, Machine
-from ..anp.hello_profile.messages import CallMetadata, ReportCosignature, ReportProposed, ReportRefused
+from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
 from ..anp.transcript import TranscriptRecorder
 from ..codes import NegotiationCode, SessionCode
 from ..network.transport.connection import Connection

@@ -25,7 +25,7 @@ from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import Operation, OperationKind
 from treaty_handler import Cancel, Event, Failure, Invoke, Item, Request, Result, Value
 
-from ..anp.hello_profile.messages import CallMetadata
+from ..anp.call_metadata import CallMetadata
 from ..anp.trace_context import TraceContext
 from ..codes import OperationCode, SessionCode
 from .call_context import CallOrigin, enter_call

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 from treaty_consensus.errors import TooLarge, TreatyError
 
 from ...codes import FlowCode
-from ..hello_profile.messages import CallMetadata, ReportCosignature
+from ..call_metadata import CallMetadata
+from ..hello_profile.messages import ReportCosignature
 from ..transitions import StateTable
 from .messages import FlowMessage
 from .parameters import json_equal

@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 
 from treaty_consensus.errors import TreatyError
 
-from ..hello_profile.messages import CallMetadata, ReportCosignature
+from ..call_metadata import CallMetadata
+from ..hello_profile.messages import ReportCosignature
 from .payloads import ContextInfo
 from .strategy import Evaluation
 

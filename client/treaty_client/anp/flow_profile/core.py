@@ -12,8 +12,8 @@ from typing import ClassVar
 
 from treaty_consensus.errors import TreatyError
 
+from ..call_metadata import CallMetadata
 from ..hello_profile.hello import REPORT_COSIGNATURE
-from ..hello_profile.messages import CallMetadata
 from ..recording import Recorder
 from ..transitions import StateTable
 from .actions import Action, NegotiationEnded, SendMessage, Track

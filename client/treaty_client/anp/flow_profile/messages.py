@@ -52,8 +52,8 @@ from treaty_handler.values import MAX_INTEGER, decode_json
 
 from ...codes import FlowCode
 from ...identity import Identity
+from ..call_metadata import CallMetadata, call_fields, parse_call_metadata
 from ..frame import MAX_PAYLOAD
-from ..hello_profile.messages import CallMetadata, call_fields, parse_call_context
 from .payloads import Identifier, Payload, encode_payload, parse_payload
 
 HEADER = "eyJhbGciOiJFZERTQSIsImI2NCI6ZmFsc2UsImNyaXQiOlsiYjY0Il19"
@@ -285,7 +285,7 @@ def format_time(milliseconds: int) -> str:
 def _call_context(value: object) -> CallMetadata | None:
     """Return the context of a call; None for a member of another form, which may be another profile's."""
     try:
-        return None if value is None else parse_call_context(value)
+        return None if value is None else parse_call_metadata(value)
     except msgspec.ValidationError:
         return None
 

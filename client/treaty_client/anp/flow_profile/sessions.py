@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused, TooLarge, TreatyError
 
 from ...codes import FlowCode
+from ..call_metadata import CallMetadata
 from ..hello_profile.hello import REPORT_COSIGNATURE
-from ..hello_profile.messages import CallMetadata
 from .actions import Agreed, SessionEnded
 from .messages import FlowMessage, Foreign
 from .payloads import parse_protocol_id

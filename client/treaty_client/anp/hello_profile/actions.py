@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 from treaty_consensus.errors import TreatyError
 
-from .messages import CallMetadata, ReportCosignature
+from ..call_metadata import CallMetadata
+from .messages import ReportCosignature
 
 
 @dataclass(frozen=True)

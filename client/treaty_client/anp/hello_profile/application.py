@@ -3,8 +3,8 @@
 Messages of both directions keep their order. Those of the peer that come before the session runs here are delivered when it does.
 Early data are the frames that an initiator sends right behind its Hello because of an offered hash.
 
-The metadata of a call (`callContext`) go directly before its message, to a peer that reads them. Those of the peer belong to its
-next message; of several before it the last counts, so that there is one at any time.
+The metadata of a call (`callContext`) go before its message, in the same frame, to a peer that reads them. Those of the peer are
+for its next message; of several before it the last counts, so that there is one at any time.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from treaty_consensus.errors import Refused, TooLarge
 
 from ...codes import FrameCode, SessionCode
 from .. import frame
+from ..call_metadata import CallMetadata
 from ..frame import ProtocolType
+from . import messages
 from .actions import Action, Deliver, SendBinary
 from .core import Core, say
 from .generation import Generation
 from .hello import CALL_CONTEXT
-from .messages import CallMetadata
+from .messages import TracedMessage
 from .states import Event, HelloState
 
 
@@ -101,10 +103,14 @@ class ApplicationMessages:
         self._outbox.enqueue(data, metadata, now)
         return []
 
-    def announce(self, metadata: CallMetadata) -> list[Action]:
-        """Take the metadata of the peer's next message. Raises `Refused` (`meta.not-agreed`)."""
+    def announce(self, message: CallMetadata | TracedMessage, now: float) -> list[Action]:
+        """Take the metadata of the peer's next message, with it or before it. Raises `Refused` (`meta.not-agreed`), and as
+        `receive`."""
         self._core.require(CALL_CONTEXT)
-        self._announced = metadata
+        if isinstance(message, TracedMessage):
+            self._announced = message.metadata
+            return self.receive(message.payload, now)
+        self._announced = message
         return []
 
     def receive(self, payload: bytes, now: float) -> list[Action]:
@@ -142,7 +148,13 @@ class ApplicationMessages:
 
 
 def _sent(data: bytes, metadata: CallMetadata | None) -> list[Action]:
-    return [SendBinary(data)] if metadata is None else [say(metadata), SendBinary(data)]
+    """Return the actions for a frame. It shares the frame of its metadata: another message would cost both sides a third more."""
+    if metadata is None:
+        return [SendBinary(data)]
+    traced = messages.encode(TracedMessage(metadata, data[1:]))
+    if len(traced) > frame.MAX_PAYLOAD:
+        return [say(metadata), SendBinary(data)]
+    return [SendBinary(frame.encode(ProtocolType.META, traced))]
 
 
 def _later(kept: WaitingMessage, now: float) -> CallMetadata | None:

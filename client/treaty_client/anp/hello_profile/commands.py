@@ -12,7 +12,8 @@ from typing import ClassVar, TypeAlias
 
 from treaty_consensus.errors import TreatyError
 
-from .messages import CallMetadata, ReportCosignature
+from ..call_metadata import CallMetadata
+from .messages import ReportCosignature
 
 # Agreeing on a protocol
 

@@ -23,6 +23,7 @@ from treaty_consensus.protocol import check_document
 
 from ...codes import FrameCode, HelloCode, SessionCode
 from .. import frame
+from ..call_metadata import CallMetadata
 from ..ending import ended_by_peer
 from ..frame import ProtocolType
 from ..recording import Recorder, recorded
@@ -85,8 +86,7 @@ class Machine(Core):
         self._generation = Generation(self, both_ready=self._tests.begin)
         self._repairs = Repairs(self, self._generation)
         self._questions = Questions(self)
-        never = self._tests.never
-        self.application = ApplicationMessages(self, self._generation, spoken=never, known_reader=known_reader)
+        self.application = ApplicationMessages(self, self._generation, spoken=self._tests.never, known_reader=known_reader)
         self.deadlines.begin(Wait.HELLO, now, timeouts.hello)
 
     @classmethod
@@ -356,8 +356,8 @@ class Machine(Core):
                 return self._repairs.receive(message, now, repairable=repairable)
             case messages.NaturalLanguageNegotiation() as message:
                 return self._questions.receive(message)
-            case messages.CallMetadata() as message:
-                return self.application.announce(message)
+            case CallMetadata() | messages.TracedMessage() as message:
+                return self.application.announce(message, now)
             case message:
                 self.require(hello.REPORT_COSIGNATURE)
                 if not ((self.state is HelloState.RUNNING and not self.is_natural) or self._generation.was_ready):

@@ -14,6 +14,7 @@
     {"action": "reportCosignature", "status": "refused", "reason": CODE}
 
     {"action": "callContext", "traceparent": TEXT, "tracestate": TEXT, "timeout": MILLISECONDS}
+    the same, a line feed, and a PT=01 frame: the application message that the context belongs to
 
 Three messages share the statuses negotiating, accepted and rejected; `timeout` is read as rejected and never sent.
 
@@ -29,8 +30,7 @@ ones. A text that is negotiated about must be there, and an error and a rejectio
 may be absent, null or empty, which mean the same. `reason` of codeGeneration is an extension of this implementation: a machine
 code, by which the other side tells a temporary failure from a permanent one. `payload` is the unsigned payload of a `report`
 statement, `signature` Ed25519 over its DSSE pre-authentication encoding, and `reason` of a refusal a machine code such as
-`report.document`. Base64 is padded standard.
-All members of `callContext` are optional; a trace that breaks the rules of W3C Trace Context counts as absent.
+`report.document`. Base64 is padded standard. The members of `callContext` are those of `call_metadata`.
 Names that a message does not have here are ignored. An action not listed here is an error: a peer learns from the Hello's
 capabilities which ones are understood.
 """
@@ -52,7 +52,7 @@ from treaty_consensus.statement import MAX_PAYLOAD
 from ...codes import MetaCode
 from ...errors import code_in
 from .. import frame
-from ..trace_context import TraceContext
+from ..call_metadata import CallMetadata, call_fields, parse_call_metadata
 
 # The largest document fits in ASCII with `\u` escapes, as the official SDK writes it.
 MAX_MESSAGE = frame.MAX_PAYLOAD
@@ -65,6 +65,10 @@ MAX_QUESTION = 64 * 1024
 MAX_ID = 128
 # So that a peer with 32-bit integers can read the answer's number.
 MAX_SEQUENCE = 2**31 - 1
+
+# In no JSON text does a line feed stand before an at sign, which is the header of a PT=01 frame.
+_CARRIES = b"\n@"
+_CALL_CONTEXT = "callContext"
 
 NegotiationStatus: TypeAlias = Literal["negotiating", "accepted", "rejected"]
 
@@ -145,12 +149,11 @@ class ReportRefused:
 
 
 @dataclass(frozen=True)
-class CallMetadata:
-    """The trace and the time of a call, for the application message that comes next. `timeout`: the milliseconds that the caller
-    waits from now on, at most `MAX_SEQUENCE`."""
+class TracedMessage:
+    """An application message behind the metadata of its call, in one frame."""
 
-    trace: TraceContext | None = None
-    timeout: int | None = None
+    metadata: CallMetadata
+    payload: bytes
 
 
 ReportCosignature: TypeAlias = ReportProposed | ReportSigned | ReportRefused
@@ -162,6 +165,7 @@ MetaMessage: TypeAlias = (
     | NaturalLanguageNegotiation
     | ReportCosignature
     | CallMetadata
+    | TracedMessage
 )
 
 
@@ -199,12 +203,6 @@ class _NaturalLanguageNegotiation(msgspec.Struct, frozen=True, rename="camel"):
     message: str
 
 
-class _CallContext(msgspec.Struct, frozen=True):
-    traceparent: str | None = None
-    tracestate: str | None = None
-    timeout: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCE)] | None = None
-
-
 class _Proposed(msgspec.Struct, frozen=True, tag_field="status", tag="proposed"):
     payload: str
     keyid: _KeyId
@@ -226,8 +224,9 @@ def encode(message: MetaMessage) -> bytes:
     # Left out and not null: some readers tell these apart.
     present = {name: value for name, value in fields.items() if value is not None}
     # One for each call: canonical form and the check below would cost as much as the rest of sending it.
-    if isinstance(message, CallMetadata):
-        return msgspec.json.encode({"action": action, **present})
+    if isinstance(message, CallMetadata | TracedMessage):
+        text = msgspec.json.encode({"action": action, **present})
+        return text if isinstance(message, CallMetadata) else text + _CARRIES + message.payload
     payload = canonical.dumps({"action": action, **present})
     parse(payload)
     return payload
@@ -236,10 +235,15 @@ def encode(message: MetaMessage) -> bytes:
 def parse(payload: bytes) -> MetaMessage:
     """Parse the payload of a PT=00 frame. Raises `TooLarge` (`meta.too-large`, `document.too-large`, `canonical.too-large`),
     `Malformed` (`meta.message`, `document.*`, `canonical.*`) or `Refused` (`meta.unknown-action`)."""
+    payload, carries, carried = payload.partition(_CARRIES)
     value = canonical.parse_json(payload, limit=MAX_MESSAGE, name="meta message", values=MAX_VALUES, floats=True)
     try:
         action = msgspec.convert(value, _Action).action
         parser = _PARSERS.get(action)
+        if carries and action == _CALL_CONTEXT:
+            return TracedMessage(parse_call_metadata(value), carried)
+        if carries:
+            raise Malformed(MetaCode.MESSAGE, f"Only {_CALL_CONTEXT} has an application message behind it.")
         if parser is not None:
             return parser(value)
     except msgspec.ValidationError as error:
@@ -272,19 +276,9 @@ def _fields(message: MetaMessage) -> tuple[str, dict[str, object]]:
         case ReportProposed() | ReportSigned() | ReportRefused():
             return "reportCosignature", {**report_fields(message)}
         case CallMetadata():
-            return "callContext", {**call_fields(message)}
-
-
-def call_fields(message: CallMetadata) -> dict[str, str | int]:
-    """The members of a context; the inverse of `parse_call_context`."""
-    trace, fields = message.trace, dict[str, str | int]()
-    if trace is not None:
-        fields["traceparent"] = trace.traceparent
-        if trace.state:
-            fields["tracestate"] = trace.state
-    if message.timeout is not None:
-        fields["timeout"] = message.timeout
-    return fields
+            return _CALL_CONTEXT, {**call_fields(message)}
+        case TracedMessage(metadata):
+            return _fields(metadata)
 
 
 def report_fields(message: ReportCosignature) -> dict[str, str]:
@@ -332,13 +326,6 @@ def _natural_language(value: object) -> NaturalLanguageNegotiation:
     return NaturalLanguageNegotiation(message.type, message.message_id, text)
 
 
-def parse_call_context(value: object) -> CallMetadata:
-    """Parse the members of a context. Raises `msgspec.ValidationError`."""
-    message = msgspec.convert(value, _CallContext)
-    trace = TraceContext.parse(message.traceparent, message.tracestate or "") if message.traceparent else None
-    return CallMetadata(trace, message.timeout)
-
-
 def parse_report(value: object) -> ReportCosignature:
     """Parse the members of a message about a report. Raises `msgspec.ValidationError`, `Malformed` or `TooLarge`."""
     message: _Proposed | _Signed | _Refused = msgspec.convert(value, _Proposed | _Signed | _Refused)
@@ -358,7 +345,7 @@ _PARSERS: dict[str, Callable[[object], MetaMessage]] = {
     "fixErrorNegotiation": _fix_error,
     "naturalLanguageNegotiation": _natural_language,
     "reportCosignature": parse_report,
-    "callContext": parse_call_context,
+    _CALL_CONTEXT: parse_call_metadata,
 }
 
 
