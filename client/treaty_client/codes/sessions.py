@@ -220,7 +220,7 @@ class SandboxCode(Code):
 
 
 class SessionCode(Code):
-    BUSY = "session.busy", "Too many calls wait for an answer.", Refused
+    BUSY = "session.busy", "There is no room now. Nothing was begun, so it may be tried again.", Unavailable
     CLOSED = "session.closed", "The session is over.", Refused, Unavailable
     CODE_TIMEOUT = "session.code-timeout", "The code was not ready in time on both sides.", Unavailable
     ENDED = "session.ended", "The handler has ended the session.", Refused
@@ -238,7 +238,7 @@ class SessionCode(Code):
     NO_CODE = "session.no-code", "There is no code yet that the peer could fix.", Refused
     NO_COMMON_PROTOCOL = "session.no-common-protocol", "The two agents have no protocol in common.", Refused
     NO_MODEL = "session.no-model", "A protocol was proposed, and this side has no language model.", Refused
-    NO_WORKER = "session.no-worker", "No worker was free in time, or others needed it.", Unavailable
+    NO_WORKER = "session.no-worker", "Another session needed the worker of this one, which has no snapshot.", Unavailable
     NOT_NATURAL = "session.not-natural", "The peer does not speak natural language.", Refused
     OPERATION = "session.operation", "The role has no such operation.", Refused
     OUTBOX_FULL = "session.outbox-full", "Too much was said before the session was running.", TooLarge

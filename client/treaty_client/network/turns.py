@@ -24,12 +24,12 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from treaty_consensus.errors import Unavailable
 
 from ..codes import EgressCode
+from ..places import asker as _asker
 from .addresses import site_network
 
 # More than `PATIENCE` seconds of turns would be refused anyway; this bounds the memory of each key.
@@ -40,8 +40,6 @@ MAX_KEYS = 10_000
 PATIENCE = 10.0
 _ASKERS = 256
 """The number of askers whose last turn a key remembers."""
-
-_asker: ContextVar[str] = ContextVar("asker", default="")
 
 
 @contextmanager

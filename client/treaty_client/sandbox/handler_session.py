@@ -176,6 +176,11 @@ class HandlerSession:
         """Return the ids of calls without a `Return`. When the session ends or its worker dies, these calls have failed."""
         return self._rules.pending_calls
 
+    @property
+    def has_calls(self) -> bool:
+        """Return whether a call has no `Return`, or an invoked function no `Result`."""
+        return self._rules.has_calls
+
     async def handle(self, event: Event) -> list[Effect]:
         """Deliver an event and return its effects, which may happen, in this order.
 

@@ -137,8 +137,8 @@ class SandboxRuntime:
             return
         if len(self._spares) >= MAX_SPARES:
             self._dismiss_oldest()
-        # A spare is a guess. It must not take the place of a session.
-        if not self._workers.is_full:
+        # A spare is a guess. It must not take the place of a session, nor its time to start.
+        if not self._workers.is_full and not self._workers.waiting:
             self._spares[key] = asyncio.create_task(self._start(package, key, pause=PAUSE))
 
     def _dismiss_oldest(self) -> None:
@@ -161,6 +161,10 @@ class _Sandboxed:
     @property
     def alive(self) -> bool:
         return self._worker.alive
+
+    @property
+    def has_calls(self) -> bool:
+        return self._session.has_calls
 
     async def handle(self, event: Event) -> Sequence[Effect]:
         return await self._session.handle(event)

@@ -26,6 +26,7 @@ from ..identity import Identity
 from ..negotiators.negotiator import Negotiators, RoleName
 from ..network.did_documents import DidResolver
 from ..network.transport.connection import Connection
+from ..places import Places
 from ..policy import Policy
 from ..sandbox.interface import Runtime
 from ..statements.report import LogOf, Reporter
@@ -104,6 +105,7 @@ class AgentContext:
     """The shared data of one agent.
 
     `registry`: the origin where negotiated protocols are published and reported.
+    `worker_wait`: seconds that an event may wait for a worker, beside the time of its handler.
     `services`: by protocol URI.
     `unserved`: the errors of the provided protocols that are not served, by URI.
     `offers`: the functions for protocols that will be negotiated.
@@ -125,6 +127,7 @@ class AgentContext:
     reporter: Reporter
     negotiated: NegotiatedProtocols
     approvals: Approvals
+    worker_wait: float = 0.0
     negotiators: Negotiators | None = None
     on_escalation: OnEscalation | None = None
     on_event: Callable[[AgentEvent], None] | None = None
@@ -148,10 +151,16 @@ class AgentContext:
         return asyncio.Semaphore(self.capacity.preloads)
 
     @cached_property
+    def arrivals(self) -> Places:
+        """The sessions of other initiators that are being opened."""
+        return Places(self.capacity.openings)
+
+    @cached_property
     def hosts(self) -> HandlerHosts:
         """The factory for the handlers of all sessions."""
         own = self.identity.did
-        return HandlerHosts(own, self.home, self.ports.runtime, self.served, handler_time=self.timeouts.handler)
+        seconds, wait = self.timeouts.handler, self.worker_wait
+        return HandlerHosts(own, self.home, self.ports.runtime, self.served, handler_time=seconds, worker_wait=wait)
 
     def spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Run a task beside all sessions. `close` cancels it."""

@@ -146,7 +146,8 @@ class HandlerHost:
             event = Call(call=call, operation=operation, arguments=arguments, at=_now())
             await self._give(event, early=early, operation=operation)
         except TreatyError as error:
-            if error.code not in LOCAL_FAULTS:
+            # Not delivered for want of room: the call was not begun either.
+            if error.code not in LOCAL_FAULTS and error.code != SessionCode.BUSY:
                 raise
             self._port.answer(call, error)
 
@@ -266,10 +267,20 @@ class HostRequest:
 class HandlerHosts:
     """Start the handlers of an agent's sessions in a runtime, with their state below `home`. For one event loop."""
 
-    def __init__(self, local: str, home: Path, runtime: Runtime, served: ServedRole, *, handler_time: float = 10.0) -> None:
-        """Start no handler yet. `handler_time`: as in `HandlerContext`."""
+    def __init__(
+        self,
+        local: str,
+        home: Path,
+        runtime: Runtime,
+        served: ServedRole,
+        *,
+        handler_time: float = 10.0,
+        worker_wait: float = 0.0,
+    ) -> None:
+        """Start no handler yet. `handler_time`: as in `HandlerContext`. `worker_wait`: seconds that an event of a handler with
+        code may wait for a worker before."""
         self._local, self._home, self._runtime, self._served = local, home, runtime, served
-        self._handler_time = handler_time
+        self._handler_time, self._worker_wait = handler_time, worker_wait
 
     async def host(self, port: HandlerPort, protocol: SpokenProtocol, request: HostRequest) -> HandlerHost:
         """Return a handler for a session, before its first event. Raises `TreatyError`."""
@@ -278,7 +289,7 @@ class HandlerHosts:
         context = HandlerContext(
             request.peer,
             role,
-            self._handler_time,
+            self._handler_time if protocol.package.is_declarative else self._handler_time + self._worker_wait,
             request.parameters,
             request.send_named,
             request.on_served,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Protocol
 
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
@@ -40,6 +40,10 @@ class SessionRole(Protocol):
     answerer: Answerer | None
     opening: str
     documents: Fetch
+
+    async def admit(self) -> Callable[[], None]:
+        """Wait until the session may be opened. Return the function that ends the opening. Raises `Unavailable`
+        (`session.busy`)."""
 
     def is_approved(self, document: str) -> bool:
         """Return whether a person approved a document."""

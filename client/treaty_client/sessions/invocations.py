@@ -38,7 +38,7 @@ MAX_STREAMS = 64
 """Streams that one session provides at the same time; others fail with 503. As many again may be stopped whose `finally` blocks
 still run. Without that bound a peer could start any number of them, by cancelling each."""
 
-LOCAL_FAULTS = frozenset({OperationCode.ARGUMENTS, OperationCode.RESULT, SessionCode.OPERATION, SessionCode.BUSY})
+LOCAL_FAULTS = frozenset({OperationCode.ARGUMENTS, OperationCode.RESULT, SessionCode.OPERATION})
 """The codes of events that the local application got wrong. The session is unchanged."""
 OnServed: TypeAlias = Callable[[float, bool], None]
 """Take the seconds until a business function answered, and whether it succeeded."""

@@ -77,6 +77,11 @@ class OpenSession:
         self._context, self._attempt = context, attempt
         self._report = SessionReport(context, attempt.session)
 
+    @property
+    def ready(self) -> asyncio.Future[None]:
+        """Done when both sides are ready, or the session is over. With a remembered agreement the session is used before."""
+        return self._attempt.running
+
     async def finish(self) -> None:
         """End a session that succeeded: publish and report, as the policies of both sides allow. No registry is waited for.
         Never raises."""
@@ -231,6 +236,11 @@ class _HelloAttempt:
         # A task of its own, because the application uses the session meanwhile.
         self._task = asyncio.create_task(self.session.run())
 
+    @property
+    def running(self) -> asyncio.Future[None]:
+        """Done when both sides are ready, or the session is over."""
+        return self.session.running
+
     async def ready(self) -> None:
         """Wait until both sides are ready, unless an agreement is remembered. Raises `TreatyError`."""
         if self._waits:
@@ -260,6 +270,8 @@ class _FlowAttempt:
 
     def __init__(self, run: MetaProtocolNegotiator, session: FlowSession) -> None:
         self.session = session
+        self.running: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.running.set_result(None)
         self._run = run
 
     async def end(self) -> None:

@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
 
 from ..anp.flow_profile.payloads import PREFIX
 from ..anp.hello_profile.actions import Action, Agreement
+from ..anp.hello_profile.core import no_room
 from ..anp.hello_profile.hello import (
     FIX_ERROR_NEGOTIATION,
     FLOW_PROFILE,
@@ -225,6 +228,9 @@ class _Role(SessionRole):
         self._context, self._name, self._wanted = context, name, role
         self._is_initiator = name == "initiator"
 
+    async def admit(self) -> Callable[[], None]:
+        return _nothing
+
     def is_approved(self, document: str) -> bool:
         return document in self._context.approvals
 
@@ -296,6 +302,14 @@ class ResponderRole(_Role):
         if context.negotiators is not None:
             self.negotiator = self._open_negotiator(context.negotiators, peer, None)
 
+    async def admit(self) -> Callable[[], None]:
+        arrivals = self._context.arrivals
+        try:
+            asker = await arrivals.take(self._context.capacity.wait)
+        except TimeoutError as error:
+            raise no_room() from error
+        return partial(arrivals.give_back, asker)
+
     def may_negotiate(self) -> bool:
         # Counted once for each session, however many proposals it has.
         if not self._negotiates and self._context.negotiations < self._context.capacity.negotiations:
@@ -332,3 +346,7 @@ class ResponderRole(_Role):
         # A peer that does not name itself may offer the hash again; it needs no record.
         record = AgreementRecord(peer, protocol.topic, peer, protocol.hash, protocol.uri, ()) if peer else None
         await self._keep(record, protocol, written)
+
+
+def _nothing() -> None:
+    """End nothing."""

@@ -73,7 +73,8 @@ class Generation:
         """Tell the peer that this side's code cannot be made, and end."""
         if self._core.is_final:
             return []
-        agreed = self._core.agreement is not None and not self._core.is_natural
+        # Without the message: the code is at no fault, and the reason of the close tells the peer to try again.
+        agreed = self._core.agreement is not None and not self._core.is_natural and error.code != SessionCode.BUSY
         return [*([say(CodeGeneration("error"))] if agreed else []), *self._core.end(Event.FAILED, error)]
 
     def receive(self, message: CodeGeneration, now: float) -> list[Action]:

@@ -36,6 +36,7 @@ from .core import (
     InitiatorOptions,
     Limits,
     ResponderOptions,
+    no_room,
     nothing_in_common,
     say,
     unexpected,
@@ -219,6 +220,8 @@ class Machine(Core):
             return []
         if self.allows(Event.LEFT):
             return self.end(Event.LEFT, nothing_in_common("and the other side proposed none."))
+        if reason == SessionCode.BUSY and self.state in (HelloState.HELLO, HelloState.AGREED):
+            return self.end(Event.LOST, no_room())
         said = f": {reason[:80]!a}" if reason else ""
         error = Unavailable(SessionCode.PEER_LOST, f"The other side ended the session{said}.")
         return self.end(Event.LOST, error if reason or self.state is not HelloState.RUNNING else None)
