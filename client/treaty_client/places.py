@@ -1,8 +1,9 @@
 """Share a bounded number of places fairly among askers: workers that start, sessions that open, threads.
 
 An asker is the network of the address that a peer connects from (`network.turns.asking_for`). All work of the local application
-is one more asker, "". A free place goes to the waiting asker that holds the fewest places; among equals, to the one that was served
-longest ago; then to the oldest request. So an asker with a thousand requests delays another one by one place, not by a thousand.
+is one more asker, "". A free place goes to the waiting asker that holds the fewest places; among equals, to the one that was
+served longest ago; then to the oldest request. So an asker with a thousand requests delays another one by one place, not by a
+thousand.
 
 With `keeps_some`, an asker holds at most as many places as are free: at most half of 16, the next asker a quarter, and so on. Use
 it for places that may be held for long. One place is always allowed.

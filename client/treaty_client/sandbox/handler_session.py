@@ -50,6 +50,7 @@ class Worker:
         self.package = package
         self.local = local
         self.peers = tuple(peers)
+        self.failed = False  # whether the process was dead when it was closed
         self._process = process
         self._operations = operations
         self._seconds = limits.event
@@ -101,6 +102,7 @@ class Worker:
 
     async def close(self) -> None:
         """End the process and wait until it is gone. May be called again."""
+        self.failed = self.failed or not self._process.alive
         await self._process.close()
         self._forget(self)
 

@@ -92,7 +92,6 @@ class WorkerPool:
         self._holders: OrderedDict[PassiveHandler, float] = OrderedDict()  # the session idle longest is first
         self._starts = Places(limits.starts)
         self._room = asyncio.Lock()  # one session at a time frees a worker, so that not more of them rest than is needed
-        self.started = 0
         self._changed = asyncio.Event()
         self._wanted = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -151,7 +150,6 @@ class WorkerPool:
                 raise self._busy() from error
             try:
                 yield
-                self.started += 1
             # A cancelled start gives its place back too. A place that is lost here would be lost until the agent ends.
             except BaseException:
                 self.release(who)

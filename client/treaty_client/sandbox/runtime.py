@@ -22,7 +22,7 @@ from treaty_handler import Effect, Event
 from .bubblewrap import Isolation, SandboxLimits
 from .code_cache import CodeCache
 from .handler_session import HandlerSession, Worker
-from .interface import RunningHandler
+from .interface import RunningHandler, WorkerMetrics
 from .passivation import Passivation, WorkerPool
 from .pool import SandboxPool
 
@@ -97,6 +97,9 @@ class SandboxRuntime:
             # The session got no place among the workers: its spare was taken from the list and would be lost.
             if spare is not None:
                 await spare.close()
+
+    def metrics(self) -> WorkerMetrics:
+        return WorkerMetrics(self._pool.loaded, self._workers.waiting, self._pool.started, self._pool.failed)
 
     async def close(self) -> None:
         """End all workers."""

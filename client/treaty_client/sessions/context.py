@@ -31,6 +31,7 @@ from ..policy import Policy
 from ..sandbox.interface import Runtime
 from ..statements.report import LogOf, Reporter
 from ..statements.report_rules import SessionFacts, refusal_code
+from .activity import Activity, AgentMetrics
 from .agreements import URN, AgreementCache, NegotiatedProtocols, Profile, is_negotiated
 from .escalation import Approvals, EscalationLimiter, OnEscalation
 from .handler_host import HandlerHosts
@@ -113,6 +114,7 @@ class AgentContext:
     `transcripts`: the folder for recorded sessions, or None.
     `openings`: the document that a person wants to propose next, by address and request.
     `flow_openings`: the same in the flow profile: an id or URI.
+    `activity`: the counts of `metrics`.
     """
 
     identity: Identity
@@ -135,15 +137,19 @@ class AgentContext:
     answerer: Answerer | None = None
     services: dict[str, Service] = field(default_factory=dict)
     unserved: dict[str, TreatyError] = field(default_factory=dict)
-    offers: OfferedFunctions = field(default_factory=OfferedFunctions)
+    offers: OfferedFunctions = field(init=False)
     flow_offers: ProtocolRegistry = field(default_factory=ProtocolRegistry)
     openings: dict[tuple[str, str], str] = field(default_factory=dict)
     flow_openings: dict[tuple[str, str], str] = field(default_factory=dict)
     escalations: EscalationLimiter = field(default_factory=EscalationLimiter)
     negotiations: int = 0
+    activity: Activity = field(default_factory=Activity)
     _servable: tuple[tuple[int, int], dict[str, Provided]] = ((-1, 0), {})
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _finishing: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.offers = OfferedFunctions(self.capacity)
 
     @cached_property
     def preloads(self) -> asyncio.Semaphore:
@@ -151,7 +157,7 @@ class AgentContext:
         return asyncio.Semaphore(self.capacity.preloads)
 
     @cached_property
-    def arrivals(self) -> Places:
+    def admissions(self) -> Places:
         """The sessions of other initiators that are being opened."""
         return Places(self.capacity.openings)
 
@@ -160,7 +166,16 @@ class AgentContext:
         """The factory for the handlers of all sessions."""
         own = self.identity.did
         seconds, wait = self.timeouts.handler, self.worker_wait
-        return HandlerHosts(own, self.home, self.ports.runtime, self.served, handler_time=seconds, worker_wait=wait)
+        return HandlerHosts(
+            own,
+            self.home,
+            self.ports.runtime,
+            self.served,
+            handler_time=seconds,
+            worker_wait=wait,
+            capacity=self.capacity,
+            activity=self.activity,
+        )
 
     def spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Run a task beside all sessions. `close` cancels it."""
@@ -174,6 +189,26 @@ class AgentContext:
         task = self.spawn(work)
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
+
+    def provided_service(self, uri: str) -> Service:
+        """Return the service of a protocol that this agent provides, a new one the first time."""
+        return self.services.setdefault(uri, Service(Functions(self.capacity)))
+
+    def metrics(self, *, waiting: int) -> AgentMetrics:
+        """Return what this agent does now. `waiting`: sessions of this agent that wait to be opened."""
+        functions = [service.functions.threads for service in (*self.services.values(), Service(self.offers.functions))]
+        return AgentMetrics(
+            sessions_in=self.activity.sessions[False],
+            sessions_out=self.activity.sessions[True],
+            opening=self.admissions.taken,
+            sessions_waiting=self.admissions.waiting + waiting,
+            calls=self.activity.calls.snapshot(),
+            functions=self.activity.functions.snapshot(),
+            threads=sum(threads.taken for threads in functions),
+            threads_waiting=sum(threads.waiting for threads in functions),
+            workers=self.ports.runtime.metrics(),
+            reports_waiting=self.reporter.waiting,
+        )
 
     def prepare_report(self, protocol: str = "", peer: str = "") -> None:
         """Read the facts for a report with a peer in the background, if the policy allows reports. `protocol`: its URI, if it is

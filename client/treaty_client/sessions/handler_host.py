@@ -55,8 +55,9 @@ from treaty_handler import (
 
 from ..codes import SessionCode
 from ..sandbox.interface import RunningHandler, Runtime
+from .activity import Activity
 from .handler_state import HandlerState, NullState, SessionStore
-from .interfaces import SpokenProtocol, Step
+from .interfaces import Capacity, SpokenProtocol, Step
 from .invocations import LOCAL_FAULTS, InvocationPort, Invocations, OnServed
 from .operations import OperationHandlers
 
@@ -97,6 +98,8 @@ class HandlerContext:
     `parameters`: the agreed parameters, for its `Opened`.
     `send_named`, `on_served`: as in `HostRequest`.
     `interface`: the handler's version of the interface.
+    `capacity`: how much the functions of the session may do.
+    `activity`: the counts of the agent.
     """
 
     peer: str
@@ -106,6 +109,9 @@ class HandlerContext:
     send_named: SendNamed | None = None
     on_served: OnServed | None = None
     interface: int = INTERFACE
+    is_initiator: bool = False
+    capacity: Capacity = field(default_factory=Capacity)
+    activity: Activity = field(default_factory=Activity)
 
 
 class HandlerHost:
@@ -125,9 +131,19 @@ class HandlerHost:
         self._port = port
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._invocations = Invocations(
-            functions, InvocationPort(port.post, port.wait_writable, self._give, _now, context.on_served)
+            functions,
+            InvocationPort(
+                port.post,
+                port.wait_writable,
+                self._give,
+                _now,
+                context.on_served,
+                context.capacity,
+                context.activity.functions,
+            ),
         )
         self._closed = False
+        context.activity.sessions[context.is_initiator] += 1
 
     async def open(self) -> None:
         """Give the first event. Raises `TreatyError`."""
@@ -171,6 +187,8 @@ class HandlerHost:
 
     async def close(self) -> None:
         """Cancel timers and functions, and close the handler, in bounded time. Steps that they posted before have no effect."""
+        if not self._closed:
+            self._context.activity.sessions[self._context.is_initiator] -= 1
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
@@ -276,11 +294,14 @@ class HandlerHosts:
         *,
         handler_time: float = 10.0,
         worker_wait: float = 0.0,
+        capacity: Capacity | None = None,
+        activity: Activity | None = None,
     ) -> None:
-        """Start no handler yet. `handler_time`: as in `HandlerContext`. `worker_wait`: seconds that an event of a handler with
-        code may wait for a worker before."""
+        """Start no handler yet. `handler_time`, `capacity`, `activity`: as in `HandlerContext`. `worker_wait`: seconds that an
+        event of a handler with code may wait for a worker before."""
         self._local, self._home, self._runtime, self._served = local, home, runtime, served
         self._handler_time, self._worker_wait = handler_time, worker_wait
+        self._capacity, self.activity = capacity or Capacity(), activity or Activity()
 
     async def host(self, port: HandlerPort, protocol: SpokenProtocol, request: HostRequest) -> HandlerHost:
         """Return a handler for a session, before its first event. Raises `TreatyError`."""
@@ -294,6 +315,9 @@ class HandlerHosts:
             request.send_named,
             request.on_served,
             protocol.package.manifest.interface,
+            request.is_initiator,
+            self._capacity,
+            self.activity,
         )
         if request.answers is not None:
             return HandlerHost(handler, context, request.answers, NullState(), port)

@@ -11,7 +11,7 @@ Each part gets a port: the few functions of the session that it uses.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -94,7 +94,6 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
         self._role, self._recorder = role, recorder
         self._opening, self._early = opening, early
         self.flow_sender, self._left_without_hello = "", False
-        self._opened: Callable[[], None] | None = None
         # True while the agreement is not written, because tests may still fail.
         self._owes_memory = False
         self._started = self.now()
@@ -193,14 +192,8 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
 
     async def _command(self, command: commands.Command) -> None:
         if isinstance(command, commands.CodeReady):
-            self._end_opening()
+            self._role.end_opening()
         await self.perform(self._apply(command))
-
-    def _end_opening(self) -> None:
-        """Let the next session be opened."""
-        if self._opened is not None:
-            self._opened()
-            self._opened = None
 
     async def _tell(self, actions: list[Action]) -> None:
         """Perform actions from any task, then raise the error if they ended the session."""
@@ -213,12 +206,8 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
         if self.machine.both_list(FIX_ERROR_NEGOTIATION):
             await self.requests.begin_report(description)
         else:
-            await self._fail(
-                Refused(
-                    NegotiationCode.TESTS_FAILED,
-                    f"The other side's code fails the agreed test cases: {printable(description, 500)}",
-                )
-            )
+            said = f"The other side's code fails the agreed test cases: {printable(description, 500)}"
+            await self._fail(Refused(NegotiationCode.TESTS_FAILED, said))
 
     async def _cosign(self, proposal: ReportProposed) -> ReportCosignature:
         try:
@@ -264,10 +253,10 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
             raise Refused(SessionCode.PROFILE, "The other side answered the Hello in the flow profile.")
         if not met:
             # After the Hello came, and before it is answered: a silent peer takes no place, and a refused one may come again.
-            self._opened = await self._role.admit()
+            await self._role.admit()
         actions = self.machine.receive(message, self.now())
         if not met and not any(isinstance(action, Load) for action in actions):
-            self._end_opening()  # a negotiation lasts for minutes, and needs no worker before its end
+            self._role.end_opening()  # a negotiation lasts for minutes, and needs no worker before its end
         if not met and self.machine.peer is not None:
             if self.wire.peer not in ("", self.peer):
                 raise Refused(SessionCode.PEER_DID, f"The Hello is from {self.peer}, and the connection from {self.wire.peer}.")
@@ -392,7 +381,7 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
     # The end
 
     def _end(self) -> None:
-        self._end_opening()
+        self._role.end_opening()
         self._role.end_negotiation()
         self._reports.end(self.error)
         self.requests.end(self.error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
@@ -41,9 +41,11 @@ class SessionRole(Protocol):
     opening: str
     documents: Fetch
 
-    async def admit(self) -> Callable[[], None]:
-        """Wait until the session may be opened. Return the function that ends the opening. Raises `Unavailable`
-        (`session.busy`)."""
+    async def admit(self) -> None:
+        """Wait until the session may be opened. Raises `Unavailable` (`session.busy`)."""
+
+    def end_opening(self) -> None:
+        """Let the next session be opened, if this one was admitted. Later calls do nothing."""
 
     def is_approved(self, document: str) -> bool:
         """Return whether a person approved a document."""

@@ -79,7 +79,7 @@ class Capacity:
     # Beside `functions`: streams that last for hours must not keep requests from running. As many again may be stopped whose
     # `finally` blocks still run. Without that bound a peer could start any number of them, by cancelling each.
     streams: int = 64
-    threads: int = 16
+    threads: int = 32
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
@@ -26,17 +26,10 @@ from treaty_consensus.handler import Operation, OperationKind
 from treaty_handler import Cancel, Event, Failure, Invoke, Item, Request, Result, Value
 
 from ..codes import OperationCode, SessionCode
-from .interfaces import CANCELLING_TIME, Step
-from .operation_errors import FAILED, failure_of
+from .activity import CallCounts
+from .interfaces import CANCELLING_TIME, Capacity, Step
+from .operation_errors import FAILED, OperationError, busy, failure_of
 from .operations import OperationHandlers
-
-MAX_RUNNING = 16
-"""Functions of requests and events that one session runs at the same time. Others wait, so that a peer cannot start any
-number."""
-# Beside MAX_RUNNING: streams that last for hours must not keep requests from running.
-MAX_STREAMS = 64
-"""Streams that one session provides at the same time; others fail with 503. As many again may be stopped whose `finally` blocks
-still run. Without that bound a peer could start any number of them, by cancelling each."""
 
 LOCAL_FAULTS = frozenset({OperationCode.ARGUMENTS, OperationCode.RESULT, SessionCode.OPERATION})
 """The codes of events that the local application got wrong. The session is unchanged."""
@@ -55,6 +48,8 @@ class InvocationPort:
     `give`: give the handler an event and perform its effects, in the connection's task. Raises `TreatyError`.
     `now`: return the milliseconds since 1970.
     `on_served`: called after the answer of a function, and after the first item and the failure of a stream.
+    `capacity`: functions and streams at the same time, and how long a function waits for its turn.
+    `counts`: of functions.
     """
 
     post: Callable[[Step], None]
@@ -62,6 +57,8 @@ class InvocationPort:
     give: Callable[[Event], Awaitable[None]]
     now: Callable[[], int]
     on_served: OnServed | None
+    capacity: Capacity = field(default_factory=Capacity)
+    counts: CallCounts = field(default_factory=CallCounts)
 
 
 @dataclass(eq=False)
@@ -84,7 +81,7 @@ class Invocations:
         self._tasks: set[asyncio.Task[None]] = set()
         self._streams: set[asyncio.Task[None]] = set()
         # Bounds the functions that one session runs at the same time.
-        self._running = asyncio.Semaphore(MAX_RUNNING)
+        self._running = asyncio.Semaphore(port.capacity.functions)
         # One item at a time waits for room: else the items of all streams would use the same free room.
         self._turn = asyncio.Lock()
 
@@ -96,8 +93,9 @@ class Invocations:
         is_stream = operation.kind is OperationKind.STREAM
         streams = sum(1 for other in self._pending.values() if other.operation.kind is OperationKind.STREAM)
         self._pending[effect.call] = one
-        if is_stream and (streams >= MAX_STREAMS or len(self._streams) >= 2 * MAX_STREAMS):
-            failure = Failure(code=503, message=f"{MAX_STREAMS} streams are open already.")
+        most = self._port.capacity.streams
+        if is_stream and (streams >= most or len(self._streams) >= 2 * most):
+            failure = Failure(code=503, message=f"{most} streams are open already.")
             self._port.post(partial(self._finish, one, Result(call=effect.call, error=failure)))
             return
         one.task = asyncio.create_task(self._stream(one) if is_stream else self._run(one))
@@ -133,9 +131,23 @@ class Invocations:
     # The tasks
 
     async def _run(self, one: _Invocation) -> None:
-        async with self._running:
+        began = asyncio.get_running_loop().time()
+        try:
+            with self._port.counts.queued():
+                # Less than the time of the call: what waits in vain is refused before it is begun.
+                async with asyncio.timeout(self._port.capacity.wait):
+                    await self._running.acquire()
+        except TimeoutError:
+            result = Result(call=one.effect.call, error=failure_of(one.operation, busy()))
+        else:
             began = asyncio.get_running_loop().time()
-            result = await self._functions.call(one.effect.call, one.operation, one.effect.arguments)
+            try:
+                with suppress(OperationError), self._port.counts.counted():
+                    result = await self._functions.call(one.effect.call, one.operation, one.effect.arguments)
+                    if result.error is not None:
+                        raise OperationError(result.error.code)  # for the count
+            finally:
+                self._running.release()
         self._note(began, result.error)
         self._port.post(partial(self._finish, one, result))
 
@@ -144,14 +156,14 @@ class Invocations:
         failure: Failure | None = None
         try:
             # The call is in the block too: it raises for a function without the operation's arguments.
-            async with aclosing(self._functions.items(one.operation, one.effect.arguments)) as items:
-                while (value := await self._next(one, items)) is not _END:
-                    if not is_noted:
-                        self._note(began, None)
-                        is_noted = True
-                    if not await self._hand_over(one, value):
-                        failure = FAILED
-                        break
+            with self._port.counts.counted():
+                async with aclosing(self._functions.items(one.operation, one.effect.arguments)) as items:
+                    while (value := await self._next(one, items)) is not _END:
+                        if not is_noted:
+                            self._note(began, None)
+                            is_noted = True
+                        if not await self._hand_over(one, value):
+                            raise OperationError(FAILED.code, FAILED.message)
         except Exception as error:
             failure = failure_of(one.operation, error)
         if not is_noted or failure is not None:

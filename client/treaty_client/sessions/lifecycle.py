@@ -73,7 +73,7 @@ class OpenSession:
     """A session that this side began. Always call `end`."""
 
     def __init__(self, context: AgentContext, attempt: _HelloAttempt | _FlowAttempt) -> None:
-        self.session = Session(attempt.session)
+        self.session = Session(attempt.session, context.activity.calls)
         self._context, self._attempt = context, attempt
         self._report = SessionReport(context, attempt.session)
 

@@ -89,6 +89,11 @@ class SessionOpener:
         self._discoverer, self._pins = CachedDiscoverer(network), PeerPins(context.home)
         self._openings: dict[str, Places] = {}
 
+    @property
+    def waiting(self) -> int:
+        """How many sessions wait to be opened."""
+        return sum(places.waiting for places in self._openings.values())
+
     def time_limit(self, request: SessionRequest) -> float | None:
         """Return the seconds that opening may take by default; None where a person or a negotiation decides how long it takes."""
         unbounded = self._context.on_escalation is not None or request.requirement is not None

@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
@@ -228,8 +226,11 @@ class _Role(SessionRole):
         self._context, self._name, self._wanted = context, name, role
         self._is_initiator = name == "initiator"
 
-    async def admit(self) -> Callable[[], None]:
-        return _nothing
+    async def admit(self) -> None:
+        pass
+
+    def end_opening(self) -> None:
+        pass
 
     def is_approved(self, document: str) -> bool:
         return document in self._context.approvals
@@ -299,16 +300,20 @@ class ResponderRole(_Role):
         """Open the negotiator. `peer`: the DID that the transport proved, or ""."""
         super().__init__(context, "responder")
         self._negotiates = False
+        self._asker: str | None = None
         if context.negotiators is not None:
             self.negotiator = self._open_negotiator(context.negotiators, peer, None)
 
-    async def admit(self) -> Callable[[], None]:
-        arrivals = self._context.arrivals
+    async def admit(self) -> None:
         try:
-            asker = await arrivals.take(self._context.capacity.wait)
+            self._asker = await self._context.admissions.take(self._context.capacity.wait)
         except TimeoutError as error:
             raise no_room() from error
-        return partial(arrivals.give_back, asker)
+
+    def end_opening(self) -> None:
+        if self._asker is not None:
+            self._context.admissions.give_back(self._asker)
+            self._asker = None
 
     def may_negotiate(self) -> bool:
         # Counted once for each session, however many proposals it has.
@@ -346,7 +351,3 @@ class ResponderRole(_Role):
         # A peer that does not name itself may offer the hash again; it needs no record.
         record = AgreementRecord(peer, protocol.topic, peer, protocol.hash, protocol.uri, ()) if peer else None
         await self._keep(record, protocol, written)
-
-
-def _nothing() -> None:
-    """End nothing."""
