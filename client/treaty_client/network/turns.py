@@ -48,15 +48,19 @@ def asking_for(address: str | None) -> Iterator[None]:
 
     None, or a text that is not an IP address, stands for one common unknown asker.
     """
-    try:
-        asker = site_network(address) if address else ""
-    except ValueError:
-        asker = ""
-    token = _asker.set(asker)
+    token = _asker.set(asker_at(address))
     try:
         yield
     finally:
         _asker.reset(token)
+
+
+def asker_at(address: str | None) -> str:
+    """Return the asker at an IP address, "" for None or another text."""
+    try:
+        return site_network(address) if address else ""
+    except ValueError:
+        return ""
 
 
 @dataclass

@@ -69,8 +69,8 @@ class Passivation:
     # A start takes a tenth of a second of a processor. More of them at the same time would delay each other and the sessions.
     starts: int = 8
     idle: float = 30.0
-    # Less than the time of an operation. So the caller learns that the call was not begun, and may repeat it.
-    wait: float = 20.0
+    # Less than the time of most operations. So the caller learns that the call was not begun, and may repeat it.
+    wait: float = 8.0
 
 
 class WorkerPool:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -61,6 +61,8 @@ from .interfaces import Capacity, SpokenProtocol, Step
 from .invocations import LOCAL_FAULTS, InvocationPort, Invocations, OnServed
 from .operations import OperationHandlers
 
+ATTEMPTS = 3
+"""Times that an event which cannot be refused waits for a worker. Then the session ends."""
 _log = logging.getLogger(__name__)
 
 
@@ -197,15 +199,25 @@ class HandlerHost:
     async def _give(self, event: Event, *, early: bool = False, operation: str = "") -> None:
         if self._closed:
             return
-        try:
-            # A handler that hangs ends its own session, not the agent.
-            async with asyncio.timeout(self._context.handler_time):
-                effects = await self._handler.handle(event)
-        except TimeoutError as error:
-            raise Unavailable(SessionCode.HANDLER_TIMEOUT, "The protocol's handler did not answer in time.") from error
+        for last in (False,) * (ATTEMPTS - 1) + (True,):
+            try:
+                effects = await self._handle(event)
+                break
+            except Unavailable as error:
+                # The event was not delivered. The application's call is refused, which a message of the peer cannot be.
+                if error.code != SessionCode.BUSY or isinstance(event, Call) or last:
+                    raise
         # In order: `Persist` is durable before a later `Send` leaves.
         for effect in effects:
             await self._do(effect, early, operation)
+
+    async def _handle(self, event: Event) -> Sequence[Effect]:
+        try:
+            # A handler that hangs ends its own session, not the agent.
+            async with asyncio.timeout(self._context.handler_time):
+                return await self._handler.handle(event)
+        except TimeoutError as error:
+            raise Unavailable(SessionCode.HANDLER_TIMEOUT, "The protocol's handler did not answer in time.") from error
 
     async def _do(self, effect: Effect, early: bool, operation: str) -> None:
         match effect:

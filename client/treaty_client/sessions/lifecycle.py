@@ -261,7 +261,7 @@ class _HelloAttempt:
         self.session.leave()
         await self._task
         await self._context.keep_transcript(True, self.session.machine.own.message_id, self._recorder)
-        if self._offer.remembered and not self.session.was_running:
+        if self._offer.remembered and not self.session.was_running and self.session.error.code != SessionCode.BUSY:
             self._context.agreements.forget(*self._place)
 
 

@@ -151,7 +151,10 @@ class SessionOpener:
         failures = 0
         while True:
             try:
-                return await self._with_moves(name, request, pinned)
+                opened, pin = await self._with_moves(name, request, pinned)
+                if failures:
+                    await _until_ready(opened)
+                return opened, pin
             except Unavailable as error:
                 failures += 1
                 if error.code != SessionCode.BUSY or not await _BUSY.pause(failures):
@@ -202,6 +205,7 @@ class SessionOpener:
 
         # A burst is opened in turns: all at once, the last ones would not be ready before the other side gives them up.
         places = self._openings.setdefault(address, Places(self._context.capacity.openings))
+        in_burst = places.taken == places.size
         asker = await places.take()
 
         def end_opening(_: object = None) -> None:
@@ -215,6 +219,8 @@ class SessionOpener:
             end_opening()
             raise
         opened.ready.add_done_callback(end_opening)
+        if in_burst:
+            await _until_ready(opened)
         return opened
 
     async def _locate(self, name: PeerName, request: SessionRequest, *, fresh: bool) -> tuple[str, SessionRequest]:
@@ -249,6 +255,16 @@ class SessionOpener:
                 accepted = await self._on_changed(changed)
         if accepted is not True:
             raise _changed(changed.name, changed.pinned, changed.found)
+
+
+async def _until_ready(opened: OpenSession) -> None:
+    """Wait until both sides are ready, although a remembered agreement would let the session begin at once: a busy agent may still
+    refuse it, and then it is opened again."""
+    try:
+        await asyncio.shield(opened.ready)
+    except BaseException:
+        await opened.end()
+        raise
 
 
 def _may_have_moved(error: TreatyError) -> bool:
