@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .protocols.local import LocalProtocols
     from .sandbox.bubblewrap import SandboxLimits
     from .sandbox.passivation import Passivation
+    from .sessions.activity import AgentMetrics
     from .sessions.context import AgentEvent
     from .sessions.escalation import Escalation
     from .sessions.flow_context import FlowSettings
@@ -48,6 +49,7 @@ else:
         "Agent": ".agent",
         "AgentConfig": ".config",
         "AgentEvent": ".sessions.context",
+        "AgentMetrics": ".sessions.activity",
         "Capacity": ".sessions.interfaces",
         "ChangedPeer": ".sessions.opening",
         "Escalation": ".sessions.escalation",
@@ -97,6 +99,7 @@ __all__ = [
     "Agent",
     "AgentConfig",
     "AgentEvent",
+    "AgentMetrics",
     "Capacity",
     "ChangedPeer",
     "Conflict",

@@ -134,8 +134,8 @@ class Invocations:
         began = asyncio.get_running_loop().time()
         try:
             with self._port.counts.queued():
-                # Less than the time of the call: what waits in vain is refused before it is begun.
-                async with asyncio.timeout(self._port.capacity.wait):
+                # Less than the time of most calls: what waits in vain is refused before it is begun.
+                async with asyncio.timeout(min(self._port.capacity.wait, one.operation.timeout)):
                     await self._running.acquire()
         except TimeoutError:
             result = Result(call=one.effect.call, error=failure_of(one.operation, busy()))

@@ -258,8 +258,8 @@ class SessionOpener:
 
 
 async def _until_ready(opened: OpenSession) -> None:
-    """Wait until both sides are ready, although a remembered agreement would let the session begin at once: a busy agent may still
-    refuse it, and then it is opened again."""
+    """Wait until both sides are ready, although a remembered agreement would let the session begin at once: a busy agent may
+    still refuse it, and then it is opened again."""
     try:
         await asyncio.shield(opened.ready)
     except BaseException:
