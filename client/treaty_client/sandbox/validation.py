@@ -153,9 +153,8 @@ class SessionRules:
     def enter(self, event: Event) -> bool:
         """Check an event before the handler gets it. Return False for an outdated event, which must not be delivered.
 
-        Raises `Malformed` (`operation.arguments`, `operation.result`), `TooLarge` (`session.message`), `Refused`
-        (`session.peer`, `session.operation`, `session.ended`), `Unavailable` (`session.busy`); after each of these the session is
-        unchanged.
+        Raises `Malformed` (`operation.arguments`, `operation.result`), `TooLarge` (`session.message`), `Unavailable`
+        (`session.busy`), `Refused` (`session.…`); after each of these the session is unchanged.
         Raises `ValueError` for a mistake of the host, such as a second `Opened`.
         """
         if self.ended:

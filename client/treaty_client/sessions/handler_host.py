@@ -61,7 +61,7 @@ from .interfaces import Capacity, SpokenProtocol, Step
 from .invocations import LOCAL_FAULTS, InvocationPort, Invocations, OnServed
 from .operations import OperationHandlers
 
-ATTEMPTS = 3
+ATTEMPTS = 2
 """Times that an event which cannot be refused waits for a worker. Then the session ends."""
 _log = logging.getLogger(__name__)
 

@@ -198,6 +198,14 @@ def unexpected(what: str) -> Refused:
     return Refused(MetaCode.UNEXPECTED, f"There is no place here for {what}.")
 
 
+def ended_by_peer(reason: str, *, is_begun: bool) -> Unavailable:
+    """The error where the other side closed the connection. `reason`: its code, or "". `is_begun`: whether a call may be."""
+    if reason == SessionCode.BUSY and not is_begun:
+        return no_room()
+    said = f": {reason[:80]!a}" if reason else ""
+    return Unavailable(SessionCode.PEER_LOST, f"The other side ended the session{said}.")
+
+
 def no_room() -> Unavailable:
     """The error where the other side refused the session before it was begun, for want of room."""
     return Unavailable(SessionCode.BUSY, "The other side has no room for another session now.", fix="Try again later.")

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Unpack
 
-from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
+from treaty_consensus.errors import Malformed, Refused, TreatyError
 from treaty_consensus.printable import printable
 from treaty_consensus.protocol import check_document
 
@@ -36,7 +36,7 @@ from .core import (
     InitiatorOptions,
     Limits,
     ResponderOptions,
-    no_room,
+    ended_by_peer,
     nothing_in_common,
     say,
     unexpected,
@@ -220,10 +220,7 @@ class Machine(Core):
             return []
         if self.allows(Event.LEFT):
             return self.end(Event.LEFT, nothing_in_common("and the other side proposed none."))
-        if reason == SessionCode.BUSY and self.state in (HelloState.HELLO, HelloState.AGREED):
-            return self.end(Event.LOST, no_room())
-        said = f": {reason[:80]!a}" if reason else ""
-        error = Unavailable(SessionCode.PEER_LOST, f"The other side ended the session{said}.")
+        error = ended_by_peer(reason, is_begun=self.state not in (HelloState.HELLO, HelloState.AGREED))
         return self.end(Event.LOST, error if reason or self.state is not HelloState.RUNNING else None)
 
     def _notice(self, error: TreatyError) -> list[Action]:
