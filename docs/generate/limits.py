@@ -84,6 +84,10 @@ def transport_limits() -> str:
             ("messages read ahead of the agent", f"{http.MAX_INBOX} over HTTP; over a WebSocket the content of one read"),
             ("messages sent and not yet acknowledged, over HTTP, in each direction", http.CAPACITY),
             ("connections", "`max_connections`; a further one gets 503"),
+            (
+                "connections of one network",
+                f"as many as are left, and {application.ANY_NETWORK} in any case; a further one gets 503",
+            ),
             ("sockets", f"twice `max_connections`, and {listener.SPARE_SOCKETS}"),
             ("the head of a request", f"{size(listener.MAX_HEAD)}, within {seconds(websocket.OPEN_TIMEOUT)}"),
             (

@@ -84,7 +84,7 @@ async def test_many_sessions_of_one_network_delay_another_by_one_opening(tmp_pat
     flood, going = 20, asyncio.Event()
 
     class Slow(InlineRuntime):
-        async def open(self, package: HandlerPackage, role: str, **options: str | None) -> RunningHandler:  # type: ignore[override]
+        async def open(self, package: HandlerPackage, role: str, **options: str | None) -> RunningHandler:
             await going.wait()
             peers.append(options["peer"] or "")
             return await super().open(package, role, **options)  # type: ignore[arg-type]

@@ -69,8 +69,8 @@ class Passivation:
     # A start takes a tenth of a second of a processor. More of them at the same time would delay each other and the sessions.
     starts: int = 8
     idle: float = 30.0
-    # Less than the 15 seconds that a session waits for both codes, and than the time of most operations. So the caller learns that
-    # nothing was begun, and may try again.
+    # Less than the 15 seconds that a session waits for both codes, and than the time of most operations. So the caller learns
+    # that nothing was begun, and may try again.
     wait: float = 12.0
 
 
