@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .protocols.local import LocalProtocols
     from .sandbox.bubblewrap import SandboxLimits
     from .sandbox.passivation import Passivation
+    from .sessions.activity import AgentMetrics
     from .sessions.arrivals import BroadcastOutcome
     from .sessions.call_context import CallContext, current_call
     from .sessions.context import AgentEvent
@@ -53,6 +54,7 @@ else:
         "Agent": ".agent",
         "AgentConfig": ".config",
         "AgentEvent": ".sessions.context",
+        "AgentMetrics": ".sessions.activity",
         "BroadcastOutcome": ".sessions.arrivals",
         "Call": ".sessions.middleware",
         "CallContext": ".sessions.call_context",
@@ -112,6 +114,7 @@ __all__ = [
     "Agent",
     "AgentConfig",
     "AgentEvent",
+    "AgentMetrics",
     "BroadcastOutcome",
     "Call",
     "CallContext",

@@ -112,10 +112,9 @@ def table(group: str) -> str:
 def families() -> str:
     """The table of families."""
     lines = ["| family | it means | repeat |", "|---|---|---|"]
-    classes: list[type[TreatyError]] = [
-        found for _, found in inspect.getmembers(errors, inspect.isclass) if issubclass(found, TreatyError)
-    ]
-    for kind in (Unavailable, *(found for found in classes if found not in (TreatyError, Unavailable))):
+    classes: list[type[TreatyError]] = [Unavailable]
+    classes += [found for _, found in inspect.getmembers(errors, inspect.isclass) if issubclass(found, TreatyError)]
+    for kind in dict.fromkeys(found for found in classes if found is not TreatyError):
         summary = " ".join((inspect.getdoc(kind) or "").split())
         lines.append(f"| `{kind.__name__}` | {summary} | {'yes' if kind is Unavailable else 'no'} |")
     return "\n".join(lines)

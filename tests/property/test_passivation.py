@@ -70,6 +70,8 @@ class Diary:
 class Inline:
     """A session of a diary in this process, judged as in the sandbox. `alive`: whether there is a diary, which is the worker."""
 
+    has_calls = False
+
     def __init__(self, role: str) -> None:
         self.diary: Diary | None = Diary(role)
         self.resumed = 0

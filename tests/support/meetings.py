@@ -28,7 +28,7 @@ from treaty_client.network.transport.connection import Connection
 from treaty_client.protocols.project import Project, load_project
 from treaty_client.protocols.topics import Candidates
 from treaty_client.sandbox.in_process import DeclarativePackage
-from treaty_client.sandbox.interface import RunningHandler, Runtime
+from treaty_client.sandbox.interface import RunningHandler, Runtime, WorkerMetrics
 from treaty_client.sandbox.validation import Operations, SessionRules
 from treaty_client.sessions.context import AgentEvent, Ports
 from treaty_client.sessions.interfaces import Located
@@ -203,6 +203,9 @@ class InlineRuntime:
         handler = InlineHandler(session, rules)
         self.opened.append(handler)
         return self.wrap(handler)
+
+    def metrics(self) -> WorkerMetrics:
+        return WorkerMetrics()
 
     async def close(self) -> None:
         pass

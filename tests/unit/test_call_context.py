@@ -18,7 +18,7 @@ from meetings import URI_2, Tap, buyer, meeting, shop
 
 from treaty_client import AgentEvent, Call, CallContext, OperationError, Proceed, Session, current_call
 from treaty_client.sessions.call_context import context_parameter
-from treaty_client.sessions.invocations import MAX_RUNNING
+from treaty_client.sessions.interfaces import Capacity
 from treaty_client.sessions.operations import Functions, OfferedFunctions, capability_of
 from treaty_client.testing import PeerDouble, Simulation, run
 from treaty_consensus.errors import Malformed
@@ -180,11 +180,11 @@ def test_a_function_is_not_begun_for_a_caller_that_does_not_wait_any_more() -> N
         return greet
 
     async def visit(met: Meeting, session: Session) -> None:
-        times = [2.0] * MAX_RUNNING + [1.0] * 4
+        times = [2.0] * Capacity().functions + [1.0] * 4
         calls = [session.call_within(seconds, "greet", {"name": "Ada"}) for seconds in times]
         await asyncio.gather(*calls, return_exceptions=True)
         await asyncio.sleep(10)
-        assert len(met.seen) == MAX_RUNNING, "the others waited for a free place until they were given up"
+        assert len(met.seen) == Capacity().functions, "the others waited for a free place until they were given up"
 
     meet(slow, visit)
 

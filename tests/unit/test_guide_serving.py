@@ -71,6 +71,20 @@ async def count() -> int:
 async def note() -> None: ...
 
 
+async def test_the_numbers_of_an_agent_as_prometheus_reads_them(tmp_path: Path, guide: Any) -> None:
+    seller, customer = shop(tmp_path, URI_1), buyer(tmp_path)
+    async with (
+        seller.agent,
+        customer.agent,
+        seller.agent.listen("127.0.0.1", 0) as port,
+        customer.agent.connect(f"ws://127.0.0.1:{port}", protocols=[URI_1]) as session,
+    ):
+        assert await session.call("getProductInfo", productId="P12345") == LAPTOP
+        told = guide.exposition(seller.agent).splitlines()
+        assert {"treaty_sessions_in 1", 'treaty_functions_total{outcome="ok"} 1', "treaty_workers_running 0"} <= set(told)
+    assert 'treaty_calls_total{outcome="ok"} 1' in guide.exposition(customer.agent)
+
+
 async def test_an_agent_of_a_home_begins_with_its_identity(tmp_path: Path, guide: Any) -> None:
     with pytest.raises(NotFound) as failure:
         await guide.serve_home(tmp_path, URI_1)

@@ -37,7 +37,7 @@ from treaty_client.anp.hello_profile.commands import CodeFailed, CodeReady, Send
 from treaty_client.anp.hello_profile.machine import HelloState, Limits, Machine, Provided
 from treaty_client.anp.hello_profile.messages import ReportProposed
 from treaty_client.anp.trace_context import TraceContext
-from treaty_consensus.errors import Refused, TreatyError
+from treaty_consensus.errors import Refused, TreatyError, Unavailable
 
 REPORTS = (hello.REPORT_COSIGNATURE,)
 
@@ -611,6 +611,25 @@ def test_a_confirmed_session_whose_code_does_not_come_ends_too() -> None:
     machine.receive(application(b"x"), 14.0)
     machine.tick(15.0)
     assert (machine.state, error_of(machine)) == (HelloState.TIMEOUT, "session.code-timeout")
+
+
+@pytest.mark.parametrize("make", [buyer, agreed_buyer, shop])
+def test_a_peer_without_room_began_nothing(make: Callable[[], Machine]) -> None:
+    machine = make()
+    machine.lost("session.busy")
+    assert isinstance(machine.error, Unavailable)
+    assert error_of(machine) == "session.busy"
+
+
+def test_a_running_session_may_have_begun_calls_when_its_peer_has_no_room() -> None:
+    machine = running_buyer()
+    machine.lost("session.busy")
+    assert error_of(machine) == "session.peer-lost"
+
+
+def test_a_side_without_room_says_so_by_the_reason_of_the_close_alone() -> None:
+    machine, cause = agreed_shop(), Unavailable("session.busy", "No room.")
+    assert machine.apply(CodeFailed(cause), 0.0) == [Ended(cause)]
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from treaty_client.network.transport.outbox import CALL_ROOM
 from treaty_client.sandbox.passivation import Passivation
 from treaty_client.sandbox.runtime import SandboxRuntime
 from treaty_client.sessions import calls, invocations
+from treaty_client.sessions.interfaces import Capacity
 from treaty_client.sessions.operation_errors import OperationError
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError
 
@@ -411,9 +412,8 @@ async def feed_has_made(feed: Feed, count: int, session: Session) -> None:
     await session.call("count")
 
 
-async def test_streams_at_once_are_bounded_and_leave_room_for_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(invocations, "MAX_STREAMS", 20)
-    async with meeting(tmp_path) as (session, _):
+async def test_streams_at_once_are_bounded_and_leave_room_for_requests(tmp_path: Path) -> None:
+    async with meeting(tmp_path, capacity=Capacity(streams=20)) as (session, _):
         streams = [session.stream("watch", size=1_000) for _ in range(21)]
         outcomes = await asyncio.gather(*map(anext, streams), return_exceptions=True)
         assert outcomes[:20] == [0] * 20

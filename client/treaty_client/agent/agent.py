@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ..network.hosts import Network
     from ..policy import Policy
     from ..protocols.local import LocalProtocols
+    from ..sessions.activity import AgentMetrics
     from ..sessions.context import AgentContext, AgentEvent, Ports
     from ..sessions.escalation import OnEscalation
     from ..sessions.flow_manager import MetaProtocolManager
@@ -152,6 +153,11 @@ class Agent(ServingAgent, ConnectingAgent):
         """This agent in the flow profile: register offers, or negotiate over a connection. `listen` and `accept` serve these
         offers beside the Hello profile."""
         return self._endpoint.flow
+
+    def metrics(self) -> AgentMetrics:
+        """Return the numbers of sessions, calls, functions, threads, workers and reports at this moment. Cheap: call it as often
+        as you like."""
+        return self._context.metrics(waiting=self._opener.waiting)
 
     async def __aenter__(self) -> Agent:
         """Load the libraries that sessions need. Raises `Unavailable` (`system.extra`) if `treaty[agent]` is not installed."""

@@ -107,6 +107,7 @@ def assemble(
         agreements=agreements,
         reporter=Reporter(identity, home, ports.log_of, delay=policy.report_delay),
         negotiated=NegotiatedProtocols(home),
+        worker_wait=config.workers.wait,
         approvals=Approvals(home),
         negotiators=negotiators,
         on_escalation=on_escalation,

@@ -52,12 +52,10 @@ class ServingAgent:
         session of this side, use `connect(serving=…)`. `role`: the role of this side, where the protocol leaves it open. Raises
         `Malformed`.
         """
-        from ..sessions.context import Service
-
         parse_protocol_uri(uri)
 
         def register(function: _F) -> _F:
-            service = self._context.services.setdefault(uri, Service())
+            service = self._context.provided_service(uri)
             service.functions.add(function)
             service.role = role or service.role
             return function

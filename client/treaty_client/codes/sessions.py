@@ -265,7 +265,7 @@ class SandboxCode(Code, origin=Origin.CALLER):
 
 
 class SessionCode(Code, origin=Origin.PEER):
-    BUSY = "session.busy", "Too many calls wait for an answer.", Refused, Origin.CALLER, Retry.YES
+    BUSY = "session.busy", "There is no room now. Nothing was begun, so it may be tried again.", Unavailable
     CLOSED = "session.closed", "The session is over.", Refused, Unavailable
     CODE_TIMEOUT = "session.code-timeout", "The code was not ready in time on both sides.", Unavailable, Origin.CALLER
     ENDED = "session.ended", "The handler has ended the session.", Refused, Origin.CALLER, Retry.YES
@@ -283,7 +283,12 @@ class SessionCode(Code, origin=Origin.PEER):
     NO_CODE = "session.no-code", "There is no code yet that the peer could fix.", Refused, Origin.CALLER
     NO_COMMON_PROTOCOL = "session.no-common-protocol", "The two agents have no protocol in common.", Refused, Origin.CALLER
     NO_MODEL = "session.no-model", "A protocol was proposed, and this side has no language model.", Refused, Origin.CALLER
-    NO_WORKER = "session.no-worker", "No worker was free in time, or others needed it.", Unavailable, Origin.CALLER
+    NO_WORKER = (
+        "session.no-worker",
+        "Another session needed the worker of this one, which has no snapshot.",
+        Unavailable,
+        Origin.CALLER,
+    )
     NOT_NATURAL = "session.not-natural", "The peer does not speak natural language.", Refused
     OPERATION = "session.operation", "The role has no such operation.", Refused, Origin.CALLER
     OUTBOX_FULL = "session.outbox-full", "Too much was said before the session was running.", TooLarge, Origin.CALLER

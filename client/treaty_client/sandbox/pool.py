@@ -53,6 +53,8 @@ class SandboxPool:
         self._compiled: OrderedDict[str, Operations] = OrderedDict()
         self._declared: OrderedDict[str, DeclarativePackage] = OrderedDict()
         self._closed = False
+        self.started = self.failed = 0
+        """Workers that loaded a handler, and those of them that died or were killed for a fault."""
 
     async def __aenter__(self) -> SandboxPool:
         return self
@@ -170,9 +172,15 @@ class SandboxPool:
         finally:
             # Wait a moment: a starting process would compete for the processor with the first messages of the new session.
             asyncio.get_running_loop().call_later(_REFILL_SECONDS, self._refill)
-        worker = Worker(process, package, operations, self._limits, local, peers, self._workers.discard)
+        worker = Worker(process, package, operations, self._limits, local, peers, self._forget)
         self._workers.add(worker)
+        self.started += 1
         return worker
+
+    def _forget(self, worker: Worker) -> None:
+        if worker in self._workers:
+            self._workers.discard(worker)
+            self.failed += worker.failed
 
     async def _take(self) -> WorkerProcess:
         """Return a worker without a handler: the one that is ready longest, or a new one."""

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
+from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unavailable
 from treaty_consensus.handler import Manifest, Operation, OperationKind, Role
 from treaty_consensus.handler.manifest import MAX_WINDOW
 from treaty_consensus.printable import printable
@@ -150,11 +150,16 @@ class SessionRules:
         """Return the ids of calls without a `Return`; when the session has ended, these calls have failed."""
         return tuple(self._calls)
 
+    @property
+    def has_calls(self) -> bool:
+        """Return whether a call has no `Return`, or an invoked function no `Result`."""
+        return bool(self._calls or self._invokes)
+
     def enter(self, event: Event) -> bool:
         """Check an event before the handler gets it. Return False for an outdated event, which must not be delivered.
 
-        Raises `Malformed` (`operation.arguments`, `operation.result`), `TooLarge` (`session.message`), `Refused`
-        (`session.peer`, `session.operation`, `session.busy`, `session.ended`); after each of these the session is unchanged.
+        Raises `Malformed` (`operation.arguments`, `operation.result`), `TooLarge` (`session.message`), `Unavailable`
+        (`session.busy`), `Refused` (`session.…`); after each of these the session is unchanged.
         Raises `ValueError` for a mistake of the host, such as a second `Opened`.
         """
         if self.ended:
@@ -233,7 +238,7 @@ class SessionRules:
         if event.call in self._calls or not _NAME.fullmatch(event.call):
             raise ValueError(f"call {event.call!r} is pending already, or no plain name")
         if len(self._calls) >= MAX_PENDING:
-            raise Refused(SessionCode.BUSY, f"{MAX_PENDING} calls are waiting for an answer already.", fix="Call later.")
+            raise Unavailable(SessionCode.BUSY, f"{MAX_PENDING} calls are waiting for an answer already.", fix="Call later.")
         self._operations.check_arguments(operation, event.arguments, ValidationBudget())
         # After the checks, so that a refused call leaves no trace.
         self._calls[event.call] = _Pending(operation)

@@ -27,10 +27,12 @@ from ..identity import Identity
 from ..negotiators.negotiator import Negotiators, RoleName
 from ..network.did_documents import DidResolver
 from ..network.transport.connection import Connection
+from ..places import Places
 from ..policy import Policy
 from ..sandbox.interface import Runtime
 from ..statements.report import LogOf, Reporter
 from ..statements.report_rules import SessionFacts, refusal_code
+from .activity import Activity, AgentMetrics
 from .agreements import URN, AgreementCache, NegotiatedProtocols, Profile, is_negotiated
 from .arrivals import OnSession, ServedSessions
 from .escalation import Approvals, EscalationLimiter, OnEscalation
@@ -122,6 +124,7 @@ class AgentContext:
     """The shared data of one agent.
 
     `registry`: the origin where negotiated protocols are published and reported.
+    `worker_wait`: seconds that an event may wait for a worker, beside the time of its handler.
     `services`: by protocol URI.
     `unserved`: the errors of the provided protocols that are not served, by URI.
     `offers`: the functions for protocols that will be negotiated.
@@ -129,6 +132,7 @@ class AgentContext:
     `transcripts`: the folder for recorded sessions, or None.
     `openings`: the document that a person wants to propose next, by address and request.
     `flow_openings`: the same in the flow profile: an id or URI.
+    `activity`: the counts of `metrics`.
     """
 
     identity: Identity
@@ -143,6 +147,7 @@ class AgentContext:
     reporter: Reporter
     negotiated: NegotiatedProtocols
     approvals: Approvals
+    worker_wait: float = 0.0
     negotiators: Negotiators | None = None
     on_escalation: OnEscalation | None = None
     on_event: Callable[[AgentEvent], None] | None = None
@@ -150,19 +155,21 @@ class AgentContext:
     answerer: Answerer | None = None
     services: dict[str, Service] = field(default_factory=dict)
     unserved: dict[str, TreatyError] = field(default_factory=dict)
-    offers: OfferedFunctions = field(default_factory=OfferedFunctions)
+    offers: OfferedFunctions = field(init=False)
     flow_offers: ProtocolRegistry = field(default_factory=ProtocolRegistry)
     openings: dict[tuple[str, str], str] = field(default_factory=dict)
     flow_openings: dict[tuple[str, str], str] = field(default_factory=dict)
     escalations: EscalationLimiter = field(default_factory=EscalationLimiter)
     negotiations: int = 0
     arrivals: ServedSessions = field(init=False)
+    activity: Activity = field(default_factory=Activity)
     _servable: tuple[tuple[int, int], dict[str, Provided]] = ((-1, 0), {})
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _finishing: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.arrivals = ServedSessions(self._on_session)
+        self.offers = OfferedFunctions(self.capacity)
 
     @cached_property
     def preloads(self) -> asyncio.Semaphore:
@@ -175,6 +182,11 @@ class AgentContext:
         return asyncio.Semaphore(self.capacity.lingering)
 
     @cached_property
+    def admissions(self) -> Places:
+        """The sessions of other initiators that are being opened."""
+        return Places(self.capacity.openings)
+
+    @cached_property
     def hosts(self) -> HandlerHosts:
         """The factory for the handlers of all sessions."""
         own = self.identity.did
@@ -184,6 +196,9 @@ class AgentContext:
             self.ports.runtime,
             self.served,
             handler_time=self.timeouts.handler,
+            worker_wait=self.worker_wait,
+            capacity=self.capacity,
+            activity=self.activity,
             pipeline=self.pipeline,
             on_fault=self._record_fault,
         )
@@ -205,6 +220,26 @@ class AgentContext:
         task = self.spawn(work)
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
+
+    def provided_service(self, uri: str) -> Service:
+        """Return the service of a protocol that this agent provides, a new one the first time."""
+        return self.services.setdefault(uri, Service(Functions(self.capacity)))
+
+    def metrics(self, *, waiting: int) -> AgentMetrics:
+        """Return what this agent does now. `waiting`: sessions of this agent that wait to be opened."""
+        functions = [service.functions.threads for service in (*self.services.values(), Service(self.offers.functions))]
+        return AgentMetrics(
+            sessions_in=self.activity.sessions[False],
+            sessions_out=self.activity.sessions[True],
+            opening=self.admissions.taken,
+            sessions_waiting=self.admissions.waiting + waiting,
+            calls=self.activity.calls.snapshot(),
+            functions=self.activity.functions.snapshot(),
+            threads=sum(threads.taken for threads in functions),
+            threads_waiting=sum(threads.waiting for threads in functions),
+            workers=self.ports.runtime.metrics(),
+            reports_waiting=self.reporter.waiting,
+        )
 
     def prepare_report(self, protocol: str = "", peer: str = "") -> None:
         """Read the facts for a report with a peer in the background, if the policy allows reports. `protocol`: its URI, if it is

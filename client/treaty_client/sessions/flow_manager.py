@@ -76,7 +76,9 @@ class MetaProtocolManager:
     @property
     def sessions(self) -> list[Session]:
         """The sessions of all open connections."""
-        return [Session(session) for run in self._runs for session in run.sessions.values()]
+        return [
+            Session(session, self._dependencies.hosts.activity.calls) for run in self._runs for session in run.sessions.values()
+        ]
 
     async def accept(self, connection: Connection, *, first: str | None = None, peer: str = "") -> None:
         """Serve one connection until it ends. Raises only CancelledError.
@@ -106,7 +108,7 @@ class MetaProtocolManager:
         """Return a session with the protocol that fits best. `peer`: the DID of the other side, which must sign; by default
         the DID that the transport proved. Raises `TreatyError` (`flow.*`) and closes the connection."""
         (session,) = await self.agree(await self.begin(connection, goal, peer=peer))
-        return Session(session)
+        return Session(session, self._dependencies.hosts.activity.calls)
 
     async def negotiate_batch(self, connection: Connection, goal: FlowRequest, count: int, *, peer: str = "") -> list[Session]:
         """Return one to `count` sessions over one connection, with the best protocols, negotiated at once. The connection ends
@@ -114,7 +116,7 @@ class MetaProtocolManager:
         if not 1 <= count <= self.settings.limits.batch:
             raise Malformed(FlowCode.BATCH, f"From 1 to {self.settings.limits.batch} protocols are negotiated at once.")
         sessions = await self.agree(await self.begin(connection, goal, peer=peer, count=count))
-        return [Session(session) for session in sessions]
+        return [Session(session, self._dependencies.hosts.activity.calls) for session in sessions]
 
     def tell(self, context: ContextInfo) -> None:
         """Set this agent's situation, and inform the peers that began sessions with it. They may then change the sessions."""

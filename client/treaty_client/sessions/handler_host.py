@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -57,14 +57,17 @@ from treaty_handler import (
 from ..anp.call_metadata import CallMetadata
 from ..codes import SessionCode
 from ..sandbox.interface import RunningHandler, Runtime
+from .activity import Activity
 from .call_context import CallOrigin
 from .handler_state import HandlerState, NullState, SessionStore
-from .interfaces import SpokenProtocol, Step
+from .interfaces import Capacity, SpokenProtocol, Step
 from .invocations import LOCAL_FAULTS, InvocationPort, Invocations, OnServed
 from .middleware import CallPipeline
 from .operation_errors import FunctionFailures, FunctionFault, OnFault
 from .operations import Functions, OperationHandlers
 
+ATTEMPTS = 2
+"""Times that an event which cannot be refused waits for a worker. Then the session ends."""
 _log = logging.getLogger(__name__)
 
 
@@ -107,6 +110,8 @@ class HandlerContext:
     `interface`: the handler's version of the interface.
     `pipeline`: the middleware around each function.
     `on_fault`: called for each failure of a business function that its operator should know.
+    `capacity`: how much the functions of the session may do.
+    `activity`: the counts of the agent.
     """
 
     peer: str
@@ -116,6 +121,9 @@ class HandlerContext:
     send_named: SendNamed | None = None
     on_served: OnServed | None = None
     interface: int = INTERFACE
+    is_initiator: bool = False
+    capacity: Capacity = field(default_factory=Capacity)
+    activity: Activity = field(default_factory=Activity)
     pipeline: CallPipeline = field(default_factory=CallPipeline)
     on_fault: OnFault | None = None
 
@@ -161,6 +169,8 @@ class HandlerHost:
                 self._give,
                 _now,
                 context.on_served,
+                context.capacity,
+                context.activity.functions,
                 context.pipeline,
                 FunctionFailures(context.peer, context.on_fault),
             ),
@@ -168,6 +178,7 @@ class HandlerHost:
         self._closed = False
         # The messages of a handler that has retired; None before.
         self._last: list[tuple[Send, _Cause]] | None = None
+        context.activity.sessions[context.is_initiator] += 1
 
     async def open(self) -> None:
         """Give the first event. Raises `TreatyError`."""
@@ -189,7 +200,8 @@ class HandlerHost:
             event = Call(call=call, operation=operation, arguments=arguments, at=_now())
             await self._give(event, _Cause(early, operation, sent=metadata))
         except TreatyError as error:
-            if error.code not in LOCAL_FAULTS:
+            # Not delivered for want of room: the call was not begun either.
+            if error.code not in LOCAL_FAULTS and error.code != SessionCode.BUSY:
                 raise
             self._port.answer(call, error)
 
@@ -224,6 +236,8 @@ class HandlerHost:
 
     async def close(self) -> None:
         """Cancel timers and functions, and close the handler, in bounded time. Steps that they posted before have no effect."""
+        if not self._closed:
+            self._context.activity.sessions[self._context.is_initiator] -= 1
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
@@ -232,15 +246,25 @@ class HandlerHost:
     async def _give(self, event: Event, cause: _Cause | None = None) -> None:
         if self._closed:
             return
-        try:
-            # A handler that hangs ends its own session, not the agent.
-            async with asyncio.timeout(self._context.handler_time):
-                effects = await self._handler.handle(event)
-        except TimeoutError as error:
-            raise Unavailable(SessionCode.HANDLER_TIMEOUT, "The protocol's handler did not answer in time.") from error
+        for last in (False,) * (ATTEMPTS - 1) + (True,):
+            try:
+                effects = await self._handle(event)
+                break
+            except Unavailable as error:
+                # The event was not delivered. The application's call is refused, which a message of the peer cannot be.
+                if error.code != SessionCode.BUSY or isinstance(event, Call) or last:
+                    raise
         # In order: `Persist` is durable before a later `Send` leaves.
         for effect in effects:
             await self._do(effect, cause or _NO_CAUSE)
+
+    async def _handle(self, event: Event) -> Sequence[Effect]:
+        try:
+            # A handler that hangs ends its own session, not the agent.
+            async with asyncio.timeout(self._context.handler_time):
+                return await self._handler.handle(event)
+        except TimeoutError as error:
+            raise Unavailable(SessionCode.HANDLER_TIMEOUT, "The protocol's handler did not answer in time.") from error
 
     async def _do(self, effect: Effect, cause: _Cause) -> None:
         match effect:
@@ -342,12 +366,18 @@ class HandlerHosts:
         served: ServedRole,
         *,
         handler_time: float = 10.0,
+        worker_wait: float = 0.0,
+        capacity: Capacity | None = None,
+        activity: Activity | None = None,
         pipeline: CallPipeline | None = None,
         on_fault: Callable[[SpokenProtocol, HostRequest, FunctionFault], None] | None = None,
     ) -> None:
-        """Start no handler yet. `handler_time`, `pipeline`, `on_fault`: as in `HandlerContext`."""
+        """Start no handler yet. `handler_time`, `capacity`, `activity`, `pipeline`, `on_fault`: as in `HandlerContext`.
+        `worker_wait`: seconds that an event of a handler with code may wait for a worker before."""
         self._local, self._home, self._runtime, self._served = local, home, runtime, served
-        self._handler_time, self.pipeline, self._on_fault = handler_time, pipeline or CallPipeline(), on_fault
+        self._handler_time, self._worker_wait = handler_time, worker_wait
+        self._capacity, self.activity = capacity or Capacity(), activity or Activity()
+        self.pipeline, self._on_fault = pipeline or CallPipeline(), on_fault
 
     async def host(self, port: HandlerPort, protocol: SpokenProtocol, request: HostRequest) -> HandlerHost:
         """Return a handler for a session, before its first event. Raises `TreatyError`."""
@@ -356,11 +386,14 @@ class HandlerHosts:
         context = HandlerContext(
             request.peer,
             role,
-            self._handler_time,
+            self._handler_time if protocol.package.is_declarative else self._handler_time + self._worker_wait,
             request.parameters,
             request.send_named,
             request.on_served,
             protocol.package.manifest.interface,
+            request.is_initiator,
+            self._capacity,
+            self.activity,
             # A handler under test runs no function of the application, and its test cases are no calls.
             self.pipeline if request.answers is None else CallPipeline(),
             partial(self._on_fault, protocol, request) if self._on_fault and request.answers is None else None,

@@ -199,6 +199,8 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
         return self.machine.apply(command, self.now())
 
     async def _command(self, command: commands.Command) -> None:
+        if isinstance(command, commands.CodeReady):
+            self._role.end_opening()
         await self.perform(self._apply(command))
 
     async def _tell(self, actions: list[Action]) -> None:
@@ -212,12 +214,8 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
         if self.machine.both_list(FIX_ERROR_NEGOTIATION):
             await self.requests.begin_report(description)
         else:
-            await self._fail(
-                Refused(
-                    NegotiationCode.TESTS_FAILED,
-                    f"The other side's code fails the agreed test cases: {printable(description, 500)}",
-                )
-            )
+            said = f"The other side's code fails the agreed test cases: {printable(description, 500)}"
+            await self._fail(Refused(NegotiationCode.TESTS_FAILED, said))
 
     async def _cosign(self, proposal: ReportProposed) -> ReportCosignature:
         try:
@@ -261,7 +259,12 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
         if not met and self.is_initiator and is_flow(message):
             self.flow_sender, self._left_without_hello = sender_of(message), True
             raise Refused(SessionCode.PROFILE, "The other side answered the Hello in the flow profile.")
+        if not met:
+            # After the Hello came, and before it is answered: a silent peer takes no place, and a refused one may come again.
+            await self._role.admit()
         actions = self.machine.receive(message, self.now())
+        if not met and not any(isinstance(action, Load) for action in actions):
+            self._role.end_opening()  # a negotiation lasts for minutes, and needs no worker before its end
         if not met and self.machine.peer is not None:
             if self.wire.peer not in ("", self.peer):
                 raise Refused(SessionCode.PEER_DID, f"The Hello is from {self.peer}, and the connection from {self.wire.peer}.")
@@ -387,6 +390,7 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
     # The end
 
     def _end(self) -> None:
+        self._role.end_opening()
         self._role.end_negotiation()
         self._reports.end(self.error)
         self.requests.end(self.error)

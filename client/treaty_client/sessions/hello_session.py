@@ -46,6 +46,12 @@ class SessionRole(Protocol):
     opening: str
     documents: Fetch
 
+    async def admit(self) -> None:
+        """Wait until the session may be opened. Raises `Unavailable` (`session.busy`)."""
+
+    def end_opening(self) -> None:
+        """Let the next session be opened, if this one was admitted. Later calls do nothing."""
+
     def is_approved(self, document: str) -> bool:
         """Return whether a person approved a document."""
 

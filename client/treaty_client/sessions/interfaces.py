@@ -55,14 +55,30 @@ PATIENT = SessionTimeouts(code=120.0, reply=120.0)
 
 @dataclass(frozen=True)
 class Capacity:
-    """How much an agent does at once. `sessions`: connections that it serves, of all transports together; a further one gets 503.
+    """How much an agent does at once.
+
+    `sessions`: connections that it serves, of all transports together; a further one gets 503. One network gets at most half.
+    `openings`: sessions that are being opened: with one address by this agent, and of all peers together. Others wait.
+    `wait`: seconds that a peer's session waits for that, and a function for its turn. Then it is refused and was not begun.
     `negotiations`: sessions of other initiators in which it negotiates. `preloads`: handlers that are loaded at the start.
-    `lingering`: own sessions that wait for their report after the application has left; a further one ends without one."""
+    `functions`: functions of requests and events that run for one session; others wait. `streams`: streams that a session
+    provides; a further one fails with 503. `threads`: functions without `async` that run for one protocol; one network gets at
+    most half, and others wait. `lingering`: own sessions that wait for their report after the application has left; a further
+    one ends without one.
+    """
 
     sessions: int = 10_000
+    # Each may start a sandbox, and both sides wait at most `timeouts.code` for both.
+    openings: int = 16
+    wait: float = 8.0  # less than the 10 seconds that an initiator waits for a Hello
     negotiations: int = 8  # each uses paid time of a model, and strangers start them
     preloads: int = 4  # a handler that hangs until its time is up must not hold up all others
     lingering: int = 64  # each holds a connection at both sides, for up to `timeouts.report`
+    functions: int = 16  # a peer must not start any number
+    # Beside `functions`: streams that last for hours must not keep requests from running. As many again may be stopped whose
+    # `finally` blocks still run. Without that bound a peer could start any number of them, by cancelling each.
+    streams: int = 64
+    threads: int = 32
 
 
 @dataclass(frozen=True)

@@ -28,21 +28,14 @@ from treaty_handler import Cancel, Event, Failure, Invoke, Item, Request, Result
 from ..anp.call_metadata import CallMetadata
 from ..anp.trace_context import TraceContext
 from ..codes import OperationCode, SessionCode
+from .activity import CallCounts
 from .call_context import CallOrigin, enter_call
-from .interfaces import CANCELLING_TIME, Step
+from .interfaces import CANCELLING_TIME, Capacity, Step
 from .middleware import Call, CallPipeline, described_call
-from .operation_errors import FunctionFailures, OperationError
+from .operation_errors import FunctionFailures, OperationError, busy
 from .operations import OperationHandlers
 
-MAX_RUNNING = 16
-"""Functions of requests and events that one session runs at the same time. Others wait, so that a peer cannot start any
-number."""
-# Beside MAX_RUNNING: streams that last for hours must not keep requests from running.
-MAX_STREAMS = 64
-"""Streams that one session provides at the same time; others fail with 503. As many again may be stopped whose `finally` blocks
-still run. Without that bound a peer could start any number of them, by cancelling each."""
-
-LOCAL_FAULTS = frozenset({OperationCode.ARGUMENTS, OperationCode.RESULT, SessionCode.OPERATION, SessionCode.BUSY})
+LOCAL_FAULTS = frozenset({OperationCode.ARGUMENTS, OperationCode.RESULT, SessionCode.OPERATION})
 """The codes of events that the local application got wrong. The session is unchanged."""
 OnServed: TypeAlias = Callable[[float, bool], None]
 """Take the seconds until a business function answered, and whether it succeeded."""
@@ -59,6 +52,8 @@ class InvocationPort:
     `give`: give the handler an event and perform its effects, in the connection's task. Raises `TreatyError`.
     `now`: return the milliseconds since 1970.
     `on_served`: called after the answer of a function, and after the first item and the failure of a stream.
+    `capacity`: functions and streams at the same time, and how long a function waits for its turn.
+    `counts`: of functions.
     `pipeline`: the middleware around each function.
     `failures`: turn exceptions of functions into answers.
     """
@@ -68,6 +63,8 @@ class InvocationPort:
     give: Callable[[Event], Awaitable[None]]
     now: Callable[[], int]
     on_served: OnServed | None
+    capacity: Capacity = field(default_factory=Capacity)
+    counts: CallCounts = field(default_factory=CallCounts)
     pipeline: CallPipeline = field(default_factory=CallPipeline)
     failures: FunctionFailures = field(default_factory=FunctionFailures)
 
@@ -93,7 +90,7 @@ class Invocations:
         self._tasks: set[asyncio.Task[None]] = set()
         self._streams: set[asyncio.Task[None]] = set()
         # Bounds the functions that one session runs at the same time.
-        self._running = asyncio.Semaphore(MAX_RUNNING)
+        self._running = asyncio.Semaphore(port.capacity.functions)
         # One item at a time waits for room: else the items of all streams would use the same free room.
         self._turn = asyncio.Lock()
 
@@ -107,8 +104,9 @@ class Invocations:
         is_stream = operation.kind is OperationKind.STREAM
         streams = sum(1 for other in self._pending.values() if other.operation.kind is OperationKind.STREAM)
         self._pending[effect.call] = one
-        if is_stream and (streams >= MAX_STREAMS or len(self._streams) >= 2 * MAX_STREAMS):
-            failure = Failure(code=503, message=f"{MAX_STREAMS} streams are open already.")
+        most = self._port.capacity.streams
+        if is_stream and (streams >= most or len(self._streams) >= 2 * most):
+            failure = Failure(code=503, message=f"{most} streams are open already.")
             self._port.post(partial(self._finish, one, Result(call=effect.call, error=failure)))
             return
         one.task = asyncio.create_task(self._stream(one) if is_stream else self._run(one))
@@ -144,9 +142,20 @@ class Invocations:
     # The tasks
 
     async def _run(self, one: _Invocation) -> None:
-        async with self._running:
+        began = asyncio.get_running_loop().time()
+        try:
+            with self._port.counts.queued():
+                # Less than the time of most calls: what waits in vain is refused before it is begun.
+                async with asyncio.timeout(min(self._port.capacity.wait, one.operation.timeout)):
+                    await self._running.acquire()
+        except TimeoutError:
+            result = Result(call=one.effect.call, error=self._port.failures.raised(one.operation, busy()))
+        else:
             began = asyncio.get_running_loop().time()
-            result = await self._answer(one, began)
+            try:
+                result = await self._answer(one, began)
+            finally:
+                self._running.release()
         self._note(began, result.error)
         self._port.post(partial(self._finish, one, result))
 
@@ -157,7 +166,7 @@ class Invocations:
         call = replace(one.call, context=replace(one.call.context, deadline=due))
         enter_call(call.context)
         try:
-            with self._port.pipeline.recorded(call):
+            with self._port.pipeline.recorded(call), self._port.counts.counted():
                 if due <= began:
                     raise TimeoutError  # the caller does not wait any more
                 # A function in a thread cannot be cancelled; only its result is dropped.
@@ -182,7 +191,7 @@ class Invocations:
         enter_call(one.call.context)
         try:
             # The call is in the block too: it raises for a function without the operation's arguments.
-            with pipeline.recorded(one.call):
+            with pipeline.recorded(one.call), self._port.counts.counted():
                 async with aclosing(pipeline.stream(one.call, partial(self._items, one.operation))) as items:
                     while (value := await self._next(one, items)) is not _END:
                         if not is_noted:

@@ -76,9 +76,14 @@ class OpenSession:
     error."""
 
     def __init__(self, context: AgentContext, attempt: _HelloAttempt | _FlowAttempt) -> None:
-        self.session = Session(attempt.session)
+        self.session = Session(attempt.session, context.activity.calls)
         self._context, self._attempt = context, attempt
         self._report = SessionReport(context, attempt.session)
+
+    @property
+    def ready(self) -> asyncio.Future[None]:
+        """Done when both sides are ready, or the session is over. With a remembered agreement the session is used before."""
+        return self._attempt.running
 
     async def __aenter__(self) -> Session:
         return self.session
@@ -252,6 +257,11 @@ class _HelloAttempt:
         # A task of its own, because the application uses the session meanwhile.
         self._task = asyncio.create_task(self.session.run())
 
+    @property
+    def running(self) -> asyncio.Future[None]:
+        """Done when both sides are ready, or the session is over."""
+        return self.session.running
+
     async def ready(self) -> None:
         """Wait until both sides are ready, unless an agreement is remembered. Raises `TreatyError`."""
         if self._waits:
@@ -272,7 +282,7 @@ class _HelloAttempt:
         self.session.leave()
         await self._task
         await self._context.keep_transcript(True, self.session.machine.own.message_id, self._recorder)
-        if self._offer.remembered and not self.session.was_running:
+        if self._offer.remembered and not self.session.was_running and self.session.error.code != SessionCode.BUSY:
             self._context.agreements.forget(*self._place)
 
 
@@ -281,6 +291,8 @@ class _FlowAttempt:
 
     def __init__(self, run: MetaProtocolNegotiator, session: FlowSession) -> None:
         self.session = session
+        self.running: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.running.set_result(None)
         self._run = run
 
     async def end(self) -> None:

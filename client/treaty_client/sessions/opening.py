@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 
-from ..codes import AgentCode, ConnectionCode, FlowCode, HelloCode, PeerCode
+from ..codes import AgentCode, ConnectionCode, FlowCode, HelloCode, PeerCode, SessionCode
 from ..errors import PeerUnavailable
 from ..network.discovery.cache import CachedDiscoverer
 from ..network.discovery.client import candidates
 from ..network.hosts import Network
-from ..network.transport.connection import Connection
+from ..network.transport.connection import Backoff, Connection
+from ..places import Places
 from .context import AgentContext
 from .endpoint import AgentEndpoint
 from .lifecycle import OpenSession, open_session
@@ -29,6 +31,8 @@ from .roles import SessionRequest
 
 MAX_MOVES = 3
 """Addresses that are tried for one session: a description that changes with each look must not be followed for ever."""
+_BUSY = Backoff(attempts=100, most=2.0, within=math.inf)
+"""The pauses before a busy agent is asked again."""
 _OTHER_AGENT = frozenset((HelloCode.DESTINATION, FlowCode.PEER, FlowCode.SENDER, FlowCode.RECIPIENT))
 """The codes of an answer by another DID than the expected one."""
 _log = logging.getLogger(__name__)
@@ -84,6 +88,12 @@ class SessionOpener:
         """Open nothing yet. `on_changed_peer`: decides about changed peers; without it they are refused."""
         self._context, self._endpoint, self._on_changed = context, endpoint, on_changed_peer
         self._discoverer, self._pins = CachedDiscoverer(network), PeerPins(context.home)
+        self._openings: dict[str, Places] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many sessions wait to be opened."""
+        return sum(places.waiting for places in self._openings.values())
 
     def time_limit(self, request: SessionRequest) -> float | None:
         """Return the seconds that opening may take by default; None where a person or a negotiation decides how long it takes."""
@@ -129,13 +139,27 @@ class SessionOpener:
         if self._context.policy.report:
             # Also for an agent that never listens: reports of an earlier process wait in its outbox.
             self._context.reporter.resume()
-        opened, pinned = await self._with_moves(name, request, pinned)
+        opened, pinned = await self._when_room(name, request, pinned)
         try:
             await self._check_pin(name, pinned, opened)
         except BaseException:
             await opened.end()
             raise
         return opened
+
+    async def _when_room(self, name: PeerName, request: SessionRequest, pinned: str) -> tuple[OpenSession, str]:
+        """Open a session as `_with_moves` does, again while one side has no room. `open` bounds the time."""
+        failures = 0
+        while True:
+            try:
+                opened, pin = await self._with_moves(name, request, pinned)
+                if failures:
+                    await _until_ready(opened)
+                return opened, pin
+            except Unavailable as error:
+                failures += 1
+                if error.code != SessionCode.BUSY or not await _BUSY.pause(failures):
+                    raise
 
     async def _with_moves(self, name: PeerName, request: SessionRequest, pinned: str) -> tuple[OpenSession, str]:
         """Open a session at the address of the name, and at its new addresses. Return it with the DID to compare it with, "" if
@@ -180,7 +204,25 @@ class SessionOpener:
             connection = await self._endpoint.dial(address, untrusted=not name.is_url, repeat=for_hello)
             return self._endpoint.sealed(connection) if for_hello else connection
 
-        return await open_session(self._context, self._endpoint.flow, dial, address, request, again=True)
+        # A burst is opened in turns: all at once, the last ones would not be ready before the other side gives them up.
+        places = self._openings.setdefault(address, Places(self._context.capacity.openings))
+        in_burst = places.taken == places.size
+        asker = await places.take()
+
+        def end_opening(_: object = None) -> None:
+            places.give_back(asker)
+            if places.is_unused:
+                self._openings.pop(address, None)
+
+        try:
+            opened = await open_session(self._context, self._endpoint.flow, dial, address, request, again=True)
+        except BaseException:
+            end_opening()
+            raise
+        opened.ready.add_done_callback(end_opening)
+        if in_burst:
+            await _until_ready(opened)
+        return opened
 
     async def _locate(self, name: PeerName, request: SessionRequest, *, fresh: bool) -> tuple[str, SessionRequest]:
         """Return the address of an agent, and the request for it. Its description is trusted for no more than that."""
@@ -214,6 +256,16 @@ class SessionOpener:
                 accepted = await self._on_changed(changed)
         if accepted is not True:
             raise _changed(changed.name, changed.pinned, changed.found)
+
+
+async def _until_ready(opened: OpenSession) -> None:
+    """Wait until both sides are ready, although a remembered agreement would let the session begin at once: a busy agent may
+    still refuse it, and then it is opened again."""
+    try:
+        await asyncio.shield(opened.ready)
+    except BaseException:
+        await opened.end()
+        raise
 
 
 def _may_have_moved(error: TreatyError) -> bool:

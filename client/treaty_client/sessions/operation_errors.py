@@ -100,6 +100,11 @@ class OutcomeUnknown(Unavailable):
         return self.operation is not None and self.operation.idempotent
 
 
+def busy() -> OperationError:
+    """Return the error for an operation that waited too long for its turn."""
+    return OperationError(503, "The other side is busy. The operation was not begun.")
+
+
 def wrong_kind(operation: Operation) -> Malformed:
     """Return the error for a stream that is called, or for another operation that is iterated over."""
     if operation.kind is OperationKind.STREAM:

@@ -51,9 +51,11 @@ from treaty_handler import Value
 from ..anp.hello_profile.hello import ROLE_FIX
 from ..codes import AgentCode, SessionCode
 from ..negotiators.negotiator import Capability
+from ..places import Places, asker
 from .call_context import CallContext, context_parameter
+from .interfaces import Capacity
+from .operation_errors import busy
 
-MAX_THREADS = 16
 _REFERENCE = "#/$defs/{name}"
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -108,12 +110,15 @@ def check_peer_role(manifest: Manifest, role: Role, peer_role: str) -> None:
 class Functions:
     """The functions behind the operations of one protocol. For one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: Capacity | None = None) -> None:
+        """`capacity`: of threads."""
+        self._capacity = capacity or Capacity()
         self._functions: dict[str, Function] = {}
         self._context_parameters: dict[str, str] = {}
         self._threads: _Threads | None = None
-        # The pool's own queue keeps the arguments of calls that were given up, so calls wait here.
-        self._free = asyncio.Semaphore(MAX_THREADS)
+        # The pool's own queue keeps the arguments of calls that were given up, so calls wait here. A function may hang for ever,
+        # so no peer may have all threads.
+        self.threads = Places(self._capacity.threads, keeps_some=True)
 
     @classmethod
     def of(cls, functions: Iterable[Function]) -> Functions | None:
@@ -168,8 +173,12 @@ class Functions:
             return await function(**given)
         if self._threads is None:
             # A pool of its own: slow functions must not block the threads of the event loop.
-            self._threads = _Threads(partial(self._release, asyncio.get_running_loop()))
-        await self._free.acquire()
+            self._threads = _Threads(self._capacity.threads, partial(self._release, asyncio.get_running_loop()))
+        try:
+            # Less than the time of the call: what waits in vain is refused before it is begun.
+            await self.threads.take(self._capacity.wait)
+        except TimeoutError as error:
+            raise busy() from error
         # The copied variables contain the current call.
         work = partial(copy_context().run, partial(function, **given))
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -194,30 +203,32 @@ class Functions:
             raise TypeError(f"{parameter} is the parameter of the context, and no argument of {operation.name}")
         return self._functions[operation.name], {**arguments, parameter: context} if parameter else dict(arguments)
 
-    def _release(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _release(self, loop: asyncio.AbstractEventLoop, who: str) -> None:
         with suppress(RuntimeError):  # the loop is closed: the agent has ended, and the function only now
-            loop.call_soon_threadsafe(self._free.release)
+            loop.call_soon_threadsafe(self.threads.give_back, who)
 
 
 class _Threads(ThreadPoolExecutor):
     """Threads that report the end of each function. A thread cannot be stopped, so its function may outlive the call."""
 
-    def __init__(self, ended: Callable[[], None]) -> None:
-        """`ended`: called in any thread, once for each function."""
-        super().__init__(MAX_THREADS, thread_name_prefix="treaty-operation")
+    def __init__(self, size: int, ended: Callable[[str], None]) -> None:
+        """`ended`: called in any thread, once for each function, with the asker that submitted it."""
+        super().__init__(size, thread_name_prefix="treaty-operation")
         self._ended = ended
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future = super().submit(fn, *args, **kwargs)
-        future.add_done_callback(lambda _: self._ended())
+        who = asker.get()
+        future.add_done_callback(lambda _: self._ended(who))
         return future
 
 
 class OfferedFunctions:
     """The functions of `@agent.offers`, for all protocols that are negotiated for them."""
 
-    def __init__(self) -> None:
-        self.functions = Functions()
+    def __init__(self, capacity: Capacity | None = None) -> None:
+        """`capacity`: as in `Functions`."""
+        self.functions = Functions(capacity)
         self._capabilities: list[Capability] = []
 
     @property

@@ -18,6 +18,7 @@ from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, U
 
 from ..anp.flow_profile.payloads import PREFIX
 from ..anp.hello_profile.actions import Action, Agreement
+from ..anp.hello_profile.core import no_room
 from ..anp.hello_profile.hello import (
     CALL_CONTEXT,
     FIX_ERROR_NEGOTIATION,
@@ -250,6 +251,12 @@ class _Role(SessionRole):
         self._is_initiator = name == "initiator"
         self._spoken_as = ""
 
+    async def admit(self) -> None:
+        pass
+
+    def end_opening(self) -> None:
+        pass
+
     def is_approved(self, document: str) -> bool:
         return document in self._context.approvals
 
@@ -337,8 +344,20 @@ class ResponderRole(_Role):
         """Open the negotiator. `peer`: the DID that the transport proved, or ""."""
         super().__init__(context, "responder")
         self._negotiates = False
+        self._asker: str | None = None
         if context.negotiators is not None:
             self.negotiator = self._open_negotiator(context.negotiators, peer, None)
+
+    async def admit(self) -> None:
+        try:
+            self._asker = await self._context.admissions.take(self._context.capacity.wait)
+        except TimeoutError as error:
+            raise no_room() from error
+
+    def end_opening(self) -> None:
+        if self._asker is not None:
+            self._context.admissions.give_back(self._asker)
+            self._asker = None
 
     def may_negotiate(self) -> bool:
         # Counted once for each session, however many proposals it has.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
@@ -12,6 +13,7 @@ from treaty_consensus.errors import Refused, TreatyError
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed
 from ..anp.trace_context import TraceContext
 from ..codes import SessionCode
+from .activity import CallCounts
 from .agreements import Profile
 from .calls import CallTable
 from .interfaces import SessionEvent, SpokenProtocol
@@ -162,9 +164,9 @@ class Session:
     """A session with another agent: one of `Agent.connect`, or one that the other agent opened (`Agent.on_session`). For one
     event loop; several calls may run at once."""
 
-    def __init__(self, backend: SessionBackend) -> None:
-        """Wrap a backend, which runs in a task of its own."""
-        self._backend = backend
+    def __init__(self, backend: SessionBackend, counts: CallCounts | None = None) -> None:
+        """Wrap a backend, which runs in a task of its own. `counts`: of the calls."""
+        self._backend, self._counts = backend, counts or CallCounts()
 
     async def __aenter__(self) -> Session:
         return self
@@ -259,7 +261,8 @@ class Session:
 
         Raises `OutcomeUnknown` (`session.outcome-unknown`) when the session ends before the answer, and the session's error when
         it ended before the call was sent. Raises `Malformed` (`operation.arguments`, `operation.kind` for a stream) or `Refused`
-        (`session.operation`, `session.busy`) when the call does not fit the protocol.
+        (`session.operation`) when the call does not fit the protocol, and `Unavailable` (`session.busy`) when there is no room
+        for it now. It was not sent then, and the session goes on.
         """
         return await self.call_within(None, operation, arguments)
 
@@ -271,7 +274,8 @@ class Session:
         Also raises `OutcomeUnknown` when the time is over after the call was sent, and `Unavailable` (`session.late`) before.
         """
         self._backend.check_open()
-        return await self._backend.calls.make(operation, dict(arguments), within=seconds, trace=trace)
+        with self._counts.counted():
+            return await self._backend.calls.make(operation, dict(arguments), within=seconds, trace=trace)
 
     def stream(self, operation: str, /, **arguments: Any) -> ItemStream[Any]:
         """Call an operation of the other side that is a stream, and return its items, JSON values by the operation's schema.
@@ -287,7 +291,13 @@ class Session:
         items that wait hold too many bytes.
         """
         self._backend.check_open()
-        return ItemStream(self._backend.calls.stream(operation, arguments))
+        return ItemStream(self._items(operation, arguments))
+
+    async def _items(self, operation: str, arguments: dict[str, Any]) -> AsyncGenerator[Any, None]:
+        with self._counts.counted():
+            async with aclosing(self._backend.calls.stream(operation, arguments)) as items:
+                async for item in items:
+                    yield item
 
     async def say(self, text: str) -> None:
         """Send a text in natural language; it may be Markdown. Wait while the peer reads slowly.

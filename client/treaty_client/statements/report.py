@@ -180,6 +180,11 @@ class Reporter:
             return True
         raise Refused(ReportCode.EPOCH, "The epochs close before a report can be signed.", fix="Report a later session.")
 
+    @property
+    def waiting(self) -> int:
+        """How many signed reports are not in a log yet."""
+        return len(self._tasks)
+
     def resume(self) -> None:
         """Submit the reports that an earlier process left in the outbox. Later calls do nothing. Raises `Unavailable`."""
         if not self._resumed:

@@ -201,6 +201,11 @@ def unexpected(what: str) -> Refused:
     return Refused(MetaCode.UNEXPECTED, f"There is no place here for {what}.")
 
 
+def no_room() -> PeerUnavailable:
+    """The error where the other side refused the session before it was begun, for want of room."""
+    return PeerUnavailable(SessionCode.BUSY, "The other side has no room for another session now.", fix="Try again later.")
+
+
 def nothing_in_common(why: str) -> Refused:
     """The error where no protocol is in common."""
     return Refused(

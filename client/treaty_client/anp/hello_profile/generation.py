@@ -75,7 +75,8 @@ class Generation:
         """Tell the peer that this side's code cannot be made, and end."""
         if self._core.is_final:
             return []
-        agreed = self._core.agreement is not None and not self._core.is_natural
+        # Not for want of room: the code is at no fault, and the reason of the close tells the peer to try again.
+        agreed = self._core.agreement is not None and not self._core.is_natural and error.code != SessionCode.BUSY
         # The code alone: the message may name things of this machine.
         said = [say(CodeGeneration("error", code_in(error.code)))] if agreed else []
         return [*said, *self._core.end(Event.FAILED, error)]

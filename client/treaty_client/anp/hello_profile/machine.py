@@ -38,6 +38,7 @@ from .core import (
     InitiatorOptions,
     Limits,
     ResponderOptions,
+    no_room,
     nothing_in_common,
     say,
     unexpected,
@@ -222,7 +223,10 @@ class Machine(Core):
             return []
         if self.allows(Event.LEFT):
             return self.end(Event.LEFT, nothing_in_common("and the other side proposed none."))
-        error = ended_by_peer(reason, "The other side ended the session", SessionCode.PEER_LOST, SessionCode.PEER_REFUSED)
+        error: TreatyError = no_room()
+        if reason != SessionCode.BUSY or self.state not in (HelloState.HELLO, HelloState.AGREED):
+            said = "The other side ended the session"
+            error = ended_by_peer(reason, said, SessionCode.PEER_LOST, SessionCode.PEER_REFUSED)
         return self.end(Event.LOST, error if reason or self.state is not HelloState.RUNNING else None)
 
     def _notice(self, error: TreatyError) -> list[Action]:

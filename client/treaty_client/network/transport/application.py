@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack, suppress
 from email.utils import formatdate
@@ -32,7 +33,7 @@ from treaty_consensus.errors import (
 )
 
 from ...codes import ConnectionCode, SessionCode
-from ..turns import asking_for
+from ..turns import asker_at, asking_for
 from .connection import Connection, Receive, Scope, Send
 from .http import MAX_BODY, MEDIA_TYPE, SESSIONS
 from .http_server import HttpResponse, ServedSession, SessionGone, Sessions
@@ -43,6 +44,8 @@ BODY_TIMEOUT = 30
 """Seconds for a request's body to arrive."""
 MAX_READING = 256 * 1024 * 1024
 """Bytes of all bodies of unfinished requests and answers together. Beyond the limit a request gets 503."""
+ANY_NETWORK = 64
+"""Connections that one network may have even if fewer places are left."""
 PIECE = 64 * 1024
 """Bytes of an answer that the server gets in one event. It takes the next ones when the peer has read."""
 MAX_QUERY = 512
@@ -91,14 +94,16 @@ class Application:
     ) -> None:
         """Start with no connection.
 
-        `accept`: called for each connection, which is closed when it returns. `max_connections`: further ones get 503.
+        `accept`: called for each connection, which is closed when it returns. `max_connections`: further ones get 503. So do
+        those of a network that has as many as are left, so that one network gets at most half.
         `documents`: by path; looked up anew for each request. `authenticate`: proves the sender of a request; without it, all
         requests are accepted unproved. `challenge`: returns the headers of a 401 answer.
         """
         self._accept, self._max, self._documents, self._authenticate = accept, max_connections, documents, authenticate
         self._challenge = challenge
         self._connections: dict[ServedWebSocket | ServedSession, asyncio.Event] = {}
-        self.sessions = Sessions(self._serve, lambda: self._is_full)
+        self._of_network = Counter[str]()
+        self.sessions = Sessions(self._serve, self._is_full)
         self.reading = 0
         self._closed = False
 
@@ -124,14 +129,21 @@ class Application:
         await asyncio.gather(*(connection.leave() for connection in list(self._connections)))
         await asyncio.gather(*(event.wait() for event in over))
 
-    @property
-    def _is_full(self) -> bool:
-        return self._closed or len(self._connections) >= self._max
+    def _is_full(self, address: str | None) -> bool:
+        """Return whether a connection from this IP address gets no place. None: from any."""
+        free = self._max - len(self._connections)
+        if self._closed or free <= 0:
+            return True
+        network = asker_at(address)
+        # Without an address, as behind a Unix socket, nothing tells the peers apart.
+        return bool(network) and self._of_network[network] >= max(free, ANY_NETWORK)
 
     async def _serve(self, connection: ServedWebSocket | ServedSession) -> None:
         if self._closed:  # `aclose` ran after the connection was made
             return await connection.leave()
         over = self._connections[connection] = asyncio.Event()
+        network = asker_at(connection.address.rpartition(":")[0])
+        self._of_network[network] += 1
         try:
             await self._accept(connection)
             await connection.close()
@@ -140,13 +152,16 @@ class Application:
             await connection.close(SessionCode.INTERNAL)
         finally:
             del self._connections[connection]
+            self._of_network[network] -= 1
+            if not self._of_network[network]:
+                del self._of_network[network]  # strangers choose their networks
             over.set()
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         if _has_origin(scope):
             await send({"type": "websocket.close"})  # before it is accepted: 403
-        elif not self._is_full:
+        elif not self._is_full((scope.get("client") or ("", 0))[0]):
             await send({"type": "websocket.accept"})
             await self._serve(ServedWebSocket(scope, receive, send))
         elif "websocket.http.response" in (scope.get("extensions") or {}):

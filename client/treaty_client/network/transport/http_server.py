@@ -219,10 +219,11 @@ class ServedSession:
 class Sessions:
     """All sessions of an agent over HTTP. For one event loop."""
 
-    def __init__(self, serve: Callable[[ServedSession], Awaitable[None]], full: Callable[[], bool]) -> None:
+    def __init__(self, serve: Callable[[ServedSession], Awaitable[None]], full: Callable[[str | None], bool]) -> None:
         """Start with no session.
 
-        `serve`: called for each new session, which ends when it returns. `full`: returns whether no further session may open.
+        `serve`: called for each new session, which ends when it returns. `full`: returns whether no further session may open from
+        an IP address, or None for any.
         """
         self._serve, self._full = serve, full
         self._sessions: dict[str, ServedSession] = {}
@@ -246,7 +247,7 @@ class Sessions:
         """
         session = self._keys.get(parameters.get("key", "")) if path == SESSIONS else self._find(path)
         if session is None:
-            if self._full():
+            if self._full(None):
                 raise Unavailable(ConnectionCode.BUSY, "This agent is busy; try again later.")
             yield
             return
@@ -288,7 +289,7 @@ class Sessions:
             raise Malformed(ConnectionCode.REQUEST, "A session is opened by the sourceHello.")
         session = self._keys.get(key)
         if session is None:
-            if self._full():
+            if self._full(address.rpartition(":")[0]):
                 raise Unavailable(ConnectionCode.BUSY, "This agent is busy; try again later.")
             session = ServedSession(address, peer, key=key, weigh=self._weigh)
             self._sessions[session.id] = self._keys[key] = session
