@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         Gone,
         Malformed,
         NotFound,
+        Origin,
         Refused,
         TooLarge,
         TreatyError,
@@ -79,7 +80,7 @@ else:
         "SandboxLimits": ".sandbox.bubblewrap",
         "Session": ".sessions.session",
         "SessionTimeouts": ".sessions.interfaces",
-        **dict.fromkeys((*_ERRORS, "Unauthorized", "Unavailable", "Untrusted"), "treaty_consensus.errors"),
+        **dict.fromkeys((*_ERRORS, "Unauthorized", "Unavailable", "Untrusted", "Origin"), "treaty_consensus.errors"),
     }
 
     def __getattr__(name: str) -> object:
@@ -122,6 +123,7 @@ __all__ = [
     "NotFound",
     "OpenAIModel",
     "OperationError",
+    "Origin",
     "OutcomeUnknown",
     "Passivation",
     "Peer",

@@ -19,6 +19,7 @@ from treaty_client import Agent, Identity, LocalProtocols, PeerUnavailable
 from treaty_client.errors import MAX_PEER_CODE, SKEW
 from treaty_client.network.transport import listener
 from treaty_client.network.transport.connection import Connection
+from treaty_client.sessions.roles import SessionRequest
 from treaty_consensus.errors import Origin, Refused, TreatyError, Unauthorized, Unavailable
 
 GREETING = Path(__file__).parents[2] / "examples" / "greeting"
@@ -141,6 +142,23 @@ async def test_a_known_peer_that_refuses_for_good_is_asked_once(tmp_path: Path) 
             with pytest.raises(Refused) as failure:
                 await agent.peer(url, protocols=[uri]).call("greet", name="Ada")
     assert (failure.value.code, failure.value.peer_code, len(opened)) == ("session.peer-refused", "status.revoked", 1)
+
+
+async def test_another_agent_at_a_known_address_is_a_changed_peer_also_by_its_reason(tmp_path: Path) -> None:
+    async with guest(tmp_path / "guest") as (agent, uri), guest(tmp_path / "host") as (host, _):
+
+        @host.provides(uri)
+        async def greet(name: str) -> str:
+            return name
+
+        async with host.listen("127.0.0.1", 0) as port, agent.connect(f"ws://127.0.0.1:{port}", protocols=[uri]) as session:
+            assert await session.call("greet", name="Ada") == "Ada"
+        agent.context.agreements.forget(f"ws://127.0.0.1:{port}", SessionRequest(protocols=(uri,)).key)
+        async with closing("hello.destination", port=port) as (url, _):
+            with pytest.raises(Refused) as failure:
+                async with agent.connect(url, protocols=[uri]):
+                    pass
+    assert failure.value.code == "peer.changed"
 
 
 @pytest.mark.parametrize("code", [1001, 1011, 1013, 4000])
