@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         Gone,
         Malformed,
         NotFound,
+        Origin,
         Refused,
         TooLarge,
         TreatyError,
@@ -92,7 +93,7 @@ else:
         "SessionTimeouts": ".sessions.interfaces",
         "TraceContext": ".anp.trace_context",
         "current_call": ".sessions.call_context",
-        **dict.fromkeys((*_ERRORS, "Unauthorized", "Unavailable", "Untrusted"), "treaty_consensus.errors"),
+        **dict.fromkeys((*_ERRORS, "Unauthorized", "Unavailable", "Untrusted", "Origin"), "treaty_consensus.errors"),
     }
 
     def __getattr__(name: str) -> object:
@@ -140,6 +141,7 @@ __all__ = [
     "NotFound",
     "OpenAIModel",
     "OperationError",
+    "Origin",
     "OutcomeUnknown",
     "Passivation",
     "Peer",

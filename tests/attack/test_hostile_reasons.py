@@ -19,6 +19,7 @@ from treaty_client import Agent, Identity, LocalProtocols, PeerUnavailable
 from treaty_client.errors import MAX_PEER_CODE, SKEW
 from treaty_client.network.transport import listener
 from treaty_client.network.transport.connection import Connection
+from treaty_client.sessions.roles import SessionRequest
 from treaty_consensus.errors import Origin, Refused, TreatyError, Unauthorized, Unavailable
 
 GREETING = Path(__file__).parents[2] / "examples" / "greeting"
@@ -34,7 +35,7 @@ async def guest(home: Path) -> AsyncIterator[tuple[Agent, str]]:
 
 
 @asynccontextmanager
-async def closing(reason: str, code: int = 1008) -> AsyncIterator[tuple[str, list[float]]]:
+async def closing(reason: str, code: int = 1008, port: int = 0) -> AsyncIterator[tuple[str, list[float]]]:
     """A WebSocket server that ends each session after the first message. The list has the times of its connections."""
     opened = list[float]()
 
@@ -43,7 +44,7 @@ async def closing(reason: str, code: int = 1008) -> AsyncIterator[tuple[str, lis
         await socket.recv()
         await socket.close(code, reason)
 
-    async with serve(end, "127.0.0.1", 0) as server:
+    async with serve(end, "127.0.0.1", port) as server:
         yield f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}", opened
 
 
@@ -125,6 +126,39 @@ async def test_a_peer_that_refuses_for_good_is_asked_once(tmp_path: Path) -> Non
             await agent.peer(url, protocols=[uri]).call("greet", name="Ada")
     assert failure.value.peer_code == "status.revoked"
     assert len(opened) == 1
+
+
+async def test_a_known_peer_that_refuses_for_good_is_asked_once(tmp_path: Path) -> None:
+    """With a remembered agreement the session exists before the peer has said anything, and the call is early data."""
+    async with guest(tmp_path / "guest") as (agent, uri), guest(tmp_path / "host") as (host, _):
+
+        @host.provides(uri)
+        async def greet(name: str) -> str:
+            return name
+
+        async with host.listen("127.0.0.1", 0) as port, agent.connect(f"ws://127.0.0.1:{port}", protocols=[uri]) as session:
+            assert await session.call("greet", name="Ada") == "Ada"
+        async with closing("status.revoked", port=port) as (url, opened):
+            with pytest.raises(Refused) as failure:
+                await agent.peer(url, protocols=[uri]).call("greet", name="Ada")
+    assert (failure.value.code, failure.value.peer_code, len(opened)) == ("session.peer-refused", "status.revoked", 1)
+
+
+async def test_another_agent_at_a_known_address_is_a_changed_peer_also_by_its_reason(tmp_path: Path) -> None:
+    async with guest(tmp_path / "guest") as (agent, uri), guest(tmp_path / "host") as (host, _):
+
+        @host.provides(uri)
+        async def greet(name: str) -> str:
+            return name
+
+        async with host.listen("127.0.0.1", 0) as port, agent.connect(f"ws://127.0.0.1:{port}", protocols=[uri]) as session:
+            assert await session.call("greet", name="Ada") == "Ada"
+        agent.context.agreements.forget(f"ws://127.0.0.1:{port}", SessionRequest(protocols=(uri,)).key)
+        async with closing("hello.destination", port=port) as (url, _):
+            with pytest.raises(Refused) as failure:
+                async with agent.connect(url, protocols=[uri]):
+                    pass
+    assert failure.value.code == "peer.changed"
 
 
 @pytest.mark.parametrize("code", [1001, 1011, 1013, 4000])

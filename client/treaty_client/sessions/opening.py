@@ -188,7 +188,7 @@ class SessionOpener:
                 if name.is_url or not _may_have_moved(error):
                     break
         assert failure is not None
-        if not (pinned and failure.code in _OTHER_AGENT):
+        if not (pinned and _is_other_agent(failure)):
             raise failure
         if self._on_changed is None:
             raise _changed(name.key, pinned) from failure
@@ -269,7 +269,12 @@ async def _until_ready(opened: OpenSession) -> None:
 
 
 def _may_have_moved(error: TreatyError) -> bool:
-    return isinstance(error, Unavailable) or error.code in (*_OTHER_AGENT, ConnectionCode.REFUSED)
+    refusals = (ConnectionCode.REFUSED, SessionCode.PEER_REFUSED, FlowCode.PEER_REFUSED)
+    return isinstance(error, Unavailable) or error.code in refusals or _is_other_agent(error)
+
+
+def _is_other_agent(error: TreatyError) -> bool:
+    return error.code in _OTHER_AGENT or error.peer_code in _OTHER_AGENT
 
 
 def _changed(name: str, pinned: str, found: str = "") -> Refused:
