@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,17 @@ def test_a_role_is_chosen_by_the_role_of_the_peer_where_the_side_leaves_it_open(
         with pytest.raises(Refused) as refused:
             choose_role(manifest(), is_initiator=True, wanted="", peer_role=peer)
         assert refused.value.code == "session.role"
+
+
+def test_a_responder_that_only_calls_meets_an_initiator_that_only_serves() -> None:
+    both = manifest()
+    pushed = replace(both, roles={name: both.roles[name] for name in ("bell", "hearer")})
+    assert choose_role(pushed, is_initiator=True, wanted="", peer_role="bell").name == "hearer"
+    assert choose_role(pushed, is_initiator=True, wanted="").name == "bell"
+    assert choose_role(pushed, is_initiator=False, wanted="", peer_role="bell").name == "hearer"
+    with pytest.raises(Refused) as refused:
+        choose_role(pushed, is_initiator=True, wanted="", peer_role="nobody")
+    assert refused.value.code == "session.role"
 
 
 # The Hellos

@@ -74,15 +74,17 @@ class OperationHandlers(Protocol):
 
 def choose_role(manifest: Manifest, *, is_initiator: bool, wanted: str | None, peer_role: str = "") -> Role:
     """Return the role of one side: the `wanted` one, else the only role that has calls (initiator) or invokes business logic
-    (responder), else the only one that fits the peer's. `peer_role`: the role that the peer says it has, or "".
+    (responder). `peer_role`: the role that the peer says it has, or "". It decides where the side leaves its role open.
 
     Raises `Refused` (`session.role`) unless there is exactly one, and it fits the peer's.
     """
-    usual = [role for role in manifest.roles.values() if (role.calls if is_initiator else role.invokes)]
-    found = [role for role in manifest.roles.values() if role.name == wanted] if wanted else usual
-    if peer_role and not wanted and len(found) != 1:
-        peer = manifest.roles.get(peer_role)
-        found = [role for role in manifest.roles.values() if peer is not None and role.fits(peer)]
+    roles, peer = manifest.roles.values(), manifest.roles.get(peer_role)
+    found = [role for role in roles if (role.calls if is_initiator else role.invokes)]
+    if wanted:
+        found = [role for role in roles if role.name == wanted]
+    elif peer is not None:
+        # Also a role without calls: the responder may be the one that calls.
+        found = [role for role in found if role.fits(peer)] or [role for role in roles if role.fits(peer)]
     if len(found) != 1:
         raise Refused(
             SessionCode.ROLE,
