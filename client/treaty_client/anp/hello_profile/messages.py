@@ -67,7 +67,8 @@ MAX_ID = 128
 MAX_SEQUENCE = 2**31 - 1
 
 # In no JSON text does a line feed stand before an at sign, which is the header of a PT=01 frame.
-_CARRIES = b"\n@"
+CARRIES = b"\n@"
+"""The bytes between a context and the payload of the application message in its frame."""
 _CALL_CONTEXT = "callContext"
 
 NegotiationStatus: TypeAlias = Literal["negotiating", "accepted", "rejected"]
@@ -226,7 +227,7 @@ def encode(message: MetaMessage) -> bytes:
     # One for each call: canonical form and the check below would cost as much as the rest of sending it.
     if isinstance(message, CallMetadata | TracedMessage):
         text = msgspec.json.encode({"action": action, **present})
-        return text if isinstance(message, CallMetadata) else text + _CARRIES + message.payload
+        return text if isinstance(message, CallMetadata) else text + CARRIES + message.payload
     payload = canonical.dumps({"action": action, **present})
     parse(payload)
     return payload
@@ -235,7 +236,7 @@ def encode(message: MetaMessage) -> bytes:
 def parse(payload: bytes) -> MetaMessage:
     """Parse the payload of a PT=00 frame. Raises `TooLarge` (`meta.too-large`, `document.too-large`, `canonical.too-large`),
     `Malformed` (`meta.message`, `document.*`, `canonical.*`) or `Refused` (`meta.unknown-action`)."""
-    payload, carries, carried = payload.partition(_CARRIES)
+    payload, carries, carried = payload.partition(CARRIES)
     value = canonical.parse_json(payload, limit=MAX_MESSAGE, name="meta message", values=MAX_VALUES, floats=True)
     try:
         action = msgspec.convert(value, _Action).action
