@@ -79,10 +79,32 @@ class ServingAgent:
         public: Sequence[str] = (),
         name: str = "",
         description: str = "",
+        signals: bool = True,
     ) -> None:
-        """Serve as `listen` does, until cancelled."""
+        """Serve as `listen` does, until cancelled, or until the process gets SIGTERM or SIGINT and `drain` is done. A second signal
+        ends at once. SIGHUP calls `reload`.
+
+        `signals`: False leaves signals alone, for an application with handlers of its own. In other threads than the main one
+        they are left alone.
+        """
+        from .signals import stop_signals
+
         async with self.listen(host, port, tls=tls, public=public, name=name, description=description):
-            await asyncio.get_running_loop().create_future()
+            if not signals:
+                await asyncio.get_running_loop().create_future()
+            with stop_signals(self._reload_at_signal) as stop:
+                await stop.wait()
+            await self.drain()
+
+    async def drain(self) -> None:
+        """Stop serving in good order: close the ports, refuse new sessions with 503, let calls under way finish for at most
+        `timeouts.drain` seconds, and end the sessions of other agents. Their peers connect again, and repeat calls that were not
+        begun. Streams end with a retryable error. Sessions that this agent opened go on until `aclose`.
+
+        For good: this agent takes no further sessions. Safe to repeat. Never raises.
+        """
+        _log.info("Draining: no further sessions are taken")
+        await self._endpoint.drain()
 
     @asynccontextmanager
     async def listen(

@@ -37,6 +37,7 @@ class ClientDidCode(Code):
 class ConnectionCode(Code):
     BUSY = "connection.busy", "There are too many connections or requests.", Unavailable
     CLOSED = "connection.closed", "The session is over.", Gone
+    DRAINING = "connection.draining", "The agent stops, and takes no further sessions.", Unavailable
     FAILED = "connection.failed", "No agent answers at the address.", Unavailable
     LISTEN = "connection.listen", "The address cannot be listened on.", Unavailable
     LOST = "connection.lost", "The connection to the other agent is closed.", Unavailable

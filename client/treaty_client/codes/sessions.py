@@ -12,6 +12,7 @@ class AgentCode(Code):
     FUNCTION = "agent.function", "A function has no unique name, or cannot be described.", Malformed
     FUNCTION_KIND = "agent.function-kind", "A stream has no async generator function, or another operation has one.", Malformed
     FUNCTION_MISSING = "agent.function-missing", "No function serves an operation of the protocol.", NotFound
+    FUNCTION_SIGNATURE = "agent.function-signature", "A function does not take the arguments of its operation.", Malformed
     INTERNAL = "agent.internal", "This side failed; its log has the reason.", Unavailable
     ISOLATION = "agent.isolation", "A negotiator needs the sandbox for the code that it writes.", Refused
     LATE = "agent.late", "The protocol was not ready in time; it is served when it is.", Unavailable
@@ -223,6 +224,7 @@ class SessionCode(Code):
     BUSY = "session.busy", "Too many calls wait for an answer.", Refused
     CLOSED = "session.closed", "The session is over.", Refused, Unavailable
     CODE_TIMEOUT = "session.code-timeout", "The code was not ready in time on both sides.", Unavailable
+    DRAINING = "session.draining", "The agent that answered stops; another session may be opened.", Unavailable
     ENDED = "session.ended", "The handler has ended the session.", Refused
     FAILED = "session.failed", "The handler ended the session as failed.", Refused
     HANDLER_TIMEOUT = "session.handler-timeout", "The handler took over 10 seconds for one event.", Unavailable
@@ -250,7 +252,9 @@ class SessionCode(Code):
     PEER_LOST = "session.peer-lost", "The connection to the peer ended.", Unavailable
     PROFILE = "session.profile", "The profile of the session does not have this function.", Refused
     PROTOCOL = "session.protocol", "The protocol is not provided at present.", Refused
+    PROTOCOL_UNAVAILABLE = "session.protocol-unavailable", "The protocol is provided, and cannot be verified now.", Unavailable
     REPLY_TIMEOUT = "session.reply-timeout", "One side did not answer in time.", Unavailable
+    REVOKED = "session.revoked", "The protocol of the session was taken back by its publisher.", Unavailable
     ROLE = "session.role", "The protocol has no such role, or leaves it open.", Refused
     SLOW_PEER = "session.slow-peer", "The peer does not read what it is sent.", Unavailable
     SNAPSHOT = "session.snapshot", "The handler has no snapshot of the session within the cap.", Refused
@@ -258,6 +262,7 @@ class SessionCode(Code):
     STORAGE_FULL = "session.storage-full", "Handlers keep state for too many peers already.", Refused
     STREAM = "session.stream", "The handler needs several streams, and the transport has one.", Refused
     VERIFICATION_FULL = "session.verification-full", "Too many verification messages came before the handler was ready.", TooLarge
+    WITHDRAWN = "session.withdrawn", "The agent no longer serves the protocol of the session.", Unavailable
 
 
 class TranscriptCode(Code):

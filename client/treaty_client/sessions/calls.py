@@ -24,9 +24,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -36,9 +35,10 @@ from treaty_handler import Return, Value
 
 from ..abandonable import abandonable
 from ..codes import OperationCode, SessionCode
+from ..network.transport.parting import SessionParting
 from ..sandbox.schemas import measure
+from .call_port import CallPort, Phase
 from .handler_host import HandlerHost
-from .interfaces import Step
 from .operation_errors import OperationError, OutcomeUnknown, wrong_kind
 
 NONCONFORMING = 502
@@ -48,41 +48,14 @@ VALUE_BYTES = 64
 """Bytes of one value beside its text, as a bound for Python's objects."""
 
 
-class Phase(Enum):
-    """When calls may be given to the handler: not yet, as early data, or always."""
-
-    WAITING = "waiting"
-    EARLY = "early"
-    RUNNING = "running"
-
-
-@dataclass(frozen=True)
-class CallPort:
-    """The functions that a call table uses from its session.
-
-    `wait_writable`: wait until the application may send more.
-    `handler`: the present handler of the session.
-    `phase`: see `Phase`.
-    `time_limit`: seconds that a call of an operation may take.
-    `is_reissued`: whether the session ran already, so that a call may be given to a second handler.
-    """
-
-    post: Callable[[Step], None]
-    spawn: Callable[[Coroutine[Any, Any, None]], None]
-    wait_writable: Callable[[], Awaitable[None]]
-    handler: Callable[[], HandlerHost | None]
-    phase: Callable[[], Phase]
-    time_limit: Callable[[str], float]
-    is_reissued: Callable[[], bool]
-    on_first_reply: Callable[[], None]
-    on_outcome: Callable[[float, bool], None] = lambda seconds, succeeded: None
-    on_fault: Callable[[str], Awaitable[None]] | None = None
-    may_report_fault: Callable[[], bool] = lambda: False
-
-
 @dataclass(eq=False)
 class _Call:
-    """One call. `closed`: the handler has answered it or never had it. `left`: the caller does not wait any more."""
+    """One call.
+
+    `sent_before`: the messages of the connection when the first handler got the call.
+    `closed`: the handler has answered it or never had it.
+    `left`: the caller does not wait any more.
+    """
 
     number: str
     operation: str
@@ -93,6 +66,7 @@ class _Call:
     had_room: bool = False
     issued: asyncio.Event = field(default_factory=asyncio.Event)
     given_to: HandlerHost | None = None
+    sent_before: int | None = None
     early: bool = False
     reported: bool = False
     closed: bool = False
@@ -219,13 +193,27 @@ class CallTable:
         call.stream.items.append((value, held))
         call.stream.changed.set()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a call has no answer yet."""
+        return any(not call.answer.done() for call in self._open.values())
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether further calls are refused."""
+        return self._error is not None
+
+    def refuse(self, error: TreatyError) -> None:
+        """Take no further calls. Open ones go on."""
+        self._error = self._error or error
+
     def end(self, error: TreatyError) -> None:
         """Fail all open calls because of the error that ended the session. A stream gives the items that wait before."""
         self._error = error
         for call in self._open.values():
             call.closed = True
             # Before the session ran, only early data were sent, which may be repeated. Items that came were done.
-            sent = call.given_to is not None and self._port.is_reissued() and not _has_begun(call)
+            sent = call.given_to is not None and self._port.is_reissued() and not _has_begun(call) and not _is_unread(call, error)
             why = f"The session ended ({error.code}): {error.message}"
             _set_result(call, _unknown(call, why) if sent else error)
 
@@ -303,6 +291,8 @@ class CallTable:
                 OperationError(503, "The protocol's code changed during the call. It is unknown whether the operation was done."),
             )
             return
+        if call.sent_before is None:
+            call.sent_before = self._port.sent()
         # Set before the call: an error in the call must not lead to a second one.
         call.given_to, call.early = handler, phase is Phase.EARLY and idempotent
         if operation is not None:
@@ -347,6 +337,11 @@ class CallTable:
 def _unknown(call: _Call, why: str) -> OutcomeUnknown:
     assert call.given_to is not None
     return OutcomeUnknown(call.operation, why, call.given_to.role.calls.get(call.operation))
+
+
+def _is_unread(call: _Call, error: TreatyError) -> bool:
+    """Return whether the peer ended the session before it read a message of this call."""
+    return isinstance(error, SessionParting) and call.sent_before is not None and call.sent_before >= error.received
 
 
 def _late(call: _Call, seconds: float) -> TreatyError:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from treaty_consensus.did import parse_did
-from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError
+from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.handler import Role
 from treaty_consensus.protocol import parse_protocol_uri
 
@@ -21,7 +21,7 @@ from ..anp.flow_profile.registry import ProtocolRegistry
 from ..anp.hello_profile.machine import Limits, Provided
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
 from ..anp.transcript import TranscriptRecorder
-from ..codes import AgentCode, ClientReportCode
+from ..codes import ClientReportCode
 from ..identity import Identity
 from ..negotiators.negotiator import Negotiators, RoleName
 from ..network.did_documents import DidResolver
@@ -32,9 +32,11 @@ from ..statements.report import LogOf, Reporter
 from ..statements.report_rules import SessionFacts, refusal_code
 from .agreements import URN, AgreementCache, NegotiatedProtocols, Profile, is_negotiated
 from .escalation import Approvals, EscalationLimiter, OnEscalation
+from .function_checks import check_functions
 from .handler_host import HandlerHosts
 from .interfaces import Capacity, FlowNames, ProtocolPublisher, ProtocolSource, SessionTimeouts, SpokenProtocol
 from .negotiation import Answerer
+from .open_connections import OpenConnections
 from .operations import Functions, OfferedFunctions, choose_role
 from .session import ReportParties
 
@@ -111,6 +113,7 @@ class AgentContext:
     `transcripts`: the folder for recorded sessions, or None.
     `openings`: the document that a person wants to propose next, by address and request.
     `flow_openings`: the same in the flow profile: an id or URI.
+    `connections`: those that are open now.
     """
 
     identity: Identity
@@ -136,6 +139,7 @@ class AgentContext:
     flow_offers: ProtocolRegistry = field(default_factory=ProtocolRegistry)
     openings: dict[tuple[str, str], str] = field(default_factory=dict)
     flow_openings: dict[tuple[str, str], str] = field(default_factory=dict)
+    connections: OpenConnections = field(default_factory=OpenConnections)
     escalations: EscalationLimiter = field(default_factory=EscalationLimiter)
     negotiations: int = 0
     _servable: tuple[tuple[int, int], dict[str, Provided]] = ((-1, 0), {})
@@ -229,7 +233,7 @@ class AgentContext:
         (`session.role`), `NotFound` (`agent.function-missing`), `Malformed` (`agent.function-kind`)."""
         service = self.service(protocol)
         found = choose_role(protocol.package.manifest, is_initiator=is_initiator, wanted=role or service.role)
-        check_functions(service, found, protocol.uri)
+        check_functions(service.functions, found, protocol.uri)
         return found, service.functions
 
     async def keys(self, did: str) -> Mapping[str, bytes]:
@@ -290,22 +294,3 @@ class AgentContext:
         except TreatyError:
             return False
         return True
-
-
-def check_functions(service: Service, role: Role, uri: str) -> None:
-    """Check that the service has a function of the right kind for each operation that the role invokes. Raises `NotFound`
-    (`agent.function-missing`) and `Malformed` (`agent.function-kind`)."""
-    missing = service.functions.missing(role.invokes)
-    if missing:
-        raise NotFound(
-            AgentCode.FUNCTION_MISSING,
-            f"No function serves {', '.join(missing)} of {uri}.",
-            fix="Register a function of that name: @agent.provides(URI), or @agent.offers for negotiated protocols.",
-        )
-    misfits = service.functions.misfits(role.invokes.values())
-    if misfits:
-        raise Malformed(
-            AgentCode.FUNCTION_KIND,
-            f"The functions of {', '.join(misfits)} do not have the kind that {uri} gives these operations.",
-            fix="Write the function of a stream with `async def` and `yield`, and other functions without `yield`.",
-        )

@@ -31,8 +31,9 @@ from ..network.discovery.documents import AgentFacts, OfferedProtocol, describe,
 from ..network.egress import EgressGuard, lookups, strangers_network
 from ..network.hosts import Network
 from ..network.transport import reconnect
-from ..network.transport.application import Application, StaticDocument
+from ..network.transport.application import Application, Intake, StaticDocument
 from ..network.transport.connection import Connection
+from ..network.transport.parting import SessionParting
 from ..network.transport.secure import SecureConnection
 from ..network.turns import asking_for
 from .agreements import AgreementCache
@@ -40,6 +41,7 @@ from .context import AgentContext, AgentEvent
 from .flow_context import DidKeys, FlowDependencies, FlowSettings
 from .flow_manager import MetaProtocolManager
 from .lifecycle import run_responder
+from .open_connections import part
 
 _DID_KEY = (
     "Peers that fetch DID documents, such as servers of the ANP SDK, refuse its requests over HTTP: a did:key has none. "
@@ -58,6 +60,7 @@ class AgentEndpoint:
         self._context, self._network = context, network
         self._signer = RequestSigner(context.identity, legacy=context.policy.send_didwba)
         self._open = ExitStack()
+        self._intake = Intake()
         ports, identity = context.ports, context.identity
         keys = DidKeys(context.keys, flow.resolvers)
         dependencies = FlowDependencies(
@@ -71,8 +74,15 @@ class AgentEndpoint:
             keep_transcript=context.keep_transcript,
             key_ids=keys.named,
             cosign=lambda protocol, parties, proposal, spoke: context.cosign(protocol, parties, proposal, spoke=spoke),
+            connections=context.connections,
         )
         self.flow = MetaProtocolManager(identity, keys, dependencies, home=context.home, registry=context.flow_offers)
+
+    async def drain(self) -> None:
+        """Take no further sessions, and end those of other agents when their calls are answered. See `Agent.drain`."""
+        # First: a peer that is sent away must not come back to this process.
+        self._intake.close()
+        await part(self._context.connections.answered, SessionCode.DRAINING, self._context.timeouts.drain)
 
     async def aclose(self) -> None:
         """End the sessions of the flow profile, and release the resources of `application`."""
@@ -107,6 +117,8 @@ class AgentEndpoint:
 
     async def enter(self, connection: Connection) -> None:
         """Serve one connection of any transport until it ends."""
+        if self._intake.is_closed:
+            return await connection.close(SessionParting(SessionCode.DRAINING, 0).reason)
         with asking_for(connection.address.rpartition(":")[0]):  # the fair queue counts fetches of DID documents for this host
             await self._enter(connection)
 
@@ -150,6 +162,7 @@ class AgentEndpoint:
                 documents=documents,
                 authenticate=verifier.verify,
                 challenge=verifier.challenge,
+                intake=self._intake,
             ) as bound:
                 scheme = "https" if tls else "http"
                 here = tuple(f"{scheme}://{place}:{bound}" for place in dict.fromkeys((_in_url(host), "127.0.0.1", "localhost")))
@@ -168,6 +181,8 @@ class AgentEndpoint:
             documents=self._documents(public, name, description),
             authenticate=verifier.verify,
             challenge=verifier.challenge,
+            intake=self._intake,
+            drain=self.drain,
         )
 
     def _warn_of_did_key(self) -> None:

@@ -40,6 +40,7 @@ from ..protocols.verification.records import VerifiedProtocol
 from ..registries.replies import Match
 from .handler_host import HandlerHosts
 from .interfaces import FlowNames, Located, Lookup, SessionEvent, SessionTimeouts, SpokenProtocol
+from .open_connections import OpenConnections
 from .session import ReportParties
 
 Cosign = Callable[[SpokenProtocol | None, ReportParties, ReportProposed, bool], Awaitable[ReportCosignature]]
@@ -93,6 +94,7 @@ class FlowDependencies:
     `reports`: whether this agent co-signs reports.
     `key_ids`: return the keys of a DID by their ids.
     `cosign`: see `Cosign`.
+    `connections`: the open connections of the agent.
     """
 
     names: FlowNames
@@ -106,6 +108,7 @@ class FlowDependencies:
     keep_transcript: KeepTranscript = _keep_none
     key_ids: Callable[[str], Awaitable[Mapping[str, bytes]]] | None = None
     cosign: Cosign | None = None
+    connections: OpenConnections = field(default_factory=OpenConnections)
 
 
 class LocalNames:

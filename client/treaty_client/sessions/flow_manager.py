@@ -207,7 +207,8 @@ class MetaProtocolManager:
     async def _run(self, run: MetaProtocolNegotiator) -> None:
         self._runs.add(run)
         try:
-            await run.run()
+            with self._dependencies.connections.holding(run, run.protocols, is_initiator=run.is_initiator):
+                await run.run()
         finally:
             self._runs.discard(run)
         await self._dependencies.keep_transcript(run.is_initiator, new_id("flow"), run.recorder)

@@ -45,6 +45,7 @@ from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, Repo
 from ..anp.transcript import TranscriptRecorder
 from ..codes import ClientReportCode, FlowCode, SessionCode
 from ..network.transport.connection import Connection
+from .calls import CallTable
 from .connection_loop import INTERNAL, ConnectionLoop
 from .flow_adaptation import SessionAdapter
 from .flow_context import FlowDependencies
@@ -94,6 +95,10 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
             tell=lambda context: self.post(partial(self.tell_context, context)),
         )
         self._started = dependencies.clock().seconds
+
+    def protocols(self) -> list[str]:
+        """Return the URIs of the sessions."""
+        return [session.spoken.uri for session in self.sessions.values() if session.spoken]
 
     # Called by sessions
 
@@ -228,10 +233,10 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
 
     def _on_lost(self) -> None:
         for session in self.sessions.values():
-            session.end(self.machine.error)
+            session.end(self.parting or self.machine.error)
 
-    def _may_read(self) -> bool:
-        return True
+    def _call_tables(self) -> Iterable[CallTable]:
+        return [session.calls for session in self.sessions.values()]
 
     def _after_step(self) -> None:
         if self.agreed.done():

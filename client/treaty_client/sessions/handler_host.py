@@ -129,6 +129,11 @@ class HandlerHost:
         )
         self._closed = False
 
+    @property
+    def is_working(self) -> bool:
+        """Whether a function runs, or waits to run, that is not a stream."""
+        return self._invocations.is_working
+
     async def open(self) -> None:
         """Give the first event. Raises `TreatyError`."""
         stored = await self._store.load()

@@ -18,6 +18,7 @@ from ..anp.transcript import TranscriptRecorder
 from ..codes import ClientReportCode, SessionCode
 from ..negotiators.documents import Fetch
 from ..negotiators.negotiator import Implementation, Negotiator
+from ..network.transport.parting import SessionParting
 from ..statements.cosignature import CosignatureExchange
 from ..statements.report_rules import negotiation_id
 from .agreements import Profile
@@ -96,6 +97,7 @@ class HelloSession(ABC):
     _recorder: TranscriptRecorder | None
     _started: float
     _left_without_hello: bool
+    parting: SessionParting | None
 
     @abstractmethod
     def now(self) -> float:
@@ -171,7 +173,9 @@ class HelloSession(ABC):
         """The error that ended the session. A failure of this side's negotiator is preferred to the text that the peer
         received."""
         # A session that ended normally has no error, but a call after its end needs one.
-        ended = self.machine.error or Unavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")
+        ended = (
+            self.parting or self.machine.error or Unavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")
+        )
         return self.negotiation.failure if self.negotiation.failure and self.machine.error else ended
 
     def transcript(self) -> bytes:

@@ -35,6 +35,7 @@ class SessionTimeouts(Timeouts):
     `finish`: for a co-signature under way when a session ends.
     `close`: for publishing under way when the agent is closed.
     `provide`: for the other provided protocols, once one of them is ready.
+    `drain`: for calls under way when the agent stops.
     """
 
     send: float = 30.0
@@ -50,6 +51,8 @@ class SessionTimeouts(Timeouts):
     close: float = 10.0
     # Enough for two requests and a handler that loads in about a second. A slow registry must not keep the port closed.
     provide: float = 5.0
+    # Supervisors kill a process that does not end: after 10 seconds (Docker), 30 (Kubernetes) or 90 (systemd).
+    drain: float = 10.0
 
 
 PATIENT = SessionTimeouts(code=120.0, reply=120.0)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TypeAlias
 
 from treaty_consensus.errors import Refused, TreatyError
@@ -37,7 +38,8 @@ async def run_responder(context: AgentContext, flow: MetaProtocolManager, connec
     recorder = context.recorder("hello")
     machine = responder_machine(context, recorder, now=asyncio.get_running_loop().time())
     run = HelloRun(connection, machine, [], ResponderRole(context, connection.peer), recorder=recorder)
-    await run.run()
+    with context.connections.holding(run, partial(_protocols, run), is_initiator=False):
+        await run.run()
     # Only a proposal that was considered here is worth a person's time: a stranger must not be able to ask for one at no cost.
     if _is_escalated(context, run) and run.negotiation.peer_proposal and context.escalations.may_ask():
         context.spawn(_escalate_here(context, _hello_escalation(run)))
@@ -229,7 +231,11 @@ class _HelloAttempt:
         self.session = HelloRun(connection, machine, first, role, recorder=self._recorder, early=early)
         self._waits = early is None
         # A task of its own, because the application uses the session meanwhile.
-        self._task = asyncio.create_task(self.session.run())
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        with self._context.connections.holding(self.session, partial(_protocols, self.session), is_initiator=True):
+            await self.session.run()
 
     async def ready(self) -> None:
         """Wait until both sides are ready, unless an agreement is remembered. Raises `TreatyError`."""
@@ -267,6 +273,10 @@ class _FlowAttempt:
         # Both: the session is over before its connection is.
         await self.session.close()
         await self._run.closed.wait()
+
+
+def _protocols(run: HelloRun) -> list[str]:
+    return [run.spoken.uri] if run.spoken is not None else []
 
 
 # Escalation

@@ -114,17 +114,20 @@ class Functions:
         """The operations that are served."""
         return tuple(self._functions)
 
+    def get(self, name: str) -> Function:
+        """Return the function of an operation that is served."""
+        return self._functions[name]
+
     def missing(self, operations: Iterable[str]) -> list[str]:
         """Return the operations that no function serves."""
         return [name for name in operations if name not in self._functions]
 
     def misfits(self, operations: Iterable[Operation]) -> list[str]:
-        """Return the streams that no async generator function serves, and the other operations that one serves."""
+        """Return the streams that no async generator function serves, and the other operations that a generator serves."""
         return [
             operation.name
             for operation in operations
-            if operation.name in self._functions
-            and inspect.isasyncgenfunction(self._functions[operation.name]) != (operation.kind is OperationKind.STREAM)
+            if operation.name in self._functions and not _is_of_kind(self._functions[operation.name], operation.kind)
         ]
 
     async def call(self, call: str, operation: Operation, arguments: Mapping[str, Value]) -> Result:
@@ -160,6 +163,13 @@ class Functions:
     def _release(self, loop: asyncio.AbstractEventLoop) -> None:
         with suppress(RuntimeError):  # the loop is closed: the agent has ended, and the function only now
             loop.call_soon_threadsafe(self._free.release)
+
+
+def _is_of_kind(function: Function, kind: OperationKind) -> bool:
+    if kind is OperationKind.STREAM:
+        return inspect.isasyncgenfunction(function)
+    # A generator of either sort would give its object as the value.
+    return not (inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function))
 
 
 class _Threads(ThreadPoolExecutor):

@@ -25,7 +25,7 @@ from treaty_consensus.errors import Unavailable
 
 from ...anp.frame import MAX_FRAME
 from ...codes import ConnectionCode
-from .application import Application, Authenticate, StaticDocument
+from .application import Application, Authenticate, Intake, StaticDocument
 from .connection import Connection
 from .websocket import CLOSE_TIMEOUT, OPEN_TIMEOUT, PING_INTERVAL, PING_TIMEOUT
 
@@ -54,13 +54,20 @@ async def listen(
     documents: Mapping[str, StaticDocument] = MappingProxyType({}),
     authenticate: Authenticate | None = None,
     challenge: Callable[[], Mapping[str, str]] = dict,
+    intake: Intake | None = None,
 ) -> AsyncIterator[int]:
     """Serve an `Application` (see there for the arguments), and yield the port. `port` 0 chooses a free one.
 
-    On exit, close all connections (1001) and wait until `accept` has returned. Raises `Unavailable` (`connection.listen`).
+    When the intake is closed, the port is closed too, and another process may open it. On exit, close all connections (1001) and wait until `accept` has returned. Raises `Unavailable` (`connection.listen`).
     """
+    intake = intake or Intake()
     application = Application(
-        accept, max_connections=max_connections, documents=documents, authenticate=authenticate, challenge=challenge
+        accept,
+        max_connections=max_connections,
+        documents=documents,
+        authenticate=authenticate,
+        challenge=challenge,
+        intake=intake,
     )
     config, state = _configuration(application), ServerState()
     loop = asyncio.get_running_loop()
@@ -73,9 +80,11 @@ async def listen(
         server = await loop.create_server(protocol, host, port, ssl=tls, ssl_handshake_timeout=patience, backlog=BACKLOG)
     except OSError as error:
         raise Unavailable(ConnectionCode.LISTEN, f"Cannot listen on {host}:{port}: {error.strerror}.") from error
+    intake.open(server.close)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
+        intake.forget(server.close)
         server.close()
         await application.aclose()
         await _shut(state)

@@ -1,0 +1,45 @@
+"""The functions of a session that its table of calls uses."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from .handler_host import HandlerHost
+from .interfaces import Step
+
+
+class Phase(Enum):
+    """When calls may be given to the handler: not yet, as early data, or always."""
+
+    WAITING = "waiting"
+    EARLY = "early"
+    RUNNING = "running"
+
+
+@dataclass(frozen=True)
+class CallPort:
+    """The functions that a call table uses from its session.
+
+    `wait_writable`: wait until the application may send more.
+    `handler`: the present handler of the session.
+    `phase`: see `Phase`.
+    `time_limit`: seconds that a call of an operation may take.
+    `is_reissued`: whether the session ran already, so that a call may be given to a second handler.
+    `sent`: the messages that were sent on the connection so far.
+    """
+
+    post: Callable[[Step], None]
+    spawn: Callable[[Coroutine[Any, Any, None]], None]
+    wait_writable: Callable[[], Awaitable[None]]
+    handler: Callable[[], HandlerHost | None]
+    phase: Callable[[], Phase]
+    time_limit: Callable[[str], float]
+    is_reissued: Callable[[], bool]
+    sent: Callable[[], int]
+    on_first_reply: Callable[[], None]
+    on_outcome: Callable[[float, bool], None] = lambda seconds, succeeded: None
+    on_fault: Callable[[str], Awaitable[None]] | None = None
+    may_report_fault: Callable[[], bool] = lambda: False
