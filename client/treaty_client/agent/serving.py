@@ -43,9 +43,13 @@ class ServingAgent:
     def provides(self, uri: str, *, role: str = "") -> Callable[[_F], _F]:
         """Register the decorated function for the operation of its name in a protocol. Use it once for each operation.
 
-        `role`: the role of this side, where the protocol leaves it open. Raises `Malformed`.
+        `role`: the role of this side, where the protocol leaves it open. While the agent serves, the protocol is verified and
+        served as soon as possible, and `on_event` gets `served` or `unserved`. Then call this in the task of the event loop.
+
+        Raises `Malformed`.
         """
         from ..sessions.context import Service
+        from ..sessions.provision import provide_later
 
         parse_protocol_uri(uri)
 
@@ -53,9 +57,21 @@ class ServingAgent:
             service = self._context.services.setdefault(uri, Service())
             service.functions.add(function)
             service.role = role or service.role
+            if self._context.is_providing:
+                provide_later(self._context, uri)
             return function
 
         return register
+
+    async def withdraw(self, uri: str) -> None:
+        """Stop providing a protocol, also while the agent serves. No session chooses it from now on. Its open sessions end when
+        their calls are answered, at most `timeouts.drain` seconds later; this waits for them. Other protocols are not affected.
+
+        Raises `NotFound` (`agent.not-provided`).
+        """
+        from ..sessions.provision import stop_providing
+
+        await stop_providing(self._context, uri)
 
     def offers(self, function: _F) -> _F:
         """Offer a function to peers that negotiate a protocol for it. Its name, docstring and type hints describe it
@@ -125,7 +141,8 @@ class ServingAgent:
 
         One line of the log (INFO) tells the address and the protocols. A provided protocol that cannot be verified or loaded is
         not served: it is in `unserved`, logged as an error, told to `on_event`, and tried again later. Sessions end with the
-        block. Raises `Unavailable` when the address is taken, and the error of the first protocol when none can be served.
+        block. Raises `Unavailable` when the address is taken, and the error of the first protocol when none can be served and all
+        failed for good; a temporary failure, such as a registry that is away, raises nothing.
         """
         await self.prepare()
         async with self._endpoint.listen(host, port, tls=tls, public=public, name=name, description=description) as bound:
@@ -141,6 +158,7 @@ class ServingAgent:
 
     async def prepare(self) -> None:
         """Do the work of `listen` before it opens the port. Raises the same errors."""
+        from ..sessions.freshness import begin_renewing
         from ..sessions.provision import needs_sandbox, provide
 
         context = self._context
@@ -151,6 +169,7 @@ class ServingAgent:
                 fix="Register functions: @agent.provides(URI).",
             )
         await provide(context)
+        begin_renewing(context)
         await asyncio.to_thread(context.negotiated.load)
         # Before the port opens: the first session must not find that there is no sandbox. Protocols without code need none.
         if context.negotiators or needs_sandbox(context):

@@ -18,8 +18,10 @@ class AgentCode(Code):
     LATE = "agent.late", "The protocol was not ready in time; it is served when it is.", Unavailable
     NO_CANDIDATES = "agent.no-candidates", "No protocol is published about the topic.", NotFound
     NO_NEGOTIATOR = "agent.no-negotiator", "A requirement needs a negotiator, and this agent has none.", Refused
+    NOT_PROVIDED = "agent.not-provided", "The agent does not provide the protocol.", NotFound
     OFFER = "agent.offer", "The call names nothing to speak, or too much.", Malformed
     PROVIDES_NOTHING = "agent.provides-nothing", "The agent serves no protocol and does not negotiate.", Refused
+    STALE = "agent.stale", "The proof of a provided protocol is too old, and its registry does not answer.", Unavailable
 
 
 class ConfigCode(Code):

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from treaty_consensus.did import parse_did
-from treaty_consensus.errors import Refused, TreatyError
+from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_consensus.handler import Role
 from treaty_consensus.protocol import parse_protocol_uri
 
 from .. import durable
 from ..anp.flow_profile.registry import ProtocolRegistry
+from ..anp.hello_profile.hello import UNAVAILABLE
 from ..anp.hello_profile.machine import Limits, Provided
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
 from ..anp.transcript import TranscriptRecorder
@@ -53,7 +54,8 @@ class AgentEvent(NamedTuple):
     `role`: this agent's role, `initiator` or `responder`.
     `peer`, `protocol`: "" until they are known.
 
-    Two events happen outside of sessions: `unserved`, when a provided protocol failed, and `served`, when it works again.
+    Three events happen outside of sessions: `unserved`, when a provided protocol failed, `served`, when it works again or was
+    provided later, and `revoked`, when a protocol that is served or spoken was taken back by its publisher.
     """
 
     role: RoleName
@@ -91,6 +93,7 @@ class Service:
     `flow_ids`: the ids under which the flow profile offers it, by its aliases.
     `attempts`: the task that loads it.
     `tried`: done after the first of those attempts.
+    `again`: set to try at once, because a function was registered.
     """
 
     functions: Functions = field(default_factory=Functions)
@@ -99,6 +102,17 @@ class Service:
     flow_ids: list[str] = field(default_factory=list)
     attempts: asyncio.Task[None] | None = None
     tried: asyncio.Future[None] | None = None
+    again: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def is_changed_within(self, seconds: float) -> bool:
+        """Wait until `again` is set, and clear it; return False if that does not happen in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.again.wait()
+        except TimeoutError:
+            return False
+        self.again.clear()
+        return True
 
 
 @dataclass
@@ -114,6 +128,9 @@ class AgentContext:
     `openings`: the document that a person wants to propose next, by address and request.
     `flow_openings`: the same in the flow profile: an id or URI.
     `connections`: those that are open now.
+    `is_providing`: whether protocols were loaded for serving; later ones are loaded when they are registered.
+    `renewing`: the task that verifies protocols again.
+    `changed`: called after each change of the served protocols.
     """
 
     identity: Identity
@@ -142,6 +159,9 @@ class AgentContext:
     connections: OpenConnections = field(default_factory=OpenConnections)
     escalations: EscalationLimiter = field(default_factory=EscalationLimiter)
     negotiations: int = 0
+    is_providing: bool = False
+    renewing: asyncio.Task[None] | None = None
+    changed: list[Callable[[], None]] = field(default_factory=list)
     _servable: tuple[tuple[int, int], dict[str, Provided]] = ((-1, 0), {})
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _finishing: set[asyncio.Task[None]] = field(default_factory=set)
@@ -176,6 +196,11 @@ class AgentContext:
         if self.policy.report:
             is_elsewhere = protocol and not protocol.startswith(URN)
             self.spawn(self.reporter.prepare(parse_protocol_uri(protocol).origin if is_elsewhere else self.registry, peer))
+
+    def note_change(self) -> None:
+        """Tell the listeners that other protocols are served now."""
+        for listener in self.changed:
+            listener()
 
     def record_event(self, event: AgentEvent) -> None:
         """Report an event to the observer. An exception of the observer is only logged."""
@@ -212,7 +237,8 @@ class AgentContext:
 
     def provided(self) -> dict[str, Provided]:
         """Return the protocols that a responder may choose from now: the provided ones, and the negotiated ones whose
-        functions are still offered."""
+        functions are still offered. A provided one that cannot be verified now is marked."""
+        away = {uri: UNAVAILABLE for uri, error in self.unserved.items() if isinstance(error, Unavailable)}
         known = {uri: service.protocol for uri, service in self.services.items() if service.protocol is not None}
         published = {uri: Provided(protocol.hash, self.is_fresh(protocol)) for uri, protocol in known.items()}
         # Cached, because each Hello asks, and the check goes through all negotiated protocols.
@@ -220,7 +246,7 @@ class AgentContext:
         if self._servable[0] != state:
             servable = [protocol for protocol in self.negotiated.all() if self._can_serve(protocol)]
             self._servable = (state, {protocol.uri: Provided(protocol.hash, True) for protocol in servable})
-        return published | self._servable[1]
+        return away | published | self._servable[1]
 
     def service(self, protocol: SpokenProtocol) -> Service:
         """Return this side's functions for a protocol."""

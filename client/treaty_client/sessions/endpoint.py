@@ -14,7 +14,7 @@ import asyncio
 import logging
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -118,7 +118,8 @@ class AgentEndpoint:
     async def enter(self, connection: Connection) -> None:
         """Serve one connection of any transport until it ends."""
         if self._intake.is_closed:
-            return await connection.close(SessionParting(SessionCode.DRAINING, 0).reason)
+            await connection.close(SessionParting(SessionCode.DRAINING, 0).reason)
+            return
         with asking_for(connection.address.rpartition(":")[0]):  # the fair queue counts fetches of DID documents for this host
             await self._enter(connection)
 
@@ -167,18 +168,20 @@ class AgentEndpoint:
                 scheme = "https" if tls else "http"
                 here = tuple(f"{scheme}://{place}:{bound}" for place in dict.fromkeys((_in_url(host), "127.0.0.1", "localhost")))
                 verifier.audiences = tuple(map(_audience, public)) or here
-                documents |= self._documents(public, name, description)
-                yield bound
+                with self._renewing(documents, lambda: self._documents(public, name, description)):
+                    yield bound
 
     def application(self, *, public: Sequence[str], name: str, description: str) -> Application:
         """Return an ASGI application that serves connections. See `Agent.asgi`."""
         self._warn_of_did_key()
         verifier = self._open.enter_context(self._verifying(public[0]))
         verifier.audiences = tuple(map(_audience, public))
+        documents: dict[str, StaticDocument] = {}
+        self._open.enter_context(self._renewing(documents, lambda: self._documents(public, name, description)))
         return Application(
             self.enter,
             max_connections=self._context.capacity.sessions,
-            documents=self._documents(public, name, description),
+            documents=documents,
             authenticate=verifier.verify,
             challenge=verifier.challenge,
             intake=self._intake,
@@ -207,6 +210,22 @@ class AgentEndpoint:
                 yield RequestVerifier(self._context.ports.resolver, memory, legacy=self._context.policy.accept_didwba)
             finally:
                 memory.close()
+
+    @contextmanager
+    def _renewing(self, documents: dict[str, StaticDocument], make: Callable[[], dict[str, StaticDocument]]) -> Iterator[None]:
+        """Keep the documents up to date for the time of the block: other protocols may be served, or the key be replaced."""
+
+        def fill() -> None:
+            made = make()
+            documents.clear()
+            documents.update(made)
+
+        fill()
+        self._context.changed.append(fill)
+        try:
+            yield
+        finally:
+            self._context.changed.remove(fill)
 
     def _documents(self, public: Sequence[str], name: str, description: str) -> dict[str, StaticDocument]:
         """Return the documents for discovery; none without a public address."""

@@ -17,6 +17,7 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from treaty_consensus.errors import Malformed, Refused, TreatyError
@@ -39,6 +40,7 @@ from .agreements import FlowHistory
 from .flow_context import FlowDependencies, RequestedNames
 from .flow_run import MetaProtocolNegotiator
 from .flow_session import FlowSession
+from .interfaces import SpokenProtocol
 from .session import Session
 
 STARTUP = 2500
@@ -207,7 +209,7 @@ class MetaProtocolManager:
     async def _run(self, run: MetaProtocolNegotiator) -> None:
         self._runs.add(run)
         try:
-            with self._dependencies.connections.holding(run, run.protocols, is_initiator=run.is_initiator):
+            with self._dependencies.connections.holding(run, partial(_spoken, run), is_initiator=run.is_initiator):
                 await run.run()
         finally:
             self._runs.discard(run)
@@ -224,6 +226,10 @@ class MetaProtocolManager:
             write()
         except OSError as error:  # a lost entry only costs the next negotiation one or two round trips
             _log.warning("The outcome of a negotiation cannot be written: %s", error)
+
+
+def _spoken(run: MetaProtocolNegotiator) -> list[SpokenProtocol]:
+    return [session.spoken for session in run.sessions.values() if session.spoken is not None]
 
 
 class _Shortcuts:

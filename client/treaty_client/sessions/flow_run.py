@@ -96,10 +96,6 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         )
         self._started = dependencies.clock().seconds
 
-    def protocols(self) -> list[str]:
-        """Return the URIs of the sessions."""
-        return [session.spoken.uri for session in self.sessions.values() if session.spoken]
-
     # Called by sessions
 
     @property

@@ -125,6 +125,9 @@ class ProtocolSource(Protocol):
         """Return the protocol of a URI, verified by all steps under the policy, now or at most `Policy.max_age` ago. Raises
         `TreatyError` and keeps nothing of the protocol."""
 
+    async def renew(self, uri: str) -> SpokenProtocol:
+        """Return the protocol of a URI, verified now. Raises as `fetch`."""
+
     def cached(self, document_hash: str) -> SpokenProtocol | None:
         """Return a stored protocol that was verified at most `Policy.max_age` ago, else None. No network."""
 

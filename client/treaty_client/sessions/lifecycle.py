@@ -21,7 +21,9 @@ from .escalation import ESCALATED, FLOW_ESCALATED, Escalation
 from .flow_manager import MetaProtocolManager
 from .flow_run import MetaProtocolNegotiator
 from .flow_session import FlowSession
+from .freshness import begin_renewing
 from .hello_run import HelloRun
+from .interfaces import SpokenProtocol
 from .reporting import SessionReport, publish
 from .roles import HelloOffer, InitiatorRole, ResponderRole, SessionRequest, initiator_machine, make_offer, responder_machine
 from .session import Session
@@ -68,6 +70,8 @@ async def open_session(
     """Open a session with the agent at an address, in the profile that `profiles` chooses. `again`: the address may be dialled
     once more, for a person's decision or for the other profile. Raises `TreatyError`."""
     request.check(context)
+    # Also for an agent that only connects: a session may last for longer than its proof.
+    begin_renewing(context)
     return OpenSession(context, await _Connecting(context, flow, dial, address, request, again=again).open())
 
 
@@ -275,8 +279,8 @@ class _FlowAttempt:
         await self._run.closed.wait()
 
 
-def _protocols(run: HelloRun) -> list[str]:
-    return [run.spoken.uri] if run.spoken is not None else []
+def _protocols(run: HelloRun) -> list[SpokenProtocol]:
+    return [run.spoken] if run.spoken is not None else []
 
 
 # Escalation

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..codes import SessionCode
 from .connection_loop import ConnectionLoop
+from .interfaces import SpokenProtocol
 
 LEAVING_TIME = 5.0
 """Seconds for connections to close after their calls: to send the last messages, and to close their handlers."""
@@ -20,12 +21,12 @@ class OpenConnections:
     """The connections of one agent, in both directions and profiles. For one event loop."""
 
     def __init__(self) -> None:
-        self._protocols: dict[Run, Callable[[], Iterable[str]]] = {}
+        self._protocols: dict[Run, Callable[[], Iterable[SpokenProtocol]]] = {}
         self._answered: set[Run] = set()
 
     @contextmanager
-    def holding(self, run: Run, protocols: Callable[[], Iterable[str]], *, is_initiator: bool) -> Iterator[None]:
-        """Note a connection for the time of the block. `protocols`: return the URIs of its sessions."""
+    def holding(self, run: Run, protocols: Callable[[], Iterable[SpokenProtocol]], *, is_initiator: bool) -> Iterator[None]:
+        """Note a connection for the time of the block. `protocols`: return those of its sessions."""
         self._protocols[run] = protocols
         if not is_initiator:
             self._answered.add(run)
@@ -42,15 +43,11 @@ class OpenConnections:
 
     def speaking(self, uri: str) -> list[Run]:
         """Return the connections with a session of a protocol."""
-        return [run for run, protocols in self._protocols.items() if uri in protocols()]
+        return [run for run, protocols in self._protocols.items() if any(protocol.uri == uri for protocol in protocols())]
 
-    def counts(self) -> dict[str, int]:
-        """Return the number of connections for each protocol that is spoken now, by URI."""
-        counted = dict[str, int]()
-        for protocols in self._protocols.values():
-            for uri in set(protocols()):
-                counted[uri] = counted.get(uri, 0) + 1
-        return counted
+    def spoken(self) -> list[SpokenProtocol]:
+        """Return the protocols of all open sessions, one entry for each session."""
+        return [protocol for protocols in self._protocols.values() for protocol in protocols()]
 
 
 async def part(runs: Iterable[Run], code: SessionCode, seconds: float) -> None:

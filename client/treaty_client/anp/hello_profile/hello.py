@@ -31,9 +31,9 @@ import msgspec
 
 from treaty_consensus import canonical
 from treaty_consensus.did import parse_did, parse_key_id
-from treaty_consensus.errors import Malformed, Refused
+from treaty_consensus.errors import Malformed, Refused, Unavailable
 
-from ...codes import HelloCode
+from ...codes import HelloCode, SessionCode
 from .actions import Agreement
 from .messages import fault_of
 
@@ -192,15 +192,20 @@ def common_version(theirs: str) -> str:
 
 
 class Provided(NamedTuple):
-    """A protocol that this side speaks: its hash, and whether that may be confirmed without fetching it again."""
+    """A protocol that this side speaks: its hash, and whether that may be confirmed without fetching it again. `UNAVAILABLE`: it
+    is provided, and cannot be verified now."""
 
     protocol_hash: str
     confirmable: bool
 
 
+UNAVAILABLE = Provided("", False)
+
+
 def choose(own: Hello, hello: Hello, provides: Mapping[str, Provided]) -> tuple[Hello, Agreement | None]:
     """The responder's answer to a sourceHello: a hash it can confirm, else the first candidate, in the initiator's order, that it
-    provides, else nothing. `own`: its Hello, to be completed. Raises `Refused` (`hello.destination`, `hello.version`)."""
+    provides, else nothing. `own`: its Hello, to be completed. Raises `Refused` (`hello.destination`, `hello.version`), and
+    `Unavailable` (`session.protocol-unavailable`) if a candidate is provided and none can be verified now."""
     if hello.destination_did not in ("", own.source_did):
         raise Refused(
             HelloCode.DESTINATION,
@@ -219,7 +224,14 @@ def choose(own: Hello, hello: Hello, provides: Mapping[str, Provided]) -> tuple[
     if confirmed is not None:
         return replace(answer, used_protocol_hash=offered), Agreement(confirmed, offered, True)
     # The source's order decides: it named its candidates best first.
-    selected = next((uri for uri in hello.candidate_protocols if uri in provides), None)
+    known = [uri for uri in hello.candidate_protocols if uri in provides]
+    selected = next((uri for uri in known if provides[uri] != UNAVAILABLE), None)
+    if known and selected is None:
+        raise Unavailable(
+            SessionCode.PROTOCOL_UNAVAILABLE,
+            f"{known[0]} cannot be verified at the moment.",
+            fix="Try again later: the registry of this protocol may be back soon.",
+        )
     if selected is None:
         return answer, None
     chosen = provides[selected].protocol_hash
@@ -283,8 +295,10 @@ def _own_key(hello: _Hello) -> str | None:
     return key_id if did.text == hello.source_did else None
 
 
-def refused_hello(reason: str) -> Refused:
+def refused_hello(reason: str) -> Refused | Unavailable:
     """Return the error for a Hello that the peer refused. `reason`: its text, which begins with a code."""
+    if reason.startswith(SessionCode.PROTOCOL_UNAVAILABLE):
+        return Unavailable(SessionCode.PROTOCOL_UNAVAILABLE, f"The other side cannot speak the protocol now: {reason}")
     # Callers tell another agent at the address from all other refusals.
     code = HelloCode.DESTINATION if reason.startswith(HelloCode.DESTINATION) else HelloCode.REFUSED
     return Refused(code, f"The other side refused this side's Hello: {reason}")

@@ -58,7 +58,8 @@ async def listen(
 ) -> AsyncIterator[int]:
     """Serve an `Application` (see there for the arguments), and yield the port. `port` 0 chooses a free one.
 
-    When the intake is closed, the port is closed too, and another process may open it. On exit, close all connections (1001) and wait until `accept` has returned. Raises `Unavailable` (`connection.listen`).
+    When the intake is closed, the port is closed too, and another process may open it. On exit, close all connections (1001) and
+    wait until `accept` has returned. Raises `Unavailable` (`connection.listen`).
     """
     intake = intake or Intake()
     application = Application(
