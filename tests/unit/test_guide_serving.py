@@ -67,7 +67,7 @@ async def count() -> int:
     return 0
 
 
-async def note() -> None: ...
+async def note(text: str = "") -> None: ...
 
 
 async def test_an_agent_of_a_home_begins_with_its_identity(tmp_path: Path, guide: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import MappingProxyType
@@ -16,6 +17,7 @@ from treaty_consensus.protocol import parse_protocol_uri
 from ..codes import AgentCode
 
 if TYPE_CHECKING:
+    from ..identity import Identity
     from ..network.transport.application import Application
     from ..network.transport.connection import Connection
     from ..sessions.context import AgentContext
@@ -27,11 +29,15 @@ _F = TypeVar("_F", bound="Function")
 _log = logging.getLogger(__name__)
 
 
-class ServingAgent:
+class ServingAgent(ABC):
     """The methods of `Agent` that answer other agents."""
 
     _context: AgentContext
     _endpoint: AgentEndpoint
+
+    @abstractmethod
+    def reload(self, identity: Identity | None = None) -> bool:
+        """See `Agent.reload`."""
 
     @property
     def unserved(self) -> Mapping[str, TreatyError]:
@@ -44,7 +50,7 @@ class ServingAgent:
         """Register the decorated function for the operation of its name in a protocol. Use it once for each operation.
 
         `role`: the role of this side, where the protocol leaves it open. While the agent serves, the protocol is verified and
-        served as soon as possible, and `on_event` gets `served` or `unserved`. Then call this in the task of the event loop.
+        served as soon as possible, and `on_event` gets `served` or `unserved`. Then call this in the event loop.
 
         Raises `Malformed`.
         """
@@ -97,7 +103,7 @@ class ServingAgent:
         description: str = "",
         signals: bool = True,
     ) -> None:
-        """Serve as `listen` does, until cancelled, or until the process gets SIGTERM or SIGINT and `drain` is done. A second signal
+        """Serve as `listen` does, until cancelled, or until SIGTERM or SIGINT came and `drain` is done. A second signal
         ends at once. SIGHUP calls `reload`.
 
         `signals`: False leaves signals alone, for an application with handlers of its own. In other threads than the main one
@@ -111,6 +117,14 @@ class ServingAgent:
             with stop_signals(self._reload_at_signal) as stop:
                 await stop.wait()
             await self.drain()
+
+    def _reload_at_signal(self) -> None:
+        try:
+            changed = self.reload()
+        except TreatyError as error:
+            _log.error("The identity cannot be read again, the former key stays in use: %s", error)
+        else:
+            _log.info("The identity was read again; %s", "its key changed" if changed else "its key is the same")
 
     async def drain(self) -> None:
         """Stop serving in good order: close the ports, refuse new sessions with 503, let calls under way finish for at most

@@ -13,6 +13,7 @@ class AgentCode(Code):
     FUNCTION_KIND = "agent.function-kind", "A stream has no async generator function, or another operation has one.", Malformed
     FUNCTION_MISSING = "agent.function-missing", "No function serves an operation of the protocol.", NotFound
     FUNCTION_SIGNATURE = "agent.function-signature", "A function does not take the arguments of its operation.", Malformed
+    IDENTITY = "agent.identity", "The identity to go on with has another DID.", Conflict
     INTERNAL = "agent.internal", "This side failed; its log has the reason.", Unavailable
     ISOLATION = "agent.isolation", "A negotiator needs the sandbox for the code that it writes.", Refused
     LATE = "agent.late", "The protocol was not ready in time; it is served when it is.", Unavailable

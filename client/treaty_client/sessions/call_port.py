@@ -38,8 +38,8 @@ class CallPort:
     phase: Callable[[], Phase]
     time_limit: Callable[[str], float]
     is_reissued: Callable[[], bool]
-    sent: Callable[[], int]
     on_first_reply: Callable[[], None]
+    sent: Callable[[], int] = lambda: 0
     on_outcome: Callable[[float, bool], None] = lambda seconds, succeeded: None
     on_fault: Callable[[str], Awaitable[None]] | None = None
     may_report_fault: Callable[[], bool] = lambda: False

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from treaty_consensus.did import parse_did
-from treaty_consensus.errors import Refused, TreatyError, Unavailable
+from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.handler import Role
 from treaty_consensus.protocol import parse_protocol_uri
 
@@ -93,6 +93,7 @@ class Service:
     `flow_ids`: the ids under which the flow profile offers it, by its aliases.
     `attempts`: the task that loads it.
     `tried`: done after the first of those attempts.
+    `is_away`: whether its registry did not answer when it was asked last.
     `again`: set to try at once, because a function was registered.
     """
 
@@ -102,6 +103,7 @@ class Service:
     flow_ids: list[str] = field(default_factory=list)
     attempts: asyncio.Task[None] | None = None
     tried: asyncio.Future[None] | None = None
+    is_away: bool = False
     again: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def is_changed_within(self, seconds: float) -> bool:
@@ -129,7 +131,7 @@ class AgentContext:
     `flow_openings`: the same in the flow profile: an id or URI.
     `connections`: those that are open now.
     `is_providing`: whether protocols were loaded for serving; later ones are loaded when they are registered.
-    `renewing`: the task that verifies protocols again.
+    `renewal`: the next time to verify protocols again.
     `changed`: called after each change of the served protocols.
     """
 
@@ -160,7 +162,7 @@ class AgentContext:
     escalations: EscalationLimiter = field(default_factory=EscalationLimiter)
     negotiations: int = 0
     is_providing: bool = False
-    renewing: asyncio.Task[None] | None = None
+    renewal: asyncio.TimerHandle | None = None
     changed: list[Callable[[], None]] = field(default_factory=list)
     _servable: tuple[tuple[int, int], dict[str, Provided]] = ((-1, 0), {})
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -219,6 +221,8 @@ class AgentContext:
             # A protocol that is not published now is published after the next session with it.
             await asyncio.wait(self._finishing, timeout=self.timeouts.close)
         await self.reporter.finish(self.timeouts.finish)
+        if self.renewal is not None:
+            self.renewal.cancel()
         # Tasks first: they use the reporter and the runtime that are closed below.
         for task in self._tasks:
             task.cancel()
@@ -238,7 +242,7 @@ class AgentContext:
     def provided(self) -> dict[str, Provided]:
         """Return the protocols that a responder may choose from now: the provided ones, and the negotiated ones whose
         functions are still offered. A provided one that cannot be verified now is marked."""
-        away = {uri: UNAVAILABLE for uri, error in self.unserved.items() if isinstance(error, Unavailable)}
+        away = {uri: UNAVAILABLE for uri, service in self.services.items() if service.is_away}
         known = {uri: service.protocol for uri, service in self.services.items() if service.protocol is not None}
         published = {uri: Provided(protocol.hash, self.is_fresh(protocol)) for uri, protocol in known.items()}
         # Cached, because each Hello asks, and the check goes through all negotiated protocols.

@@ -24,6 +24,7 @@ from treaty_consensus.errors import TreatyError
 
 from ..anp.flow_profile.messages import is_flow
 from ..codes import SessionCode
+from ..identity import Identity
 from ..network.authentication.nonces import NonceMemory
 from ..network.authentication.request_signing import RequestSigner, RequestVerifier
 from ..network.did_documents import DidDocument, fetch_did_document
@@ -42,6 +43,7 @@ from .flow_context import DidKeys, FlowDependencies, FlowSettings
 from .flow_manager import MetaProtocolManager
 from .lifecycle import run_responder
 from .open_connections import part
+from .reporting import RegistryPublisher
 
 _DID_KEY = (
     "Peers that fetch DID documents, such as servers of the ANP SDK, refuse its requests over HTTP: a did:key has none. "
@@ -77,6 +79,14 @@ class AgentEndpoint:
             connections=context.connections,
         )
         self.flow = MetaProtocolManager(identity, keys, dependencies, home=context.home, registry=context.flow_offers)
+
+    def go_on_as(self, identity: Identity) -> None:
+        """Sign with a rotated key from now on, and serve its DID document. Open sessions keep the former key."""
+        context = self._context
+        context.identity = self._signer.identity = self.flow.identity = context.reporter.identity = identity
+        if isinstance(context.ports.publisher, RegistryPublisher):
+            context.ports.publisher.identity = identity
+        context.note_change()
 
     async def drain(self) -> None:
         """Take no further sessions, and end those of other agents when their calls are answered. See `Agent.drain`."""

@@ -27,9 +27,9 @@ _log = logging.getLogger(__name__)
 
 
 def begin_renewing(context: AgentContext) -> None:
-    """Start the task that verifies again, unless it runs. `AgentContext.close` ends it."""
-    if context.renewing is None:
-        context.renewing = context.spawn(_renew_for_ever(context))
+    """Begin to verify again from time to time, unless that began before. `AgentContext.close` ends it."""
+    if context.renewal is None:
+        _renew_later(context)
 
 
 async def renew(context: AgentContext) -> None:
@@ -43,14 +43,18 @@ async def renew(context: AgentContext) -> None:
     await asyncio.gather(*(_renew_all(context, protocols) for protocols in at_origin.values()))
 
 
-async def _renew_for_ever(context: AgentContext) -> None:
-    while True:
-        # At random: the agents of one protocol must not ask its registry all at once.
-        await asyncio.sleep(context.policy.max_age / CHECKS * random.uniform(0.75, 1.25))  # noqa: S311
-        try:
-            await renew(context)
-        except Exception:
-            _log.exception("Verifying protocols again failed")
+def _renew_later(context: AgentContext) -> None:
+    # At random: the agents of one protocol must not ask its registry all at once.
+    pause = context.policy.max_age / CHECKS * random.uniform(0.75, 1.25)  # noqa: S311
+    context.renewal = asyncio.get_running_loop().call_later(pause, lambda: context.spawn(_renew_and_repeat(context)))
+
+
+async def _renew_and_repeat(context: AgentContext) -> None:
+    try:
+        await renew(context)
+    except Exception:
+        _log.exception("Verifying protocols again failed")
+    _renew_later(context)
 
 
 async def _renew_all(context: AgentContext, protocols: list[SpokenProtocol]) -> None:

@@ -145,7 +145,7 @@ class ProtocolSource(Protocol):
 
 
 class ProtocolPublisher(Protocol):
-    """Publish negotiated protocols; `lifecycle.RegistryPublisher` implements it."""
+    """Publish negotiated protocols; `reporting.RegistryPublisher` implements it."""
 
     async def publish(self, project: Project) -> str:
         """Publish a project in this agent's own namespace, with a new version if that version exists. Return its URI. Safe to

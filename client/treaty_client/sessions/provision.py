@@ -2,14 +2,14 @@
 
 A protocol that fails is not served; the others are. Its publisher, its registry or its handler may be at fault, and the agent
 controls none of them. The failure is logged as an error with a fix, and reported to the observer as the event `unserved`. The
-agent tries again: soon if the failure is temporary (`Unavailable`), else after a minute, then after twice as long each time.
+agent tries again: soon if the registry did not answer, else after a minute, then after twice as long each time.
 The same happens to a served protocol that is refused later, or contradicted by a newer fact.
 
-A protocol that its publisher took back (yanked or revoked) is reported as `revoked` too, and its open sessions end when their
-calls are answered. Sessions of other protocols go on.
+A protocol that its publisher took back (yanked or revoked) is reported as `revoked` too. Its sessions end when their calls
+are answered. Sessions of other protocols go on.
 
-Protocols may be provided and withdrawn while the agent serves. `AgentContext.note_change` is called after each change, so that the
-documents of discovery are renewed.
+Protocols may be provided and withdrawn while the agent serves. `AgentContext.note_change` is called after each change, so that
+the documents of discovery are renewed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .interfaces import SpokenProtocol
 from .open_connections import part
 
 SOON, MAX_SOON = 2.0, 60.0
-"""Seconds before a protocol is retried after a temporary failure: its registry may be back. The pause doubles."""
+"""Seconds before a protocol is retried whose registry did not answer. The pause doubles."""
 RETRY, MAX_RETRY = 60.0, 3600.0
 """The same after other failures: its handler may be corrected."""
 
@@ -46,10 +46,10 @@ async def provide(context: AgentContext) -> None:
         if service.protocol is None:
             _begin(context, uri, service)
     await _first_and_prompt(context)
-    failures = list(context.unserved.values())
-    # A temporary failure may pass in a moment. An agent that did not start would have to be started again by a person.
-    if failures and not _is_any_served(context) and not any(isinstance(error, Unavailable) for error in failures):
-        for service in context.services.values():
+    failures, services = list(context.unserved.values()), context.services.values()
+    # A registry may be back in a moment. An agent that did not start would have to be started again by a person.
+    if failures and not any(service.protocol is not None or service.is_away for service in services):
+        for service in services:
             if service.attempts is not None:
                 service.attempts.cancel()
             service.attempts = None
@@ -87,6 +87,7 @@ def withdraw(context: AgentContext, uri: str, error: TreatyError) -> None:
     service = context.services[uri]
     if service.protocol is not None:
         _take_down(context, service)
+        service.is_away = isinstance(error, Unavailable)
         _note(context, uri, error)
         context.note_change()
         _begin(context, uri, service)
@@ -150,8 +151,7 @@ async def _attempt(context: AgentContext, uri: str, service: Service, tried: asy
         while not await _get_ready(context, uri, service):
             if not tried.done():
                 tried.set_result(None)
-            is_temporary = isinstance(context.unserved.get(uri), Unavailable)
-            first, most = (SOON, MAX_SOON) if is_temporary else (RETRY, MAX_RETRY)
+            first, most = (SOON, MAX_SOON) if service.is_away else (RETRY, MAX_RETRY)
             # Doubled, so that a registry that is down is not flooded.
             pause = min(first * 2 ** min(failures, 16), most)
             failures += 1
@@ -197,7 +197,12 @@ async def _first_and_prompt(context: AgentContext) -> None:
 async def _get_ready(context: AgentContext, uri: str, service: Service) -> bool:
     """Load a protocol once. Return whether it is served now; else note the error."""
     try:
-        protocol = await context.ports.protocols.fetch(uri)
+        try:
+            protocol = await context.ports.protocols.fetch(uri)
+        except Unavailable:
+            service.is_away = True
+            raise
+        service.is_away = False
         await _check(context, service, protocol)
     except TreatyError as error:
         _note(context, uri, error)

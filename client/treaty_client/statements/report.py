@@ -95,7 +95,7 @@ class Reporter:
     ) -> None:
         """Set the ledger and the logs. `log_of`: return the log of an origin; raises for an untrusted one. `delay`: seconds.
         `clock`: Unix seconds. `patience`: seconds for checking a proposed report."""
-        self._identity, self._log_of, self._delay, self._clock = identity, log_of, delay, clock
+        self.identity, self._log_of, self._delay, self._clock = identity, log_of, delay, clock
         self._ledger, self._facts, self._patience = ReportLedger(home), ReportFacts(log_of, clock), patience
         self._tasks: set[asyncio.Task[None]] = set()
         self._due: set[asyncio.Future[None]] = set()
@@ -253,7 +253,7 @@ class Reporter:
         return report
 
     def _signed(self, payload: bytes) -> ReportSigned:
-        return ReportSigned(self._identity.key_id, self._identity.sign(pre_authentication_encoding(payload)))
+        return ReportSigned(self.identity.key_id, self.identity.sign(pre_authentication_encoding(payload)))
 
     def _keep(self, report: Statement, delay: float) -> asyncio.Future[None]:
         # On the disk before the task starts: a crash keeps the report and its random time.

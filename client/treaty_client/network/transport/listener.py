@@ -93,6 +93,15 @@ async def listen(
 
 async def _shut(state: ServerState) -> None:
     """End the remaining connections: idle ones at once, the others after their answer, at most `CLOSE_TIMEOUT` seconds later."""
+    # First the handshakes that close WebSockets. To close a socket with unread messages resets it, and the peer would lose the
+    # last messages and the reason.
+    closing = [
+        asyncio.create_task(one.gone.wait()) for one in state.connections if isinstance(one, _WebSocket) and one.close_sent
+    ]
+    if closing:
+        _, late = await asyncio.wait(closing, timeout=CLOSE_TIMEOUT)
+        for task in late:
+            task.cancel()
     for connection in list(state.connections):
         connection.shutdown()
     if state.tasks:
@@ -192,6 +201,8 @@ class _WebSocket(WebSocketsSansIOProtocol):
         super().__init__(*arguments, **options)
         self.logger = _log
         self.close_timeout = CLOSE_TIMEOUT
+        self.gone = asyncio.Event()
+        """Set when the socket is closed."""
         self._end: asyncio.TimerHandle | None = None
 
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
@@ -207,4 +218,5 @@ class _WebSocket(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._end is not None:
             self._end.cancel()
+        self.gone.set()
         super().connection_lost(exc)
