@@ -25,6 +25,7 @@ _MEANINGS = {
     "timeouts.registry": "seconds for one exchange with a registry",
     "timeouts.finish": "seconds that the end of a session waits for a co-signature under way",
     "timeouts.close": "seconds that the end of the agent waits for publishing under way",
+    "timeouts.drain": "seconds for calls under way when the agent stops",
     "timeouts.provide": "seconds for the other provided protocols, once one is ready",
     "limits.rounds": "protocolNegotiation messages of both sides together, at most 10",
     "limits.test_rounds": "testCasesNegotiation messages of both sides together, at most 10",

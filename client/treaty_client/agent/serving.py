@@ -153,11 +153,16 @@ class ServingAgent(ABC):
         serves the documents of `discovery`, with a `name` and a `description` for people. HTTP requests must be signed for one
         of these URLs, without them for the address.
 
+        An agent with the DID of a domain that provides nothing may listen with `public`: then it serves its documents alone, so
+        that other agents can verify it. Protocols may be provided later.
+
         One line of the log (INFO) tells the address and the protocols. A provided protocol that cannot be verified or loaded is
         not served: it is in `unserved`, logged as an error, told to `on_event`, and tried again later. Sessions end with the
         block. Raises `Unavailable` when the address is taken, and the error of the first protocol when none can be served and all
         failed for good; a temporary failure, such as a registry that is away, raises nothing.
         """
+        if self._does_nothing and not public:
+            raise _provides_nothing()
         await self.prepare()
         async with self._endpoint.listen(host, port, tls=tls, public=public, name=name, description=description) as bound:
             served = ", ".join(uri for uri, service in self._context.services.items() if service.protocol is not None)
@@ -176,12 +181,9 @@ class ServingAgent(ABC):
         from ..sessions.provision import needs_sandbox, provide
 
         context = self._context
-        if not (context.services or context.negotiators or context.answerer or len(self._endpoint.flow.registry)):
-            raise Refused(
-                AgentCode.PROVIDES_NOTHING,
-                "This agent provides no protocol, and neither negotiates nor converses.",
-                fix="Register functions: @agent.provides(URI).",
-            )
+        # The DID document of a domain is worth a port of its own: other agents verify the requests of this one by it.
+        if self._does_nothing and context.identity.parsed.method == "key":
+            raise _provides_nothing()
         await provide(context)
         begin_renewing(context)
         await asyncio.to_thread(context.negotiated.load)
@@ -194,3 +196,16 @@ class ServingAgent(ABC):
     async def accept(self, connection: Connection) -> None:
         """Serve one connection of any transport until its session is over. Call `prepare` first."""
         await self._endpoint.enter(connection)
+
+    @property
+    def _does_nothing(self) -> bool:
+        context = self._context
+        return not (context.services or context.negotiators or context.answerer or len(self._endpoint.flow.registry))
+
+
+def _provides_nothing() -> Refused:
+    return Refused(
+        AgentCode.PROVIDES_NOTHING,
+        "This agent provides no protocol, and neither negotiates nor converses.",
+        fix="Register functions: @agent.provides(URI). To serve the DID document of a domain alone, name `public`.",
+    )

@@ -23,6 +23,7 @@ class AgentCode(Code):
     OFFER = "agent.offer", "The call names nothing to speak, or too much.", Malformed
     PROVIDES_NOTHING = "agent.provides-nothing", "The agent serves no protocol and does not negotiate.", Refused
     STALE = "agent.stale", "The proof of a provided protocol is too old, and its registry does not answer.", Unavailable
+    TAKEN_BACK = "agent.taken-back", "The publishers of all protocols about the topic yanked or revoked them.", NotFound
 
 
 class ConfigCode(Code):
