@@ -170,7 +170,8 @@ class Dripping(SimulatedProtocols):
 def test_a_registry_that_drips_holds_no_other_protocol_and_its_own_is_served_once_it_is_there(tmp_path: Path) -> None:
     async def main() -> None:
         now = asyncio.get_running_loop().time
-        seller = shop(tmp_path, URI_2, protocols=Dripping(bad1=600.0, bad2=3.0))
+        timeouts = SessionTimeouts(provide=5.0)
+        seller = shop(tmp_path, URI_2, protocols=Dripping(bad1=600.0, bad2=3.0), timeouts=timeouts)
         for number in (1, 2):
             seller.protocols.published[uri(number)] = Published(uri(number), f"{number}" * 64, "other", package())
             provide_also(seller, uri(number))
@@ -178,6 +179,11 @@ def test_a_registry_that_drips_holds_no_other_protocol_and_its_own_is_served_onc
         await seller.agent.prepare()
         assert 3.0 <= now() - begun < 60.0
         assert {address: error.code for address, error in seller.agent.unserved.items()} == {uri(1): "agent.late"}
+        async with meeting(seller) as wire:
+            with pytest.raises(Unavailable) as told:
+                async with buyer(tmp_path / "early").agent.connect_over(wire, protocols=[uri(1)]):
+                    pass
+        assert told.value.code == "session.protocol-unavailable"
         async with meeting(seller) as wire, buyer(tmp_path).agent.connect_over(wire, topic=TOPIC) as session:
             assert await session.call("getProductInfo", productId="P12345") == LAPTOP
         await seller.agent.prepare()  # begins nothing that is under way

@@ -49,8 +49,8 @@ class SessionTimeouts(Timeouts):
     # The application waits for it. A responder answers in half of it, or refuses.
     finish: float = 0.8
     close: float = 10.0
-    # Enough for two requests and a handler that loads in about a second. A slow registry must not keep the port closed.
-    provide: float = 5.0
+    # Enough for proofs of the store and handlers that load. What takes longer must not keep the port closed: it is served later.
+    provide: float = 1.0
     # Supervisors kill a process that does not end: after 10 seconds (Docker), 30 (Kubernetes) or 90 (systemd).
     drain: float = 10.0
 

@@ -183,6 +183,8 @@ async def _first_and_prompt(context: AgentContext) -> None:
         for tried in done:
             del pending[tried]
     for uri in pending.values():
+        # Its peers are asked to try again.
+        context.services[uri].is_away = True
         _note(
             context,
             uri,
@@ -252,7 +254,8 @@ def _take_down(context: AgentContext, service: Service) -> None:
 def _note(context: AgentContext, uri: str, error: TreatyError) -> None:
     former = context.unserved.get(uri)
     context.unserved[uri] = error
-    _log.error("%s is not served: %s (%s)", uri, error, error.code)
+    level = logging.WARNING if error.code == AgentCode.LATE else logging.ERROR
+    _log.log(level, "%s is not served: %s (%s)", uri, error, error.code)
     context.record_event(AgentEvent("responder", "", uri, "unserved", 0.0))
     if former is None or former.code != error.code:
         end_taken_back(context, uri, error)
