@@ -11,7 +11,8 @@ import pytest
 from meetings import InlineRuntime
 from streaming import WINDOW, published
 
-from treaty_client.sessions.calls import CallPort, CallTable, Phase
+from treaty_client.sessions.call_port import CallPort, Phase
+from treaty_client.sessions.calls import CallTable
 from treaty_client.sessions.handler_host import HandlerContext, HandlerHost
 from treaty_client.sessions.handler_state import NullState
 from treaty_client.sessions.interfaces import Step

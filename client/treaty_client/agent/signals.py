@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 @contextmanager
@@ -21,7 +22,7 @@ def stop_signals(reload: Callable[[], None]) -> Iterator[asyncio.Event]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    loop, former = asyncio.get_running_loop(), {}
+    loop, former = asyncio.get_running_loop(), dict[int, Any]()
 
     def restore() -> None:
         for number, handler in former.items():

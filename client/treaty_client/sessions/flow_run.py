@@ -46,13 +46,14 @@ from ..anp.transcript import TranscriptRecorder
 from ..codes import ClientReportCode, FlowCode, SessionCode
 from ..network.transport.connection import Connection
 from .calls import CallTable
-from .connection_loop import INTERNAL, ConnectionLoop
+from .connection_loop import ConnectionLoop
 from .flow_adaptation import SessionAdapter
 from .flow_context import FlowDependencies
 from .flow_session import ActiveHandler, FlowSession, HandlerLine
 from .handler_host import HandlerHost, HostRequest
 from .interfaces import SessionEvent, SpokenProtocol
 from .session import ReportParties
+from .wire import INTERNAL
 
 _log = logging.getLogger(__name__)
 

@@ -24,7 +24,8 @@ from ..codes import FlowCode, SessionCode
 from ..statements.cosignature import CosignatureExchange
 from ..statements.report_rules import refusal_code
 from .agreements import Profile
-from .calls import CallPort, CallTable, Phase
+from .call_port import CallPort, Phase
+from .calls import CallTable
 from .handler_host import HandlerHost
 from .interfaces import SessionEvent, SessionTimeouts, SpokenProtocol, Step
 from .session import ReportParties, not_in_profile

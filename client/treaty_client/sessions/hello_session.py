@@ -24,12 +24,12 @@ from ..statements.report_rules import negotiation_id
 from .agreements import Profile
 from .calls import CallTable
 from .code import CodeLoader
-from .connection_loop import Wire
 from .handler_host import HandlerHost, HandlerPort
 from .interfaces import SessionEvent, SessionTimeouts, SpokenProtocol
 from .negotiation import Answerer, Negotiation, PeerRequests, TextChannel
 from .operations import OperationHandlers
 from .session import ReportParties, not_in_profile
+from .wire import Wire
 
 
 class SessionRole(Protocol):

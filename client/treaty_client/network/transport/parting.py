@@ -43,7 +43,8 @@ class SessionParting(Unavailable):
     def parse(cls, reason: str) -> SessionParting | None:
         """Return the parting that a peer's reason means, or None for another reason."""
         found = _REASON.fullmatch(reason)
-        return cls(SessionCode(found[1]), int(found[2])) if found else None
+        code = next((code for code in _SAYS if found and code == found[1]), None)
+        return cls(code, int(found[2])) if found and code else None
 
 
 def is_draining(reason: str) -> bool:
