@@ -5,7 +5,7 @@ The first `Agent` imports the sessions with all their libraries; importing its c
     agent = Agent(identity, "https://registry.example#<vkey>", Policy(publishers=["did:wba:example.com"]))
 
     @agent.provides("https://registry.example/protocols/example.com/product-info/1.0")        # the shop
-    async def getProductInfo(productId: str) -> dict: ...
+    async def getProductInfo(productId: str = "", productName: str = "") -> dict: ...
     await agent.serve("0.0.0.0", 9000)
 
     async with agent.connect("ws://shop.example:9000", topic="commerce/product-info") as session:     # the buyer

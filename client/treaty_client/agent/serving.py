@@ -44,6 +44,14 @@ class ServingAgent(ABC):
         """The provided protocols that are not served now, by URI, and the error of each."""
         return MappingProxyType(self._context.unserved)
 
+    @property
+    def served(self) -> Mapping[str, int]:
+        """The provided protocols that are served now, by URI, and the number of open connections that speak each."""
+        connections = self._context.connections
+        return {
+            uri: len(connections.speaking(uri)) for uri, service in self._context.services.items() if service.protocol is not None
+        }
+
     # What this agent can do
 
     def provides(self, uri: str, *, role: str = "") -> Callable[[_F], _F]:

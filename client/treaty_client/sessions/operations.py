@@ -1,12 +1,12 @@
 """Run business logic: the functions behind a protocol's operations, and the functions that an agent offers for negotiation.
 
     @agent.provides("https://registry.example/protocols/example.com/product-info/1.0")
-    async def getProductInfo(productId: str) -> dict:
+    async def getProductInfo(productId: str = "", productName: str = "") -> dict:
         if productId not in catalogue:
             raise OperationError(404, "There is no such product.")
         return catalogue[productId]
 
-The name of a function is the name of its operation; its keyword arguments are those of the operation. It may be `async` or not;
+The name of a function is the name of its operation; its keyword arguments are those of the operation (`function_checks`). It may be `async` or not;
 functions that are not `async` run in threads. It returns a JSON value that satisfies the operation's schema, or raises
 `OperationError` with a code that the protocol lists. At the other end `Session.call` returns that value, or raises an
 `OperationError` with the same status and message. The value that the function of an event returns is dropped.
