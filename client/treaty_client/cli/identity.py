@@ -65,8 +65,8 @@ def rotate(*, document: Path | None = None, options: Options = Options()) -> Non
     # The same order for the new key. After a crash in between, `treaty identity show` prints the document.
     identity.supersede(former, options.identity_file)
     said = (
-        f"[green]✓[/] [bold]{escape(identity.did)}[/] signs with {escape(identity.key_id)} from now on. Send SIGHUP to an agent that"
-        " runs in this home, serve the new document, then run: treaty identity confirm"
+        f"[green]✓[/] [bold]{escape(identity.did)}[/] signs with {escape(identity.key_id)} from now on. Send SIGHUP to an agent"
+        " that runs in this home, serve the new document, then run: treaty identity confirm"
     )
     _hand_over(identity, identity.did_document(), said, document, options)
 

@@ -6,9 +6,9 @@
             raise OperationError(404, "There is no such product.")
         return catalogue[productId]
 
-The name of a function is the name of its operation; its keyword arguments are those of the operation (`function_checks`). It may be `async` or not;
-functions that are not `async` run in threads. It returns a JSON value that satisfies the operation's schema, or raises
-`OperationError` with a code that the protocol lists. At the other end `Session.call` returns that value, or raises an
+The name of a function is the name of its operation; its keyword arguments are those of the operation (`function_checks`). It may
+be `async` or not; functions that are not `async` run in threads. It returns a JSON value that satisfies the operation's schema,
+or raises `OperationError` with a code that the protocol lists. At the other end `Session.call` returns that value, or raises an
 `OperationError` with the same status and message. The value that the function of an event returns is dropped.
 
     @agent.provides("https://registry.example/protocols/example.com/log-stream/1.0")
