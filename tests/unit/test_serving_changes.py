@@ -17,6 +17,7 @@ from meetings import LAPTOP, TOPIC, URI_1, URI_2, Party, Published, SimulatedPro
 from ports import free_port
 
 from treaty_client import Agent, Identity, LocalProtocols
+from treaty_client.network.transport.http import MEDIA_TYPE, SESSIONS
 from treaty_client.sessions import freshness
 from treaty_client.sessions.context import AgentEvent
 from treaty_client.testing.virtual_time import run
@@ -383,3 +384,25 @@ async def test_an_agent_that_provides_nothing_serves_the_documents_of_its_domain
         with pytest.raises(Refused):
             async with nobody.agent.listen("127.0.0.1", 0, public=PUBLIC):
                 pass
+
+
+async def test_the_lifespan_of_a_web_server_drains(tmp_path: Path) -> None:
+    host, said = Host(tmp_path), list[str]()
+    host.greets()
+    async with host.agent:
+        await host.agent.prepare()
+        application = host.agent.asgi(["https://host.example"])
+        events = iter(["lifespan.startup", "lifespan.shutdown"])
+
+        async def receive() -> dict[str, Any]:
+            return {"type": next(events)}
+
+        async def send(event: Any) -> None:
+            said.append(event["type"])
+
+        await application({"type": "lifespan"}, receive, send)
+        assert said == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+        transport = httpx.ASGITransport(application)
+        async with httpx.AsyncClient(transport=transport, base_url="https://host.example") as client:
+            late = await client.post(f"{SESSIONS}?key={'k' * 43}", content=b"", headers={"Content-Type": MEDIA_TYPE})
+        assert (late.status_code, late.json()["code"], late.headers["retry-after"]) == (503, "connection.draining", "1")

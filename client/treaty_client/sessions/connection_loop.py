@@ -144,11 +144,6 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
         for an answer of the peer. Streams do not delay the end."""
         self.post(partial(self._part, code, at_once))
 
-    @property
-    def is_parting(self) -> bool:
-        """Whether `part` was called."""
-        return self._parts_with is not None
-
     @abstractmethod
     async def perform(self, actions: Sequence[_A]) -> None:
         """Perform the machine's actions in order."""
