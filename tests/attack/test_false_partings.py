@@ -17,6 +17,7 @@ from treaty_consensus.errors import Unavailable
 GREETING = Path(__file__).parents[2] / "examples" / "greeting"
 
 
+@pytest.mark.threat(200)
 @pytest.mark.parametrize(
     "reason",
     [
@@ -60,6 +61,7 @@ async def always_draining(met: list[str]) -> AsyncIterator[int]:
         yield next(iter(server.sockets)).getsockname()[1]
 
 
+@pytest.mark.threat(200)
 async def test_a_peer_that_is_always_about_to_stop_is_left_alone_after_some_attempts(tmp_path: Path) -> None:
     met: list[str] = []
     async with (
