@@ -145,6 +145,8 @@ class AgentEndpoint:
                 return await connection.close(SessionCode.HELLO_TIMEOUT)
             except TreatyError:
                 return await connection.close()
+            if self._intake.is_closed:  # while this waited; `drain` does not know the connection yet
+                return await connection.close(SessionParting(SessionCode.DRAINING, 0).reason)
             if isinstance(first, str) and is_flow(first):
                 return await self.flow.accept(connection, first=first)
             connection = _PutBack(connection, first)
