@@ -24,6 +24,7 @@ _MEANINGS = {
     "timeouts.connect": "seconds for opening a session, unless a person or a negotiation decides",
     "timeouts.registry": "seconds for one exchange with a registry",
     "timeouts.close": "seconds that the end of the agent waits for reports and publications of former sessions",
+    "timeouts.drain": "seconds for calls under way when the agent stops",
     "timeouts.provide": "seconds for the other provided protocols, once one is ready",
     "limits.rounds": "protocolNegotiation messages of both sides together, at most 10",
     "limits.test_rounds": "testCasesNegotiation messages of both sides together, at most 10",

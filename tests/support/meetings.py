@@ -105,6 +105,9 @@ class SimulatedProtocols:
         self.store[self.published[uri].hash] = self.published[uri]
         return self.published[uri]
 
+    async def renew(self, uri: str) -> Published:
+        return await self.fetch(uri)
+
     async def document(self, uri: str) -> bytes:
         self.documents.append(uri)
         if uri not in self.published:

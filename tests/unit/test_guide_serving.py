@@ -68,7 +68,7 @@ async def count() -> int:
     return 0
 
 
-async def note() -> None: ...
+async def note(text: str = "") -> None: ...
 
 
 async def test_the_numbers_of_an_agent_as_prometheus_reads_them(tmp_path: Path, guide: Any) -> None:

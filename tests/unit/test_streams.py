@@ -78,7 +78,7 @@ class Feed:
             self.cancelled.set()
         return 0
 
-    async def note(self, text: str) -> str:
+    async def note(self, text: str = "") -> str:
         await self.notes.put(text)
         if text == "fails":
             raise ValueError("a secret of the feed")
@@ -448,7 +448,7 @@ async def test_functions_of_the_wrong_kind_are_refused_before_the_port_opens(tmp
     async def count() -> AsyncIterator[int]:
         yield 1
 
-    async def note(text: str) -> None: ...
+    async def note(text: str = "") -> None: ...
 
     made = feeding("feed", tmp_path)
     async with made.agent:

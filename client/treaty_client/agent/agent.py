@@ -5,7 +5,7 @@ The first `Agent` imports the sessions with all their libraries; importing its c
     agent = Agent(identity, "https://registry.example#<vkey>", Policy(publishers=["did:wba:example.com"]))
 
     @agent.provides("https://registry.example/protocols/example.com/product-info/1.0")        # the shop
-    async def getProductInfo(productId: str) -> dict: ...
+    async def getProductInfo(productId: str = "", productName: str = "") -> dict: ...
     await agent.serve("0.0.0.0", 9000)
 
     async with agent.connect("ws://shop.example:9000", topic="commerce/product-info") as session:     # the buyer
@@ -28,8 +28,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from treaty_consensus.errors import Conflict
 from treaty_consensus.extras import naming_extras
 
+from ..codes import AgentCode
 from ..home import default_home
 from .connecting import ConnectingAgent
 from .serving import ServingAgent
@@ -158,6 +160,27 @@ class Agent(ServingAgent, ConnectingAgent):
         """Return the numbers of sessions, calls, functions, threads, workers and reports at this moment. Cheap: call it as often
         as you like."""
         return self._context.metrics(waiting=self._opener.waiting)
+
+    def reload(self, identity: Identity | None = None) -> bool:
+        """Go on with a rotated key, without a restart. New sessions, requests and statements are signed with it, and the served
+        DID document has it. Return whether the key changed. Call it in the event loop.
+
+        `identity`: by default that of HOME/identity.json. Raises the errors of `Identity.load`, and `Conflict` (`agent.identity`)
+        for another DID. Then nothing changed.
+        """
+        from ..identity import Identity
+
+        identity = identity or Identity.load(self._context.home / "identity.json")
+        if identity.did != self.did:
+            raise Conflict(
+                AgentCode.IDENTITY,
+                f"This agent is {self.did}, and the identity is of {identity.did}.",
+                fix="Start another agent for another DID.",
+            )
+        if identity.key_id == self._context.identity.key_id and identity.public_key == self._context.identity.public_key:
+            return False
+        self._endpoint.go_on_as(identity)
+        return True
 
     async def __aenter__(self) -> Agent:
         """Load the libraries that sessions need. Raises `Unavailable` (`system.extra`) if `treaty[agent]` is not installed."""

@@ -48,6 +48,7 @@ class ClientDidCode(Code, origin=Origin.PEER):
 class ConnectionCode(Code, origin=Origin.PEER):
     BUSY = "connection.busy", "There are too many connections or requests.", Unavailable
     CLOSED = "connection.closed", "The session is over.", Gone
+    DRAINING = "connection.draining", "The agent stops, and takes no further sessions.", Unavailable
     FAILED = "connection.failed", "No agent answers at the address.", Unavailable, Origin.NETWORK
     LISTEN = "connection.listen", "The address cannot be listened on.", Unavailable, Origin.CALLER, Retry.NO
     LOST = "connection.lost", "The connection to the other agent is closed.", Unavailable, Origin.NETWORK

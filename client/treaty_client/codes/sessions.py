@@ -18,14 +18,19 @@ class AgentCode(Code, origin=Origin.CALLER):
     FUNCTION = "agent.function", "A function has no unique name, or cannot be described.", Malformed
     FUNCTION_KIND = "agent.function-kind", "A stream has no async generator function, or another operation has one.", Malformed
     FUNCTION_MISSING = "agent.function-missing", "No function serves an operation of the protocol.", NotFound
+    FUNCTION_SIGNATURE = "agent.function-signature", "A function does not take the arguments of its operation.", Malformed
+    IDENTITY = "agent.identity", "The identity to go on with has another DID.", Conflict
     INTERNAL = "agent.internal", "This side failed; its log has the reason.", Unavailable
     ISOLATION = "agent.isolation", "A negotiator needs the sandbox for the code that it writes.", Refused
     LATE = "agent.late", "The protocol was not ready in time; it is served when it is.", Unavailable, Origin.REGISTRY
     MIDDLEWARE = "agent.middleware", "A middleware called proceed twice.", Refused
     NO_CANDIDATES = "agent.no-candidates", "No protocol is published about the topic.", NotFound, Origin.REGISTRY
     NO_NEGOTIATOR = "agent.no-negotiator", "A requirement needs a negotiator, and this agent has none.", Refused
+    NOT_PROVIDED = "agent.not-provided", "The agent does not provide the protocol.", NotFound
     OFFER = "agent.offer", "The call names nothing to speak, or too much.", Malformed
     PROVIDES_NOTHING = "agent.provides-nothing", "The agent serves no protocol and does not negotiate.", Refused
+    STALE = "agent.stale", "The proof of a provided protocol is too old, and its registry does not answer.", Unavailable
+    TAKEN_BACK = "agent.taken-back", "The publishers of all protocols about the topic yanked or revoked them.", NotFound
 
 
 class ConfigCode(Code, origin=Origin.CALLER):
@@ -268,6 +273,7 @@ class SessionCode(Code, origin=Origin.PEER):
     BUSY = "session.busy", "There is no room now. Nothing was begun, so it may be tried again.", Unavailable
     CLOSED = "session.closed", "The session is over.", Refused, Unavailable
     CODE_TIMEOUT = "session.code-timeout", "The code was not ready in time on both sides.", Unavailable, Origin.CALLER
+    DRAINING = "session.draining", "The agent that answered stops; another session may be opened.", Unavailable
     ENDED = "session.ended", "The handler has ended the session.", Refused, Origin.CALLER, Retry.YES
     FAILED = "session.failed", "The handler ended the session as failed.", Refused, Origin.CALLER
     HANDLER_TIMEOUT = "session.handler-timeout", "The handler took over 10 seconds for one event.", Unavailable, Origin.CALLER
@@ -306,7 +312,9 @@ class SessionCode(Code, origin=Origin.PEER):
     PEER_REFUSED = "session.peer-refused", "The peer ended the session for a permanent reason; `peer_code` has it.", Refused
     PROFILE = "session.profile", "The profile of the session does not have this function.", Refused, Origin.CALLER
     PROTOCOL = "session.protocol", "The protocol is not provided at present.", Refused, Retry.YES
+    PROTOCOL_UNAVAILABLE = "session.protocol-unavailable", "The protocol is provided, and cannot be verified now.", Unavailable
     REPLY_TIMEOUT = "session.reply-timeout", "One side did not answer in time.", Unavailable
+    REVOKED = "session.revoked", "The protocol of the session was taken back by its publisher.", Unavailable
     ROLE = (
         "session.role",
         "The protocol has no such role, leaves it open, or the roles of the two sides do not fit.",
@@ -319,6 +327,7 @@ class SessionCode(Code, origin=Origin.PEER):
     STORAGE_FULL = "session.storage-full", "Handlers keep state for too many peers already.", Refused, Origin.CALLER
     STREAM = "session.stream", "The handler needs several streams, and the transport has one.", Refused, Origin.CALLER
     VERIFICATION_FULL = "session.verification-full", "Too many verification messages came before the handler was ready.", TooLarge
+    WITHDRAWN = "session.withdrawn", "The agent no longer serves the protocol of the session.", Unavailable
 
 
 class TranscriptCode(Code, origin=Origin.CALLER):

@@ -32,6 +32,7 @@ class CallPort:
     `phase`: see `Phase`.
     `time_limit`: seconds that a call of an operation may take.
     `is_reissued`: whether the session ran already, so that a call may be given to a second handler.
+    `sent`: the messages that were sent on the connection so far.
     """
 
     post: Callable[[Step], None]
@@ -44,6 +45,7 @@ class CallPort:
     time_limit: Callable[[str], float]
     is_reissued: Callable[[], bool]
     on_first_reply: Callable[[], None]
+    sent: Callable[[], int] = lambda: 0
     on_outcome: Callable[[float, bool], None] = lambda seconds, succeeded: None
     on_fault: Callable[[str], Awaitable[None]] | None = None
     may_report_fault: Callable[[], bool] = lambda: False

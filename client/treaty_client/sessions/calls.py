@@ -40,6 +40,7 @@ from ..anp.call_metadata import CallMetadata
 from ..anp.trace_context import TraceContext
 from ..codes import OperationCode, SessionCode
 from ..errors import PeerUnavailable
+from ..network.transport.parting import SessionParting
 from ..sandbox.schemas import measure
 from .call_context import next_trace
 from .call_port import CallPort, Phase
@@ -56,8 +57,13 @@ VALUE_BYTES = 64
 
 @dataclass(eq=False)
 class _Call:
-    """One call. `due`: the end of its time. `closed`: the handler has answered it or never had it. `left`: the caller does not
-    wait any more."""
+    """One call.
+
+    `due`: the end of its time.
+    `sent_before`: the messages of the connection when the first handler got the call.
+    `closed`: the handler has answered it or never had it.
+    `left`: the caller does not wait any more.
+    """
 
     number: str
     operation: str
@@ -68,6 +74,7 @@ class _Call:
     had_room: bool = False
     issued: asyncio.Event = field(default_factory=asyncio.Event)
     given_to: HandlerHost | None = None
+    sent_before: int | None = None
     early: bool = False
     trace: TraceContext | None = None
     due: float = math.inf
@@ -176,13 +183,27 @@ class CallTable:
         call.stream.items.append((value, held))
         call.stream.changed.set()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a call has no answer yet."""
+        return any(not call.answer.done() for call in self._open.values())
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether further calls are refused."""
+        return self._error is not None
+
+    def refuse(self, error: TreatyError) -> None:
+        """Take no further calls. Open ones go on."""
+        self._error = self._error or error
+
     def end(self, error: TreatyError) -> None:
         """Fail all open calls because of the error that ended the session. A stream gives the items that wait before."""
         self._error = error
         for call in self._open.values():
             call.closed = True
             # Before the session ran, only early data were sent, which may be repeated. Items that came were done.
-            sent = call.given_to is not None and self._port.is_reissued() and not _has_begun(call)
+            sent = call.given_to is not None and self._port.is_reissued() and not _has_begun(call) and not _is_unread(call, error)
             why = f"The session ended ({error.code}): {error.message}"
             _set_result(call, _unknown(call, why, error.peer_code) if sent else error)
 
@@ -311,6 +332,8 @@ class CallTable:
                 ),
             )
             return
+        if call.sent_before is None:
+            call.sent_before = self._port.sent()
         # Set before the call: an error in the call must not lead to a second one.
         call.given_to, call.early = handler, phase is Phase.EARLY and idempotent
         if operation is not None:
@@ -363,6 +386,11 @@ def _unknown(call: _Call, why: str, peer_code: str = "") -> OutcomeUnknown:
     error = OutcomeUnknown(call.operation, why, _declared(call))
     error.peer_code = peer_code
     return error
+
+
+def _is_unread(call: _Call, error: TreatyError) -> bool:
+    """Return whether the peer ended the session before it read a message of this call."""
+    return isinstance(error, SessionParting) and call.sent_before is not None and call.sent_before >= error.received
 
 
 def _late(call: _Call, seconds: float) -> TreatyError:

@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from treaty_consensus.did import parse_did
-from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError
+from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.handler import Role
 from treaty_consensus.protocol import parse_protocol_uri
 
 from .. import durable
 from ..anp.flow_profile.registry import ProtocolRegistry
+from ..anp.hello_profile.hello import UNAVAILABLE
 from ..anp.hello_profile.machine import Limits, Provided
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
 from ..anp.transcript import TranscriptRecorder
-from ..codes import AgentCode, ClientReportCode
+from ..codes import ClientReportCode
 from ..identity import Identity
 from ..negotiators.negotiator import Negotiators, RoleName
 from ..network.did_documents import DidResolver
@@ -36,10 +37,12 @@ from .activity import Activity, AgentMetrics
 from .agreements import URN, AgreementCache, NegotiatedProtocols, Profile, is_negotiated
 from .arrivals import OnSession, ServedSessions
 from .escalation import Approvals, EscalationLimiter, OnEscalation
+from .function_checks import check_functions
 from .handler_host import RESPONDER, HandlerHosts, HostRequest
 from .interfaces import Capacity, FlowNames, ProtocolPublisher, ProtocolSource, SessionTimeouts, SpokenProtocol
 from .middleware import Call, CallPipeline
 from .negotiation import Answerer
+from .open_connections import OpenConnections
 from .operation_errors import FunctionFault
 from .operations import Functions, OfferedFunctions, choose_role
 from .session import ReportParties
@@ -59,7 +62,8 @@ class AgentEvent(NamedTuple):
 
     `name`, `seconds`: as in `SessionEvent`.
 
-    Two events happen outside of sessions: `unserved`, when a provided protocol failed, and `served`, when it works again.
+    Three events happen outside of sessions: `unserved`, when a provided protocol failed, `served`, when it works again or was
+    provided later, and `revoked`, when a protocol that is served or spoken was taken back by its publisher.
 
     Each call that is over is an event `call in` (of the peer) or `call out` (of this side), with its own `seconds` and three more
     fields. `operation`: its name. `status`: `ok`, `cancelled`, the code of its error, such as `operation.404`, or the name of
@@ -108,6 +112,8 @@ class Service:
     `flow_ids`: the ids under which the flow profile offers it, by its aliases.
     `attempts`: the task that loads it.
     `tried`: done after the first of those attempts.
+    `is_away`: whether its registry did not answer when it was asked last.
+    `again`: set to try at once, because a function was registered.
     """
 
     functions: Functions = field(default_factory=Functions)
@@ -117,6 +123,18 @@ class Service:
     flow_ids: list[str] = field(default_factory=list)
     attempts: asyncio.Task[None] | None = None
     tried: asyncio.Future[None] | None = None
+    is_away: bool = False
+    again: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def is_changed_within(self, seconds: float) -> bool:
+        """Wait until `again` is set, and clear it; return False if that does not happen in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.again.wait()
+        except TimeoutError:
+            return False
+        self.again.clear()
+        return True
 
 
 @dataclass
@@ -133,6 +151,10 @@ class AgentContext:
     `openings`: the document that a person wants to propose next, by address and request.
     `flow_openings`: the same in the flow profile: an id or URI.
     `activity`: the counts of `metrics`.
+    `connections`: those that are open now.
+    `is_providing`: whether protocols were loaded for serving; later ones are loaded when they are registered.
+    `renewal`: the next time to verify protocols again.
+    `changed`: called after each change of the served protocols.
     """
 
     identity: Identity
@@ -159,10 +181,14 @@ class AgentContext:
     flow_offers: ProtocolRegistry = field(default_factory=ProtocolRegistry)
     openings: dict[tuple[str, str], str] = field(default_factory=dict)
     flow_openings: dict[tuple[str, str], str] = field(default_factory=dict)
+    connections: OpenConnections = field(default_factory=OpenConnections)
     escalations: EscalationLimiter = field(default_factory=EscalationLimiter)
     negotiations: int = 0
     arrivals: ServedSessions = field(init=False)
     activity: Activity = field(default_factory=Activity)
+    is_providing: bool = False
+    renewal: asyncio.TimerHandle | None = None
+    changed: list[Callable[[], None]] = field(default_factory=list)
     _servable: tuple[tuple[int, int], dict[str, Provided]] = ((-1, 0), {})
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _finishing: set[asyncio.Task[None]] = field(default_factory=set)
@@ -253,6 +279,11 @@ class AgentContext:
         is_elsewhere = protocol and not protocol.startswith(URN)
         return parse_protocol_uri(protocol).origin if is_elsewhere else self.registry
 
+    def note_change(self) -> None:
+        """Tell the listeners that other protocols are served now."""
+        for listener in self.changed:
+            listener()
+
     def record_event(self, event: AgentEvent) -> None:
         """Report an event to the observer. An exception of the observer is only logged."""
         if event.name in ("hello", "running"):
@@ -287,6 +318,8 @@ class AgentContext:
 
     async def close(self) -> None:
         """Close everything that sessions share. Pending reports stay in the outbox for the next process."""
+        if self.renewal is not None:
+            self.renewal.cancel()
         # Tasks first: they use the reporter and the runtime that are closed below.
         for task in self._tasks:
             task.cancel()
@@ -305,7 +338,8 @@ class AgentContext:
 
     def provided(self) -> dict[str, Provided]:
         """Return the protocols that a responder may choose from now: the provided ones, and the negotiated ones whose
-        functions are still offered."""
+        functions are still offered. A provided one that cannot be verified now is marked."""
+        away = {uri: UNAVAILABLE for uri, service in self.services.items() if service.is_away}
         known = {uri: service.protocol for uri, service in self.services.items() if service.protocol is not None}
         published = {uri: self._provided(protocol) for uri, protocol in known.items()}
         # Cached, because each Hello asks, and the check goes through all negotiated protocols.
@@ -313,7 +347,7 @@ class AgentContext:
         if self._servable[0] != state:
             servable = [protocol for protocol in self.negotiated.all() if self._can_serve(protocol)]
             self._servable = (state, {protocol.uri: Provided(protocol.hash, True) for protocol in servable})
-        return published | self._servable[1]
+        return away | published | self._servable[1]
 
     def service(self, protocol: SpokenProtocol, serving: Functions | None = None) -> Service:
         """Return this side's functions for a protocol. `serving`: those of one session, instead of the agent's."""
@@ -329,7 +363,7 @@ class AgentContext:
         service, manifest = self.service(protocol, request.serving), protocol.package.manifest
         wanted = request.role or service.role
         found = choose_role(manifest, is_initiator=request.is_initiator, wanted=wanted, peer_role=request.peer_role)
-        check_functions(service, found, protocol.uri)
+        check_functions(service.functions, found, protocol.uri)
         return found, service.functions
 
     async def keys(self, did: str) -> Mapping[str, bytes]:
@@ -404,31 +438,3 @@ class AgentContext:
     def _on_session(self, uri: str) -> OnSession | None:
         service = self.services.get(uri)
         return service.on_session if service is not None else None
-
-
-def check_functions(service: Service, role: Role, uri: str) -> None:
-    """Check that the service has a function of the right kind for each operation that the role invokes. Raises `NotFound`
-    (`agent.function-missing`) and `Malformed` (`agent.function-kind`, `agent.function`)."""
-    for name, operation in role.invokes.items():
-        parameter = service.functions.context_parameter(name)
-        if parameter and parameter in operation.arguments.get("properties", {}):
-            raise Malformed(
-                AgentCode.FUNCTION,
-                f"The function of {name} takes its context as {parameter}, which is an argument of the operation in {uri}.",
-                fix="Give the parameter that is annotated CallContext another name.",
-            )
-    missing = service.functions.missing(role.invokes)
-    if missing:
-        raise NotFound(
-            AgentCode.FUNCTION_MISSING,
-            f"No function serves {', '.join(missing)} of {uri}.",
-            fix="Register a function of that name: @agent.provides(URI), or @agent.offers for negotiated protocols. For one "
-            "session that this side opens: connect(serving=[…]).",
-        )
-    misfits = service.functions.misfits(role.invokes.values())
-    if misfits:
-        raise Malformed(
-            AgentCode.FUNCTION_KIND,
-            f"The functions of {', '.join(misfits)} do not have the kind that {uri} gives these operations.",
-            fix="Write the function of a stream with `async def` and `yield`, and other functions without `yield`.",
-        )

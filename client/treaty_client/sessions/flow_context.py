@@ -43,6 +43,7 @@ from ..registries.replies import Match
 from .arrivals import ServedSessions
 from .handler_host import HandlerHosts, HostRequest
 from .interfaces import FlowNames, Located, Lookup, SessionEvent, SessionTimeouts, SpokenProtocol
+from .open_connections import OpenConnections
 from .session import ReportParties
 
 Cosign = Callable[[SpokenProtocol | None, ReportParties, ReportProposed, bool], Awaitable[ReportCosignature]]
@@ -97,6 +98,7 @@ class FlowDependencies:
     `key_ids`: return the keys of a DID by their ids.
     `cosign`: see `Cosign`.
     `arrivals`: keeps the sessions that other agents began.
+    `connections`: the open connections of the agent.
     """
 
     names: FlowNames
@@ -111,6 +113,7 @@ class FlowDependencies:
     key_ids: Callable[[str], Awaitable[Mapping[str, bytes]]] | None = None
     cosign: Cosign | None = None
     arrivals: ServedSessions = field(default_factory=ServedSessions)
+    connections: OpenConnections = field(default_factory=OpenConnections)
 
 
 def host_request(wanted: HostRequest, peer: str, agreed: Agreed) -> HostRequest:

@@ -17,6 +17,7 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from treaty_consensus.errors import Malformed, Refused, TreatyError
@@ -40,6 +41,7 @@ from .flow_context import FlowDependencies, RequestedNames
 from .flow_run import MetaProtocolNegotiator
 from .flow_session import FlowSession
 from .handler_host import HostRequest
+from .interfaces import SpokenProtocol
 from .operations import Functions
 from .session import Session
 
@@ -211,7 +213,8 @@ class MetaProtocolManager:
     async def _run(self, run: MetaProtocolNegotiator) -> None:
         self._runs.add(run)
         try:
-            await run.run()
+            with self._dependencies.connections.holding(run, partial(_spoken, run), is_initiator=run.is_initiator):
+                await run.run()
         finally:
             self._runs.discard(run)
         await self._dependencies.keep_transcript(run.is_initiator, new_id("flow"), run.recorder)
@@ -227,6 +230,10 @@ class MetaProtocolManager:
             write()
         except OSError as error:  # a lost entry only costs the next negotiation one or two round trips
             _log.warning("The outcome of a negotiation cannot be written: %s", error)
+
+
+def _spoken(run: MetaProtocolNegotiator) -> list[SpokenProtocol]:
+    return [session.spoken for session in run.sessions.values() if session.spoken is not None]
 
 
 class _Shortcuts:

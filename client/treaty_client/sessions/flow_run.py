@@ -47,13 +47,15 @@ from ..anp.transcript import TranscriptRecorder
 from ..codes import ClientReportCode, FlowCode, SessionCode
 from ..errors import PeerUnavailable
 from ..network.transport.connection import Connection
-from .connection_loop import INTERNAL, ConnectionLoop
+from .calls import CallTable
+from .connection_loop import ConnectionLoop
 from .flow_adaptation import SessionAdapter
 from .flow_context import FlowDependencies, host_request
 from .flow_session import ActiveHandler, FlowSession, HandlerLine
 from .handler_host import RESPONDER, HandlerHost, HostRequest
 from .interfaces import SessionEvent, SpokenProtocol
 from .session import ReportParties
+from .wire import INTERNAL
 
 _log = logging.getLogger(__name__)
 
@@ -229,10 +231,10 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
 
     def _on_lost(self) -> None:
         for session in self.sessions.values():
-            session.end(self.machine.error)
+            session.end(self.parting or self.machine.error)
 
-    def _may_read(self) -> bool:
-        return True
+    def _call_tables(self) -> Iterable[CallTable]:
+        return [session.calls for session in self.sessions.values()]
 
     def _after_step(self) -> None:
         if self.agreed.done():

@@ -75,6 +75,9 @@ class SessionPort(Protocol):
     def adapt(self, session_id: str) -> None:
         """Check whether the session should change, after an answered call."""
 
+    def messages_sent(self) -> int:
+        """Return the number of messages that were sent on the connection."""
+
     def can_report(self, session_id: str) -> bool:
         """Return whether both sides agreed to co-sign reports on a session."""
 
@@ -182,6 +185,7 @@ class FlowSession:
                 phase=lambda: Phase.WAITING if self._error else Phase.RUNNING,
                 time_limit=self._call_time,
                 is_reissued=lambda: True,
+                sent=port.messages_sent,
                 on_first_reply=partial(self.record_event, "first reply"),
                 on_outcome=self.served,
             )

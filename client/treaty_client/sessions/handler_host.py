@@ -180,6 +180,11 @@ class HandlerHost:
         self._last: list[tuple[Send, _Cause]] | None = None
         context.activity.sessions[context.is_initiator] += 1
 
+    @property
+    def is_working(self) -> bool:
+        """Whether a function runs, or waits to run, that is not a stream."""
+        return self._invocations.is_working
+
     async def open(self) -> None:
         """Give the first event. Raises `TreatyError`."""
         stored = await self._store.load()

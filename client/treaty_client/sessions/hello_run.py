@@ -93,8 +93,7 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
         self.timeline: list[SessionEvent] = []
         self.messages_received = 0
         self.running: asyncio.Future[None] = abandonable()
-        self._role, self._recorder = role, recorder
-        self._opening, self._early = opening, early
+        self._role, self._recorder, self._opening, self._early = role, recorder, opening, early
         self.flow_sender, self._left_without_hello = "", False
         # True while the agreement is not written, because tests may still fail.
         self._owes_memory = False
@@ -110,6 +109,7 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
                 phase=self._phase,
                 time_limit=self._call_time,
                 is_reissued=lambda: self.was_running,
+                sent=self.messages_sent,
                 on_first_reply=partial(self.record_event, "first reply"),
                 on_fault=self.report_error,
                 may_report_fault=self._may_report_fault,
@@ -298,6 +298,9 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
     def _speaking(self) -> Iterable[HandlerHost]:
         handler = self.code.handler
         return [handler] if handler is not None and handler.is_open and self.machine.state is HelloState.RUNNING else []
+
+    def _call_tables(self) -> Iterable[CallTable]:
+        return (self.calls,)
 
     def _may_read(self) -> bool:
         return self.text.is_readable

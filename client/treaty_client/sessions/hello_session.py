@@ -19,19 +19,20 @@ from ..codes import ClientReportCode, SessionCode
 from ..errors import PeerUnavailable
 from ..negotiators.documents import Fetch
 from ..negotiators.negotiator import Implementation, Negotiator
+from ..network.transport.parting import SessionParting
 from ..statements.cosignature import CosignatureExchange
 from ..statements.report_rules import negotiation_id
 from .agreements import Profile
 from .call_context import CallOrigin
 from .calls import CallTable
 from .code import CodeLoader
-from .connection_loop import Wire
 from .handler_host import HandlerHost, HandlerPort
 from .interfaces import SessionEvent, SessionTimeouts, SpokenProtocol, Step
 from .middleware import CallPipeline
 from .negotiation import Answerer, Negotiation, PeerRequests, TextChannel
 from .operations import OperationHandlers
 from .session import ReportParties, not_in_profile
+from .wire import Wire
 
 
 class SessionRole(Protocol):
@@ -118,6 +119,7 @@ class HelloSession(ABC):
     _started: float
     _left_without_hello: bool
     _is_retired = False
+    parting: SessionParting | None
 
     @abstractmethod
     def now(self) -> float:
@@ -223,7 +225,11 @@ class HelloSession(ABC):
         """The error that ended the session. A failure of this side's negotiator is preferred to the text that the peer
         received."""
         # A session that ended normally has no error, but a call after its end needs one.
-        ended = self.machine.error or PeerUnavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")
+        ended = (
+            self.parting
+            or self.machine.error
+            or PeerUnavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")
+        )
         return self.negotiation.failure if self.negotiation.failure and self.machine.error else ended
 
     def transcript(self) -> bytes:

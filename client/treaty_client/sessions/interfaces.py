@@ -34,6 +34,7 @@ class SessionTimeouts(Timeouts):
     `registry`: for one exchange with a registry, beside the time for its bytes.
     `close`: for the reports and publications of former sessions when the agent is closed.
     `provide`: for the other provided protocols, once one of them is ready.
+    `drain`: for calls under way when the agent stops.
     """
 
     send: float = 30.0
@@ -45,8 +46,10 @@ class SessionTimeouts(Timeouts):
     connect: float = 30.0
     registry: float = 10.0
     close: float = 10.0
-    # Enough for two requests and a handler that loads in about a second. A slow registry must not keep the port closed.
-    provide: float = 5.0
+    # Enough for proofs of the store and handlers that load. What takes longer must not keep the port closed: it is served later.
+    provide: float = 1.0
+    # Supervisors kill a process that does not end: after 10 seconds (Docker), 30 (Kubernetes) or 90 (systemd).
+    drain: float = 10.0
 
 
 PATIENT = SessionTimeouts(code=120.0, reply=120.0)
@@ -137,6 +140,9 @@ class ProtocolSource(Protocol):
         """Return the protocol of a URI, verified by all steps under the policy, now or at most `Policy.max_age` ago. Raises
         `TreatyError` and keeps nothing of the protocol."""
 
+    async def renew(self, uri: str) -> SpokenProtocol:
+        """Return the protocol of a URI, verified now. Raises as `fetch`."""
+
     def cached(self, document_hash: str) -> SpokenProtocol | None:
         """Return a stored protocol that was verified at most `Policy.max_age` ago, else None. No network."""
 
@@ -154,7 +160,7 @@ class ProtocolSource(Protocol):
 
 
 class ProtocolPublisher(Protocol):
-    """Publish negotiated protocols; `lifecycle.RegistryPublisher` implements it."""
+    """Publish negotiated protocols; `reporting.RegistryPublisher` implements it."""
 
     async def publish(self, project: Project) -> str:
         """Publish a project in this agent's own namespace, with a new version if that version exists. Return its URI. Safe to

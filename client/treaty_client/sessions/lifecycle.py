@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from types import TracebackType
 from typing import TypeAlias
 
@@ -21,7 +22,9 @@ from .escalation import ESCALATED, FLOW_ESCALATED, Escalation
 from .flow_manager import MetaProtocolManager
 from .flow_run import MetaProtocolNegotiator
 from .flow_session import FlowSession
+from .freshness import begin_renewing
 from .hello_run import HelloRun
+from .interfaces import SpokenProtocol
 from .reporting import SessionReport, publish
 from .roles import HelloOffer, InitiatorRole, ResponderRole, SessionRequest, initiator_machine, make_offer, responder_machine
 from .session import Session
@@ -40,7 +43,8 @@ async def run_responder(context: AgentContext, flow: MetaProtocolManager, connec
     run = HelloRun(connection, machine, [], ResponderRole(context, connection.peer), recorder=recorder)
     run.running.add_done_callback(lambda _: context.arrivals.begin(run) if run.was_running else None)
     try:
-        await run.run()
+        with context.connections.holding(run, partial(_protocols, run), is_initiator=False):
+            await run.run()
     finally:
         context.arrivals.end(run)
     # Only a proposal that was considered here is worth a person's time: a stranger must not be able to ask for one at no cost.
@@ -68,6 +72,8 @@ async def open_session(
     """Open a session with the agent at an address, in the profile that `profiles` chooses. `again`: the address may be dialled
     once more, for a person's decision or for the other profile. Raises `TreatyError`."""
     request.check(context)
+    # Also for an agent that only connects: a session may last for longer than its proof.
+    begin_renewing(context)
     return OpenSession(context, await _Connecting(context, flow, dial, address, request, again=again).open())
 
 
@@ -255,7 +261,11 @@ class _HelloAttempt:
         self.session = HelloRun(connection, machine, first, role, recorder=self._recorder, early=early)
         self._waits = early is None
         # A task of its own, because the application uses the session meanwhile.
-        self._task = asyncio.create_task(self.session.run())
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        with self._context.connections.holding(self.session, partial(_protocols, self.session), is_initiator=True):
+            await self.session.run()
 
     @property
     def running(self) -> asyncio.Future[None]:
@@ -300,6 +310,10 @@ class _FlowAttempt:
         # Both: the session is over before its connection is.
         await self.session.close()
         await self._run.closed.wait()
+
+
+def _protocols(run: HelloRun) -> list[SpokenProtocol]:
+    return [run.spoken] if run.spoken is not None else []
 
 
 # Escalation

@@ -1,14 +1,14 @@
 """Run business logic: the functions behind a protocol's operations, and the functions that an agent offers for negotiation.
 
     @agent.provides("https://registry.example/protocols/example.com/product-info/1.0")
-    async def getProductInfo(productId: str) -> dict:
+    async def getProductInfo(productId: str = "", productName: str = "") -> dict:
         if productId not in catalogue:
             raise OperationError(404, "There is no such product.")
         return catalogue[productId]
 
-The name of a function is the name of its operation; its keyword arguments are those of the operation. It may be `async` or not;
-functions that are not `async` run in threads. It returns a JSON value that satisfies the operation's schema, or raises
-`OperationError` with a code that the protocol lists. At the other end `Session.call` returns that value, or raises an
+The name of a function is the name of its operation; its keyword arguments are those of the operation (`function_checks`). It may
+be `async` or not; functions that are not `async` run in threads. It returns a JSON value that satisfies the operation's schema,
+or raises `OperationError` with a code that the protocol lists. At the other end `Session.call` returns that value, or raises an
 `OperationError` with the same status and message. The value that the function of an event returns is dropped.
 
     @agent.provides("https://registry.example/protocols/example.com/log-stream/1.0")
@@ -155,17 +155,20 @@ class Functions:
         """The operations that are served."""
         return tuple(self._functions)
 
+    def get(self, name: str) -> Function:
+        """Return the function of an operation that is served."""
+        return self._functions[name]
+
     def missing(self, operations: Iterable[str]) -> list[str]:
         """Return the operations that no function serves."""
         return [name for name in operations if name not in self._functions]
 
     def misfits(self, operations: Iterable[Operation]) -> list[str]:
-        """Return the streams that no async generator function serves, and the other operations that one serves."""
+        """Return the streams that no async generator function serves, and the other operations that a generator serves."""
         return [
             operation.name
             for operation in operations
-            if operation.name in self._functions
-            and inspect.isasyncgenfunction(self._functions[operation.name]) != (operation.kind is OperationKind.STREAM)
+            if operation.name in self._functions and not _is_of_kind(self._functions[operation.name], operation.kind)
         ]
 
     async def call(self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]) -> Value:
@@ -208,6 +211,13 @@ class Functions:
     def _release(self, loop: asyncio.AbstractEventLoop, who: str) -> None:
         with suppress(RuntimeError):  # the loop is closed: the agent has ended, and the function only now
             loop.call_soon_threadsafe(self.threads.give_back, who)
+
+
+def _is_of_kind(function: Function, kind: OperationKind) -> bool:
+    if kind is OperationKind.STREAM:
+        return inspect.isasyncgenfunction(function)
+    # A generator of either sort would give its object as the value.
+    return not (inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function))
 
 
 class _Threads(ThreadPoolExecutor):

@@ -164,13 +164,13 @@ class RegistryPublisher:
 
     def __init__(self, identity: Identity, fetcher: Fetcher, origin: str, network: Network) -> None:
         """Opens no connection."""
-        self._identity, self._fetcher, self._origin, self._network = identity, fetcher, origin, network
+        self.identity, self._fetcher, self._origin, self._network = identity, fetcher, origin, network
 
     async def publish(self, project: Project) -> str:
         from ..statements.publish import Publisher  # imports Sigstore; `Agent.__aenter__` has done it in a thread
 
         client = self._fetcher.client(self._origin)
-        publisher = Publisher(self._identity, client, self._fetcher.registries, self._origin, self._network)
+        publisher = Publisher(self.identity, client, self._fetcher.registries, self._origin, self._network)
         for version in _versions(project):
             try:
                 # The two sides agreed on the test cases, and their vectors are these: more cannot be asked for.

@@ -151,7 +151,8 @@ def _still_wanted(remembered: AgreementRecord, request: SessionRequest) -> bool:
 
 
 async def candidate_uris(context: AgentContext, request: SessionRequest) -> tuple[str, ...]:
-    """Return the protocols that a request names, best first. Raises `NotFound` (`agent.no-candidates`), `TreatyError`."""
+    """Return the protocols that a request names, best first. Raises `NotFound` (`agent.no-candidates`, `agent.taken-back`),
+    `TreatyError`."""
     if not request.topic:
         return request.protocols
     negotiable = request.requirement is not None and context.negotiators is not None
@@ -159,6 +160,12 @@ async def candidate_uris(context: AgentContext, request: SessionRequest) -> tupl
         published = await context.ports.protocols.candidates(request.topic)
     except NotFound:
         published = Candidates()
+    if not published.uris and published.taken_back and not negotiable:
+        raise NotFound(
+            AgentCode.TAKEN_BACK,
+            f"Every protocol about {request.topic} was taken back: {' '.join(published.taken_back[:MAX_CANDIDATES])}",
+            fix="Name a successor by its URI, or ask the publisher.",
+        )
     if not published.uris and not negotiable:
         raise NotFound(
             AgentCode.NO_CANDIDATES,

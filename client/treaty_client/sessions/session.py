@@ -233,7 +233,9 @@ class Session:
 
     @property
     def is_over(self) -> bool:
-        """Whether the session has ended."""
+        """Whether the session takes no further calls. Calls under way may still be answered."""
+        if self._backend.calls.is_refusing:
+            return True
         try:
             self._backend.check_open()
         except TreatyError:

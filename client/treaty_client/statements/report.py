@@ -97,7 +97,7 @@ class Reporter:
     ) -> None:
         """Set the ledger and the logs. `log_of`: return the log of an origin; raises for an untrusted one. `delay`: seconds.
         `clock`: Unix seconds."""
-        self._identity, self._log_of, self._delay, self._clock = identity, log_of, delay, clock
+        self.identity, self._log_of, self._delay, self._clock = identity, log_of, delay, clock
         self._ledger, self._facts = ReportLedger(home), ReportFacts(log_of, clock)
         # By peer and topic. Held during an exchange: the next session then finds the report in the ledger. Weak, because a lock
         # that no session uses is not needed.
@@ -250,7 +250,7 @@ class Reporter:
         return facts if before in (None, epoch) else replace(facts, nid=later_negotiation_id(facts.nid, epoch))
 
     def _signed(self, payload: bytes) -> ReportSigned:
-        return ReportSigned(self._identity.key_id, self._identity.sign(pre_authentication_encoding(payload)))
+        return ReportSigned(self.identity.key_id, self.identity.sign(pre_authentication_encoding(payload)))
 
     def _keep(self, report: Statement, delay: float) -> asyncio.Future[None]:
         # On the disk before the task starts: a crash keeps the report and its random time.

@@ -96,6 +96,9 @@ class RegistryView:
             self._known[uri] = await self.registry.protocols.fetch(uri)
         return self._known[uri]
 
+    async def renew(self, uri: str) -> LocalProtocol:
+        return await self.fetch(uri)
+
     def cached(self, document_hash: str) -> LocalProtocol | None:
         """Return a protocol that was fetched, or None."""
         return next((protocol for protocol in self._known.values() if protocol.hash == document_hash), None)

@@ -31,7 +31,7 @@ import msgspec
 
 from treaty_consensus import canonical
 from treaty_consensus.did import parse_did, parse_key_id
-from treaty_consensus.errors import Malformed, Refused, TreatyError
+from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 
 from ...codes import HelloCode, SessionCode
 from ..ending import refused_by_peer
@@ -222,7 +222,8 @@ def common_version(theirs: str) -> str:
 
 
 class Provided(NamedTuple):
-    """A protocol that this side speaks: its hash, and whether that may be confirmed without fetching it again.
+    """A protocol that this side speaks: its hash, and whether that may be confirmed without fetching it again. `UNAVAILABLE`:
+    it is provided, and cannot be verified now.
 
     `role`: this side's role, "" if it is not known yet. `peer_roles`: those that fit it.
     """
@@ -237,11 +238,15 @@ class Provided(NamedTuple):
         return not (said and self.role) or said in self.peer_roles
 
 
+UNAVAILABLE = Provided("", False)
+
+
 def choose(own: Hello, hello: Hello, provides: Mapping[str, Provided]) -> tuple[Hello, Agreement | None]:
     """The responder's answer to a sourceHello: a hash it can confirm, else the first candidate, in the initiator's order, that it
     provides, else nothing. `own`: its Hello, to be completed.
 
-    Raises `Refused`: `hello.destination`, `hello.version`, and `session.role` if only the initiator's role is in the way.
+    Raises `Refused`: `hello.destination`, `hello.version`, and `session.role` if only the initiator's role is in the way. Raises
+    `Unavailable` (`session.protocol-unavailable`) if a candidate is provided and none can be verified now.
     """
     if hello.destination_did not in ("", own.source_did):
         raise Refused(
@@ -260,11 +265,18 @@ def choose(own: Hello, hello: Hello, provides: Mapping[str, Provided]) -> tuple[
     remembered = [uri for uri, known in provides.items() if known.confirmable and known.protocol_hash == offered]
     # The source's order decides: it named its candidates best first.
     common = [*remembered, *(uri for uri in hello.candidate_protocols if uri in provides)]
-    fitting = [uri for uri in common if provides[uri].admits(roles.get(uri, ""))]
+    ready = [uri for uri in common if provides[uri] != UNAVAILABLE]
+    fitting = [uri for uri in ready if provides[uri].admits(roles.get(uri, ""))]
+    if common and not ready:
+        raise Unavailable(
+            SessionCode.PROTOCOL_UNAVAILABLE,
+            f"{common[0]} cannot be verified at the moment.",
+            fix="Try again later: the registry of this protocol may be back soon.",
+        )
     if not common:
         return answer, None
     if not fitting:
-        raise _misfit(common[0], provides[common[0]], roles[common[0]])
+        raise _misfit(ready[0], provides[ready[0]], roles[ready[0]])
     uri = fitting[0]
     known, said = provides[uri], roles.get(uri, "")
     answer = replace(answer, role=known.role, peer_role=said)
@@ -353,8 +365,8 @@ def _own_key(hello: _Hello) -> str | None:
 
 def refused_hello(reason: str) -> TreatyError:
     """Return the error for a Hello that the peer refused. `reason`: its text, which begins with a code."""
-    # Callers tell another agent at the address, and a role that does not fit, from all other refusals.
-    told = (HelloCode.DESTINATION, SessionCode.ROLE)
+    # Callers tell another agent at the address, and a role or a time that does not fit, from all other refusals.
+    told = (HelloCode.DESTINATION, SessionCode.ROLE, SessionCode.PROTOCOL_UNAVAILABLE)
     code = next((code for code in told if reason.startswith(f"{code}:")), HelloCode.REFUSED)
     if code is SessionCode.ROLE:
         return Refused(code, f"The other side refused this side's Hello: {reason}", fix=ROLE_FIX)
