@@ -25,7 +25,11 @@ def issues(message: Value, sender: str) -> list[str]:
     kind = message.get("type")
     if not isinstance(kind, str) or kind not in _SENDERS[sender]:
         return [f"A {sender} sends {', '.join(_SENDERS[sender])}."]
-    found = [f"{name} is missing or of a wrong type." for name, wanted in _MEMBERS[kind].items() if type(message.get(name)) is not wanted]
+    found = [
+        f"{name} is missing or of a wrong type."
+        for name, wanted in _MEMBERS[kind].items()
+        if type(message.get(name)) is not wanted
+    ]
     if not found and not 1 <= len(message.get("payment", "key")) <= 64:
         found.append("payment has 1 to 64 characters.")
     if not found and not (1 <= message.get("amount", 1) <= 100_000_000 and message.get("after", 0) >= 0):

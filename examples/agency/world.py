@@ -1,0 +1,118 @@
+"""The world of the agency on one machine: a registry, six domains with their web servers, and six agents as processes.
+
+Each agent may run at one of two hosts, `a.DOMAIN` and `b.DOMAIN`. The web server of the domain describes where it runs now. The
+stage of the demo makes the registry, the domains and the certificates, and ends every process.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from processes import BIN, Actor, free_port
+from stage import REGISTRY, Stage
+
+HERE = Path(__file__).parent
+TRAVELLER, PLANNER, FLIGHTS, HOTELS, PAYMENTS, AUDITOR = DOMAINS = tuple(
+    f"{name}.example" for name in ("traveller", "planner", "flights", "hotels", "payments", "auditor")
+)
+SERVING = (FLIGHTS, HOTELS, PAYMENTS, PLANNER, TRAVELLER)
+PROTOCOLS = ("offers", "booking", "payment")
+POLICY = f"""publishers = ["did:wba:{PLANNER}"]
+encryption = "required"
+report = true
+report_delay = 0
+"""
+
+
+@dataclass
+class World:
+    """The agency on a stage. `uris`: of all published versions, oldest first. `tell`: called before each step of the start."""
+
+    stage: Stage
+    tell: Callable[[str], None] = print
+    uris: list[str] = field(default_factory=list)
+    actors: dict[str, Actor] = field(default_factory=dict)
+    hosts: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.ports = {f"{side}.{domain}": free_port() for domain in DOMAINS for side in "ab"}
+        self.certificate, self.key = self.stage.authority.issue("agents", list(self.ports))
+
+    def start(self) -> None:
+        """Start the registry, publish the protocols, and start the agents that serve and the auditor."""
+        self.tell("A registry and six domains")
+        self.start_registry()
+        for domain in DOMAINS:
+            self.stage.found(domain)
+            (self.stage.home(domain) / "policy.toml").write_text(POLICY)
+        name = self._registry_name()
+        self.stage.each(lambda domain: self.stage.treaty(domain, "trust", "add", name), DOMAINS)
+        for protocol in PROTOCOLS:
+            self.publish(HERE / "protocols" / protocol)
+        self.tell("Six agents")
+        for domain in SERVING[:-1]:
+            self.start_agent(domain)
+        for domain in SERVING[:-1]:
+            self.wait(domain)
+        self.start_agent(AUDITOR)
+
+    def publish(self, project: Path) -> str:
+        """Publish a protocol in the name of the planner, for agents that are started from now on. Return its URI."""
+        uri = str(self.stage.treaty(PLANNER, "publish", str(project))["uri"])
+        self.tell(f"Published {uri}")
+        self.uris.append(uri)
+        return uri
+
+    def start_agent(self, domain: str, *arguments: str, side: str = "", environment: Mapping[str, str] | None = None) -> Actor:
+        """Start an agent at its host, or at that of a `side`. `environment`: further variables."""
+        host = f"{side}.{domain}" if side else self.hosts.get(domain, f"a.{domain}")
+        self.hosts[domain] = host
+        options = {"home": self.stage.home(domain), "host": host, "port": self.ports[host]}
+        options |= {"certificate": self.certificate, "key": self.key}
+        variables = {"PYTHONPATH": str(HERE.parent), **(environment or {})}
+        command = ["env", *(f"{name}={value}" for name, value in variables.items()), sys.executable, "-m"]
+        command += [
+            f"agency.{domain.partition('.')[0]}",
+            *(part for name, value in options.items() for part in (f"--{name}", str(value))),
+        ]
+        resolve = [f"{other}=127.0.0.1:{port}" for other, port in self.ports.items()]
+        actor = self.stage.start(domain, *command, "--protocols", *self.uris, *arguments, resolve=resolve)
+        self.actors[domain] = actor
+        return actor
+
+    def wait(self, domain: str) -> None:
+        """Wait until an agent serves, and let the web server of its domain describe it."""
+        port = self.ports[self.hosts[domain]]
+        self.actors[domain].listens(port)
+        self.stage.web.agents[domain] = port
+
+    def start_registry(self) -> None:
+        """Start the registry on its log."""
+        stage, port = self.stage, self.stage.ports["registry"]
+        if not (stage.root / "registry.pem").exists():
+            stage.authority.issue("registry", [REGISTRY])
+        command = ["serve", "--json", "--data", str(stage.root / "registry"), "--port", str(port), "--origin", REGISTRY]
+        command += ["--tls-cert", str(stage.root / "registry.pem"), "--tls-key", str(stage.root / "registry.key")]
+        command += [f"--resolve={domain}=127.0.0.1:{stage.ports['domains']}" for domain in DOMAINS]
+        command += ["--ca", str(stage.authority.certificate)]
+        self.actors[REGISTRY] = stage.start("registry", str(BIN / "treaty-registry"), *command)
+
+    def _registry_name(self) -> str:
+        """Wait until the registry listens, and return its name."""
+        registry = self.actors[REGISTRY]
+
+        def names() -> list[str]:
+            return [json.loads(line)["name"] for line in registry.printed() if line.startswith('{"origin"')]
+
+        registry.wait_until(lambda: bool(names()))
+        return names()[-1]
+
+
+def lines_of(path: Path) -> list[dict[str, object]]:
+    """Return the whole lines of a file of JSON lines."""
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text.rpartition("\n")[0].splitlines()]
