@@ -138,7 +138,7 @@ class SecureCode(Code):
     REPLAYED = "secure.replayed", "A nonce was used before.", Unauthorized
     REQUIRED = "secure.required", "The peer does not encrypt, and the policy requires it.", Refused
     SESSION = "secure.session", "The answer is to another Hello.", Refused
-    STALE = "secure.stale", "The Hello was not made within 30 seconds of now.", Refused
+    STALE = "secure.stale", "The Hello was not made within 330 seconds of now.", Refused
     TAMPERED = "secure.tampered", "The record does not decrypt.", Unauthorized
     TEXT = "secure.text", "A text message came after the Hellos.", Refused
     TIMEOUT = "secure.timeout", "The handshake took too long.", Unavailable
