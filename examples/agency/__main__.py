@@ -1,4 +1,4 @@
-"""Run the agency: python -m agency [--trips 20] [--at-once 4] [--every 0.5] [--faults none|short|full] [--rounds 1] [--json] [--keep DIR]"""
+"""Run the agency: a registry, six agents, and trips, with or without faults. README.md shows the options."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -15,14 +16,14 @@ from rich.live import Live
 from rich.table import Table
 from stage import Stage
 
-from .chaos import FULL, SHORT, Chaos
+from .chaos import FULL, SHORT, Chaos, of_rounds
 from .oracle import LOST, Report, judge
 from .world import AUDITOR, DOMAINS, TRAVELLER, World, lines_of
 
 FAULTS: dict[str, tuple[str, ...]] = {"none": (), "short": SHORT, "full": FULL}
 
 
-def run(root: Path, faults: tuple[str, ...], *, trips: int, at_once: int, every: float, quiet: bool = False) -> Report:
+def run(root: Path, faults: Sequence[str], *, trips: int, at_once: int, every: float, quiet: bool = False) -> Report:
     """Start a world below a folder, let trips be arranged amid faults, and judge them."""
     console = Console(stderr=True, quiet=quiet)
     with Stage(root, DOMAINS) as stage:
@@ -69,7 +70,7 @@ def _show(report: Report, console: Console) -> None:
 
 def main() -> int:
     """Return 0 if each trip ended as a person expects, else 1."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m agency", description=__doc__)
     parser.add_argument("--trips", type=int, default=20)
     parser.add_argument("--at-once", type=int, default=4)
     parser.add_argument("--every", type=float, default=0.5, help="seconds from one trip to the next")
@@ -78,7 +79,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the report as one JSON value")
     parser.add_argument("--keep", type=Path, help="a new folder for all homes and logs")
     given = parser.parse_args()
-    faults = FAULTS[given.faults] * given.rounds
+    faults = of_rounds(FAULTS[given.faults], given.rounds)
     with nullcontext(given.keep) if given.keep else tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         root.mkdir(parents=True, exist_ok=True)

@@ -105,10 +105,10 @@ class Chaos:
         for vendor in (FLIGHTS, HOTELS):
             self._restart(vendor)
 
-    def version_yanked(self) -> None:
-        """The old version of the offers is taken back. A vendor that starts again cannot provide it any more."""
-        old = next(uri for uri in self.world.uris if uri.endswith("/travel-offers/1.0"))
-        self.world.stage.treaty(PLANNER, "yank", old)
+    def handler_yanked(self) -> None:
+        """The handler of the old offers is taken back. A vendor that starts again cannot provide this version any more."""
+        old = next(uri for uri in self.world.wheels if uri.endswith("/travel-offers/1.0"))
+        self.world.stage.treaty(PLANNER, "yank", old, "--wheel", self.world.wheels[old])
         self._restart(FLIGHTS)
 
     def key_rotated(self) -> None:
@@ -156,25 +156,19 @@ class Chaos:
         self.now = ""
 
 
-SHORT = ("vendor_killed", "registry_restarts", "vendor_hangs", "bank_moves", "planner_killed")
+SHORT = ("vendor_killed", "registry_restarts", "bank_hangs", "vendor_moves", "planner_killed")
+ONCE = ("version_published", "handler_yanked")
+"""Faults that can happen only once in a world, in this order."""
 FULL = (
-    "vendor_killed",
-    "registry_hangs",
-    "planner_killed",
-    "registry_restarts",
-    "vendor_hangs",
-    "bank_killed",
-    "vendor_moves",
-    "clocks_differ",
-    "version_published",
-    "bank_hangs",
-    "bank_moves",
-    "version_yanked",
-    "key_rotated",
-    "planner_killed",
-    "vendor_moves",
-    "clocks_right",
+    *("vendor_killed", "registry_hangs", "planner_killed", "registry_restarts", "vendor_hangs", "bank_killed", "vendor_moves"),
+    *("clocks_differ", "version_published", "bank_hangs", "bank_moves", "handler_yanked", "key_rotated", "planner_killed"),
+    *("vendor_moves", "clocks_right"),
 )
+
+
+def of_rounds(faults: Sequence[str], rounds: int) -> list[str]:
+    """Return faults, several times."""
+    return [*faults, *(name for name in [*faults] * (rounds - 1) if name not in ONCE)]
 
 
 def _kill(actor: Actor) -> None:

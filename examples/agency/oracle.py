@@ -1,7 +1,8 @@
 """The judgement of a run: did each trip end as a person expects, and do all ledgers agree?
 
 A person calls a trip lost for three reasons: no leg was left (409), the traveller did not approve the price (403), or the bank
-refused (402). A lost trip has no booking and no payment. Every other trip has one booking for each leg, and one payment of their sum.
+refused (402). A lost trip has no booking and no payment. Every other trip has one booking for each leg, and one payment of their
+sum.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The agent planner.example, an agency: python -m agency.planner --home DIR …
 
 It books the legs of a trip, asks the traveller to approve the price, and pays. If the trip is lost on the way, it cancels the
-legs. All keys follow from the key of the trip, so a trip that is arranged again, after a crash in its middle, goes on where it was.
+legs. All keys follow from the key of the trip, so a trip that is arranged again, after a crash in its middle, goes on where it
+was.
 """
 
 from __future__ import annotations

@@ -30,11 +30,12 @@ report_delay = 0
 
 @dataclass
 class World:
-    """The agency on a stage. `uris`: of all published versions, oldest first. `tell`: called before each step of the start."""
+    """The agency on a stage. `tell`: called before each step. `wheels`: the handler of each published version by its URI, oldest
+    first. `hosts`: where each agent serves, by its domain."""
 
     stage: Stage
     tell: Callable[[str], None] = print
-    uris: list[str] = field(default_factory=list)
+    wheels: dict[str, str] = field(default_factory=dict)
     actors: dict[str, Actor] = field(default_factory=dict)
     hosts: dict[str, str] = field(default_factory=dict)
 
@@ -62,9 +63,10 @@ class World:
 
     def publish(self, project: Path) -> str:
         """Publish a protocol in the name of the planner, for agents that are started from now on. Return its URI."""
-        uri = str(self.stage.treaty(PLANNER, "publish", str(project))["uri"])
+        done = self.stage.treaty(PLANNER, "publish", str(project))
+        uri = str(done["uri"])
         self.tell(f"Published {uri}")
-        self.uris.append(uri)
+        self.wheels[uri] = next(step["digest"] for step in done["steps"] if step["what"] == "attached")
         return uri
 
     def start_agent(self, domain: str, *arguments: str, side: str = "", environment: Mapping[str, str] | None = None) -> Actor:
@@ -80,7 +82,7 @@ class World:
             *(part for name, value in options.items() for part in (f"--{name}", str(value))),
         ]
         resolve = [f"{other}=127.0.0.1:{port}" for other, port in self.ports.items()]
-        actor = self.stage.start(domain, *command, "--protocols", *self.uris, *arguments, resolve=resolve)
+        actor = self.stage.start(domain, *command, "--protocols", *self.wheels, *arguments, resolve=resolve)
         self.actors[domain] = actor
         return actor
 
