@@ -62,9 +62,11 @@ def _table(world: World, chaos: Chaos, trips: int) -> Table:
 def _show(report: Report, console: Console) -> None:
     console.print(f"{report.trips} trips: {report.arranged} arranged, lost {report.lost or 0}, failed {report.failed or 0}")
     console.print(f"seconds of a trip, p50 and p99: {report.calm} in calm, {report.in_faults} in faults")
-    for sentence in report.faults:
+    for name, seconds, longest in report.faults:
+        console.print(f"  {name}: {seconds} s, the longest trip {longest} s", highlight=False)
+    for sentence in report.mistakes:
         console.print(f"[red]✗[/] {sentence}")
-    if not (report.faults or report.failed):
+    if not (report.mistakes or report.failed):
         console.print("[green]✓[/] Each trip ended as a person expects, and all ledgers agree.")
 
 
@@ -88,7 +90,7 @@ def main() -> int:
         print(json.dumps(report.value))
     else:
         _show(report, Console())
-    return 1 if report.faults or report.failed else 0
+    return 1 if report.mistakes or report.failed else 0
 
 
 if __name__ == "__main__":

@@ -25,16 +25,20 @@ RECOVERY = 5.0
 
 @dataclass(frozen=True)
 class Report:
-    """The figures of a run. `failed`: error codes and their number. `faults`: those found in the ledgers, as sentences.
-    `calm`, `in_faults`: seconds of a trip, the median and the 99th of 100."""
+    """The figures of a run.
+
+    `lost`, `failed`: error codes and their number. `mistakes`: those found in the ledgers, as sentences. `calm`, `in_faults`:
+    seconds of a trip, the median and the 99th of 100. `faults`: each with its seconds and those of the longest trip in it.
+    """
 
     trips: int
     arranged: int
     lost: dict[str, int]
     failed: dict[str, int]
-    faults: list[str]
+    mistakes: list[str]
     calm: tuple[float, float]
     in_faults: tuple[float, float]
+    faults: list[tuple[str, float, float]]
 
     @property
     def value(self) -> dict[str, Any]:
@@ -46,23 +50,30 @@ def judge(world: World, happened: Sequence[Fault], trips: int) -> Report:
     """Return the report of a run that is over."""
     results = lines_of(world.stage.home(TRAVELLER) / "trips.jsonl")
     codes = Counter(str(line["code"]) for line in results if "code" in line)
-
-    def is_disturbed(line: dict[str, Any]) -> bool:
-        ended = line["began"] + line["seconds"]
-        return any(line["began"] < fault.ended + RECOVERY and fault.began < ended for fault in happened)
-
+    within = [[line["seconds"] for line in results if _is_in(line, fault)] for fault in happened]
+    disturbed = [line for line in results if any(_is_in(line, fault) for fault in happened)]
     return Report(
         trips=len(results),
         arranged=sum("price" in line for line in results),
         lost={code: number for code, number in codes.items() if code in LOST},
         failed={code: number for code, number in codes.items() if code not in LOST},
-        faults=_faults(world, results, trips),
-        calm=_percentiles([line["seconds"] for line in results if not is_disturbed(line)]),
-        in_faults=_percentiles([line["seconds"] for line in results if is_disturbed(line)]),
+        mistakes=_mistakes(world, results, trips),
+        calm=_percentiles([line["seconds"] for line in results if line not in disturbed]),
+        in_faults=_percentiles([line["seconds"] for line in disturbed]),
+        faults=[
+            (fault.name, round(fault.ended - fault.began, 1), round(max(seconds, default=0.0), 1))
+            for fault, seconds in zip(happened, within, strict=True)
+        ],
     )
 
 
-def _faults(world: World, results: list[dict[str, Any]], trips: int) -> list[str]:
+def _is_in(line: dict[str, Any], fault: Fault) -> bool:
+    """Return whether a trip was under way during a fault or soon after."""
+    began: float = line["began"]
+    return began < fault.ended + RECOVERY and fault.began < began + line["seconds"]
+
+
+def _mistakes(world: World, results: list[dict[str, Any]], trips: int) -> list[str]:
     """Compare the traveller's outcomes with the ledgers of the vendors and the bank."""
     legs = [_active(world.stage.home(domain), "booked") for domain in (FLIGHTS, HOTELS)]
     paid = _active(world.stage.home(PAYMENTS), "captured")

@@ -43,7 +43,7 @@ def test_no_trip_fails_that_a_person_would_not_call_lost(report: dict[str, Any])
 
 
 def test_each_trip_is_booked_and_paid_once_and_all_ledgers_agree(report: dict[str, Any]) -> None:
-    assert report["faults"] == []
+    assert report["mistakes"] == []
 
 
 def test_no_agent_has_a_line_of_retry() -> None:
