@@ -58,7 +58,7 @@ _MEANINGS = {
     "capacity.negotiations": "sessions of other initiators in which the agent negotiates at once",
     "capacity.preloads": "handlers that are loaded at once at the start",
     "peers.sessions": "sessions with one peer of `Agent.peer` at once",
-    "peers.attempts": "attempts of one call",
+    "peers.attempts": "times that one call is sent",
     "peers.lifetime": "seconds after which a session gets no new calls",
     "workers.max_workers": "sandboxed workers of sessions, prewarmed ones included",
     "workers.idle": "idle seconds after which a session gives its worker up",

@@ -23,13 +23,13 @@ from .world import AUDITOR, DOMAINS, TRAVELLER, World, lines_of
 FAULTS: dict[str, tuple[str, ...]] = {"none": (), "short": SHORT, "full": FULL}
 
 
-def run(root: Path, faults: Sequence[str], *, trips: int, at_once: int, every: float, quiet: bool = False) -> Report:
+def run(root: Path, faults: Sequence[str], *, trips: int, at_once: int, every: float, down: float, quiet: bool = False) -> Report:
     """Start a world below a folder, let trips be arranged amid faults, and judge them."""
     console = Console(stderr=True, quiet=quiet)
     with Stage(root, DOMAINS) as stage:
         world = World(stage, tell=lambda text: console.print(f"  {text}", highlight=False))
         world.start()
-        chaos, results = Chaos(world), stage.home(TRAVELLER) / "trips.jsonl"
+        chaos, results = Chaos(world, down), stage.home(TRAVELLER) / "trips.jsonl"
         pace = ("--trips", str(trips), "--at-once", str(at_once), "--every", str(every))
         traveller = world.start_agent(TRAVELLER, *pace)
         world.wait(TRAVELLER)
@@ -78,6 +78,7 @@ def main() -> int:
     parser.add_argument("--every", type=float, default=0.5, help="seconds from one trip to the next")
     parser.add_argument("--faults", choices=FAULTS, default="none")
     parser.add_argument("--rounds", type=int, default=1, help="how often the faults happen")
+    parser.add_argument("--down", type=float, default=3.0, help="seconds that a process hangs, and the registry is away")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON value")
     parser.add_argument("--keep", type=Path, help="a new folder for all homes and logs")
     given = parser.parse_args()
@@ -85,7 +86,7 @@ def main() -> int:
     with nullcontext(given.keep) if given.keep else tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         root.mkdir(parents=True, exist_ok=True)
-        report = run(root, faults, trips=given.trips, at_once=given.at_once, every=given.every, quiet=given.json)
+        report = run(root, faults, trips=given.trips, at_once=given.at_once, every=given.every, down=given.down, quiet=given.json)
     if given.json:
         print(json.dumps(report.value))
     else:

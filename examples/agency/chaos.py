@@ -17,8 +17,6 @@ from stage import REGISTRY
 
 from .world import FLIGHTS, HERE, HOTELS, PAYMENTS, PLANNER, World
 
-DOWN = 3.0
-"""Seconds that the registry is away, or a process is stopped."""
 MINUTES_5 = 300
 
 
@@ -33,9 +31,11 @@ class Fault:
 
 @dataclass
 class Chaos:
-    """The faults of one world. `happened`: in order. `now`: the name of the one under way, or ""."""
+    """The faults of one world. `down`: seconds that the registry is away, or a process is stopped. `happened`: in order. `now`:
+    the name of the one under way, or ""."""
 
     world: World
+    down: float
     happened: list[Fault] = field(default_factory=list)
     now: str = ""
 
@@ -54,7 +54,7 @@ class Chaos:
         registry = self.world.actors[REGISTRY]
         registry.terminate()
         registry.end()
-        time.sleep(DOWN)
+        time.sleep(self.down)
         self.world.start_registry()
         self.world.actors[REGISTRY].listens(self.world.stage.ports["registry"])
 
@@ -140,7 +140,7 @@ class Chaos:
         process = self.world.actors[name].process
         process.send_signal(signal.SIGSTOP)
         try:
-            time.sleep(DOWN)
+            time.sleep(self.down)
         finally:
             process.send_signal(signal.SIGCONT)
 

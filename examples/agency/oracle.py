@@ -81,12 +81,12 @@ def _mistakes(world: World, results: list[dict[str, Any]], trips: int) -> list[s
     found = [f"{trips - len(results)} trips have no outcome."] if len(results) != trips else []
     for line in results:
         trip = line["trip"]
-        prices = [leg.pop(f"{trip}-{name}", None) for leg, name in zip(legs, names, strict=True)]
-        payment = paid.pop(trip, None)
+        prices = [leg.pop(f"{trip}-{name}", 0) for leg, name in zip(legs, names, strict=True)]
+        payment = paid.pop(trip, 0)
         if "price" in line:
-            if payment != line["price"] or None in prices or sum(prices) != payment:
+            if not all(prices) or not sum(prices) == payment == line["price"]:
                 found.append(f"{trip} was arranged for {line['price']}; its legs are {prices}, its payment is {payment}.")
-        elif line["code"] in LOST and (payment is not None or prices != [None, None]):
+        elif line["code"] in LOST and (payment or any(prices)):
             found.append(f"{trip} was lost ({line['code']}); its legs are {prices}, its payment is {payment}.")
     left = [key for ledger in (*legs, paid) for key in ledger]
     return found + ([f"Entries without a trip: {left}"] if left else [])

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from processes import BIN, Actor, free_port
 from stage import REGISTRY, Stage
@@ -38,6 +39,7 @@ class World:
     wheels: dict[str, str] = field(default_factory=dict)
     actors: dict[str, Actor] = field(default_factory=dict)
     hosts: dict[str, str] = field(default_factory=dict)
+    starts: int = 0
 
     def __post_init__(self) -> None:
         self.ports = {f"{side}.{domain}": free_port() for domain in DOMAINS for side in "ab"}
@@ -82,14 +84,12 @@ class World:
             *(part for name, value in options.items() for part in (f"--{name}", str(value))),
         ]
         resolve = [f"{other}=127.0.0.1:{port}" for other, port in self.ports.items()]
-        actor = self.stage.start(domain, *command, "--protocols", *self.wheels, *arguments, resolve=resolve)
-        self.actors[domain] = actor
-        return actor
+        return self._start(domain, [*command, "--protocols", *self.wheels, *arguments], resolve)
 
     def wait(self, domain: str) -> None:
         """Wait until an agent serves, and let the web server of its domain describe it."""
-        port = self.ports[self.hosts[domain]]
-        self.actors[domain].listens(port)
+        port, actor = self.ports[self.hosts[domain]], self.actors[domain]
+        actor.wait_until(lambda: any(f"Listening on 127.0.0.1, port {port}" in line for line in actor.printed()))
         self.stage.web.agents[domain] = port
 
     def start_registry(self) -> None:
@@ -101,7 +101,13 @@ class World:
         command += ["--tls-cert", str(stage.root / "registry.pem"), "--tls-key", str(stage.root / "registry.key")]
         command += [f"--resolve={domain}=127.0.0.1:{stage.ports['domains']}" for domain in DOMAINS]
         command += ["--ca", str(stage.authority.certificate)]
-        self.actors[REGISTRY] = stage.start("registry", str(BIN / "treaty-registry"), *command)
+        self._start(REGISTRY, [str(BIN / "treaty-registry"), *command])
+
+    def _start(self, name: str, command: Sequence[str], resolve: Sequence[str] = ()) -> Actor:
+        """Start a process with a log of its own, in the place of the one before."""
+        self.starts += 1
+        self.actors[name] = self.stage.start(f"{self.starts:02}-{name}", *command, resolve=resolve)
+        return self.actors[name]
 
     def _registry_name(self) -> str:
         """Wait until the registry listens, and return its name."""
@@ -114,7 +120,7 @@ class World:
         return names()[-1]
 
 
-def lines_of(path: Path) -> list[dict[str, object]]:
+def lines_of(path: Path) -> list[dict[str, Any]]:
     """Return the whole lines of a file of JSON lines."""
     text = path.read_text() if path.exists() else ""
     return [json.loads(line) for line in text.rpartition("\n")[0].splitlines()]

@@ -22,11 +22,8 @@ RETRYING = re.compile(r"retry|again|attempt|backoff|reconnect|sleep\(", re.IGNOR
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The report of a run: of 60 trips amid 5 faults, and with all examples of 1,000 trips amid 44."""
-    size = (
-        ["--trips", "1000", "--every", "0.35", "--faults", "full", "--rounds", "3"]
-        if FULL
-        else ["--trips", "60", "--faults", "short"]
-    )
+    short, full = ["--trips", "60"], ["--trips", "1000", "--every", "0.35", "--rounds", "3", "--down", "8"]
+    size = [*full, "--faults", "full"] if FULL else [*short, "--faults", "short"]
     folder = tmp_path_factory.mktemp("agency")
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'examples'}:{ROOT / 'demo'}"}
     command = [sys.executable, "-m", "agency", "--json", "--at-once", "8", *size, "--keep", str(folder / "world")]
