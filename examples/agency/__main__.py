@@ -29,15 +29,18 @@ def run(root: Path, faults: Sequence[str], *, trips: int, at_once: int, every: f
     with Stage(root, DOMAINS) as stage:
         world = World(stage, tell=lambda text: console.print(f"  {text}", highlight=False))
         world.start()
-        chaos, results = Chaos(world, down), stage.home(TRAVELLER) / "trips.jsonl"
+        chaos, home = Chaos(world, down), stage.home(TRAVELLER)
+        results, more = home / "trips.jsonl", home / "more"
+        more.touch()
         pace = ("--trips", str(trips), "--at-once", str(at_once), "--every", str(every))
         traveller = world.start_agent(TRAVELLER, *pace)
         world.wait(TRAVELLER)
         live = Live(get_renderable=lambda: _table(world, chaos, trips), console=console) if console.is_terminal else nullcontext()
         with live:
             chaos.run(faults, trips=trips, finished=lambda: len(lines_of(results)))
+            more.unlink()  # no fault may be without trips, however long the faults take
             traveller.succeeds()
-        return judge(world, chaos.happened, trips)
+        return judge(world, chaos.happened)
 
 
 def _table(world: World, chaos: Chaos, trips: int) -> Table:

@@ -46,7 +46,7 @@ class Report:
         return asdict(self)
 
 
-def judge(world: World, happened: Sequence[Fault], trips: int) -> Report:
+def judge(world: World, happened: Sequence[Fault]) -> Report:
     """Return the report of a run that is over."""
     results = lines_of(world.stage.home(TRAVELLER) / "trips.jsonl")
     codes = Counter(str(line["code"]) for line in results if "code" in line)
@@ -57,7 +57,7 @@ def judge(world: World, happened: Sequence[Fault], trips: int) -> Report:
         arranged=sum("price" in line for line in results),
         lost={code: number for code, number in codes.items() if code in LOST},
         failed={code: number for code, number in codes.items() if code not in LOST},
-        mistakes=_mistakes(world, results, trips),
+        mistakes=_mistakes(world, results),
         calm=_percentiles([line["seconds"] for line in results if line not in disturbed]),
         in_faults=_percentiles([line["seconds"] for line in disturbed]),
         faults=[
@@ -73,12 +73,13 @@ def _is_in(line: dict[str, Any], fault: Fault) -> bool:
     return began < fault.ended + RECOVERY and fault.began < began + line["seconds"]
 
 
-def _mistakes(world: World, results: list[dict[str, Any]], trips: int) -> list[str]:
+def _mistakes(world: World, results: list[dict[str, Any]]) -> list[str]:
     """Compare the traveller's outcomes with the ledgers of the vendors and the bank."""
     legs = [_active(world.stage.home(domain), "booked") for domain in (FLIGHTS, HOTELS)]
     paid = _active(world.stage.home(PAYMENTS), "captured")
     names = ("flights", "hotels")
-    found = [f"{trips - len(results)} trips have no outcome."] if len(results) != trips else []
+    missing = {f"T{number:04}" for number in range(len(results))} ^ {line["trip"] for line in results}
+    found = [f"Trips without one outcome: {sorted(missing)}"] if missing else []
     for line in results:
         trip = line["trip"]
         prices = [leg.pop(f"{trip}-{name}", 0) for leg, name in zip(legs, names, strict=True)]

@@ -1,12 +1,13 @@
 """The agent traveller.example: python -m agency.traveller --home DIR … --trips 10
 
 It lets the agency arrange trips, several at once, and approves prices within its budget. It writes HOME/trips.jsonl, a line for
-each trip.
+each trip. While there is a file HOME/more, it makes more trips than were asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from pathlib import Path
 
@@ -52,9 +53,9 @@ async def main(settings: Settings, trips: int, at_once: int, every: float) -> No
         traveller = Traveller(agent, settings.home / "trips.jsonl")
         for uri in settings.uris("travel-booking"):
             agent.provides(uri, role="traveller")(traveller.approve)
-        room = asyncio.Semaphore(at_once)
+        more, room = settings.home / "more", asyncio.Semaphore(at_once)
         async with listen(agent, settings), asyncio.TaskGroup() as group:
-            for number in range(trips):
+            for number in itertools.takewhile(lambda number: number < trips or more.exists(), itertools.count()):
                 await room.acquire()
                 group.create_task(traveller.travel(number)).add_done_callback(lambda _: room.release())
                 await asyncio.sleep(every)

@@ -34,7 +34,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_no_trip_fails_that_a_person_would_not_call_lost(report: dict[str, Any]) -> None:
-    assert report["trips"] == (1000 if FULL else 60)
+    assert report["trips"] >= (1000 if FULL else 60)
     assert report["failed"] == {}
     assert report["arranged"] >= report["trips"] // 2
 
