@@ -70,6 +70,13 @@ class Chaos:
         """The agency dies in the midst of trips."""
         self._restart(PLANNER)
 
+    def planner_deployed(self) -> None:
+        """The agency is ended by SIGTERM, and started again."""
+        planner = self.world.actors[PLANNER]
+        planner.terminate()
+        planner.end()
+        self._restart(PLANNER)
+
     def bank_killed(self) -> None:
         """The bank dies in the midst of payments."""
         self._restart(PAYMENTS)
@@ -161,7 +168,7 @@ ONCE = ("version_published", "handler_yanked")
 """Faults that can happen only once in a world, in this order."""
 FULL = (
     *("vendor_killed", "registry_hangs", "planner_killed", "registry_restarts", "vendor_hangs", "bank_killed", "vendor_moves"),
-    *("clocks_differ", "version_published", "bank_hangs", "bank_moves", "handler_yanked", "key_rotated", "planner_killed"),
+    *("clocks_differ", "version_published", "bank_hangs", "bank_moves", "handler_yanked", "key_rotated", "planner_deployed"),
     *("vendor_moves", "clocks_right"),
 )
 
