@@ -113,7 +113,7 @@ class Chaos:
             self._restart(vendor)
 
     def handler_yanked(self) -> None:
-        """The handler of the old offers is taken back. A vendor that starts again cannot provide this version any more."""
+        """The handler of the old offers is taken back. Agents that renew their proofs cannot use this version any more."""
         old = next(uri for uri in self.world.wheels if uri.endswith("/travel-offers/1.0"))
         self.world.stage.treaty(PLANNER, "yank", old, "--wheel", self.world.wheels[old])
         self._restart(FLIGHTS)

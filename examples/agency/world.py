@@ -22,7 +22,9 @@ TRAVELLER, PLANNER, FLIGHTS, HOTELS, PAYMENTS, AUDITOR = DOMAINS = tuple(
 )
 SERVING = (FLIGHTS, HOTELS, PAYMENTS, PLANNER, TRAVELLER)
 PROTOCOLS = ("offers", "booking", "payment")
-POLICY = f"""publishers = ["did:wba:{PLANNER}"]
+# A proof is used for 400 seconds: long runs renew it, and see the handler that was yanked. A clock may be 300 seconds fast.
+POLICY = f"""max_age = 400
+publishers = ["did:wba:{PLANNER}"]
 encryption = "required"
 report = true
 report_delay = 0
