@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ _POLL = 0.02  # seconds between two looks whether a process is ready
 _REMIND = 15  # seconds after which a wait says that it goes on
 _LAST_LINES = 15
 
+_ports = iter(random.sample(range(10_000, 20_000), 1_000))
 # Loaded here: between fork and exec a child must not load libraries.
 _libc = ctypes.CDLL(None)
 
@@ -141,8 +143,7 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """Return a port on loopback that is not in use now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port on loopback that is not in use now, out of those that the system gives to no client: it stays free while its
+    server is started, or started again."""
+    # No port is drawn twice in a process, so that those which are only planned stay apart.
+    return next(port for port in _ports if is_free(port))

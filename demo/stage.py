@@ -48,8 +48,8 @@ class Stage:
         self.ports = {name: free_port() for name in ("registry", "wheel", "statement", "fork")}
 
     def __enter__(self) -> Self:
-        server = DomainServer(0, self.root / "domains", self.domains, self.authority)
-        self.ports["domains"] = self._stack.enter_context(server.running())
+        self.web = DomainServer(0, self.root / "domains", self.domains, self.authority)
+        self.ports["domains"] = self._stack.enter_context(self.web.running())
         # Commands are waited for when the stage closes, so that none outlives the folder.
         self._pool = self._stack.enter_context(ThreadPoolExecutor(os.cpu_count()))
         return self

@@ -64,7 +64,7 @@ _MEANINGS = {
     "capacity.streams": "streams that a session provides at once; a further one fails with 503",
     "capacity.threads": "functions without `async` that run at once for one protocol; others wait. One network gets at most half",
     "peers.sessions": "sessions with one peer of `Agent.peer` at once",
-    "peers.attempts": "attempts of one call",
+    "peers.attempts": "times that one call is sent",
     "peers.lifetime": "seconds after which a session gets no new calls",
     "workers.max_workers": "sandboxed workers of sessions, prewarmed ones included",
     "workers.idle": "idle seconds after which a session gives its worker up",

@@ -15,7 +15,7 @@ from meetings import LAPTOP, URI_2, Published, SimulatedProtocols, product_info
 from shop_process import agent
 
 from treaty_client.sessions.context import AgentEvent
-from treaty_client.sessions.interfaces import SessionTimeouts
+from treaty_client.sessions.interfaces import PeerSettings, SessionTimeouts
 from treaty_client.sessions.operation_errors import OperationError, OutcomeUnknown
 from treaty_consensus.errors import Unavailable
 from treaty_consensus.handler import Operation
@@ -127,6 +127,24 @@ async def test_a_crash_of_the_handler_at_the_other_side_is_healed(shop: Shop, tm
         buyer.peer(shop.url, protocols=[URI_2]) as peer,
     ):
         assert await peer.call("getProductInfo", productId="CRASH-ONCE") == LAPTOP
+
+
+async def test_a_peer_that_is_away_for_long_is_waited_for(shop: Shop, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The time for connecting counts, and not the attempts of a call."""
+    caplog.set_level("INFO", "treaty_client.sessions.peer")
+    settings, timeouts = PeerSettings(attempts=2), SessionTimeouts(connect=60)
+    async with (
+        agent("buyer.example", tmp_path / "buyer", peers=settings, timeouts=timeouts) as buyer,
+        buyer.peer(shop.url, protocols=[URI_2]) as peer,
+    ):
+        assert await peer.call("getProductInfo", productId="P12345") == LAPTOP
+        shop.kill()
+        calling = asyncio.create_task(peer.call("getProductInfo", productId="P12345"))
+        while caplog.text.count("No session with") < 3:  # noqa: ASYNC110  # the log tells no event
+            await asyncio.sleep(0.05)
+        assert not calling.done()
+        await asyncio.to_thread(shop.start)
+        assert await calling == LAPTOP
 
 
 async def test_an_idle_session_is_no_error(shop: Shop, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from treaty_client.network.hosts import Network
 from treaty_client.policy import Policy
 from treaty_client.sandbox.runtime import SandboxRuntime
 from treaty_client.sessions.context import Ports
-from treaty_client.sessions.interfaces import SessionTimeouts
+from treaty_client.sessions.interfaces import PeerSettings, SessionTimeouts
 from treaty_client.sessions.operation_errors import OperationError
 from treaty_consensus.errors import Unavailable
 
@@ -49,6 +49,7 @@ def agent(
     *,
     protocols: SimulatedProtocols | None = None,
     timeouts: SessionTimeouts | None = None,
+    peers: PeerSettings | None = None,
     **options: Any,
 ) -> Agent:
     """An agent that runs handlers in sandboxes, and gets them from a simulated registry. `options`: those of the agent."""
@@ -66,7 +67,7 @@ def agent(
         partial(SimulatedNames, protocols),
     )
     policy = Policy(publishers=["did:wba:publisher.example"], max_age=MAX_AGE)
-    config = AgentConfig(policy, timeouts, home=home)
+    config = AgentConfig(policy, timeouts, peers=peers or PeerSettings(), home=home)
     return Agent(identity(domain), REGISTRY, config, network=network, ports=ports, **options)
 
 

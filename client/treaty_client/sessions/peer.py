@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -40,6 +42,8 @@ _IDLE = 0.9
 """The part of the idle time after which a session is not used any more: the peer may be ending it at this moment."""
 _FINAL = frozenset((SessionCode.LATE, SessionCode.PEER_REFUSED, FlowCode.PEER_REFUSED))
 """The codes of calls that were not sent and are not repeated: the time is over, or the peer would refuse them again."""
+_PAUSE = 2.0
+"""The longest pause in seconds between two attempts to open a session for calls that wait."""
 _log = logging.getLogger(__name__)
 
 
@@ -277,10 +281,13 @@ class SessionPool:
             self._sessions.append(opening.result())
 
     async def _open(self, backoff: Backoff) -> _PooledSession:
-        """Open a session, again after failures that may pass, within the time for connecting."""
+        """Open a session, again after failures that may pass, for as long as connecting may take."""
         now = asyncio.get_running_loop().time
         limit = self._timeout if self._timeout is not None else self._opener.time_limit(self._request)
         until, failures = None if limit is None else now() + limit, 0
+        if until is not None:
+            # The time bounds the attempts. Pauses are short, so that the waiting calls go on soon after the peer is back.
+            backoff = replace(backoff, attempts=sys.maxsize, most=_PAUSE)
         while True:
             left = None if until is None else max(until - now(), 0.0)
             try:

@@ -31,8 +31,9 @@ from .keys import HelloSigner, PublicKey
 # 1.0 is the SDK's version; 1.1 adds the transcript and the order of records.
 BOUND = "1.1"
 UNBOUND = "1.0"
-# The SDK's window. It bounds how long a recorded Hello can be repeated; the ephemeral share makes that useless.
-FRESHNESS = 30
+# Clocks may differ by five minutes, and a Hello is 30 seconds on its way. The window bounds how long a recorded Hello can be
+# repeated; the ephemeral share makes that useless, so the SDK's 30 seconds would only refuse honest peers.
+FRESHNESS = 330
 """Seconds by which the times in a Hello may differ from this side's clock."""
 
 # One mark is enough: a Hello that is stripped of the others is refused, not taken for a plain one.

@@ -105,5 +105,6 @@ class Backoff:
         """Wait after this many failures in a row. Return False at once if no attempt is left."""
         if failures >= self.attempts:
             return False
-        await self.sleep(self.chance() * min(self.most, self.first * 2 ** (failures - 1)))
+        # 2 ** 64 is beyond every `most`; more would overflow.
+        await self.sleep(self.chance() * min(self.most, self.first * 2 ** min(failures - 1, 64)))
         return True

@@ -1,0 +1,17 @@
+"""The agent flights.example: python -m agency.flights --home DIR …"""
+
+from __future__ import annotations
+
+from treaty_client import Agent
+
+from .ledger import Ledger
+from .settings import Settings, serve
+from .vendor import Vendor
+
+
+def open_agent(agent: Agent, settings: Settings) -> None:
+    Vendor(Ledger(settings.home), price=9_000, seats=9).open(agent, settings)
+
+
+if __name__ == "__main__":
+    serve(open_agent)

@@ -1,0 +1,45 @@
+"""The agent payments.example, a bank: python -m agency.payments --home DIR …"""
+
+from __future__ import annotations
+
+from treaty_client import Agent, OperationError
+
+from .ledger import Ledger
+from .settings import Settings, serve
+
+LIMIT = 40_000
+
+
+class Bank:
+    """The business of the bank: it reserves and captures each payment once, up to a limit."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    async def reserve(self, payment: str, amount: int) -> None:
+        known = self.ledger.find(payment, "reserved")
+        if known and known.price != amount:
+            raise OperationError(409, "This key is that of another amount.")
+        if amount > LIMIT:
+            raise OperationError(402, "The account is too low.")
+        self.ledger.add(payment, "reserved", amount)
+
+    async def capture(self, payment: str) -> None:
+        known = self.ledger.find(payment, "reserved")
+        if known is None:
+            raise OperationError(403, "Nothing was reserved under this key.")
+        self.ledger.add(payment, "captured", known.price)
+
+    async def journal(self, after: int) -> list[dict[str, object]]:
+        return self.ledger.after(after)
+
+
+def open_agent(agent: Agent, settings: Settings) -> None:
+    bank = Bank(Ledger(settings.home))
+    for uri in settings.uris("travel-payment"):
+        for function in (bank.reserve, bank.capture, bank.journal):
+            agent.provides(uri)(function)
+
+
+if __name__ == "__main__":
+    serve(open_agent)

@@ -1,0 +1,52 @@
+"""A travel agency of six processes while they are killed, moved and hung: no trip fails that a person would not call lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from depth import FULL
+
+ROOT = Path(__file__).parents[2]
+AGENCY = ROOT / "examples" / "agency"
+AGENTS = ("traveller", "planner", "vendor", "flights", "hotels", "payments", "auditor", "ledger", "settings")
+RETRYING = re.compile(r"retry|again|attempt|backoff|reconnect|sleep\(", re.IGNORECASE)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The report of a run: of 60 trips amid 5 faults, and with all examples of 1,000 trips amid 44."""
+    short, full = (
+        ["--trips", "60", "--every", "0.3", "--down", "2"],
+        ["--trips", "1000", "--every", "0.35", "--rounds", "3", "--down", "8"],
+    )
+    size = [*full, "--faults", "full"] if FULL else [*short, "--faults", "short"]
+    folder = tmp_path_factory.mktemp("agency")
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'examples'}:{ROOT / 'demo'}"}
+    command = [sys.executable, "-m", "agency", "--json", "--at-once", "8", *size, "--keep", str(folder / "world")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=3600)
+    assert done.stdout, done.stderr[-4000:]
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_no_trip_fails_that_a_person_would_not_call_lost(report: dict[str, Any]) -> None:
+    assert report["trips"] >= (1000 if FULL else 60)
+    assert report["failed"] == {}
+    assert report["arranged"] >= report["trips"] // 2
+
+
+def test_each_trip_is_booked_and_paid_once_and_all_ledgers_agree(report: dict[str, Any]) -> None:
+    assert report["mistakes"] == []
+
+
+def test_no_agent_has_a_line_of_retry() -> None:
+    code = {name: (AGENCY / f"{name}.py").read_text() for name in AGENTS}
+    found = {name: RETRYING.findall(re.sub(r'"""(?s:.*?)"""', "", text)) for name, text in code.items()}
+    assert {name: words for name, words in found.items() if words} == {"auditor": ["sleep("], "traveller": ["sleep("]}
