@@ -26,6 +26,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median, quantiles
+from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -138,16 +139,16 @@ class Driver:
 
     async def take(self, measure: Measure) -> list[list[float]]:
         """The samples of one round, a list for each group. Raises `SceneFailed`."""
-        assert self.process.stdin
+        assert self.process.stdin is not None
         order = {"measure": measure.name, "number": measure.number, "at_once": measure.at_once}
         self.process.stdin.write(json.dumps(order).encode() + b"\n")
-        answer: list[list[float]] = await self.answer()
+        answer = await self.answer()
         await asyncio.sleep(REST)
-        return answer
+        return [list(map(float, group)) for group in answer]
 
-    async def answer(self) -> object:
+    async def answer(self) -> Any:
         """The next line. Raises `SceneFailed` when the process ended."""
-        assert self.process.stdout
+        assert self.process.stdout is not None
         line = await self.process.stdout.readline()
         if not line:
             raise SceneFailed("a driver ended")
@@ -206,10 +207,10 @@ async def _driver(command: list[str], log: Path) -> AsyncIterator[Driver]:
         try:
             await driver.answer()
         except SceneFailed as error:
-            raise SceneFailed(f"{name}: {log.read_text(errors='replace')[-2000:]}") from error
+            raise SceneFailed(f"{name}: {await asyncio.to_thread(log.read_text)}") from error
         yield driver
     finally:
-        assert process.stdin
+        assert process.stdin is not None
         process.stdin.close()
         await process.wait()
 

@@ -4,8 +4,8 @@
 
 Descriptor 0 is the pipe (`framing`); all others are closed. MODE is `sandbox`, which installs the system call filter, `none`, or
 `template`, whose forks go on as with `sandbox` (`template`). MEMORY is the address space in bytes, CPU the processor time in
-seconds. Before "ready" the worker has read no data of a handler, and has finished all work that needs further system calls, such as
-mapping the standard library's native code.
+seconds. Before "ready" the worker has read no data of a handler, and has finished all work that needs further system calls, such
+as mapping the standard library's native code.
 """
 
 from __future__ import annotations
