@@ -11,8 +11,8 @@ from bench import calling
 
 async def test_every_form_answers_in_every_measure(rivals_python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calling, "REST", 0)
-    measures = [replace(one, number=1) for one in calling.MEASURES]
-    samples = await calling.measure(calling.FORMS, measures, 2, rivals_python)
+    measures = [replace(one, number=1, at_once=min(one.at_once, 4)) for one in calling.MEASURES]
+    samples = await calling.measure(calling.FORMS, measures, 1, rivals_python)
     lines = calling.judge(samples, measures)
     # `first` is measured with Treaty and its baseline only.
     assert {(line.measure, line.form) for line in lines} == {
@@ -22,7 +22,7 @@ async def test_every_form_answers_in_every_measure(rivals_python: Path, monkeypa
         if one.name != "first" or form.kind or form.name == "mcp"
     }
     assert all(0 < line.p50 <= line.p99 for line in lines)
-    assert {len(group) for rounds in samples.values() for groups in rounds for group in groups} == {1, 32}
+    assert {len(group) for rounds in samples.values() for groups in rounds for group in groups} == {1, 4}
 
 
 def test_ratios_are_those_of_the_rounds_and_bars_are_judged() -> None:
