@@ -52,6 +52,7 @@ LAPTOP = {
     "price": 1299.99,
     "currency": "USD",
 }
+LINGERING = 20.0
 _modules = itertools.count()
 
 
@@ -332,13 +333,15 @@ class Tap:
 
 @asynccontextmanager
 async def meeting(seller: Party, *, at: str = "") -> AsyncIterator[Tap]:
-    """An open connection to an agent that is ready to serve, at an address of its own; its end of it is waited for."""
+    """An open connection to an agent that is ready to serve, at an address of its own; its end of it is waited for. A session
+    that its application has left may use it for `LINGERING` seconds more."""
     if not seller.protocols.fetched:
         await seller.agent.prepare()
     near, far = memory.pair()
     task = asyncio.create_task(seller.agent.accept(far))
     try:
         yield Tap(near, at or f"memory:{seller.agent.did}")
+        await asyncio.wait({task}, timeout=LINGERING)
     finally:
         await near.close()
         await task

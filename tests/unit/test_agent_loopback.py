@@ -119,11 +119,13 @@ async def test_both_sides_report_a_session_of_the_flow_profile(tmp_path: Path, r
         for someone in (seller, customer):
             someone.flow.registry.add(ProtocolOffer(id, ("getProductInfo",), uri=NEW))
         async with seller.listen("127.0.0.1", 0) as port:
-            told = []
+            sessions = []
             for _ in range(2):  # the second one says nothing new
                 async with customer.connect(f"ws://127.0.0.1:{port}", protocols=[id], peer=seller.did) as session:
                     assert await session.call("getProductInfo", productId="P12345") == LAPTOP
-                told.append([event.name for event in session.timeline][-2:])
+                sessions.append(session)
+            await customer.aclose()
+    told = [[event.name for event in session.timeline][-2:] for session in sessions]
     assert told == [["reported", "end"], ["nothing to report", "end"]]
     assert registry.size == size + 1
     _, report = registry.statements()[-1]

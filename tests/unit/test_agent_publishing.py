@@ -49,13 +49,11 @@ async def negotiate(registry: SimulatedRegistry, home: Path, document: str = DOC
     """One negotiated session with one call; the buyer's events."""
     events: list[AgentEvent] = []
     here, there = (ScriptedNegotiators(Script(drafts=[Proposal(document)], tests=TEST_CASES)) for _ in range(2))
-    async with (
-        agent(registry, home, SELLER, negotiators=there, report=policy.get("report", False)) as seller,
-        agent(registry, home, CUSTOMER, negotiators=here, on_event=events.append, **policy) as customer,
-    ):
+    async with agent(registry, home, SELLER, negotiators=there, report=policy.get("report", False)) as seller:
         sell(seller)
         async with (
             seller.listen("127.0.0.1", 0) as port,
+            agent(registry, home, CUSTOMER, negotiators=here, on_event=events.append, **policy) as customer,
             customer.connect(f"ws://127.0.0.1:{port}", requirement=WANTED) as session,
         ):
             assert await session.call("getProductInfo", productId="P12345") == LAPTOP

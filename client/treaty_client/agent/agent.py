@@ -165,11 +165,13 @@ class Agent(ServingAgent, ConnectingAgent):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End the workers, the negotiators and the connections to registries. Reports that are not due yet stay on disk for the
-        next process."""
+        """End the sessions, the workers, the negotiators and the connections to registries. Sessions that wait for their report
+        have `timeouts.close` for it. Reports that are not due yet stay on disk for the next process."""
         if self._warming is not None:
             # First, so that no worker starts after the runtime was closed.
             await self._warming
         await asyncio.gather(*(pool.aclose() for pool in self._pools))
+        # Before the endpoint, which ends the connections of the flow profile.
+        await self._context.finish()
         await self._endpoint.aclose()
         await self._context.close()

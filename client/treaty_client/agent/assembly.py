@@ -105,7 +105,7 @@ def assemble(
         capacity=config.capacity,
         ports=ports,
         agreements=agreements,
-        reporter=Reporter(identity, home, ports.log_of, delay=policy.report_delay, patience=timeouts.finish / 2),
+        reporter=Reporter(identity, home, ports.log_of, delay=policy.report_delay),
         negotiated=NegotiatedProtocols(home),
         approvals=Approvals(home),
         negotiators=negotiators,

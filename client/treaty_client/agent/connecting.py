@@ -53,7 +53,9 @@ class ConnectingAgent:
         `peer`: the DID that the peer has to claim; by default the one that answered there first. `role`: the role of this side,
         where the protocol leaves it open. `timeout`: seconds for opening the session; by default `timeouts.connect`, and no limit
         for a requirement. With a remembered agreement the session begins at once, and the first call raises its errors; otherwise
-        both sides are ready when it begins. Reports and publications follow the policies, and wait for no registry.
+        both sides are ready when it begins. The application leaves the block at once: the report and the publication, by the
+        policies, and the end of the connection follow in the background, and `aclose` waits for them. At an error in the block
+        the session ends without a report.
 
         Raises `Malformed`, `Unavailable` (`connection.failed`, `connection.timeout`), `Refused` (`session.no-common-protocol`,
         `peer.changed`, `negotiation.rejected`, …), and the errors of discovery, verification and negotiators.
@@ -63,12 +65,8 @@ class ConnectingAgent:
         name = opening.PeerName.of(url, discover)
         self._begin_warming()
         request = roles.SessionRequest(topic, tuple(protocols), peer, requirement, natural, role)
-        opened = await self._opener.open(name, request, within=timeout)
-        try:
-            yield opened.session
-            await opened.finish()
-        finally:
-            await opened.end()
+        async with await self._opener.open(name, request, within=timeout) as session:
+            yield session
 
     def peer(
         self,

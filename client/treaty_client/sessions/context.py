@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -148,6 +149,11 @@ class AgentContext:
         return asyncio.Semaphore(self.capacity.preloads)
 
     @cached_property
+    def lingering(self) -> asyncio.Semaphore:
+        """Held by a session that its application has left, while its report is settled."""
+        return asyncio.Semaphore(self.capacity.lingering)
+
+    @cached_property
     def hosts(self) -> HandlerHosts:
         """The factory for the handlers of all sessions."""
         own = self.identity.did
@@ -161,7 +167,7 @@ class AgentContext:
         return task
 
     def finish_later(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a task after its session. `close` waits for it, at most `timeouts.close`."""
+        """Run a task after its session. `finish` waits for it."""
         task = self.spawn(work)
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
@@ -170,8 +176,13 @@ class AgentContext:
         """Read the facts for a report with a peer in the background, if the policy allows reports. `protocol`: its URI, if it is
         known."""
         if self.policy.report:
-            is_elsewhere = protocol and not protocol.startswith(URN)
-            self.spawn(self.reporter.prepare(parse_protocol_uri(protocol).origin if is_elsewhere else self.registry, peer))
+            self.spawn(self.reporter.prepare(self.report_log(protocol), peer))
+
+    def report_log(self, protocol: str) -> str:
+        """Return the origin of the log that gets the reports on a protocol, by its URI. A negotiated one, and one that is not
+        known, are reported to the agent's own registry."""
+        is_elsewhere = protocol and not protocol.startswith(URN)
+        return parse_protocol_uri(protocol).origin if is_elsewhere else self.registry
 
     def record_event(self, event: AgentEvent) -> None:
         """Report an event to the observer. An exception of the observer is only logged."""
@@ -184,12 +195,17 @@ class AgentContext:
         except Exception:
             _log.exception("The observer of an agent raised")
 
+    async def finish(self) -> None:
+        """Wait for the work that sessions left: their ends, publications, and the submissions that are due. At most
+        `timeouts.close`. A report that is not signed then, and a publication, are left to the next session."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.timeouts.close):
+                while self._finishing:
+                    await asyncio.wait(self._finishing)
+                await self.reporter.finish()
+
     async def close(self) -> None:
         """Close everything that sessions share. Pending reports stay in the outbox for the next process."""
-        if self._finishing:
-            # A protocol that is not published now is published after the next session with it.
-            await asyncio.wait(self._finishing, timeout=self.timeouts.close)
-        await self.reporter.finish(self.timeouts.finish)
         # Tasks first: they use the reporter and the runtime that are closed below.
         for task in self._tasks:
             task.cancel()
@@ -271,7 +287,7 @@ class AgentContext:
         `Refused` (`report.document`) without a protocol."""
         if protocol is None:
             raise Refused(ClientReportCode.DOCUMENT, "A session without a protocol cannot be reported.")
-        log = self.registry if is_negotiated(protocol) else parse_protocol_uri(protocol.uri).origin
+        log = self.report_log(protocol.uri)
         return SessionFacts(parties.own_key, parties.peer_key, log, parties.nid, protocol.topic, protocol.hash, spoke)
 
     async def cosign(

@@ -159,6 +159,7 @@ class FlowSession:
         self.changing: asyncio.Future[None] | None = None
         self._port, self._timeouts = port, timeouts
         self._error: TreatyError | None = None
+        self._is_retired = False
         self._over = asyncio.Event()
         self.calls = CallTable(
             CallPort(
@@ -219,6 +220,8 @@ class FlowSession:
     def check_open(self) -> None:
         if self._error is not None:
             raise self._error
+        if self._is_retired:
+            raise _closed()
 
     def record_event(self, name: str) -> None:
         self.timeline.append(self._port.record_event(self.active.protocol.uri if self.active else "", name))
@@ -227,7 +230,8 @@ class FlowSession:
         return await self._port.report_parties(self.id)
 
     async def propose(self, proposal: ReportProposed) -> ReportCosignature:
-        self.check_open()
+        if self._error is not None:
+            raise self._error
         return await self._reports.propose(proposal)
 
     async def say(self, text: str) -> None:
@@ -250,6 +254,18 @@ class FlowSession:
         self.changing = abandonable()
         self._port.post(partial(self._port.change, self.id, parameters, protocol))
         await self.changing
+
+    def retire(self) -> None:
+        if self._error is None and not self._is_retired:
+            self._is_retired = True
+            self.calls.end(_closed())
+            self._port.post(self._retire)
+
+    async def _retire(self) -> None:
+        if self.is_running and self.active is not None:
+            await self.active.host.retire()
+            # Beside the steps: a business function may ignore its cancellation, and the report must not wait for it.
+            self._port.spawn(self.active.host.close())
 
     async def close(self) -> None:
         if self._error is None:
@@ -321,7 +337,7 @@ class FlowSession:
         if self._error is not None:
             return
         # Set first: callers that wake up must find the session closed.
-        self._error = error or Unavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")
+        self._error = error or _closed()
         self.end_change(self._error)
         self._reports.end(self._error)
         self.calls.end(self._error)
@@ -352,3 +368,7 @@ class FlowSession:
             return min(agreed / 1000, MAX_AGREED_TIME)
         known = self.active.host.role.calls.get(operation) if self.active else None
         return (known.timeout if known else self._timeouts.operation) + self._timeouts.answer
+
+
+def _closed() -> Unavailable:
+    return Unavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")

@@ -21,6 +21,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -128,6 +129,8 @@ class HandlerHost:
             functions, InvocationPort(port.post, port.wait_writable, self._give, _now, context.on_served)
         )
         self._closed = False
+        # The messages of a handler that has retired; None before.
+        self._last: list[tuple[Send, str]] | None = None
 
     async def open(self) -> None:
         """Give the first event. Raises `TreatyError`."""
@@ -165,8 +168,19 @@ class HandlerHost:
         await self._give(PeerLost(peer=self._context.peer, at=_now()))
 
     async def say_goodbye(self) -> None:
-        """Report that this side ends the session. Raises `TreatyError`."""
+        """Report that this side ends the session, or send the last messages of a retired handler. Raises `TreatyError`."""
         await self._give(Close(at=_now()))
+        for effect, operation in self._last or ():
+            await self._send(effect, operation, early=False)
+
+    async def retire(self) -> None:
+        """Report the end of the session, which stays open without the handler. Later events have no effect. The handler's last
+        messages wait for `say_goodbye`: the peer might end the session at them."""
+        self._last = []
+        # The application has left, so an error of the handler changes nothing.
+        with suppress(TreatyError):
+            await self._give(Close(at=_now()))
+        self._closed = True
 
     async def close(self) -> None:
         """Cancel timers and functions, and close the handler, in bounded time. Steps that they posted before have no effect."""
@@ -190,13 +204,10 @@ class HandlerHost:
 
     async def _do(self, effect: Effect, early: bool, operation: str) -> None:
         match effect:
-            case Send(data=data, stream=stream):
-                if self._context.send_named is not None:
-                    await self._context.send_named(data, stream or operation)
-                    return
-                if stream:
-                    raise Refused(SessionCode.STREAM, "This handler uses several streams, but a connection has only one.")
-                await self._port.send(data, early=early)
+            case Send() if self._last is not None:
+                self._last.append((effect, operation))
+            case Send():
+                await self._send(effect, operation, early=early)
             case Invoke():
                 self._invocations.begin(effect, self.role.invokes[effect.operation])
             case Request():
@@ -211,11 +222,21 @@ class HandlerHost:
                 self._set_timer(effect)
             case Persist(key=key, value=value):
                 await self._store.put(key, value)
+            case End() if self._last is not None:
+                pass  # the session ends at the next `say_goodbye`
             case End(status=status):
                 failed = Refused(SessionCode.FAILED, "The protocol's handler ended the session as failed.")
                 await self._port.end(failed if status == "failed" else None)
             case Audit(text=text):
                 _log.info("%s with %s: %s", self.role.name, self._context.peer, text)
+
+    async def _send(self, effect: Send, operation: str, *, early: bool) -> None:
+        if self._context.send_named is not None:
+            await self._context.send_named(effect.data, effect.stream or operation)
+        elif effect.stream:
+            raise Refused(SessionCode.STREAM, "This handler uses several streams, but a connection has only one.")
+        else:
+            await self._port.send(effect.data, early=early)
 
     def _set_timer(self, effect: SetTimer) -> None:
         before = self._timers.pop(effect.name, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from typing import Any, Protocol
 
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
@@ -25,7 +25,7 @@ from .calls import CallTable
 from .code import CodeLoader
 from .connection_loop import Wire
 from .handler_host import HandlerHost, HandlerPort
-from .interfaces import SessionEvent, SessionTimeouts, SpokenProtocol
+from .interfaces import SessionEvent, SessionTimeouts, SpokenProtocol, Step
 from .negotiation import Answerer, Negotiation, PeerRequests, TextChannel
 from .operations import OperationHandlers
 from .session import ReportParties, not_in_profile
@@ -96,6 +96,7 @@ class HelloSession(ABC):
     _recorder: TranscriptRecorder | None
     _started: float
     _left_without_hello: bool
+    _is_retired = False
 
     @abstractmethod
     def now(self) -> float:
@@ -104,6 +105,18 @@ class HelloSession(ABC):
     @abstractmethod
     def leave(self) -> None:
         """Request the end of the session."""
+
+    @abstractmethod
+    def post(self, step: Step) -> None:
+        """Run a step in the connection's task, after all earlier steps."""
+
+    @abstractmethod
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a task beside the steps."""
+
+    @abstractmethod
+    def _speaking(self) -> Iterable[HandlerHost]:
+        """Return the handlers that are open in a running session."""
 
     @abstractmethod
     def _apply(self, command: commands.Command) -> list[Action]:
@@ -178,7 +191,7 @@ class HelloSession(ABC):
         return self._recorder.transcript() if self._recorder else b""
 
     def check_open(self) -> None:
-        if self.machine.is_final:
+        if self.machine.is_final or self._is_retired:
             raise self.error
 
     def record_event(self, name: str) -> None:
@@ -194,7 +207,8 @@ class HelloSession(ABC):
         return ReportParties(own.key_id, peer.key_id, negotiation_id(initiator, responder))
 
     async def propose(self, proposal: ReportProposed) -> ReportCosignature:
-        self.check_open()
+        if self.machine.is_final:
+            raise self.error
         return await self._reports.propose(proposal)
 
     async def say(self, text: str) -> None:
@@ -212,6 +226,18 @@ class HelloSession(ABC):
 
     async def renegotiate(self, parameters: Mapping[str, Any] | None, protocol: str) -> None:
         raise not_in_profile("renegotiation", "Hello", "flow")
+
+    def retire(self) -> None:
+        if not self._is_retired:
+            self._is_retired = True
+            self.calls.end(self.error)
+            self.post(self._retire)
+
+    async def _retire(self) -> None:
+        for handler in self._speaking():
+            await handler.retire()
+            # Beside the steps: a business function may ignore its cancellation, and the report must not wait for it.
+            self.spawn(handler.close())
 
     async def close(self) -> None:
         self.leave()

@@ -28,12 +28,11 @@ class SessionTimeouts(Timeouts):
     `flush`: for the peer to read the last messages.
     `handler`: for a handler to process one event.
     `answer`: beyond the timeout of an operation, for the handler to report that it is over.
-    `report`: for a co-signature.
+    `report`: for a co-signature, and for a session to get one after its application has left.
     `operation`: for an operation without a known timeout.
     `connect`: for opening a session, where no person and no negotiation decides how long that takes.
     `registry`: for one exchange with a registry, beside the time for its bytes.
-    `finish`: for a co-signature under way when a session ends.
-    `close`: for publishing under way when the agent is closed.
+    `close`: for the reports and publications of former sessions when the agent is closed.
     `provide`: for the other provided protocols, once one of them is ready.
     """
 
@@ -45,8 +44,6 @@ class SessionTimeouts(Timeouts):
     operation: float = 60.0
     connect: float = 30.0
     registry: float = 10.0
-    # The application waits for it. A responder answers in half of it, or refuses.
-    finish: float = 0.8
     close: float = 10.0
     # Enough for two requests and a handler that loads in about a second. A slow registry must not keep the port closed.
     provide: float = 5.0
@@ -59,11 +56,13 @@ PATIENT = SessionTimeouts(code=120.0, reply=120.0)
 @dataclass(frozen=True)
 class Capacity:
     """How much an agent does at once. `sessions`: connections that it serves, of all transports together; a further one gets 503.
-    `negotiations`: sessions of other initiators in which it negotiates. `preloads`: handlers that are loaded at the start."""
+    `negotiations`: sessions of other initiators in which it negotiates. `preloads`: handlers that are loaded at the start.
+    `lingering`: own sessions that wait for their report after the application has left; a further one ends without one."""
 
     sessions: int = 10_000
     negotiations: int = 8  # each uses paid time of a model, and strangers start them
     preloads: int = 4  # a handler that hangs until its time is up must not hold up all others
+    lingering: int = 64  # each holds a connection at both sides, for up to `timeouts.report`
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from types import TracebackType
 from typing import TypeAlias
 
 from treaty_consensus.errors import Refused, TreatyError
@@ -52,12 +53,8 @@ async def run_initiator(
     context: AgentContext, flow: MetaProtocolManager, dial: Dial, address: str, request: SessionRequest, *, again: bool
 ) -> AsyncIterator[Session]:
     """Open a session as `open_session` does, for the time of the block."""
-    opened = await open_session(context, flow, dial, address, request, again=again)
-    try:
-        yield opened.session
-        await opened.finish()
-    finally:
-        await opened.end()
+    async with await open_session(context, flow, dial, address, request, again=again) as session:
+        yield session
 
 
 async def open_session(
@@ -70,24 +67,43 @@ async def open_session(
 
 
 class OpenSession:
-    """A session that this side began. Always call `end`."""
+    """A session that this side began. Call `leave` or `end`, or use `async with`, which leaves, and ends the session at an
+    error."""
 
     def __init__(self, context: AgentContext, attempt: _HelloAttempt | _FlowAttempt) -> None:
         self.session = Session(attempt.session)
         self._context, self._attempt = context, attempt
         self._report = SessionReport(context, attempt.session)
 
-    async def finish(self) -> None:
-        """End a session that succeeded: publish and report, as the policies of both sides allow. No registry is waited for.
-        Never raises."""
-        await self._report.finish()
-        if self._attempt.session.calls.replies:
-            self._context.finish_later(publish(self._context, self._attempt.session))
+    async def __aenter__(self) -> Session:
+        return self.session
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None:
+            self.leave()
+        else:
+            await self.end()
+
+    def leave(self) -> None:
+        """End a session that succeeded. It is over for its application at once; publishing, the report and the end of the
+        connection follow in the background. Never raises."""
+        session = self._attempt.session
+        session.retire()
+        if session.calls.replies:
+            self._context.finish_later(publish(self._context, session))
+        self._context.finish_later(self._linger())
 
     async def end(self) -> None:
-        """Leave the session if it is open, and wait for its end."""
+        """End the session without a report, if it is open, and wait for its end."""
         self._report.close()
         await self._attempt.end()
+
+    async def _linger(self) -> None:
+        """Keep the connection until its report is settled, and end the session."""
+        try:
+            await self._report.settle()
+        finally:
+            await self.end()
 
 
 class _Connecting:

@@ -94,7 +94,8 @@ class Peer:
         return ItemStream(self._items(operation, arguments))
 
     async def aclose(self) -> None:
-        """End the sessions, also for the views of `within`. Calls under way fail. Safe to repeat."""
+        """End the sessions, also for the views of `within`. Calls under way fail. Their reports and the ends of the connections
+        follow in the background. Safe to repeat."""
         self._on_close(self._pool)
         await self._pool.aclose()
 
@@ -189,7 +190,6 @@ class SessionPool:
         self._settings, self._timeout = settings, timeout
         self._sessions: list[_PooledSession] = []
         self._opening: asyncio.Task[_PooledSession] | None = None
-        self._ending: set[asyncio.Task[None]] = set()
         # Set when a call is over: a busy session may take another one.
         self._room = asyncio.Event()
         self._closed = False
@@ -229,20 +229,19 @@ class SessionPool:
         pooled.used_at = asyncio.get_running_loop().time()
         self.did = pooled.session.peer or self.did
         if pooled not in self._sessions and not pooled.calls:
-            self._end(pooled)
+            pooled.opened.leave()
         self._room.set()
 
     async def aclose(self) -> None:
-        """End all sessions."""
+        """End all sessions, in the background."""
         self._closed = True
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
         for pooled in self._sessions:
-            self._end(pooled)
+            pooled.opened.leave()
         self._sessions.clear()
         self._room.set()
-        await asyncio.gather(*self._ending)
 
     def _sort_out(self) -> None:
         """Give no more calls to sessions that are over, too old or idle for long. `put` ends one with calls after the last."""
@@ -253,7 +252,7 @@ class SessionPool:
             if pooled.session.is_over or is_old or is_idle:
                 self._sessions.remove(pooled)
                 if not pooled.calls:
-                    self._end(pooled)
+                    pooled.opened.leave()
 
     def _begin_opening(self, backoff: Backoff) -> asyncio.Task[_PooledSession]:
         # One attempt for all callers: a burst of calls must not become a burst of connections.
@@ -267,7 +266,7 @@ class SessionPool:
         if opening.cancelled() or opening.exception() is not None:
             return  # its callers get the error; reading it here marks it as retrieved, for they may be gone
         if self._closed:
-            self._end(opening.result())
+            opening.result().opened.leave()
         else:
             self._sessions.append(opening.result())
 
@@ -292,15 +291,3 @@ class SessionPool:
                             raise
                 except TimeoutError:
                     raise error from None
-
-    def _end(self, pooled: _PooledSession) -> None:
-        """End a session in the background: its peer may be gone, and closing then takes seconds."""
-
-        async def end() -> None:
-            if not pooled.session.is_over:
-                await pooled.opened.finish()
-            await pooled.opened.end()
-
-        task = self._context.spawn(end())
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)

@@ -114,6 +114,10 @@ class SessionBackend(Protocol):
     async def renegotiate(self, parameters: Mapping[str, Any] | None, protocol: str) -> None:
         """See `Session.renegotiate`."""
 
+    def retire(self) -> None:
+        """End the session for its application: calls fail from now on, and the handler gives its worker back. The connection
+        stays open for a report, until `close`. Safe to repeat."""
+
     async def close(self) -> None:
         """See `Session.close`."""
 
