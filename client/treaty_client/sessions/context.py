@@ -140,6 +140,7 @@ class AgentContext:
     escalations: EscalationLimiter = field(default_factory=EscalationLimiter)
     negotiations: int = 0
     _servable: tuple[tuple[int, int], dict[str, Provided]] = ((-1, 0), {})
+    _is_warm: bool = False
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _finishing: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -171,6 +172,12 @@ class AgentContext:
         task = self.spawn(work)
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
+
+    def warm(self) -> None:
+        """Start workers in the background, once. An error is left to the session's own worker, which raises it."""
+        if not self._is_warm:
+            self._is_warm = True
+            self.spawn(_warm(self.ports.runtime))
 
     def prepare_report(self, protocol: str = "", peer: str = "") -> None:
         """Read the facts for a report with a peer in the background, if the policy allows reports. `protocol`: its URI, if it is
@@ -306,6 +313,11 @@ class AgentContext:
         except TreatyError:
             return False
         return True
+
+
+async def _warm(runtime: Runtime) -> None:
+    with suppress(TreatyError):
+        await runtime.warm()
 
 
 def check_functions(service: Service, role: Role, uri: str) -> None:
