@@ -5,8 +5,8 @@
     first      the same with Treaty, at an address where nothing is remembered
 
 Each is measured one at a time and 32 at once. All forms return the same JSON. Server, caller and registry are processes of their
-own on the same processors. The forms take turns, in the opposite order each round. A ratio is the median of the rounds' ratios of
-p50, the one of p99 is made of all samples. The openings of a round follow each other without a pause, so sandboxes that were
+own on the same processors. The forms take turns, in the opposite order each time. A ratio is the median of the turns' ratios of
+p50; the one of p99 is made of all samples. The openings of a turn follow each other without a pause, so sandboxes that were
 started in advance serve the first one only.
 
 The other forms use their packages as PyPI has them, in an environment of their own (`calls/rivals.lock`).
@@ -45,8 +45,8 @@ FOLDER = Path(__file__).parent / "calls"
 LOCK = FOLDER / "rivals.lock"
 RESULT = Path(__file__).parent / "calling.json"
 TABLE = Path(__file__).parent / "calling.md"
-REST = 1.0
-"""Seconds after each measure, in which both sides of a form finish what they do in the background."""
+REST = 0.5
+"""Seconds after openings, in which both sides of a form finish what they do in the background."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,13 @@ FORMS = (
 
 @dataclass(frozen=True)
 class Measure:
-    """`number` groups of `at_once` samples are taken in each round. `bar`: the most that Treaty's p50 may be of the baseline's;
-    0 for none."""
+    """The forms have `turns` turns in a round, each of `number` groups of `at_once` samples. `bar`: the most that Treaty's p50
+    may be of the baseline's; 0 for none."""
 
     name: str
     at_once: int
     number: int
+    turns: int
     baseline: str
     bar: float = 0.0
 
@@ -85,24 +86,24 @@ class Measure:
 
 
 MEASURES = (
-    Measure("call", 1, 200, "plain HTTP", 1.1),
-    Measure("call", 32, 6, "plain HTTP", 1.1),
-    Measure("opening", 1, 12, "MCP", 2),
-    Measure("opening", 32, 1, "MCP", 2),
-    Measure("first", 1, 12, "MCP", 2),
+    Measure("call", 1, 50, 4, "plain HTTP", 1.1),
+    Measure("call", 32, 2, 3, "plain HTTP", 1.1),
+    Measure("opening", 1, 6, 2, "MCP", 2),
+    Measure("opening", 32, 1, 1, "MCP", 2),
+    Measure("first", 1, 6, 2, "MCP", 2),
 )
 
 
 class Line(msgspec.Struct, frozen=True):
     """What is kept of a form in a measure. Milliseconds of all samples; `together`: until all that began at once were done, the
-    median. `ratio`, half of the rounds between `low` and `high`, and `ratio99`: against the baseline."""
+    median. `ratio`, half of the turns between `low` and `high`, and `ratio99`: against the baseline."""
 
     measure: str
     form: str
+    baseline: str
     p50: float
     p99: float
     together: float
-    baseline: str
     ratio: float
     low: float
     high: float
@@ -138,12 +139,13 @@ class Driver:
     process: asyncio.subprocess.Process
 
     async def take(self, measure: Measure) -> list[list[float]]:
-        """The samples of one round, a list for each group. Raises `SceneFailed`."""
+        """The samples of one turn, a list for each group. Raises `SceneFailed`."""
         assert self.process.stdin is not None
         order = {"measure": measure.name, "number": measure.number, "at_once": measure.at_once}
         self.process.stdin.write(json.dumps(order).encode() + b"\n")
         answer = await self.answer()
-        await asyncio.sleep(REST)
+        if measure.name != "call":
+            await asyncio.sleep(REST)
         return [list(map(float, group)) for group in answer]
 
     async def answer(self) -> Any:
@@ -234,7 +236,7 @@ def _home(folder: Path, served: Registry, writer: Author) -> Path:
 
 
 Samples = dict[tuple[str, str], list[list[list[float]]]]
-"""By the titles of measure and form: for each round its groups."""
+"""By the titles of measure and form: for each turn its groups."""
 
 
 async def measure(
@@ -244,8 +246,8 @@ async def measure(
     samples: Samples = {}
     async with scene(forms, rivals) as drivers:
         for number in range(rounds):
-            for one in measures:
-                for form in forms if number % 2 == 0 else reversed(forms):
+            for one, turn in [(each, turn) for each in measures for turn in range(each.turns)]:
+                for form in forms if (number + turn) % 2 == 0 else reversed(forms):
                     # Only Treaty knows a difference between the first meeting and the next one.
                     if one.name != "first" or form.kind or form.title == one.baseline:
                         asked = replace(one, name="opening") if one.name == "first" and not form.kind else one
@@ -260,23 +262,23 @@ def judge(samples: Samples, measures: Sequence[Measure]) -> list[Line]:
     lines = []
     for one in measures:
         baseline = samples.get((one.title, one.baseline))
-        for (title, form), rounds in samples.items():
+        for (title, form), turns in samples.items():
             if title != one.title:
                 continue
-            against = baseline or rounds
-            ratios = [_p(50, mine) / _p(50, other) for mine, other in zip(rounds, against, strict=True)]
+            against = baseline or turns
+            ratios = [_p(50, mine) / _p(50, other) for mine, other in zip(turns, against, strict=True)]
             low, _, high = quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
-            p50, p99 = (_p(share, _flat(rounds)) for share in (50, 99))
+            p50, p99 = (_p(share, _flat(turns)) for share in (50, 99))
             bar = one.bar if form.startswith("Treaty") else 0.0
-            together = median(max(group) for groups in rounds for group in groups)
-            figures = (p50, p99, together, median(ratios), low, high, p99 / _p(99, _flat(against)))
-            a, b, c, d, e, f, g = (round(figure, 3) for figure in figures)
-            lines.append(Line(one.title, form, a, b, c, one.baseline, d, e, f, g, bar, not bar or d <= bar))
+            together = median(max(group) for groups in turns for group in groups)
+            ratio, ratio99 = median(ratios), p99 / _p(99, _flat(against))
+            figures = [round(figure, 3) for figure in (p50, p99, together, ratio, low, high, ratio99)]
+            lines.append(Line(one.title, form, one.baseline, *figures, bar, not bar or ratio <= bar))
     return lines
 
 
-def _flat(rounds: list[list[list[float]]]) -> list[list[float]]:
-    return [group for groups in rounds for group in groups]
+def _flat(turns: list[list[list[float]]]) -> list[list[float]]:
+    return [group for groups in turns for group in groups]
 
 
 def _p(share: int, groups: list[list[float]]) -> float:
@@ -330,7 +332,7 @@ def markdown(figures: Figures) -> str:
     """The tables."""
     where = f"{figures.rounds} rounds by `python -m bench calling`; {figures.machine}, {figures.measured}. Milliseconds."
     lines = [f"{where} What is measured is in README.md, section Calls beside other protocols.", ""]
-    lines += ["| measure | form | p50 | p99 | all of a group | p50 against | half of the rounds | p99 against | bar | |"]
+    lines += ["| measure | form | p50 | p99 | all of a group | p50 against | half of the turns | p99 against | bar | |"]
     lines += ["|---|---|--:|--:|--:|--:|--:|--:|--:|---|"]
     for line in figures.lines:
         verdict = ("met" if line.met else "**missed**") if line.bar else ""

@@ -11,7 +11,7 @@ from bench import calling
 
 async def test_every_form_answers_in_every_measure(rivals_python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calling, "REST", 0)
-    measures = [replace(one, number=1, at_once=min(one.at_once, 4)) for one in calling.MEASURES]
+    measures = [replace(one, number=1, turns=1, at_once=min(one.at_once, 4)) for one in calling.MEASURES]
     samples = await calling.measure(calling.FORMS, measures, 1, rivals_python)
     lines = calling.judge(samples, measures)
     # `first` is measured with Treaty and its baseline only.
@@ -25,7 +25,7 @@ async def test_every_form_answers_in_every_measure(rivals_python: Path, monkeypa
     assert {len(group) for rounds in samples.values() for groups in rounds for group in groups} == {1, 4}
 
 
-def test_ratios_are_those_of_the_rounds_and_bars_are_judged() -> None:
+def test_ratios_are_those_of_the_turns_and_bars_are_judged() -> None:
     (one,) = (measure for measure in calling.MEASURES if measure.title == "opening, one at a time")
     mcp, http, treaty = [[[10.0]], [[20.0]]], [[[5.0]], [[10.0]]], [[[30.0]], [[40.0]]]
     samples = {(one.title, form): rounds for form, rounds in (("MCP", mcp), ("plain HTTP", http), ("Treaty", treaty))}
