@@ -1,8 +1,8 @@
 """Start sandboxed workers from a template: one process in bubblewrap that forks them (`worker.template` has the protocol).
 
 The template starts with the first worker and ends with the pool. All workers end with it, because it is process 1 of the
-namespace around theirs. If the kernel refuses it the namespaces of a worker, as some AppArmor profiles do, each worker gets a
-bubblewrap of its own: the same isolation, and 60 milliseconds more.
+namespace around theirs. If it does not start, or the kernel refuses it the namespaces of a worker, as some AppArmor profiles do,
+each worker gets a bubblewrap of its own: the same isolation, and 60 milliseconds more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from . import interpreter
 from .bubblewrap import Isolation, SandboxLimits, command, unavailable
 from .launch import DirectStarter, Process, Program, Starter
 
-_REFUSED = (errno.EPERM, errno.EACCES)
+_REFUSED = (errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOSYS)
+"""The errors of `unshare` under a policy, and in a kernel without one of the namespaces."""
 _log = logging.getLogger(__name__)
 
 
@@ -147,8 +148,14 @@ class Template:
         return self._root == _identity(root)
 
     async def ready(self) -> None:
-        """Wait until it forks. Raises `Unavailable` (`sandbox.unavailable`), after it has ended."""
-        await self._answer()
+        """Wait until it forks. Raises `PermissionError` if it ended, and `Unavailable` (`sandbox.unavailable`) if it took too
+        long and was ended."""
+        try:
+            await self._answer()
+        except Unavailable as error:
+            if isinstance(error.__cause__, TimeoutError):
+                raise
+            raise PermissionError(error.message) from error
 
     async def fork(self, pipe: socket.socket) -> ForkedProcess:
         """Return a new worker. Raises `PermissionError` if the kernel refuses its namespaces, and `Unavailable`
