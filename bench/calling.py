@@ -271,9 +271,10 @@ def judge(samples: Samples, measures: Sequence[Measure]) -> list[Line]:
             p50, p99 = (_p(share, _flat(turns)) for share in (50, 99))
             bar = one.bar if form.startswith("Treaty") else 0.0
             together = median(max(group) for groups in turns for group in groups)
-            ratio, ratio99 = median(ratios), p99 / _p(99, _flat(against))
-            figures = [round(figure, 3) for figure in (p50, p99, together, ratio, low, high, ratio99)]
-            lines.append(Line(one.title, form, one.baseline, *figures, bar, not bar or ratio <= bar))
+            low, high, p50, p99 = (round(figure, 3) for figure in (low, high, p50, p99))
+            ratio, ratio99 = round(median(ratios), 3), round(p99 / _p(99, _flat(against)), 3)
+            met = not bar or ratio <= bar
+            lines.append(Line(one.title, form, one.baseline, p50, p99, round(together, 3), ratio, low, high, ratio99, bar, met))
     return lines
 
 
