@@ -71,7 +71,10 @@ async def read_pairs(client: RegistryClient, topic: str) -> ReportedPairs | None
 
 def _agreed(leaves: list[bytes], topic: str, *, since: int) -> Iterator[tuple[Statement, Report]]:
     for leaf in leaves:
-        made = statement.parse(leaf)
+        try:
+            made = statement.parse(leaf)
+        except TreatyError:
+            continue  # a leaf of Sigstore
         body = made.body
         if isinstance(body, Report) and (body.topic, body.outcome) == (topic, "agreed") and body.epoch > since:
             yield made, body
