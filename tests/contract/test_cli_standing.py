@@ -18,6 +18,7 @@ from treaty_client.cli import main
 from treaty_consensus import kinds
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.election.arithmetic import ONE
+from treaty_consensus.sigstore_leaf import CertificateLeaf
 from treaty_registry.catalogue import standing
 from treaty_registry.registry import Registry
 
@@ -148,6 +149,7 @@ async def test_a_topic_that_starves_names_its_pairs_and_how_many_are_missing(
     web.serve(*known.values())
     made = publication(known["alpha"])
     await publish(registry, known["alpha"], made)
+    await registry.append(CertificateLeaf(bytes(600)).encode())  # no statement
     for number, pair in enumerate(reports):
         nid, document = hex_digest(b"%d" % number), made.body.document.sha256
         signers = [known.get(name) or key_signer(name) for name in pair.split()]

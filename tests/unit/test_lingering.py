@@ -181,7 +181,10 @@ def test_a_call_under_way_fails_when_its_application_leaves(tmp_path: Path) -> N
             async with customer.agent.connect_over(wire, topic=TOPIC) as session:
                 await session.call("getProductInfo", productId="P12345")
                 calling = asyncio.create_task(session.call("getProductInfo", productId="P12345"))
+                listening = asyncio.create_task(anext(session.heard(), "nothing more"))
                 await asyncio.sleep(0)
+            assert await listening == "nothing more"
+            assert "end" not in customer.names()
             with pytest.raises(Unavailable):
                 await calling
             with pytest.raises(Unavailable) as closed:

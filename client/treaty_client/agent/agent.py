@@ -98,7 +98,6 @@ class Agent(ServingAgent, ConnectingAgent):
             ports=ports,
         )
         self._pools = set()
-        self._warming: asyncio.Task[None] | None = None
 
     @classmethod
     def from_home(
@@ -196,9 +195,6 @@ class Agent(ServingAgent, ConnectingAgent):
     async def aclose(self) -> None:
         """End the sessions, the workers, the negotiators and the connections to registries. Sessions that wait for their report
         have `timeouts.close` for it. Reports that are not due yet stay on disk for the next process."""
-        if self._warming is not None:
-            # First, so that no worker starts after the runtime was closed.
-            await self._warming
         await asyncio.gather(*(pool.aclose() for pool in self._pools))
         # Before the endpoint, which ends the connections of the flow profile.
         await self._context.finish()

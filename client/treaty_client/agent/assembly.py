@@ -7,13 +7,12 @@ Protocols come from trusted registries over the network, or from folders. The mo
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from treaty_consensus.errors import Refused, TreatyError
+from treaty_consensus.errors import Refused
 from treaty_consensus.extras import naming_extras
 
 from ..codes import AgentCode, LocalCode
@@ -55,12 +54,6 @@ def import_libraries() -> None:
     with naming_extras():
         from ..network.transport import listener  # noqa: F401
         from ..statements import publish  # noqa: F401
-
-
-async def warm(runtime: Runtime) -> None:
-    """Start workers. An error is left to the session's own worker, which raises it."""
-    with suppress(TreatyError):
-        await runtime.warm()
 
 
 def assemble(

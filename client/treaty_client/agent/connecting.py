@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from typing import TYPE_CHECKING
@@ -27,7 +26,6 @@ class ConnectingAgent:
     _endpoint: AgentEndpoint
     _opener: SessionOpener
     _pools: set[SessionPool]
-    _warming: asyncio.Task[None] | None
 
     @asynccontextmanager
     async def connect(
@@ -67,7 +65,6 @@ class ConnectingAgent:
         from ..sessions.operations import Functions
 
         name = opening.PeerName.of(url, discover)
-        self._begin_warming()
         request = roles.SessionRequest(topic, tuple(protocols), peer, requirement, natural, role, Functions.of(serving))
         with closing(request):
             async with await self._opener.open(name, request, within=timeout) as session:
@@ -130,10 +127,3 @@ class ConnectingAgent:
     async def dial(self, url: str) -> Connection:
         """Open a connection to a URL without end-to-end encryption, for `flow`. Raises `Malformed`, `Unavailable`."""
         return await self._endpoint.dial(url, repeat=False)
-
-    def _begin_warming(self) -> None:
-        """Start workers while the network answers. An error is left to the session's own worker, which raises it."""
-        from .assembly import warm
-
-        if self._warming is None:
-            self._warming = asyncio.create_task(warm(self._context.ports.runtime))

@@ -31,6 +31,7 @@ from .code_cache import CodeCache
 from .handler_session import Worker
 from .in_process import DeclarativePackage, LocalWorker
 from .process import WorkerProcess
+from .template import starter
 from .validation import Operations
 from .worker import framing
 
@@ -46,8 +47,8 @@ class SandboxPool:
     def __init__(self, *, size: int = 2, isolation: Isolation = "bubblewrap", limits: SandboxLimits | None = None) -> None:
         """Start nothing before `warm` or the first `load`. With `size` 0, each worker starts when it is needed."""
         self._size = size
-        self._isolation: Isolation = isolation
         self._limits = limits or SandboxLimits()
+        self._starter = starter(isolation, self._limits)
         self._ready: list[asyncio.Task[WorkerProcess]] = []
         self._workers: set[Worker] = set()
         self._compiled: OrderedDict[str, Operations] = OrderedDict()
@@ -124,6 +125,7 @@ class SandboxPool:
                 await outcome.close()
         for worker in list(self._workers):
             await worker.close()
+        await self._starter.close()
 
     def _operations(self, package: HandlerPackage) -> Operations:
         """Return the package's operations. They are cached, because compiling foreign schemas takes some time."""
@@ -192,11 +194,11 @@ class SandboxPool:
                 await process.close()
         if self._closed:
             raise Unavailable(SandboxCode.CLOSED, "The pool of workers is closed.")
-        return await WorkerProcess.start(self._isolation, self._limits)
+        return await WorkerProcess.start(self._starter, self._limits)
 
     def _refill(self) -> None:
         while len(self._ready) < self._size and not self._closed:
-            self._ready.append(asyncio.create_task(WorkerProcess.start(self._isolation, self._limits)))
+            self._ready.append(asyncio.create_task(WorkerProcess.start(self._starter, self._limits)))
 
 
 async def _compile(process: WorkerProcess, package: HandlerPackage, limits: SandboxLimits) -> bytes:

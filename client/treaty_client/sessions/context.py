@@ -190,6 +190,7 @@ class AgentContext:
     renewal: asyncio.TimerHandle | None = None
     changed: list[Callable[[], None]] = field(default_factory=list)
     _servable: tuple[tuple[int, int], dict[str, Provided]] = ((-1, 0), {})
+    _is_warm: bool = False
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _finishing: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -266,6 +267,12 @@ class AgentContext:
             workers=self.ports.runtime.metrics(),
             reports_waiting=self.reporter.waiting,
         )
+
+    def warm(self) -> None:
+        """Start workers in the background, once. An error is left to the session's own worker, which raises it."""
+        if not self._is_warm:
+            self._is_warm = True
+            self.spawn(_warm(self.ports.runtime))
 
     def prepare_report(self, protocol: str = "", peer: str = "") -> None:
         """Read the facts for a report with a peer in the background, if the policy allows reports. `protocol`: its URI, if it is
@@ -438,3 +445,8 @@ class AgentContext:
     def _on_session(self, uri: str) -> OnSession | None:
         service = self.services.get(uri)
         return service.on_session if service is not None else None
+
+
+async def _warm(runtime: Runtime) -> None:
+    with suppress(TreatyError):
+        await runtime.warm()

@@ -276,6 +276,8 @@ class HelloSession(ABC):
         if not self._is_retired:
             self._is_retired = True
             self.calls.end(self.error)
+            self.requests.end(self.error)
+            self.text.end()
             self.post(self._retire)
 
     async def _retire(self) -> None:

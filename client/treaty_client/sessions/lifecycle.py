@@ -155,6 +155,8 @@ class _Connecting:
 
     async def _by_hello(self) -> _HelloAttempt | _FlowAttempt:
         offer = await make_offer(self._context, self._address, self._request)
+        if offer.known is None or not offer.known.package.is_declarative:
+            self._context.warm()  # while the network answers
         # At most two attempts: a person may decide once.
         for last in (not self._again, True):
             attempt = _HelloAttempt(self._context, await self._dial(True), self._address, self._request, offer)
