@@ -93,8 +93,7 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
         self.timeline: list[SessionEvent] = []
         self.messages_received = 0
         self.running: asyncio.Future[None] = abandonable()
-        self._role, self._recorder = role, recorder
-        self._opening, self._early = opening, early
+        self._role, self._recorder, self._opening, self._early = role, recorder, opening, early
         self.flow_sender, self._left_without_hello = "", False
         # True while the agreement is not written, because tests may still fail.
         self._owes_memory = False
@@ -357,8 +356,8 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
 
     async def _keep_agreement(self) -> None:
         if self.code.protocol is not None:
-            is_reader = self.machine.both_list(CALL_CONTEXT)
-            await self._role.keep_agreement(self.peer, self.code.protocol, self.code.take_written(), is_reader=is_reader)
+            written, is_reader = self.code.take_written(), self.machine.both_list(CALL_CONTEXT)
+            await self._role.keep_agreement(self.peer, self.code.protocol, written, is_reader=is_reader)
 
     async def _resume_code(self) -> None:
         """Begin a new conversation on this side after the peer's repair."""
