@@ -142,6 +142,14 @@ def test_a_context_that_was_not_agreed_on_ends_the_session_like_any_other_messag
     assert (machine.state, error_of(machine)) == (HelloState.ERROR, "meta.not-agreed")
 
 
+@pytest.mark.parametrize("listed", [CONTEXTS, ()])
+def test_a_destination_lists_contexts_to_a_source_that_does(listed: tuple[str, ...]) -> None:
+    machine = shop(capabilities=CONTEXTS)
+    (answered, _) = machine.receive(source_hello(capabilities=listed).format(), 0.0)
+    assert isinstance(answered, SendText)
+    assert tuple(json.loads(answered.text)["metaProtocol"]["supportedCapabilities"]) == listed
+
+
 def stays_ended(machine: Machine) -> None:
     """After the end nothing moves it, and nothing is sent."""
     state, error = machine.state, machine.error

@@ -367,8 +367,8 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
 
     async def _keep_agreement(self) -> None:
         if self.code.protocol is not None:
-            is_reader = self.machine.both_list(CALL_CONTEXT)
-            await self._role.keep_agreement(self.peer, self.code.protocol, self.code.take_written(), is_reader=is_reader)
+            written, is_reader = self.code.take_written(), self.machine.both_list(CALL_CONTEXT)
+            await self._role.keep_agreement(self.peer, self.code.protocol, written, is_reader=is_reader)
 
     async def _resume_code(self) -> None:
         """Begin a new conversation on this side after the peer's repair."""

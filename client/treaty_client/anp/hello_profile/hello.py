@@ -254,8 +254,11 @@ def choose(own: Hello, hello: Hello, provides: Mapping[str, Provided]) -> tuple[
             f"This is {own.source_did}, not {hello.destination_did}.",
             fix="Connect to the address of the agent you mean, or leave the DID out.",
         )
+    # A peer of the source gets only the names that it knows.
+    unread = {CALL_CONTEXT} - set(hello.capabilities)
     answer = replace(
         own,
+        capabilities=tuple(name for name in own.capabilities if name not in unread),
         session_id=hello.session_id or own.session_id,
         destination_did=hello.source_did,
         meta_version=common_version(hello.meta_version),
