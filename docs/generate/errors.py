@@ -115,7 +115,8 @@ def families() -> str:
     classes: list[type[TreatyError]] = [
         found for _, found in inspect.getmembers(errors, inspect.isclass) if issubclass(found, TreatyError)
     ]
-    for kind in (Unavailable, *(found for found in classes if found not in (TreatyError, Unavailable))):
+    ordered: list[type[TreatyError]] = [Unavailable, *(found for found in classes if found not in (TreatyError, Unavailable))]
+    for kind in ordered:
         summary = " ".join((inspect.getdoc(kind) or "").split())
         lines.append(f"| `{kind.__name__}` | {summary} | {'yes' if kind is Unavailable else 'no'} |")
     return "\n".join(lines)
