@@ -215,12 +215,11 @@ def test_one_hundred_of_five_hundred_that_hang_cost_the_others_little() -> None:
             for number in range(500):
                 await stack.enter_async_context((slow if number % 5 == 0 else quick).connect(shop))
             await until(lambda: len(shop.sessions()) == 500)  # an initiator with a remembered agreement waits for nothing
-            begun = asyncio.get_running_loop().time()
             outcomes = await shop.broadcast(quick.uri, "approve", amount=1)
             assert outcomes_of(outcomes) == (400, 100)
-            # The others are asked long before the time of those that hang is over, which is 5 seconds of virtual time.
+            # All are asked before the first call of those that hang is over, which is after a minute of virtual time.
             assert len(quick.asked) == 400
-            assert max(quick.asked) - begun < 4
+            assert max(quick.asked) < min(slow.asked) + 60
             # The sessions go on, also those that hung.
             slow.may_answer.set()
             assert outcomes_of(await shop.broadcast(quick.uri, "approve", amount=1)) == (500, 0)
