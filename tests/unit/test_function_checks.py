@@ -90,7 +90,7 @@ def test_an_operation_of_any_arguments_asks_for_none() -> None:
 
 
 def test_a_parameter_that_the_agent_fills_is_no_argument() -> None:
-    check(requires_more, is_filled=lambda parameter: parameter.name == "currency")
+    check(requires_more, is_filled=lambda operation, parameter: (operation, parameter.name) == ("search", "currency"))
 
 
 def test_a_protocol_whose_functions_do_not_fit_is_not_served_and_the_others_are(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ from treaty_consensus.handler import Operation, Role
 from ..codes import AgentCode
 from .operations import Function, Functions
 
-IsFilled = Callable[[Parameter], bool]
-"""Return whether this side fills a parameter itself, so that no argument of the operation has to."""
+IsFilled = Callable[[str, Parameter], bool]
+"""Return whether this side fills a parameter of the function of an operation, so that no argument has to."""
 
 _NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
@@ -48,7 +48,9 @@ def check_functions(functions: Functions, role: Role, uri: str) -> None:
         )
 
 
-def check_signatures(functions: Functions, role: Role, uri: str, *, is_filled: IsFilled = lambda parameter: False) -> None:
+def check_signatures(
+    functions: Functions, role: Role, uri: str, *, is_filled: IsFilled = lambda operation, parameter: False
+) -> None:
     """Check that each function takes the arguments of its operation. All faults are named together. `is_filled`: for parameters
     that are no arguments. Raises `Malformed` (`agent.function-signature`)."""
     faults = [
@@ -66,7 +68,7 @@ def check_signatures(functions: Functions, role: Role, uri: str, *, is_filled: I
 
 def _faults(function: Function, operation: Operation, is_filled: IsFilled) -> Iterator[str]:
     try:
-        parameters = [one for one in inspect.signature(function).parameters.values() if not is_filled(one)]
+        parameters = [one for one in inspect.signature(function).parameters.values() if not is_filled(operation.name, one)]
     except (TypeError, ValueError):  # of a function in C: its first call shows what it takes
         return
     schema = operation.arguments
