@@ -105,6 +105,7 @@ async def test_a_protocol_is_provided_while_the_agent_serves(tmp_path: Path) -> 
             assert not host.agent.unserved
             async with guest.connect(url, topic="scheduling/appointment") as session:
                 assert await session.call("book", start="2030-05-02T12:00", name="Ada") == "Ada"
+                assert host.agent.served == {host.uri("greeting"): 1, host.uri("appointment"): 1}
             assert set(await described(port)) == {host.uri("greeting"), host.uri("appointment")}
             assert await greeting.call("greet", name="Ada") == "Hello, Ada!"
 
@@ -364,6 +365,29 @@ def accepts(port: int) -> bool:
     except httpx.ConnectError:
         return False
     return True
+
+
+@pytest.mark.parametrize("in_main_thread", [True, False])
+async def test_signals_are_left_alone_on_request_and_in_other_threads(tmp_path: Path, in_main_thread: bool) -> None:
+    handled = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before, port = [signal.getsignal(number) for number in handled], free_port()
+
+    async def serve() -> None:
+        host = Host(tmp_path)
+        host.greets()
+        async with host.agent:
+            serving = asyncio.create_task(host.agent.serve("127.0.0.1", port, signals=not in_main_thread))
+            while not await asyncio.to_thread(accepts, port):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
+            assert [signal.getsignal(number) for number in handled] == before
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+
+    if in_main_thread:
+        await serve()
+    else:
+        await asyncio.to_thread(asyncio.run, serve())
 
 
 async def test_an_agent_that_provides_nothing_serves_the_documents_of_its_domain(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ class Agent(ServingAgent, ConnectingAgent):
         from .assembly import import_libraries
 
         # Before the first session, which would wait for it, and in a thread: Sigstore takes a third of a second to import.
-        await asyncio.to_thread(import_libraries)
+        await asyncio.to_thread(import_libraries, self._context.ports.protocols)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -34,6 +34,7 @@ from ..sessions.context import AgentContext, AgentEvent, Ports
 from ..sessions.endpoint import AgentEndpoint, PeerDocuments
 from ..sessions.escalation import Approvals, OnEscalation
 from ..sessions.flow_context import LocalNames, PolicyNames
+from ..sessions.interfaces import ProtocolSource
 from ..sessions.opening import OnChangedPeer, SessionOpener
 from ..sessions.reporting import RegistryPublisher
 from ..statements.report import RegistryLog, Reporter
@@ -49,11 +50,14 @@ class Parts(NamedTuple):
     opener: SessionOpener
 
 
-def import_libraries() -> None:
-    """Import Sigstore and the web server, before the first session does. Raises `Unavailable` (`system.extra`)."""
+def import_libraries(protocols: ProtocolSource) -> None:
+    """Import the web server and Sigstore, before the first session does. Raises `Unavailable` (`system.extra`)."""
     with naming_extras():
         from ..network.transport import listener  # noqa: F401
-        from ..statements import publish  # noqa: F401
+
+        # A third of the time of a start. Protocols of folders have no attestation to verify, and are not published.
+        if not isinstance(protocols, LocalProtocols):
+            from ..statements import publish  # noqa: F401
 
 
 def assemble(
