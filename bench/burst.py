@@ -43,7 +43,8 @@ RESULT = Path(__file__).parent / "burst.json"
 
 class Figure(msgspec.Struct, frozen=True):
     """What is kept of a burst. `median`, `last`: seconds until the first answer of a session; `in_time`: sessions that had it
-    within the default of `timeouts.connect`; `failed`: calls by their error; memory in MiB, where it was most."""
+    within the default of `timeouts.connect`; `failed`: calls by their error; memory in MiB, where it was most. `load`:
+    processes that wanted a processor when the burst began (the load average of a minute), which were not those of the bench."""
 
     handler: str
     sessions: int
@@ -54,6 +55,7 @@ class Figure(msgspec.Struct, frozen=True):
     failed: dict[str, int]
     shop: float
     buyer: float
+    load: float
     machine: str
     measured: str
 
@@ -71,6 +73,7 @@ async def measure(handler: str, number: int) -> Figure:
 
 async def _visit(handler: str, number: int, shop: int, project: Path, home: Path, port: int) -> Figure:
     protocols, answered, failed = LocalProtocols([project]), list[float](), Counter[str]()
+    load = round(os.getloadavg()[0], 1)
     memories = [Memory(shop), Memory(os.getpid())]
     config = AgentConfig(Policy(), SessionTimeouts(connect=PATIENCE), home=home)
     async with Agent(Identity.create(), protocols, config) as buyer:
@@ -98,7 +101,7 @@ async def _visit(handler: str, number: int, shop: int, project: Path, home: Path
     median, last = round(statistics.median(answered), 1), round(max(answered), 1)
     shops, buyers = (round(memory.peak[0] / 1024, 1) for memory in memories)
     where, today = report.machine(), time.strftime("%Y-%m-%d", time.gmtime())
-    return Figure(handler, number, len(answered), in_time, median, last, dict(failed), shops, buyers, where, today)
+    return Figure(handler, number, len(answered), in_time, median, last, dict(failed), shops, buyers, load, where, today)
 
 
 async def keep_shop(project: str, home: str, port: str) -> None:

@@ -116,11 +116,14 @@ class SessionOpener:
             raise
         if done:
             return opening.result()
+        waiting = self.waiting
         self._give_up(opening)
         raise PeerUnavailable(
             ConnectionCode.TIMEOUT,
             f"No session with {name.text[:120]} was open within {limit:.3g} seconds.",
-            fix="See whether the agent there answers, or allow more time.",
+            fix=f"{waiting} sessions of this agent wait for their turn. Open fewer at once, or allow more time."
+            if waiting
+            else "See whether the agent there answers, or allow more time.",
         )
 
     def _give_up(self, opening: asyncio.Task[OpenSession]) -> None:
