@@ -100,7 +100,8 @@ class CallPipeline:
 
     async def call(self, call: Call, perform: Perform) -> Any:
         """Perform a call inside of the middleware. Raises anything that these raise."""
-        return await _run(self._chain(call), call, perform)
+        chain = self._chain(call)
+        return await (_run(chain, call, perform) if chain else perform(call))
 
     def stream(self, call: Call, items: Callable[[Call], AsyncGenerator[Any, None]]) -> AsyncGenerator[Any, None]:
         """Return the items of a stream inside of the middleware. The call and the generator raise anything that these raise."""
