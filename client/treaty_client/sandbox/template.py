@@ -89,7 +89,7 @@ class TemplateStarter:
 
     async def _running(self) -> Template:
         """Return the template that forks. Start one if there is none, or if it has died or lost its files."""
-        root = await asyncio.to_thread(interpreter.snapshot)  # the first call copies the interpreter
+        root = interpreter.known_snapshot() or await asyncio.to_thread(interpreter.snapshot)  # the first call takes seconds
         for template in self._templates:
             if not template.is_alive:
                 self._templates.remove(template)
