@@ -40,10 +40,9 @@ if TYPE_CHECKING:
     from .sessions.activity import AgentMetrics
     from .sessions.arrivals import BroadcastOutcome
     from .sessions.call_context import CallContext, current_call
-    from .sessions.context import AgentEvent
     from .sessions.escalation import Escalation
     from .sessions.flow_context import FlowSettings
-    from .sessions.interfaces import Capacity, PeerSettings, SessionTimeouts
+    from .sessions.interfaces import AgentEvent, Capacity, PeerSettings, SessionTimeouts
     from .sessions.middleware import Call, Middleware, Proceed
     from .sessions.opening import ChangedPeer
     from .sessions.operation_errors import OperationError, OutcomeUnknown, PeerOperationError
@@ -54,7 +53,7 @@ else:
     _MODULES = {
         "Agent": ".agent",
         "AgentConfig": ".config",
-        "AgentEvent": ".sessions.context",
+        "AgentEvent": ".sessions.interfaces",
         "AgentMetrics": ".sessions.activity",
         "BroadcastOutcome": ".sessions.arrivals",
         "Call": ".sessions.middleware",

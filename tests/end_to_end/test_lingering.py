@@ -21,8 +21,7 @@ from working_agents import CUSTOMER, NEW, SELLER
 from treaty_client import Agent, AgentConfig, Policy, Unavailable
 from treaty_client.network.hosts import Network
 from treaty_client.protocols.fetch import Fetcher
-from treaty_client.sessions.context import AgentEvent
-from treaty_client.sessions.interfaces import SessionTimeouts
+from treaty_client.sessions.interfaces import AgentEvent, SessionTimeouts
 from treaty_consensus import kinds
 
 OF_REPORTS = ("/log", "/checkpoint", "/identities/", "/statements")

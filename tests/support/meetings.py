@@ -30,8 +30,7 @@ from treaty_client.protocols.topics import Candidates
 from treaty_client.sandbox.in_process import DeclarativePackage
 from treaty_client.sandbox.interface import RunningHandler, Runtime, WorkerMetrics
 from treaty_client.sandbox.validation import Operations, SessionRules
-from treaty_client.sessions.context import AgentEvent, Ports
-from treaty_client.sessions.interfaces import Located
+from treaty_client.sessions.interfaces import AgentEvent, Located, Ports
 from treaty_client.sessions.operation_errors import OperationError
 from treaty_consensus import canonical
 from treaty_consensus.did import Did

@@ -15,8 +15,8 @@ from working_agents import CUSTOMER, NEW, OLD, SELLER, agent, agents_registry, o
 
 from treaty_client.anp.flow_profile.registry import ProtocolOffer
 from treaty_client.protocols.verification.steps import VerificationFailed
-from treaty_client.sessions.context import AgentEvent
 from treaty_client.sessions.flow_context import FlowSettings
+from treaty_client.sessions.interfaces import AgentEvent
 from treaty_client.sessions.operation_errors import OperationError
 from treaty_consensus import kinds
 from treaty_consensus.errors import TreatyError

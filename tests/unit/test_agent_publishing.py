@@ -20,8 +20,7 @@ from working_agents import CUSTOMER, SELLER, agent, agents_registry
 
 from treaty_client.agent import Agent
 from treaty_client.negotiators.negotiator import Proposal, Requirement
-from treaty_client.sessions.context import AgentEvent
-from treaty_client.sessions.interfaces import SessionTimeouts
+from treaty_client.sessions.interfaces import AgentEvent, SessionTimeouts
 from treaty_client.sessions.operation_errors import OperationError
 from treaty_client.sessions.session import Session
 from treaty_consensus import kinds

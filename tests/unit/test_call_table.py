@@ -15,7 +15,8 @@ from treaty_client.anp.call_metadata import CallMetadata
 from treaty_client.sessions.call_context import CallOrigin
 from treaty_client.sessions.call_port import CallPort, Phase
 from treaty_client.sessions.calls import CallTable
-from treaty_client.sessions.handler_host import HandlerContext, HandlerHost
+from treaty_client.sessions.handler_host import HandlerHost
+from treaty_client.sessions.handler_port import HandlerContext
 from treaty_client.sessions.handler_state import NullState
 from treaty_client.sessions.interfaces import Step
 from treaty_client.sessions.middleware import CallPipeline

@@ -11,7 +11,8 @@ from meetings import URI_2, product_info
 from treaty_client.anp.call_metadata import CallMetadata
 from treaty_client.anp.trace_context import TraceContext
 from treaty_client.sessions.call_context import CallOrigin
-from treaty_client.sessions.handler_host import HandlerContext, HandlerHost
+from treaty_client.sessions.handler_host import HandlerHost
+from treaty_client.sessions.handler_port import HandlerContext
 from treaty_client.sessions.handler_state import SessionStore
 from treaty_client.sessions.interfaces import Step
 from treaty_client.sessions.operations import Functions

@@ -16,7 +16,7 @@ from treaty_client.anp.flow_profile.registry import ProtocolOffer
 from treaty_client.network.discovery.client import candidates
 from treaty_client.network.discovery.parsing import AgentDescription, parse
 from treaty_client.protocols.project import load_project
-from treaty_client.sessions.context import AgentEvent
+from treaty_client.sessions.interfaces import AgentEvent
 from treaty_client.sessions.operations import choose_role
 from treaty_client.testing import Simulation, run
 from treaty_consensus.handler import Manifest, read_wheel

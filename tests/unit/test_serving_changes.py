@@ -19,7 +19,7 @@ from ports import free_port
 from treaty_client import Agent, Identity, LocalProtocols
 from treaty_client.network.transport.http import MEDIA_TYPE, SESSIONS
 from treaty_client.sessions import freshness
-from treaty_client.sessions.context import AgentEvent
+from treaty_client.sessions.interfaces import AgentEvent
 from treaty_client.testing.virtual_time import run
 from treaty_consensus.errors import Conflict, NotFound, Refused, TreatyError, Unavailable
 

@@ -44,9 +44,10 @@ if TYPE_CHECKING:
     from ..policy import Policy
     from ..protocols.local import LocalProtocols
     from ..sessions.activity import AgentMetrics
-    from ..sessions.context import AgentContext, AgentEvent, Ports
+    from ..sessions.context import AgentContext
     from ..sessions.escalation import OnEscalation
     from ..sessions.flow_manager import MetaProtocolManager
+    from ..sessions.interfaces import AgentEvent, Ports
     from ..sessions.opening import OnChangedPeer
 
 

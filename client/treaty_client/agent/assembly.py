@@ -30,11 +30,11 @@ from ..sandbox.interface import Runtime
 from ..sandbox.recorder import recorded
 from ..sandbox.runtime import SandboxRuntime
 from ..sessions.agreements import AgreementCache, NegotiatedProtocols
-from ..sessions.context import AgentContext, AgentEvent, Ports
+from ..sessions.context import AgentContext
 from ..sessions.endpoint import AgentEndpoint, PeerDocuments
 from ..sessions.escalation import Approvals, OnEscalation
 from ..sessions.flow_context import LocalNames, PolicyNames
-from ..sessions.interfaces import ProtocolSource
+from ..sessions.interfaces import AgentEvent, Ports, ProtocolSource
 from ..sessions.opening import OnChangedPeer, SessionOpener
 from ..sessions.reporting import RegistryPublisher
 from ..statements.report import RegistryLog, Reporter

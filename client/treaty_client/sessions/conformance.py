@@ -34,7 +34,8 @@ from ..codes import NegotiationCode, SessionCode
 from ..negotiators.negotiator import Implementation
 from ..negotiators.test_cases import Outcome, Success, TestCase, describe, format_test_cases, read_test_cases
 from .call_context import CallContext, CallOrigin
-from .handler_host import HandlerHost, HandlerPort
+from .handler_host import HandlerHost
+from .handler_port import HandlerPort
 from .interfaces import Step
 from .operation_errors import OperationError
 from .operations import OperationHandlers

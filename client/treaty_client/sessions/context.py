@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Refused, TreatyError
@@ -26,12 +26,10 @@ from ..anp.transcript import TranscriptRecorder
 from ..codes import ClientReportCode
 from ..identity import Identity
 from ..negotiators.negotiator import Negotiators, RoleName
-from ..network.did_documents import DidResolver
-from ..network.transport.connection import Connection
 from ..places import Places
 from ..policy import Policy
 from ..sandbox.interface import Runtime
-from ..statements.report import LogOf, Reporter
+from ..statements.report import Reporter
 from ..statements.report_rules import SessionFacts, refusal_code
 from .activity import Activity, AgentMetrics
 from .agreements import URN, AgreementCache, NegotiatedProtocols, Profile, is_negotiated
@@ -39,12 +37,13 @@ from .arrivals import OnSession, ServedSessions
 from .escalation import Approvals, EscalationLimiter, OnEscalation
 from .function_checks import check_functions
 from .handler_host import RESPONDER, HandlerHosts, HostRequest
-from .interfaces import Capacity, FlowNames, ProtocolPublisher, ProtocolSource, SessionTimeouts, SpokenProtocol
+from .interfaces import AgentEvent, Capacity, Ports, SessionTimeouts, SpokenProtocol
 from .middleware import Call, CallPipeline
 from .negotiation import Answerer
 from .open_connections import OpenConnections
 from .operation_errors import FunctionFault
 from .operations import Functions, OfferedFunctions, choose_role
+from .services import Service
 from .session import ReportParties
 
 MAX_TALKS = 1024 * 1024
@@ -52,89 +51,6 @@ MAX_TALKS = 1024 * 1024
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
-
-
-class AgentEvent(NamedTuple):
-    """An event of a session, for an observer.
-
-    `role`: this agent's role, `initiator` or `responder`.
-    `peer`, `protocol`: "" until they are known.
-
-    `name`, `seconds`: as in `SessionEvent`.
-
-    Three events happen outside of sessions: `unserved`, when a provided protocol failed, `served`, when it works again or was
-    provided later, and `revoked`, when a protocol that is served or spoken was taken back by its publisher.
-
-    Each call that is over is an event `call in` (of the peer) or `call out` (of this side), with its own `seconds` and three more
-    fields. `operation`: its name. `status`: `ok`, `cancelled`, the code of its error, such as `operation.404`, or the name of
-    another exception. `trace_id`: the same at both sides; a claim of the caller.
-
-    Each failure of a business function that this side should know is an event with an `OperationCode` as its name and its status,
-    such as `operation.uncaught` (`operation_errors`), the name of the operation and the trace id of the log's line.
-    """
-
-    role: RoleName
-    peer: str
-    protocol: str
-    name: str
-    seconds: float
-    operation: str = ""
-    status: str = ""
-    trace_id: str = ""
-
-
-@dataclass(frozen=True)
-class Ports:
-    """The interfaces to the world outside of the sessions.
-
-    `log_of`: return the log of an origin, for reports.
-    `publisher`: publish negotiated protocols.
-    `resolver`: find DID documents.
-    `names`: make the `FlowNames` from the URIs that the agent's owner registered with ids.
-    `dial`: open a connection to a URL, instead of the network's transports.
-    """
-
-    protocols: ProtocolSource
-    runtime: Runtime
-    log_of: LogOf
-    publisher: ProtocolPublisher
-    resolver: DidResolver
-    names: Callable[[Callable[[str], str]], FlowNames]
-    dial: Callable[[str], Awaitable[Connection]] | None = None
-
-
-@dataclass
-class Service:
-    """A protocol that an agent provides, or whose operations it serves as the initiator.
-
-    `on_session`: called with each session that another agent opens.
-    `protocol`: None while it is not served.
-    `flow_ids`: the ids under which the flow profile offers it, by its aliases.
-    `attempts`: the task that loads it.
-    `tried`: done after the first of those attempts.
-    `is_away`: whether its registry did not answer when it was asked last.
-    `again`: set to try at once, because a function was registered.
-    """
-
-    functions: Functions = field(default_factory=Functions)
-    role: str | None = None
-    on_session: OnSession | None = None
-    protocol: SpokenProtocol | None = None
-    flow_ids: list[str] = field(default_factory=list)
-    attempts: asyncio.Task[None] | None = None
-    tried: asyncio.Future[None] | None = None
-    is_away: bool = False
-    again: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def is_changed_within(self, seconds: float) -> bool:
-        """Wait until `again` is set, and clear it; return False if that does not happen in time."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self.again.wait()
-        except TimeoutError:
-            return False
-        self.again.clear()
-        return True
 
 
 @dataclass

@@ -39,9 +39,10 @@ from ..network.transport.parting import SessionParting
 from ..network.transport.secure import SecureConnection
 from ..network.turns import asking_for
 from .agreements import AgreementCache
-from .context import AgentContext, AgentEvent
+from .context import AgentContext
 from .flow_context import DidKeys, FlowDependencies, FlowSettings
 from .flow_manager import MetaProtocolManager
+from .interfaces import AgentEvent
 from .lifecycle import run_responder
 from .open_connections import part
 from .reporting import RegistryPublisher

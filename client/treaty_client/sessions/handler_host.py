@@ -20,17 +20,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_consensus.handler import Role
 from treaty_handler import (
-    INTERFACE,
     Audit,
     Call,
     Cancel,
@@ -51,81 +50,23 @@ from treaty_handler import (
     Send,
     SetTimer,
     Timer,
-    Value,
 )
 
 from ..anp.call_metadata import CallMetadata
 from ..codes import SessionCode
 from ..sandbox.interface import RunningHandler, Runtime
 from .activity import Activity
-from .call_context import CallOrigin
+from .handler_port import HandlerContext, HandlerPort, SendNamed
 from .handler_state import HandlerState, NullState, SessionStore
-from .interfaces import Capacity, SpokenProtocol, Step
+from .interfaces import Capacity, SpokenProtocol
 from .invocations import LOCAL_FAULTS, InvocationPort, Invocations, OnServed
 from .middleware import CallPipeline
-from .operation_errors import FunctionFailures, FunctionFault, OnFault
+from .operation_errors import FunctionFailures, FunctionFault
 from .operations import Functions, OperationHandlers
 
 ATTEMPTS = 2
 """Times that an event which cannot be refused waits for a worker. Then the session ends."""
 _log = logging.getLogger(__name__)
-
-
-class HandlerPort(Protocol):
-    """The functions that a handler's host uses from its session."""
-
-    def post(self, step: Step) -> None:
-        """Run a step in the connection's task, after all earlier steps."""
-
-    def origin(self) -> CallOrigin:
-        """Return what the calls of the session have in common."""
-
-    async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
-        """Send an application message. `metadata`: those of the call that led to it."""
-
-    async def wait_writable(self) -> None:
-        """Wait until there is room for another message to the peer."""
-
-    def item(self, call: str, value: Value) -> None:
-        """Give the local application an item of a stream."""
-
-    def answer(self, call: str, outcome: Return | TreatyError) -> None:
-        """Report the outcome of a call of the local application."""
-
-    async def end(self, error: TreatyError | None) -> None:
-        """End the session."""
-
-
-SendNamed: TypeAlias = Callable[[bytes, str, CallMetadata | None], Awaitable[None]]
-"""Send an application message with an action, and the metadata of the call that led to it."""
-
-
-@dataclass(frozen=True)
-class HandlerContext:
-    """The peer, the role and the limits of one handler.
-
-    `handler_time`: seconds that the handler may take for one event.
-    `parameters`: the agreed parameters, for its `Opened`.
-    `send_named`, `on_served`: as in `HostRequest`.
-    `interface`: the handler's version of the interface.
-    `pipeline`: the middleware around each function.
-    `on_fault`: called for each failure of a business function that its operator should know.
-    `capacity`: how much the functions of the session may do.
-    `activity`: the counts of the agent.
-    """
-
-    peer: str
-    role: Role
-    handler_time: float
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    send_named: SendNamed | None = None
-    on_served: OnServed | None = None
-    interface: int = INTERFACE
-    is_initiator: bool = False
-    capacity: Capacity = field(default_factory=Capacity)
-    activity: Activity = field(default_factory=Activity)
-    pipeline: CallPipeline = field(default_factory=CallPipeline)
-    on_fault: OnFault | None = None
 
 
 @dataclass(frozen=True, slots=True)

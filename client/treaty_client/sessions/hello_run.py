@@ -59,7 +59,8 @@ from .calls import CallTable
 from .code import CodeLoader, CodePort
 from .conformance import ConformancePort, ConformanceRun
 from .connection_loop import ConnectionLoop
-from .handler_host import HandlerHost, HandlerPort
+from .handler_host import HandlerHost
+from .handler_port import HandlerPort
 from .hello_session import HelloSession, SessionRole
 from .interfaces import SessionEvent, SpokenProtocol
 from .negotiation import Negotiation, NegotiationPort, PeerRequests, TextChannel

@@ -26,7 +26,8 @@ from .agreements import Profile
 from .call_context import CallOrigin
 from .calls import CallTable
 from .code import CodeLoader
-from .handler_host import HandlerHost, HandlerPort
+from .handler_host import HandlerHost
+from .handler_port import HandlerPort
 from .interfaces import SessionEvent, SessionTimeouts, SpokenProtocol, Step
 from .middleware import CallPipeline
 from .negotiation import Answerer, Negotiation, PeerRequests, TextChannel

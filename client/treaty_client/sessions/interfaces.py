@@ -9,8 +9,13 @@ from typing import NamedTuple, Protocol, TypeAlias
 from treaty_consensus.handler import HandlerPackage
 
 from ..anp.hello_profile.machine import Timeouts
+from ..negotiators.negotiator import RoleName
+from ..network.did_documents import DidResolver
+from ..network.transport.connection import Connection
 from ..protocols.project import Project
 from ..protocols.topics import Candidates
+from ..sandbox.interface import Runtime
+from ..statements.report import LogOf
 
 CANCELLING_TIME = 10.0
 """Seconds for cancelled work to close what it opened."""
@@ -106,6 +111,35 @@ class SessionEvent(NamedTuple):
     seconds: float
 
 
+class AgentEvent(NamedTuple):
+    """An event of a session, for an observer.
+
+    `role`: this agent's role, `initiator` or `responder`.
+    `peer`, `protocol`: "" until they are known.
+
+    `name`, `seconds`: as in `SessionEvent`.
+
+    Three events happen outside of sessions: `unserved`, when a provided protocol failed, `served`, when it works again or was
+    provided later, and `revoked`, when a protocol that is served or spoken was taken back by its publisher.
+
+    Each call that is over is an event `call in` (of the peer) or `call out` (of this side), with its own `seconds` and three more
+    fields. `operation`: its name. `status`: `ok`, `cancelled`, the code of its error, such as `operation.404`, or the name of
+    another exception. `trace_id`: the same at both sides; a claim of the caller.
+
+    Each failure of a business function that this side should know is an event with an `OperationCode` as its name and its status,
+    such as `operation.uncaught` (`operation_errors`), the name of the operation and the trace id of the log's line.
+    """
+
+    role: RoleName
+    peer: str
+    protocol: str
+    name: str
+    seconds: float
+    operation: str = ""
+    status: str = ""
+    trace_id: str = ""
+
+
 class SpokenProtocol(Protocol):
     """A verified protocol with the handler that may run for it; `verification.VerifiedProtocol` is one."""
 
@@ -186,3 +220,23 @@ class FlowNames(Protocol):
 
     async def fetch(self, id: str, located: Located) -> SpokenProtocol:
         """Return the protocol with its claim to the id, verified by all steps. Raises `TreatyError`."""
+
+
+@dataclass(frozen=True)
+class Ports:
+    """The interfaces to the world outside of the sessions.
+
+    `log_of`: return the log of an origin, for reports.
+    `publisher`: publish negotiated protocols.
+    `resolver`: find DID documents.
+    `names`: make the `FlowNames` from the URIs that the agent's owner registered with ids.
+    `dial`: open a connection to a URL, instead of the network's transports.
+    """
+
+    protocols: ProtocolSource
+    runtime: Runtime
+    log_of: LogOf
+    publisher: ProtocolPublisher
+    resolver: DidResolver
+    names: Callable[[Callable[[str], str]], FlowNames]
+    dial: Callable[[str], Awaitable[Connection]] | None = None

@@ -23,11 +23,12 @@ from treaty_consensus.handler import Role
 from ..anp.flow_profile.payloads import PREFIX
 from ..anp.flow_profile.registry import ProtocolOffer
 from ..codes import AgentCode, ClientStatusCode, SessionCode
-from .context import AgentContext, AgentEvent, Service
+from .context import AgentContext
 from .function_checks import check_signatures
 from .handler_host import RESPONDER
-from .interfaces import SpokenProtocol
+from .interfaces import AgentEvent, SpokenProtocol
 from .open_connections import part
+from .services import Service
 
 SOON, MAX_SOON = 2.0, 60.0
 """Seconds before a protocol is retried whose registry did not answer. The pause doubles."""

@@ -42,10 +42,11 @@ from ..network.discovery.client import candidates
 from ..network.discovery.parsing import AgentDescription
 from ..protocols.topics import Candidates
 from .agreements import AgreementRecord, NegotiatedProtocol, is_negotiated
-from .context import AgentContext, AgentEvent
-from .handler_host import HandlerHost, HandlerPort, HostRequest
+from .context import AgentContext
+from .handler_host import HandlerHost, HostRequest
+from .handler_port import HandlerPort
 from .hello_session import SessionRole
-from .interfaces import SessionEvent, SpokenProtocol
+from .interfaces import AgentEvent, SessionEvent, SpokenProtocol
 from .operations import Functions, OperationHandlers
 from .provision import withdraw, withdraw_contradicted
 from .session import ReportParties

@@ -30,8 +30,8 @@ from ..network.transport import memory
 from ..network.transport.application import Application
 from ..network.transport.connection import Connection, ConnectionFailed
 from ..policy import Policy
-from ..sessions.context import Ports
 from ..sessions.flow_context import LocalNames
+from ..sessions.interfaces import Ports
 from .inline_runtime import InlineRuntime
 from .memory_registry import MemoryRegistry, RegistryView
 
