@@ -15,6 +15,8 @@ from typing import TypeVar
 from treaty_consensus.errors import Origin, TreatyError, Unavailable
 from treaty_consensus.printable import printable
 
+from .codes import SessionCode
+
 # Signatures and statements are accepted with a difference of this size.
 SKEW = 30.0
 """Seconds by which two clocks may differ without being named as a cause."""
@@ -38,6 +40,11 @@ class RegistryUnavailable(Unavailable):
     def origin(self) -> Origin:
         """Always the registry, also if the network in between fails: the two look the same."""
         return Origin.REGISTRY
+
+
+def session_over() -> PeerUnavailable:
+    """Return the error for a call after the end of its session."""
+    return PeerUnavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")
 
 
 def clock_difference(headers: Mapping[str, str], now: float) -> float | None:

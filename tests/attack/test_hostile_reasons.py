@@ -19,7 +19,7 @@ from treaty_client import Agent, Identity, LocalProtocols, PeerUnavailable
 from treaty_client.errors import MAX_PEER_CODE, SKEW
 from treaty_client.network.transport import listener
 from treaty_client.network.transport.connection import Connection
-from treaty_client.sessions.roles import SessionRequest
+from treaty_client.sessions.session_request import SessionRequest
 from treaty_consensus.errors import Origin, Refused, TreatyError, Unauthorized, Unavailable
 
 GREETING = Path(__file__).parents[2] / "examples" / "greeting"

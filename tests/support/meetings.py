@@ -29,7 +29,8 @@ from treaty_client.protocols.project import Project, load_project
 from treaty_client.protocols.topics import Candidates
 from treaty_client.sandbox.in_process import DeclarativePackage
 from treaty_client.sandbox.interface import RunningHandler, Runtime, WorkerMetrics
-from treaty_client.sandbox.validation import Operations, SessionRules
+from treaty_client.sandbox.operation_schemas import Operations
+from treaty_client.sandbox.validation import SessionRules
 from treaty_client.sessions.interfaces import AgentEvent, Located, Ports
 from treaty_client.sessions.operation_errors import OperationError
 from treaty_consensus import canonical

@@ -61,11 +61,12 @@ class ConnectingAgent:
         Raises `Malformed`, `Unavailable` (`connection.failed`, `connection.timeout`), `Refused` (`session.no-common-protocol`,
         `session.role`, `peer.changed`, `negotiation.rejected`, …), and the errors of discovery, verification and negotiators.
         """
-        from ..sessions import opening, roles
+        from ..sessions import opening
         from ..sessions.operations import Functions
+        from ..sessions.session_request import SessionRequest
 
         name = opening.PeerName.of(url, discover)
-        request = roles.SessionRequest(topic, tuple(protocols), peer, requirement, natural, role, Functions.of(serving))
+        request = SessionRequest(topic, tuple(protocols), peer, requirement, natural, role, Functions.of(serving))
         with closing(request):
             async with await self._opener.open(name, request, within=timeout) as session:
                 yield session
@@ -89,12 +90,13 @@ class ConnectingAgent:
         (`agent.offer`) and `Refused` (`agent.no-negotiator`).
         """
         from ..network.transport.connection import Backoff
-        from ..sessions import opening, roles
+        from ..sessions import opening
         from ..sessions.operations import Functions
         from ..sessions.peer import Peer, SessionPool
+        from ..sessions.session_request import SessionRequest
 
         name = opening.PeerName.parse(address)
-        request = roles.SessionRequest(topic, tuple(protocols), peer, requirement, False, role, Functions.of(serving))
+        request = SessionRequest(topic, tuple(protocols), peer, requirement, False, role, Functions.of(serving))
         if name.is_url:
             request.check(self._context)
         pool = SessionPool(self._context, self._opener, name, request, self.config.peers, timeout)
@@ -115,13 +117,14 @@ class ConnectingAgent:
     ) -> AbstractAsyncContextManager[Session]:
         """Open a session as `connect` does, over an open connection of any transport. The agreement is remembered by the address
         of the connection. After a failed negotiation the next session proposes the document that a person chose."""
-        from ..sessions import lifecycle, roles
+        from ..sessions import lifecycle
         from ..sessions.operations import Functions
+        from ..sessions.session_request import SessionRequest
 
         async def dial(for_hello: bool) -> Connection:
             return self._endpoint.sealed(connection) if for_hello else connection
 
-        request = roles.SessionRequest(topic, tuple(protocols), peer, requirement, natural, role, Functions.of(serving))
+        request = SessionRequest(topic, tuple(protocols), peer, requirement, natural, role, Functions.of(serving))
         return lifecycle.run_initiator(self._context, self._endpoint.flow, dial, connection.address, request, again=False)
 
     async def dial(self, url: str) -> Connection:

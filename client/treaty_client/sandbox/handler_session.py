@@ -18,9 +18,10 @@ from treaty_handler import Effect, Event, Value
 
 from ..codes import ClientHandlerCode, SessionCode
 from .bubblewrap import SandboxLimits
+from .operation_schemas import Operations
 from .process import WorkerProcess
 from .schemas import measure
-from .validation import MAX_SNAPSHOT, Operations, SessionRules
+from .validation import MAX_SNAPSHOT, SessionRules
 from .worker import framing
 
 _T = TypeVar("_T")

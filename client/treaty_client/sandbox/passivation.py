@@ -27,7 +27,7 @@ from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_handler import Effect, Event
 
 from ..codes import SessionCode
-from ..errors import PeerUnavailable
+from ..errors import session_over
 from ..places import Places
 from .interface import RunningHandler
 
@@ -293,7 +293,7 @@ class PassiveHandler:
     async def close(self) -> None:
         # Set before the worker ends, so that an event that waits for its turn fails instead of starting another worker. The turn
         # is not taken: an event may hold it for seconds.
-        self._error = self._error or PeerUnavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")
+        self._error = self._error or session_over()
         if self._has_worker:
             await self._dismiss()
             self._ended()

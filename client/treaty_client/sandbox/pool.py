@@ -30,9 +30,9 @@ from .bubblewrap import Isolation, SandboxLimits
 from .code_cache import CodeCache
 from .handler_session import Worker
 from .in_process import DeclarativePackage, LocalWorker
+from .operation_schemas import Operations
 from .process import WorkerProcess
 from .template import starter
-from .validation import Operations
 from .worker import framing
 
 MAX_COMPILED = 64

@@ -45,7 +45,7 @@ from ..anp.flow_profile.strategy import Evaluation
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
 from ..anp.transcript import TranscriptRecorder
 from ..codes import ClientReportCode, FlowCode, SessionCode
-from ..errors import PeerUnavailable
+from ..errors import session_over
 from ..network.transport.connection import Connection
 from .calls import CallTable
 from .connection_loop import ConnectionLoop
@@ -242,7 +242,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         if self.machine.state is FlowState.RUNNING and not self.machine.tracks:
             self.agreed.set_result(None)
         elif self.machine.is_final:
-            self.agreed.set_exception(self.machine.error or PeerUnavailable(SessionCode.CLOSED, "The session is over."))
+            self.agreed.set_exception(self.machine.error or session_over())
 
     # Actions
 
@@ -329,9 +329,8 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         adaptation = settings.adaptation(settings.thresholds)
         session = self.sessions.get(id) or FlowSession(self, id, adaptation, self._timeouts, list(self.timeline))
         protocol, line = self._loaded[wanted.agreed.protocol], HandlerLine(self, session)
-        request = replace(
-            host_request(self._wanted, self.peer, wanted.agreed), send_named=line.send_named, on_served=session.served
-        )
+        request = host_request(self._wanted, self.peer, wanted.agreed)
+        request = replace(request, send_named=line.send_named, on_served=session.served)
         starting = self._dependencies.hosts.host(line, protocol, request)
         host = await self._work(starting, partial(commands.HostFailed, id))
         if host is not None:

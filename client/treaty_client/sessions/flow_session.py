@@ -22,8 +22,8 @@ from ..anp.call_metadata import CallMetadata
 from ..anp.flow_profile.actions import Agreed
 from ..anp.flow_profile.adaptation import Adaptation
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
-from ..codes import FlowCode, SessionCode
-from ..errors import PeerUnavailable
+from ..codes import FlowCode
+from ..errors import session_over
 from ..statements.cosignature import CosignatureExchange
 from ..statements.report_rules import refusal_code
 from .agreements import Profile
@@ -236,16 +236,8 @@ class FlowSession:
 
     def origin(self) -> CallOrigin:
         """Return what the calls of the session have in common."""
-        spoken, handler = self.spoken, self.active.host if self.active else None
-        return CallOrigin(
-            peer=self.peer,
-            peer_is_proved=self.peer_is_proved,
-            protocol=spoken.uri if spoken else "",
-            role=handler.role.name if handler else "",
-            session=self.id,
-            parameters=MappingProxyType(self.parameters),
-            is_initiator=self.is_initiator,
-        )
+        uri, parameters = self.spoken.uri if self.spoken else "", MappingProxyType(self.parameters)
+        return CallOrigin(self.peer, self.peer_is_proved, uri, self.role, self.id, parameters, self.is_initiator)
 
     def transcript(self) -> bytes:
         return self._port.transcript()
@@ -254,7 +246,7 @@ class FlowSession:
         if self._error is not None:
             raise self._error
         if self._is_retired:
-            raise _closed()
+            raise session_over()
 
     def record_event(self, name: str) -> None:
         self.timeline.append(self._port.record_event(self.active.protocol.uri if self.active else "", name))
@@ -291,7 +283,7 @@ class FlowSession:
     def retire(self) -> None:
         if self._error is None and not self._is_retired:
             self._is_retired = True
-            self.calls.end(_closed())
+            self.calls.end(session_over())
             self._port.post(self._retire)
 
     async def _retire(self) -> None:
@@ -370,7 +362,7 @@ class FlowSession:
         if self._error is not None:
             return
         # Set first: callers that wake up must find the session closed.
-        self._error = error or _closed()
+        self._error = error or session_over()
         self.end_change(self._error)
         self._reports.end(self._error)
         self.calls.end(self._error)
@@ -401,7 +393,3 @@ class FlowSession:
             return min(agreed / 1000, MAX_AGREED_TIME)
         known = self.active.host.role.calls.get(operation) if self.active else None
         return (known.timeout if known else self._timeouts.operation) + self._timeouts.answer
-
-
-def _closed() -> PeerUnavailable:
-    return PeerUnavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")

@@ -53,8 +53,7 @@ from ..codes import NegotiationCode, SessionCode
 from ..network.transport.connection import Connection
 from ..statements.cosignature import CosignatureExchange
 from ..statements.report_rules import refusal_code
-from .agreements import is_negotiated
-from .call_port import CallPort, Phase
+from .call_port import CallPort
 from .calls import CallTable
 from .code import CodeLoader, CodePort
 from .conformance import ConformancePort, ConformanceRun
@@ -225,28 +224,6 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
             return ReportRefused(refusal_code(error))
         spoke = (self.calls.replies if self.is_initiator else self.messages_received) > 0
         return await self._role.cosign(self.code.protocol, parties, proposal, spoke=spoke)
-
-    # Calls
-
-    def _phase(self) -> Phase:
-        phases = {HelloState.HELLO: Phase.EARLY, HelloState.RUNNING: Phase.RUNNING}
-        return phases.get(self.machine.state, Phase.WAITING)
-
-    def _may_report_fault(self) -> bool:
-        negotiated = self.code.protocol is not None and is_negotiated(self.code.protocol)
-        again = self.requests.reported < self.machine.limits.fix_rounds
-        return negotiated and again and self.machine.both_list(FIX_ERROR_NEGOTIATION)
-
-    def _call_time(self, operation: str) -> float:
-        """Return the seconds that a call may wait: the operation's own time, and the time for the handshake, repairs and the
-        answer."""
-        timeouts, limits, code = self._role.timeouts, self.machine.limits, self.code
-        known = code.handler.role.calls.get(operation) if code.handler else None
-        before = 0.0 if self.machine.state is HelloState.RUNNING else timeouts.hello + timeouts.code
-        if self._role.negotiator is not None and not self.was_running:  # the peer may have lost the remembered hash
-            before += timeouts.reply * (limits.rounds + limits.test_rounds)
-        mending = timeouts.reply + timeouts.code if code.protocol is not None and is_negotiated(code.protocol) else 0.0
-        return before + mending + (known.timeout if known else timeouts.operation) + timeouts.answer
 
     # Steps
 

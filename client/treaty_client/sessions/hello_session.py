@@ -11,19 +11,20 @@ from treaty_consensus.errors import Refused, TreatyError
 
 from ..anp.hello_profile import commands
 from ..anp.hello_profile.actions import Action, Agreement
-from ..anp.hello_profile.hello import REPORT_COSIGNATURE
+from ..anp.hello_profile.hello import FIX_ERROR_NEGOTIATION, REPORT_COSIGNATURE
 from ..anp.hello_profile.machine import HelloState, Machine
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed
 from ..anp.transcript import TranscriptRecorder
-from ..codes import ClientReportCode, SessionCode
-from ..errors import PeerUnavailable
+from ..codes import ClientReportCode
+from ..errors import session_over
 from ..negotiators.documents import Fetch
 from ..negotiators.negotiator import Implementation, Negotiator
 from ..network.transport.parting import SessionParting
 from ..statements.cosignature import CosignatureExchange
 from ..statements.report_rules import negotiation_id
-from .agreements import Profile
+from .agreements import Profile, is_negotiated
 from .call_context import CallOrigin
+from .call_port import Phase
 from .calls import CallTable
 from .code import CodeLoader
 from .handler_host import HandlerHost
@@ -221,16 +222,32 @@ class HelloSession(ABC):
             is_initiator=self.is_initiator,
         )
 
+    def _phase(self) -> Phase:
+        phases = {HelloState.HELLO: Phase.EARLY, HelloState.RUNNING: Phase.RUNNING}
+        return phases.get(self.machine.state, Phase.WAITING)
+
+    def _may_report_fault(self) -> bool:
+        negotiated = self.code.protocol is not None and is_negotiated(self.code.protocol)
+        again = self.requests.reported < self.machine.limits.fix_rounds
+        return negotiated and again and self.machine.both_list(FIX_ERROR_NEGOTIATION)
+
+    def _call_time(self, operation: str) -> float:
+        """Return the seconds that a call may wait: the operation's own time, and the time for the handshake, repairs and the
+        answer."""
+        timeouts, limits, code = self._role.timeouts, self.machine.limits, self.code
+        known = code.handler.role.calls.get(operation) if code.handler else None
+        before = 0.0 if self.machine.state is HelloState.RUNNING else timeouts.hello + timeouts.code
+        if self._role.negotiator is not None and not self.was_running:  # the peer may have lost the remembered hash
+            before += timeouts.reply * (limits.rounds + limits.test_rounds)
+        mending = timeouts.reply + timeouts.code if code.protocol is not None and is_negotiated(code.protocol) else 0.0
+        return before + mending + (known.timeout if known else timeouts.operation) + timeouts.answer
+
     @property
     def error(self) -> TreatyError:
         """The error that ended the session. A failure of this side's negotiator is preferred to the text that the peer
         received."""
         # A session that ended normally has no error, but a call after its end needs one.
-        ended = (
-            self.parting
-            or self.machine.error
-            or PeerUnavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")
-        )
+        ended = self.parting or self.machine.error or session_over()
         return self.negotiation.failure if self.negotiation.failure and self.machine.error else ended
 
     def transcript(self) -> bytes:

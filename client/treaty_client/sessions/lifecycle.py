@@ -26,8 +26,9 @@ from .freshness import begin_renewing
 from .hello_run import HelloRun
 from .interfaces import SpokenProtocol
 from .reporting import SessionReport, publish
-from .roles import HelloOffer, InitiatorRole, ResponderRole, SessionRequest, initiator_machine, make_offer, responder_machine
+from .roles import HelloOffer, InitiatorRole, ResponderRole, initiator_machine, make_offer, responder_machine
 from .session import Session
+from .session_request import SessionRequest
 
 Dial: TypeAlias = Callable[[bool], Awaitable[Connection]]
 """Open a connection to the address of the request. True: for a Hello, encrypted as the policy requires."""

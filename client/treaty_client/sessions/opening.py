@@ -27,7 +27,7 @@ from .context import AgentContext
 from .endpoint import AgentEndpoint
 from .lifecycle import OpenSession, open_session
 from .peer_pins import PeerPins
-from .roles import SessionRequest
+from .session_request import SessionRequest
 
 MAX_MOVES = 3
 """Addresses that are tried for one session: a description that changes with each look must not be followed for ever."""

@@ -21,7 +21,7 @@ from ..anp.flow_profile.capabilities import FlowRequest
 from ..anp.flow_profile.payloads import MAX_PROTOCOLS, PREFIX
 from ..anp.flow_profile.registry import ProtocolOffer
 from .context import AgentContext
-from .roles import SessionRequest, candidate_uris
+from .session_request import SessionRequest, candidate_uris
 
 MAX_PURPOSE = 256
 _log = logging.getLogger(__name__)

@@ -13,8 +13,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from treaty_consensus import canonical
-from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
+from treaty_consensus.errors import Refused, TreatyError, Unavailable
 
 from ..anp.flow_profile.payloads import PREFIX
 from ..anp.hello_profile.actions import Action, Agreement
@@ -35,77 +34,24 @@ from ..anp.hello_profile.hello import (
 from ..anp.hello_profile.machine import Machine
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed
 from ..anp.recording import Recorder
-from ..codes import AgentCode, SessionCode
+from ..codes import SessionCode
 from ..negotiators.documents import BaseCache
 from ..negotiators.negotiator import Implementation, NegotiationContext, Negotiator, Negotiators, Requirement, RoleName
-from ..network.discovery.client import candidates
-from ..network.discovery.parsing import AgentDescription
-from ..protocols.topics import Candidates
 from .agreements import AgreementRecord, NegotiatedProtocol, is_negotiated
 from .context import AgentContext
 from .handler_host import HandlerHost, HostRequest
 from .handler_port import HandlerPort
 from .hello_session import SessionRole
 from .interfaces import AgentEvent, SessionEvent, SpokenProtocol
-from .operations import Functions, OperationHandlers
+from .operations import OperationHandlers
 from .provision import withdraw, withdraw_contradicted
 from .session import ReportParties
+from .session_request import SessionRequest, candidate_uris
 
 NEGOTIATING = (VERIFICATION_PROTOCOL, NATURAL_LANGUAGE_NEGOTIATION, TEST_CASES_NEGOTIATION, FIX_ERROR_NEGOTIATION)
 """The capabilities that need a negotiator."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class SessionRequest:
-    """The purpose of a connection: a `topic` or `protocols`, a `requirement`, or only `natural` language.
-
-    `protocols`: URIs and ids, best first.
-    `requirement`: negotiate by it if topic and protocols lead to no agreement.
-    `peer`: the DID that must answer, or "".
-    `role`: this side's role in the protocol, or "" for the only one.
-    `serving`: the functions that the peer may call in the session, or None for those that the agent provides.
-    `described`: the description of a discovered agent.
-    """
-
-    topic: str = ""
-    protocols: tuple[str, ...] = ()
-    peer: str = ""
-    requirement: Requirement | None = None
-    natural: bool = False
-    role: str = ""
-    serving: Functions | None = None
-    described: AgentDescription | None = None
-
-    def check(self, context: AgentContext) -> None:
-        """Raise `Malformed` (`agent.offer`) for an impossible combination, `Refused` (`agent.no-negotiator`) for a requirement
-        without a negotiator."""
-        named = bool(self.topic) + bool(self.protocols)
-        if named > 1 or (self.natural and (named or self.requirement)) or not (named or self.requirement or self.natural):
-            raise Malformed(
-                AgentCode.OFFER,
-                "Connect about a topic or by protocols, with or without a requirement; by a requirement; or in natural language.",
-            )
-        if self.requirement is not None and context.negotiators is None and not named:
-            raise Refused(
-                AgentCode.NO_NEGOTIATOR,
-                "A requirement needs a negotiator, and this agent has neither a language model nor another negotiator.",
-                fix="Give the agent a model: set TREATY_MODEL_URL, Agent(…, negotiators=…). Or name a topic or protocols.",
-            )
-
-    def close(self) -> None:
-        """Release the functions of the session, without waiting for those that run."""
-        if self.serving is not None:
-            self.serving.close()
-
-    @property
-    def key(self) -> str:
-        """The key under which its agreement is remembered: the topic, or a digest of the requirement."""
-        if self.topic or self.protocols or self.requirement is None:
-            return self.topic
-        wanted = self.requirement
-        return f"requirement:{canonical.hex_digest(canonical.dumps([wanted.text, wanted.input, wanted.output, wanted.topic]))}"
 
 
 @dataclass(frozen=True)
@@ -149,33 +95,6 @@ def _roles(uris: tuple[str, ...], role: str) -> dict[str, str]:
 def _still_wanted(remembered: AgreementRecord, request: SessionRequest) -> bool:
     named = not request.protocols or remembered.uri in request.protocols
     return request.peer in ("", remembered.did) and request.role in ("", remembered.role) and named
-
-
-async def candidate_uris(context: AgentContext, request: SessionRequest) -> tuple[str, ...]:
-    """Return the protocols that a request names, best first. Raises `NotFound` (`agent.no-candidates`, `agent.taken-back`),
-    `TreatyError`."""
-    if not request.topic:
-        return request.protocols
-    negotiable = request.requirement is not None and context.negotiators is not None
-    try:
-        published = await context.ports.protocols.candidates(request.topic)
-    except NotFound:
-        published = Candidates()
-    if not published.uris and published.taken_back and not negotiable:
-        raise NotFound(
-            AgentCode.TAKEN_BACK,
-            f"Every protocol about {request.topic} was taken back: {' '.join(published.taken_back[:MAX_CANDIDATES])}",
-            fix="Name a successor by its URI, or ask the publisher.",
-        )
-    if not published.uris and not negotiable:
-        raise NotFound(
-            AgentCode.NO_CANDIDATES,
-            f"No protocol is published about {request.topic}.",
-            fix="Name another topic, publish one, or connect with a requirement to negotiate by.",
-        )
-    if request.described is None or not published.uris:
-        return published.uris
-    return candidates(request.described, published.uris, consensus=published.consensus, role=request.role)
 
 
 def initiator_machine(

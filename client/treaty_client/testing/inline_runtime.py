@@ -18,7 +18,7 @@ from treaty_handler import Handler
 
 from ..sandbox.in_process import CompiledPackage, DeclarativePackage, LocalWorker
 from ..sandbox.interface import RunningHandler, WorkerMetrics
-from ..sandbox.validation import Operations
+from ..sandbox.operation_schemas import Operations
 
 _numbers = itertools.count()
 

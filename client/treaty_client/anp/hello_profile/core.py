@@ -14,6 +14,7 @@ from treaty_consensus.errors import Refused, TreatyError
 from ...codes import FrameCode, MetaCode, SessionCode
 from ...errors import PeerUnavailable
 from .. import frame
+from ..ending import ended_by_peer
 from ..frame import ProtocolType
 from ..transitions import StateTable
 from . import messages
@@ -199,6 +200,13 @@ def say(message: MetaMessage) -> SendBinary:
 def unexpected(what: str) -> Refused:
     """The error for a meta message that is not due."""
     return Refused(MetaCode.UNEXPECTED, f"There is no place here for {what}.")
+
+
+def lost_session(reason: str, *, is_begun: bool) -> TreatyError:
+    """The error where the other side closed the connection. `reason`: its code, or "". `is_begun`: whether a call may be."""
+    if reason == SessionCode.BUSY and not is_begun:
+        return no_room()
+    return ended_by_peer(reason, "The other side ended the session", SessionCode.PEER_LOST, SessionCode.PEER_REFUSED)
 
 
 def no_room() -> PeerUnavailable:

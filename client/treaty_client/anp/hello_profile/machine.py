@@ -24,7 +24,6 @@ from treaty_consensus.protocol import check_document
 from ...codes import FrameCode, HelloCode, SessionCode
 from .. import frame
 from ..call_metadata import CallMetadata
-from ..ending import ended_by_peer
 from ..frame import ProtocolType
 from ..recording import Recorder, recorded
 from . import actions as a
@@ -38,7 +37,7 @@ from .core import (
     InitiatorOptions,
     Limits,
     ResponderOptions,
-    no_room,
+    lost_session,
     nothing_in_common,
     say,
     unexpected,
@@ -223,10 +222,7 @@ class Machine(Core):
             return []
         if self.allows(Event.LEFT):
             return self.end(Event.LEFT, nothing_in_common("and the other side proposed none."))
-        error: TreatyError = no_room()
-        if reason != SessionCode.BUSY or self.state not in (HelloState.HELLO, HelloState.AGREED):
-            said = "The other side ended the session"
-            error = ended_by_peer(reason, said, SessionCode.PEER_LOST, SessionCode.PEER_REFUSED)
+        error = lost_session(reason, is_begun=self.state not in (HelloState.HELLO, HelloState.AGREED))
         return self.end(Event.LOST, error if reason or self.state is not HelloState.RUNNING else None)
 
     def _notice(self, error: TreatyError) -> list[Action]:
