@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 
-from ..codes import AgentCode, ConnectionCode, FlowCode, HelloCode, PeerCode
+from ..codes import AgentCode, ConnectionCode, FlowCode, HelloCode, PeerCode, SessionCode
 from ..network.discovery.cache import CachedDiscoverer
 from ..network.discovery.client import candidates
 from ..network.hosts import Network
@@ -30,6 +30,7 @@ MAX_MOVES = 3
 """Addresses that are tried for one session: a description that changes with each look must not be followed for ever."""
 _OTHER_AGENT = frozenset((HelloCode.DESTINATION, FlowCode.PEER, FlowCode.SENDER, FlowCode.RECIPIENT))
 """The codes of an answer by another DID than the expected one."""
+_NOTHING_IN_COMMON = frozenset((SessionCode.NO_COMMON_PROTOCOL, FlowCode.NO_COMMON_PROTOCOL))
 _log = logging.getLogger(__name__)
 
 
@@ -128,13 +129,27 @@ class SessionOpener:
         if self._context.policy.report:
             # Also for an agent that never listens: reports of an earlier process wait in its outbox.
             self._context.reporter.resume()
-        opened, pinned = await self._with_moves(name, request, pinned)
+        opened, pinned = await self._with_newest(name, request, pinned)
         try:
             await self._check_pin(name, pinned, opened)
         except BaseException:
             await opened.end()
             raise
         return opened
+
+    async def _with_newest(self, name: PeerName, request: SessionRequest, pinned: str) -> tuple[OpenSession, str]:
+        """Open a session as `_with_moves` does. If the stored protocols of the topic lead nowhere, ask the registries for newer
+        ones, and try once more: the other side may speak only a version that was published since."""
+        try:
+            return await self._with_moves(name, request, pinned)
+        except TreatyError as error:
+            if not request.topic or error.code not in _NOTHING_IN_COMMON:
+                raise
+            try:
+                await self._context.ports.protocols.candidates(request.topic, fresh=True)
+            except TreatyError:
+                raise error from None
+        return await self._with_moves(name, request, pinned)
 
     async def _with_moves(self, name: PeerName, request: SessionRequest, pinned: str) -> tuple[OpenSession, str]:
         """Open a session at the address of the name, and at its new addresses. Return it with the DID to compare it with, "" if
