@@ -1,6 +1,8 @@
 """`make bench`: measure every row, show the table, keep it. `--only` takes names of rows and groups.
 
-`python -m bench agreeing` counts what three ways to agree take, `python -m bench sessions` what ten thousand live sessions do,
+`python -m bench agreeing` counts what three ways to agree take, `python -m bench calling` compares calls with plain HTTP, MCP and
+A2A, `python -m bench sessions` what ten thousand live sessions do, `python -m bench burst` what hundreds of sessions do that are
+opened at once,
 `python -m bench election` what the election of a whole network does, `python -m bench audit` what auditing a million statements
 does, `python -m bench floods` what ten thousand hostile connections do to everybody else.
 """
@@ -16,7 +18,7 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import agreeing, audit, election, floods, report, rivals, sessions
+from . import agreeing, audit, burst, calling, election, floods, report, rivals, sessions
 from .contest import Group, Result, Row, hold, meters_of
 from .handshaking import GROUP as HANDSHAKING
 from .reading import GROUP as READING
@@ -30,8 +32,12 @@ def main() -> int:
     """Run; the exit status."""
     if sys.argv[1:2] == ["agreeing"]:
         return agreeing.main(sys.argv[2:])
+    if sys.argv[1:2] == ["calling"]:
+        return calling.main(sys.argv[2:])
     if sys.argv[1:2] == ["sessions"]:
         return sessions.main(sys.argv[2:])
+    if sys.argv[1:2] == ["burst"]:
+        return burst.main(sys.argv[2:])
     if sys.argv[1:2] == ["election"]:
         return election.main(sys.argv[2:])
     if sys.argv[1:2] == ["floods"]:

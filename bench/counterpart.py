@@ -12,7 +12,7 @@ from typing import Any
 
 from websockets.asyncio.server import ServerConnection, serve
 
-from treaty_client import Agent, AgentConfig, Identity, Policy, SessionTimeouts
+from treaty_client import Agent, AgentConfig, Capacity, Identity, Policy, SessionTimeouts
 
 PRODUCT: dict[str, Any] = {
     "productId": "P12345",
@@ -26,7 +26,9 @@ PRODUCT: dict[str, Any] = {
 async def keep_shop(arguments: argparse.Namespace) -> None:
     """Serve both until terminated; the echo's port opens last."""
     timeouts = SessionTimeouts(idle=arguments.idle)
-    config = AgentConfig(Policy(publishers=[arguments.publisher]), timeouts, home=arguments.home)
+    # Of one network an agent takes half of its connections, and `bench sessions` comes from one.
+    capacity = Capacity(sessions=2 * Capacity().sessions + 200)
+    config = AgentConfig(Policy(publishers=[arguments.publisher]), timeouts, capacity=capacity, home=arguments.home)
     async with Agent(Identity.create(), arguments.registry, config) as shop:
         for uri in arguments.protocol:
 

@@ -20,6 +20,7 @@ from treaty_client.identity import Identity
 from treaty_client.network.hosts import Network
 from treaty_client.policy import Policy
 from treaty_client.sessions.operation_errors import OperationError
+from treaty_client.sessions.session import Session
 
 CATALOGUE = {
     "P12345": {
@@ -76,11 +77,13 @@ async def buyer(arguments: argparse.Namespace) -> None:
     for topic, operation, values in arguments.call:
         topics.setdefault(topic, []).append((operation, json.loads(values)))
     async with make_agent(arguments) as agent:
-        print(json.dumps([await talk(agent, arguments.url, topic, calls) for topic, calls in topics.items()]))
+        talks = [await talk(agent, arguments.url, topic, calls) for topic, calls in topics.items()]
+    # Now, because the end of the agent waits for the reports of its sessions.
+    print(json.dumps([outcome(session, answers) for session, answers in talks]))
 
 
-async def talk(agent: Agent, url: str, topic: str, calls: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
-    """Open a session for a topic, make the calls, and return its outcome."""
+async def talk(agent: Agent, url: str, topic: str, calls: list[tuple[str, dict[str, Any]]]) -> tuple[Session, list[Any]]:
+    """Open a session for a topic, make the calls, and return it with the answers."""
     answers: list[Any] = []
     async with agent.connect(url, topic=topic) as session:
         for operation, values in calls:
@@ -88,6 +91,11 @@ async def talk(agent: Agent, url: str, topic: str, calls: list[tuple[str, dict[s
                 answers.append(await session.call(operation, **values))
             except OperationError as error:
                 answers.append({"status": error.status, "message": error.message})
+    return session, answers
+
+
+def outcome(session: Session, answers: list[Any]) -> dict[str, Any]:
+    """Describe a session that is over."""
     timeline = [[event.name, round(event.seconds, 4)] for event in session.timeline]
     value = {"protocol": session.protocol, "peer": session.peer, "resumed": session.resumed}
     return value | {"answers": answers, "timeline": timeline}

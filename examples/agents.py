@@ -8,7 +8,7 @@ from treaty_client import Agent
 
 
 async def main(host_home: str, guest_home: str, protocol: str) -> None:
-    async with Agent.from_home(Path(host_home)) as host, Agent.from_home(Path(guest_home)) as guest:
+    async with Agent.from_home(Path(host_home)) as host:
 
         @host.provides(protocol)
         async def greet(name: str) -> str:
@@ -16,6 +16,7 @@ async def main(host_home: str, guest_home: str, protocol: str) -> None:
 
         async with (
             host.listen("127.0.0.1", 0) as port,
+            Agent.from_home(Path(guest_home)) as guest,
             guest.connect(f"ws://127.0.0.1:{port}", topic="social/greeting") as session,
         ):
             print(await session.call("greet", name="Ada"))

@@ -52,10 +52,11 @@ async def free_slots(session: Session, day: str) -> list[str]:
 
 
 async def main(office_home: str, customer_home: str, protocol: str) -> None:
-    async with Agent.from_home(Path(office_home)) as agent, Agent.from_home(Path(customer_home)) as customer:
+    async with Agent.from_home(Path(office_home)) as agent:
         Office("2030-05-02T09:00", "2030-05-02T09:30").open(agent, protocol)
         async with (
             agent.listen("127.0.0.1", 0) as port,
+            Agent.from_home(Path(customer_home)) as customer,
             customer.connect(f"ws://127.0.0.1:{port}", topic="scheduling/appointment") as session,
         ):
             first, *_ = await free_slots(session, "2030-05-02")

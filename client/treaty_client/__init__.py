@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         Gone,
         Malformed,
         NotFound,
+        Origin,
         Refused,
         TooLarge,
         TreatyError,
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from .anp.flow_profile.registry import ProtocolOffer
     from .anp.flow_profile.states import FlowLimits, FlowTimeouts
     from .anp.hello_profile.core import Limits
+    from .anp.trace_context import TraceContext
     from .config import AgentConfig
+    from .errors import PeerUnavailable, RegistryUnavailable
     from .identity import Identity
     from .negotiators.model_negotiator import ModelNegotiators
     from .negotiators.negotiator import Negotiator, Negotiators, Requirement
@@ -34,12 +37,15 @@ if TYPE_CHECKING:
     from .protocols.local import LocalProtocols
     from .sandbox.bubblewrap import SandboxLimits
     from .sandbox.passivation import Passivation
-    from .sessions.context import AgentEvent
+    from .sessions.activity import AgentMetrics
+    from .sessions.arrivals import BroadcastOutcome
+    from .sessions.call_context import CallContext, current_call
     from .sessions.escalation import Escalation
     from .sessions.flow_context import FlowSettings
-    from .sessions.interfaces import Capacity, PeerSettings, SessionTimeouts
+    from .sessions.interfaces import AgentEvent, Capacity, PeerSettings, SessionTimeouts
+    from .sessions.middleware import Call, Middleware, Proceed
     from .sessions.opening import ChangedPeer
-    from .sessions.operation_errors import OperationError, OutcomeUnknown
+    from .sessions.operation_errors import OperationError, OutcomeUnknown, PeerOperationError
     from .sessions.peer import Peer
     from .sessions.session import ItemStream, Session
 else:
@@ -47,7 +53,11 @@ else:
     _MODULES = {
         "Agent": ".agent",
         "AgentConfig": ".config",
-        "AgentEvent": ".sessions.context",
+        "AgentEvent": ".sessions.interfaces",
+        "AgentMetrics": ".sessions.activity",
+        "BroadcastOutcome": ".sessions.arrivals",
+        "Call": ".sessions.middleware",
+        "CallContext": ".sessions.call_context",
         "Capacity": ".sessions.interfaces",
         "ChangedPeer": ".sessions.opening",
         "Escalation": ".sessions.escalation",
@@ -59,6 +69,7 @@ else:
         "ItemStream": ".sessions.session",
         "Limits": ".anp.hello_profile.core",
         "LocalProtocols": ".protocols.local",
+        "Middleware": ".sessions.middleware",
         "ModelNegotiators": ".negotiators.model_negotiator",
         "Negotiator": ".negotiators.negotiator",
         "Negotiators": ".negotiators.negotiator",
@@ -66,16 +77,22 @@ else:
         "OpenAIModel": ".negotiators.openai",
         "OperationError": ".sessions.operation_errors",
         "OutcomeUnknown": ".sessions.operation_errors",
+        "PeerOperationError": ".sessions.operation_errors",
+        "PeerUnavailable": ".errors",
+        "RegistryUnavailable": ".errors",
         "Passivation": ".sandbox.passivation",
         "Peer": ".sessions.peer",
         "PeerSettings": ".sessions.interfaces",
         "Policy": ".policy",
+        "Proceed": ".sessions.middleware",
         "ProtocolOffer": ".anp.flow_profile.registry",
         "Requirement": ".negotiators.negotiator",
         "SandboxLimits": ".sandbox.bubblewrap",
         "Session": ".sessions.session",
         "SessionTimeouts": ".sessions.interfaces",
-        **dict.fromkeys((*_ERRORS, "Unauthorized", "Unavailable", "Untrusted"), "treaty_consensus.errors"),
+        "TraceContext": ".anp.trace_context",
+        "current_call": ".sessions.call_context",
+        **dict.fromkeys((*_ERRORS, "Unauthorized", "Unavailable", "Untrusted", "Origin"), "treaty_consensus.errors"),
     }
 
     def __getattr__(name: str) -> object:
@@ -97,6 +114,10 @@ __all__ = [
     "Agent",
     "AgentConfig",
     "AgentEvent",
+    "AgentMetrics",
+    "BroadcastOutcome",
+    "Call",
+    "CallContext",
     "Capacity",
     "ChangedPeer",
     "Conflict",
@@ -111,6 +132,7 @@ __all__ = [
     "Limits",
     "LocalProtocols",
     "Malformed",
+    "Middleware",
     "ModelNegotiators",
     "Negotiator",
     "Negotiators",
@@ -118,20 +140,27 @@ __all__ = [
     "NotFound",
     "OpenAIModel",
     "OperationError",
+    "Origin",
     "OutcomeUnknown",
     "Passivation",
     "Peer",
+    "PeerOperationError",
     "PeerSettings",
+    "PeerUnavailable",
     "Policy",
+    "Proceed",
     "ProtocolOffer",
     "Refused",
+    "RegistryUnavailable",
     "Requirement",
     "SandboxLimits",
     "Session",
     "SessionTimeouts",
     "TooLarge",
+    "TraceContext",
     "TreatyError",
     "Unauthorized",
     "Unavailable",
     "Untrusted",
+    "current_call",
 ]

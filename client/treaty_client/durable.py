@@ -20,10 +20,10 @@ def write(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     _place(path, data, mode)
 
 
-def write_unsynced(path: Path, data: bytes) -> None:
+def write_unsynced(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """As `write`, for bytes that can be had again and are checked when they are read: after a power failure the file may be
     absent, or hold something else."""
-    _place(path, data, 0o644, sync=False)
+    _place(path, data, mode, sync=False)
 
 
 def create(path: Path, data: bytes, *, mode: int = 0o644) -> None:

@@ -29,6 +29,8 @@ from .codes import PolicyCode
 Isolation = Literal["bubblewrap", "none"]
 Encryption = Literal["off", "preferred", "required"]
 DEFAULT_MAX_AGE = 3600
+# A registry signs its newest checkpoint again about every 60 seconds, so an honest proof may be that old when it arrives.
+MIN_MAX_AGE = 120
 DEFAULT_REPORT_DELAY = 3600
 
 
@@ -42,7 +44,8 @@ class Policy:
     host, except for a did:key. `accept_didwba`: take the older DIDWba header; an attacker who captures one can put it on any
     request to this host. `accept_secp256k1`: authenticate peers by keys of this curve, which older ANP agents have.
     `isolation`: with "none" handlers run unconfined, as this user. `witnesses`: the quorum that must have cosigned every
-    checkpoint in use, of every registry; None for no witnesses.
+    checkpoint in use, of every registry; None for no witnesses. `max_age`: seconds that a checkpoint may be old, at least 120. A
+    running agent verifies its protocols again when half of them have passed, and so learns of revocations.
 
     Raises `Malformed` (`policy.list`, `policy.registries`, `policy.value`, `did.*`) for impossible values.
     """
@@ -78,6 +81,13 @@ class Policy:
                 raise Malformed(
                     PolicyCode.REGISTRIES, f"A registry in a policy is an origin such as registry.example: {origin[:80]!r}."
                 )
+        if 0 < self.max_age < MIN_MAX_AGE:
+            raise Malformed(
+                PolicyCode.VALUE,
+                f"`max_age` is {self.max_age}. Registries sign a checkpoint again about every 60 seconds, so honest proofs would"
+                " be refused at random.",
+                fix=f"Choose at least {MIN_MAX_AGE} seconds.",
+            )
         if self.max_age <= 0 or self.report_delay < 0 or self.isolation not in get_args(Isolation):
             raise Malformed(
                 PolicyCode.VALUE, "`max_age` and `report_delay` are numbers of seconds, `isolation` is bubblewrap or none."

@@ -9,25 +9,61 @@ meaning. A class has the codes of one prefix. The tables of codes in docs/specif
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Self
 
-from .errors import Conflict, Malformed, NotFound, Refused, TooLarge, TreatyError, Unauthorized, Unavailable, Untrusted
+from .errors import Conflict, Malformed, NotFound, Origin, Refused, TooLarge, TreatyError, Unauthorized, Unavailable, Untrusted
+
+
+class Retry(Enum):
+    """Whether a call that failed with a code may be repeated, for the codes whose family says otherwise."""
+
+    YES = True
+    NO = False
 
 
 class Code(StrEnum):
-    """A code, its meaning in one sentence, and the kinds of error that carry it. A code without a kind is only a reason."""
+    """A code, its meaning in one sentence, and the kinds of error that carry it. A code without a kind is only a reason.
+
+    A class may give the `origin` of its errors as a keyword. A member that differs from its class names its own `Origin`, and
+    one that differs from its kinds in `TreatyError.retryable` a `Retry`.
+    """
 
     meaning: str
     kinds: tuple[type[TreatyError], ...]
+    retry: Retry | None
+    own_origin: Origin | None
+    class_origin: Origin | None
 
-    def __new__(cls, code: str, meaning: str, *kinds: type[TreatyError]) -> Self:
+    def __new__(cls, code: str, meaning: str, *marks: type[TreatyError] | Origin | Retry) -> Self:
         """The member for a code."""
         member = str.__new__(cls, code)
         member._value_ = code
         member.meaning = meaning
-        member.kinds = kinds
+        member.kinds = tuple(mark for mark in marks if isinstance(mark, type))
+        member.retry = next((mark for mark in marks if isinstance(mark, Retry)), None)
+        member.own_origin = next((mark for mark in marks if isinstance(mark, Origin)), None)
         return member
+
+    def __init_subclass__(cls, *, origin: Origin | None = None) -> None:
+        """Take the origin of the members that do not name their own."""
+        super().__init_subclass__()
+        cls.class_origin = origin
+
+    @property
+    def origin(self) -> Origin | None:
+        """Whose fault the error is; None where the family decides."""
+        return self.own_origin or self.class_origin
+
+    @property
+    def retryable(self) -> bool | None:
+        """Whether the call may be repeated; None where the family decides."""
+        return None if self.retry is None else self.retry.value
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether an error with this code may pass by itself."""
+        return Unavailable in self.kinds if self.retryable is None else self.retryable
 
 
 class AuditCode(Code):

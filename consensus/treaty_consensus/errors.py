@@ -7,10 +7,26 @@ another meaning.
 
 from __future__ import annotations
 
+from enum import StrEnum
+from typing import ClassVar
+
 from .printable import escaped
 
 # Messages may quote foreign text of any length; logs and terminals need a bound.
 MAX_TEXT = 8_192
+
+
+class Origin(StrEnum):
+    """The party that can remove the cause of an error."""
+
+    CALLER = "caller"
+    """This side: the arguments of the call, the configuration, or this machine."""
+    PEER = "peer"
+    """The other agent."""
+    NETWORK = "network"
+    """The way to the other agent or host. Also a host that does not answer, because the two look the same."""
+    REGISTRY = "registry"
+    """A registry, or data that it serves."""
 
 
 class TreatyError(Exception):
@@ -19,15 +35,43 @@ class TreatyError(Exception):
     `code`: stable machine code such as `statement.signature-invalid`.
     `message`: one sentence, safe to show to anyone.
     `fix`: the action that the reader can take, or "".
+    `peer_code`: the code that the other agent gave as its reason, or "". It is text of the peer: at most 80 printable characters.
+    `trace_id`: the id under which both sides log the call, or "".
+    `clock_difference`: the seconds that this machine's clock is ahead of the clock of the side that refused its signature as too
+    old or too new; None if that is unknown, or not the cause.
 
     Message and fix are cut at `MAX_TEXT` characters and escaped (`printable.escaped`), because they may quote foreign text.
     """
+
+    default_origin: ClassVar[Origin] = Origin.CALLER
+    """The origin of errors of this class whose code names none."""
 
     def __init__(self, code: str, message: str, *, fix: str = "") -> None:
         self.code = code
         self.message = escaped(message[:MAX_TEXT])
         self.fix = escaped(fix[:MAX_TEXT])
+        self.peer_code = ""
+        self.trace_id = ""
+        self.clock_difference: float | None = None
         super().__init__(self.message)
+
+    @property
+    def family(self) -> str:
+        """The name of the class of this module to which the error belongs, such as `Unavailable`."""
+        return next(kind.__name__ for kind in type(self).__mro__ if kind.__module__ == __name__)
+
+    @property
+    def origin(self) -> Origin:
+        """The party that can remove the cause. An error that the peer gave a code for is the peer's."""
+        if self.peer_code:
+            return Origin.PEER
+        return getattr(self.code, "origin", None) or self.default_origin
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same call may succeed later and is safe to repeat."""
+        by_code: bool | None = getattr(self.code, "retryable", None)
+        return isinstance(self, Unavailable) if by_code is None else by_code
 
     def __str__(self) -> str:
         return f"{self.message} {self.fix}".strip()
@@ -43,6 +87,8 @@ class TooLarge(TreatyError):
 
 class Unauthorized(TreatyError):
     """A signature does not verify, or its key is not the author's under the newest identity."""
+
+    default_origin = Origin.PEER
 
 
 class Refused(TreatyError):
@@ -64,6 +110,10 @@ class Gone(TreatyError):
 class Unavailable(TreatyError):
     """A dependency did not answer. The same call may succeed later."""
 
+    default_origin = Origin.NETWORK
+
 
 class Untrusted(TreatyError):
     """A proof does not hold: a Merkle path, a checkpoint's signature, or a recomputed decision."""
+
+    default_origin = Origin.REGISTRY

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from . import ROOT, codes, configuration, drifted, limits, project, renewed, rules, states, threats
+from . import ROOT, codes, configuration, drifted, errors, limits, project, renewed, rules, states, threats
 
-PARTS = (codes, configuration, limits, project, rules, states, threats)
+PARTS = (codes, configuration, errors, limits, project, rules, states, threats)
 """The modules that add to `GENERATORS` when they are imported."""
 
 

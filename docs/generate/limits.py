@@ -13,8 +13,8 @@ from treaty_client.network import egress, turns
 from treaty_client.network.transport import application, http, http_server, listener, outbox, websocket
 from treaty_client.sandbox import validation
 from treaty_client.sandbox.passivation import Passivation
-from treaty_client.sessions import calls, invocations
-from treaty_client.sessions.interfaces import CANCELLING_TIME, PATIENT
+from treaty_client.sessions import calls
+from treaty_client.sessions.interfaces import CANCELLING_TIME, PATIENT, Capacity
 from treaty_consensus.election import defaults
 from treaty_consensus.kinds import MAX_ANCHORS, MIN_ANCHORS, Blob
 from treaty_registry.connections import UNSENT, ConnectionLimits
@@ -84,6 +84,10 @@ def transport_limits() -> str:
             ("messages read ahead of the agent", f"{http.MAX_INBOX} over HTTP; over a WebSocket the content of one read"),
             ("messages sent and not yet acknowledged, over HTTP, in each direction", http.CAPACITY),
             ("connections", "`max_connections`; a further one gets 503"),
+            (
+                "connections of one network",
+                f"as many as are left, and {application.ANY_NETWORK} in any case; a further one gets 503",
+            ),
             ("sockets", f"twice `max_connections`, and {listener.SPARE_SOCKETS}"),
             ("the head of a request", f"{size(listener.MAX_HEAD)}, within {seconds(websocket.OPEN_TIMEOUT)}"),
             (
@@ -110,13 +114,16 @@ def transport_limits() -> str:
 
 def session_workers() -> str:
     """How many sandboxed workers sessions share."""
-    limits = Passivation()
+    limits, capacity = Passivation(), Capacity()
     return table(
         ("limit", "value"),
         [
             ("workers of sessions, prewarmed ones included", limits.max_workers),
+            ("workers that start at the same time", limits.starts),
+            ("sessions being opened, with one address and of all peers", capacity.openings),
+            ("a sourceHello waiting for its turn", seconds(capacity.wait)),
             ("idle time after which a session gives its worker up", seconds(limits.idle)),
-            ("waiting for a worker", seconds(limits.wait)),
+            ("an event waiting for a worker", seconds(limits.wait)),
             ("the snapshot of a session", size(validation.MAX_SNAPSHOT)),
         ],
     )
@@ -132,11 +139,11 @@ def stream_limits() -> str:
                 f"{size(calls.MAX_HELD)}, each value counted with its text and {calls.VALUE_BYTES} bytes",
                 "`session.items`, the call is cancelled",
             ),
-            ("streams that a session provides at the same time", invocations.MAX_STREAMS, "the `Invoke` fails with 503"),
+            ("streams that a session provides at the same time", Capacity().streams, "the `Invoke` fails with 503"),
             (
                 "requests and events whose functions run at the same time, of a session",
-                invocations.MAX_RUNNING,
-                "the function waits",
+                Capacity().functions,
+                f"the function waits, at most {seconds(Capacity().wait)}; then 503, not begun",
             ),
             ("items under way from a function to its handler", "one of each stream", "the function waits"),
             ("bytes that wait for the peer", f"{size(outbox.CALL_ROOM)} before a function goes on", "the function waits"),

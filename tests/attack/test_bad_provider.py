@@ -16,7 +16,7 @@ from treaty_client.sandbox import SandboxLimits, SandboxPool
 from treaty_client.sessions import provision
 from treaty_client.sessions.interfaces import SessionTimeouts
 from treaty_client.testing.virtual_time import run
-from treaty_consensus.errors import Refused, TreatyError, Unavailable
+from treaty_consensus.errors import NotFound, Refused, TreatyError, Unavailable
 from treaty_consensus.handler import HandlerPackage
 
 BAD = {
@@ -123,7 +123,7 @@ def test_a_protocol_that_was_revoked_or_whose_registry_is_away(tmp_path: Path) -
 
 def test_it_is_tried_again_and_served_once_it_is_well(tmp_path: Path) -> None:
     async def main() -> None:
-        seller = two(tmp_path, bad1=AWAY)
+        seller = two(tmp_path, bad1=REVOKED)
         await seller.agent.prepare()
         await seller.agent.prepare()  # and begins no second round
         asked = seller.protocols.fetched.count(uri(1))
@@ -134,7 +134,21 @@ def test_it_is_tried_again_and_served_once_it_is_well(tmp_path: Path) -> None:
         registry.refused.clear()
         await asyncio.sleep(provision.MAX_RETRY)
         assert not seller.agent.unserved
-        assert seller.names() == ["unserved"] * (asked + 2) + ["served"]
+        assert seller.names() == ["unserved", "revoked"] + ["unserved"] * (asked + 1) + ["served"]
+        await seller.agent.aclose()
+
+    run(main())
+
+
+def test_a_registry_that_was_away_is_asked_again_soon(tmp_path: Path) -> None:
+    async def main() -> None:
+        seller = two(tmp_path, bad1=AWAY)
+        await seller.agent.prepare()
+        registry: Any = seller.protocols
+        registry.refused.clear()
+        await asyncio.sleep(provision.SOON + 1)
+        assert not seller.agent.unserved
+        assert seller.names() == ["unserved", "served"]
         await seller.agent.aclose()
 
     run(main())
@@ -156,7 +170,8 @@ class Dripping(SimulatedProtocols):
 def test_a_registry_that_drips_holds_no_other_protocol_and_its_own_is_served_once_it_is_there(tmp_path: Path) -> None:
     async def main() -> None:
         now = asyncio.get_running_loop().time
-        seller = shop(tmp_path, URI_2, protocols=Dripping(bad1=600.0, bad2=3.0))
+        timeouts = SessionTimeouts(provide=5.0)
+        seller = shop(tmp_path, URI_2, protocols=Dripping(bad1=600.0, bad2=3.0), timeouts=timeouts)
         for number in (1, 2):
             seller.protocols.published[uri(number)] = Published(uri(number), f"{number}" * 64, "other", package())
             provide_also(seller, uri(number))
@@ -164,6 +179,11 @@ def test_a_registry_that_drips_holds_no_other_protocol_and_its_own_is_served_onc
         await seller.agent.prepare()
         assert 3.0 <= now() - begun < 60.0
         assert {address: error.code for address, error in seller.agent.unserved.items()} == {uri(1): "agent.late"}
+        async with meeting(seller) as wire:
+            with pytest.raises(Unavailable) as told:
+                async with buyer(tmp_path / "early").agent.connect_over(wire, protocols=[uri(1)]):
+                    pass
+        assert told.value.code == "session.protocol-unavailable"
         async with meeting(seller) as wire, buyer(tmp_path).agent.connect_over(wire, topic=TOPIC) as session:
             assert await session.call("getProductInfo", productId="P12345") == LAPTOP
         await seller.agent.prepare()  # begins nothing that is under way
@@ -203,11 +223,31 @@ def test_a_protocol_that_is_still_awaited_ends_with_the_agent(tmp_path: Path) ->
 
 def test_where_none_is_left_the_agent_does_not_start(tmp_path: Path) -> None:
     async def main() -> None:
-        seller = two(tmp_path, bad1=AWAY, **{"product-info": REVOKED})
+        unknown = NotFound("protocol.unknown", "It is not published.")
+        seller = two(tmp_path, bad1=unknown, **{"product-info": REVOKED})
         with pytest.raises(Refused) as caught:
             await seller.agent.prepare()
         assert caught.value is REVOKED
         assert not seller.agent.unserved
+        await seller.agent.aclose()
+
+    run(main())
+
+
+def test_where_only_the_registry_is_away_the_agent_starts_and_tells_its_peers_to_try_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        seller = two(tmp_path, bad1=REVOKED, **{"product-info": AWAY})
+        await seller.agent.prepare()
+        async with meeting(seller) as wire:
+            with pytest.raises(Unavailable) as told:
+                async with buyer(tmp_path).agent.connect_over(wire, topic=TOPIC):
+                    pass
+        assert told.value.code == "session.protocol-unavailable"
+        registry: Any = seller.protocols
+        registry.refused.clear()
+        await asyncio.sleep(provision.SOON + 1)
+        async with meeting(seller) as wire, buyer(tmp_path / "later").agent.connect_over(wire, topic=TOPIC) as session:
+            assert await session.call("getProductInfo", productId="P12345") == LAPTOP
         await seller.agent.aclose()
 
     run(main())

@@ -13,13 +13,16 @@ from types import MappingProxyType
 
 import pytest
 
-from treaty_client.sessions.interfaces import Step
-from treaty_client.sessions.invocations import MAX_STREAMS, InvocationPort, Invocations
-from treaty_client.sessions.operations import MAX_THREADS, Functions
+from treaty_client.sessions.call_context import CallContext
+from treaty_client.sessions.interfaces import Capacity, Step
+from treaty_client.sessions.invocations import InvocationPort, Invocations
+from treaty_client.sessions.operations import Functions
 from treaty_client.testing.virtual_time import run
 from treaty_consensus.handler import Operation, OperationKind
 from treaty_handler import Cancel, Event, Invoke, Request, Result
 
+ONE_PEER = Capacity().threads // 2
+"""Threads of one network."""
 WAIT = Operation("wait", {}, {}, MappingProxyType({404: "There is none."}), idempotent=True, timeout=60)
 WATCH = Operation("watch", {}, {}, MappingProxyType({}), True, 60, OperationKind.STREAM, 4)
 
@@ -40,12 +43,12 @@ async def test_arguments_of_calls_that_were_given_up_are_not_kept_while_all_thre
         return value
 
     functions.add(wait)
-    busy = [asyncio.create_task(functions.call(str(n), WAIT, {"value": "busy"})) for n in range(MAX_THREADS)]
+    busy = [asyncio.create_task(functions.call(CallContext(), WAIT, {"value": "busy"})) for _ in range(ONE_PEER)]
     for _ in busy:
         assert await asyncio.to_thread(running.acquire, timeout=60)
     large = [Value("x") for _ in range(50)]
     traces = [weakref.ref(value) for value in large]
-    given_up = [asyncio.create_task(functions.call("x", WAIT, {"value": value})) for value in large]
+    given_up = [asyncio.create_task(functions.call(CallContext(), WAIT, {"value": value})) for value in large]
     await asyncio.sleep(0.05)
     for task in given_up:
         task.cancel()
@@ -55,10 +58,10 @@ async def test_arguments_of_calls_that_were_given_up_are_not_kept_while_all_thre
     gc.collect()
     kept = sum(trace() is not None for trace in traces)
     release.set()
-    assert [result.value for result in await asyncio.gather(*busy)] == ["busy"] * MAX_THREADS
+    assert await asyncio.gather(*busy) == ["busy"] * ONE_PEER
     assert kept == 0
     # Every thread is free again, and the calls that were given up never ran.
-    assert (await functions.call("after", WAIT, {"value": "after"})).value == "after"
+    assert await functions.call(CallContext(), WAIT, {"value": "after"}) == "after"
     assert set(order) == {"busy", "after"}
     functions.close()
 
@@ -72,7 +75,7 @@ def test_a_function_in_a_thread_may_take_its_time_in_virtual_time() -> None:
             return value
 
         functions.add(wait)
-        assert (await functions.call("1", WAIT, {"value": "x"})).value == "x"
+        assert await functions.call(CallContext(), WAIT, {"value": "x"}) == "x"
         functions.close()
 
     run(main())
@@ -107,7 +110,7 @@ def test_streams_that_are_cancelled_at_once_leave_a_bounded_number_of_finally_bl
 
         functions.add(watch)
         invocations = Invocations(functions, InvocationPort(steps.append, writable, give, lambda: 0, None))
-        for number in range(10 * MAX_STREAMS):
+        for number in range(10 * Capacity().streams):
             call = str(number)
             invocations.begin(Invoke(call=call, operation="watch", arguments={}), WATCH)
             invocations.request(Request(call=call, count=4))
@@ -120,7 +123,7 @@ def test_streams_that_are_cancelled_at_once_leave_a_bounded_number_of_finally_bl
             else:
                 assert refused[0].error is not None and refused[0].error.code == 503
         await asyncio.sleep(1)
-        assert MAX_STREAMS <= most <= 2 * MAX_STREAMS
+        assert Capacity().streams <= most <= 2 * Capacity().streams
         # When they have run, streams are served again.
         await asyncio.sleep(60)
         events.clear()

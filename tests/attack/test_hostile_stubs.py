@@ -28,7 +28,7 @@ FORMS = {
     "error": {"id": "$id", "type": "error", "code": "$code"},
 }
 # Every node that the stubs of any manifest consist of. A call beside these would be foreign code.
-CALLS = re.compile(r"TypedDict|self\._session\.(call|stream)|functions\.\w+|agent\.provides(\(URI, role='[a-z]+'\))?")
+CALLS = re.compile(r"TypedDict|wraps|self\._session\.(call|stream)|functions\.\w+|agent\.provides(\(URI, role='[a-z]+'\))?")
 
 
 def package(operations: dict[str, Any]) -> HandlerPackage:
@@ -60,7 +60,7 @@ def check(module: str) -> ast.Module:
     for statement in tree.body:
         assert isinstance(statement, allowed), ast.unparse(statement)
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert imported <= {"__future__", "collections.abc", "typing", "treaty_client"}
+    assert imported <= {"__future__", "collections.abc", "functools", "typing", "treaty_client"}
     assert not any(isinstance(node, ast.Import) for node in ast.walk(tree))
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
@@ -168,7 +168,12 @@ def test_no_schema_adds_code(arguments: Any, result: Any, description: str, mean
 
 TEXT = '"x"'
 USES = {
-    "request": 'async def use(it: Requester) -> str:\n    return (await it.getItem(item="x"))["text"]\n',
+    "request": 'async def use(it: Requester) -> str:\n    return (await it.getItem(item="x"))["text"]\n\n\n'
+    "from treaty_client import CallContext\n\n\n"
+    "class Given:\n"
+    "    async def getItem(self, item: str, context: CallContext | None = None) -> GetItemResult:\n"
+    '        return {"text": item}\n\n\n'
+    "def provide(agent: Agent) -> None:\n    provide_provider(agent, Given())\n",
     "stream": 'async def use(it: Requester) -> list[str]:\n    return [item async for item in it.findItems(text="x")]\n',
     "event": 'async def use(it: Reporter) -> None:\n    await it.happened(name="x")\n',
 }

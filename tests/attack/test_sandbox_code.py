@@ -34,11 +34,11 @@ def only_file(folder: Path) -> Path:
 
 
 def crashing() -> bytes:
-    """Code that reads local variables which are not there: CPython trusts its bytecode, so this is a wild read and jump."""
+    """Code that reads a local variable which is not there, eight gigabytes away: CPython trusts its bytecode."""
     honest = compile("def f():\n    x = 1\n    return x\nf()", "x", "exec")
     inner = next(constant for constant in honest.co_consts if hasattr(constant, "co_code"))
-    load_fast = bytes([__import__("opcode").opmap["LOAD_FAST"], 255]) * (len(inner.co_code) // 2)
-    wild = inner.replace(co_code=load_fast)
+    more, load = (__import__("opcode").opmap[name] for name in ("EXTENDED_ARG", "LOAD_FAST"))
+    wild = inner.replace(co_code=bytes([more, 64, more, 0, more, 0, load, 0]))
     consts = tuple(wild if constant is inner else constant for constant in honest.co_consts)
     return marshal.dumps({f"{PACKAGE}/__init__.py": honest.replace(co_consts=consts)})
 

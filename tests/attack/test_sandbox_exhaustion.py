@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from handler_packages import LOCAL, PEER, PROBE, package
-from sandboxes import Probe, descendants, gone, left, open_descriptors, probe
+from sandboxes import Probe, descendants, gone, left, open_descriptors, probe, sandboxed
 
 from treaty_client.sandbox import SandboxLimits, SandboxPool
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
@@ -19,8 +19,8 @@ SHORT = SandboxLimits(event=0.5, load=5.0)
 
 
 async def ends_with(inside: Probe, code: str, expected: str) -> None:
-    """The code ends the worker with this error; later calls fail too, and no process is left."""
-    before = descendants()
+    """The code ends the worker with this error; later calls fail too, and its process is gone."""
+    before = sandboxed()
     assert before
     with pytest.raises(TreatyError) as caught:
         await inside.run(code)
@@ -77,7 +77,7 @@ async def test_exceptions_of_every_kind_are_told_escaped() -> None:
         ("class E(BaseException):\n    def __str__(self): raise self\nraise E", "E: <exception str() failed>"),
     ):
         async with probe() as inside:
-            before = descendants()
+            before = sandboxed()
             with pytest.raises(Refused) as caught:
                 await inside.run(code)
             assert caught.value.code == "handler.raised"
@@ -118,7 +118,7 @@ async def test_a_second_reply_after_the_first_was_taken() -> None:
         "os.write(0, frame)\nuntil = time.monotonic() + 0.3\nwhile time.monotonic() < until: pass\nos.write(0, frame)"
     )
     async with probe() as inside:
-        running = descendants()
+        running = sandboxed()
         assert await inside.effects(f"{forged}\nwhile True: pass") == []
         assert running
         assert await asyncio.to_thread(gone, running)  # at once, although nobody asks for anything
@@ -162,6 +162,7 @@ async def test_one_worker_dies_and_the_others_go_on() -> None:
 )
 async def test_a_package_that_is_bad_already_when_it_is_loaded(source: str, code: str) -> None:
     async with SandboxPool(size=0, limits=SandboxLimits(load=1.0)) as pool:
+        await (await pool.load_code(package(), local=LOCAL, peers=[PEER])).close()  # the template stays
         before = descendants()
         with pytest.raises(TreatyError) as caught:
             await pool.load_code(package(source), local=LOCAL, peers=[PEER])
@@ -173,7 +174,7 @@ async def test_a_package_that_is_bad_already_when_it_is_loaded(source: str, code
 
 async def test_a_cancelled_caller_leaves_no_worker_in_between() -> None:
     async with probe() as inside:
-        before = descendants()
+        before = sandboxed()
         task = asyncio.create_task(inside.run("while True: pass"))
         await asyncio.sleep(0.1)
         task.cancel()

@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from sandboxes import descendants, probe
+from sandboxes import probe, sandboxed
 
 HERE, HOME = Path(__file__).resolve(), Path.home()
 REFUSED = ("PermissionError", "OSError", "RuntimeError", "ImportError", "NotImplementedError")
@@ -261,7 +261,7 @@ async def test_printing_is_harmless_and_says_nothing(capfd: pytest.CaptureFixtur
 
 def interpreter() -> Path:
     """The /proc folder of the one worker."""
-    [pid] = [pid for pid in descendants() if Path(f"/proc/{pid}/comm").read_text().startswith("python")]
+    [pid] = sandboxed()
     return Path(f"/proc/{pid}")
 
 

@@ -10,8 +10,9 @@ import pytest
 from handler_packages import ANYTHING, LOCAL, MANIFEST, PEER, PROBE, package
 
 from treaty_client.sandbox import HandlerSession, SandboxPool
+from treaty_client.sandbox.operation_schemas import Operations
 from treaty_client.sandbox.schemas import MAX_CHECKS
-from treaty_client.sandbox.validation import Operations, SessionRules
+from treaty_client.sandbox.validation import SessionRules
 from treaty_consensus.errors import Malformed, Refused, TreatyError
 from treaty_handler import (
     Call,

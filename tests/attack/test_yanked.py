@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,13 +14,14 @@ import httpx
 import pytest
 from fetching import fetcher, refused_at
 from meetings import Party, Tap, party
-from simulated_registry import ALICE, SimulatedRegistry, uri_of, with_echo
+from simulated_registry import ALICE, TOPIC, SimulatedRegistry, uri_of, with_echo
 
 from treaty_client.network.transport import memory
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.protocols.verification.steps import VerificationFailed
+from treaty_client.sessions import freshness
 from treaty_consensus import kinds
-from treaty_consensus.errors import TreatyError
+from treaty_consensus.errors import NotFound, TreatyError
 from treaty_consensus.handler import HandlerPackage
 from treaty_handler import Effect, Event
 
@@ -172,6 +175,46 @@ async def test_an_agent_that_is_told_of_it_when_a_session_begins_serves_it_no_lo
     assert provider.agent.unserved[uri_of()].code == "status.revoked"
     assert await agreed(provider, visitor, *BOTH) == BOTH[1]
     await provider.agent.aclose()
+    await visitor.agent.aclose()
+
+
+@pytest.mark.threat(33)
+async def test_an_agent_that_only_runs_learns_of_it_and_ends_those_sessions_alone(tmp_path: Path) -> None:
+    registry = with_echo()
+    provider, visitor, _ = two_agents(registry, tmp_path, max_age=600)
+    registry.now -= 400  # of 600: the proofs are due to be renewed
+    await provider.agent.prepare()
+    wires = [memory.pair() for _ in BOTH]
+    serving = [asyncio.create_task(provider.agent.accept(far)) for _, far in wires]
+    async with AsyncExitStack() as sessions:
+        first, second = [
+            await sessions.enter_async_context(visitor.agent.connect_over(Tap(near, f"memory:{uri}"), protocols=[uri]))
+            for (near, _), uri in zip(wires, BOTH, strict=True)
+        ]
+        registry.add(kinds.Status(BOTH[0], "revoked"), ALICE)
+        provider.agent.context.policy = replace(provider.agent.context.policy, max_age=600)
+        await freshness.renew(provider.agent.context)
+        await serving[0]
+        assert first.is_over
+        assert not second.is_over
+    await asyncio.gather(*serving)
+    assert list(provider.agent.unserved) == [BOTH[0]]
+    assert [event.protocol for event in provider.events if event.name == "revoked"] == [BOTH[0]]
+    await provider.agent.aclose()
+    await visitor.agent.aclose()
+
+
+@pytest.mark.threat(33)
+async def test_a_client_by_topic_is_told_that_it_was_taken_back(tmp_path: Path) -> None:
+    registry = with_echo()
+    registry.add(kinds.Status(uri_of(), "revoked"), ALICE)
+    visitor = party("visitor", tmp_path, protocols=cast(Any, fetcher(registry, tmp_path / "of-visitor")))
+    near, _ = memory.pair()
+    with pytest.raises(NotFound) as told:
+        async with visitor.agent.connect_over(near, topic=TOPIC):
+            pass
+    assert told.value.code == "agent.taken-back"
+    assert f"{uri_of()} was revoked" in told.value.message
     await visitor.agent.aclose()
 
 

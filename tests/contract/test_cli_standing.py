@@ -12,12 +12,13 @@ import pytest
 from http_api import serving
 from ports import free_port
 from registries import TOPIC, Web, log, publication, publish
-from signers import Signer, domain_signer
+from signers import Signer, domain_signer, key_signer
 
 from treaty_client.cli import main
 from treaty_consensus import kinds
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.election.arithmetic import ONE
+from treaty_consensus.sigstore_leaf import CertificateLeaf
 from treaty_registry.catalogue import standing
 from treaty_registry.registry import Registry
 
@@ -119,3 +120,43 @@ async def test_a_name_that_means_nothing_is_refused(treaty: Treaty, capsys: pyte
     with pytest.raises(SystemExit):
         await treaty("speakers", "https://registry.example/protocols/nobody.example/x/1.0", "--json")
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "protocol.unknown"
+
+
+@pytest.mark.parametrize(
+    ("reports", "told"),
+    [
+        (
+            (),
+            "was reported by no pair of agents. A candidate needs 3 pairs: 3 more pairs must report it before the epoch closes.",
+        ),
+        (
+            ("alpha bravo", "alpha bravo", "bravo charlie", "alpha key"),
+            "was reported by 2 pairs: did:wba:alpha.example with did:wba:bravo.example; did:wba:bravo.example with "
+            "did:wba:charlie.example. A candidate needs 3 pairs: 1 more pair must report it before the epoch closes. "
+            "(Not counted: 1 pair with a did:key.)",
+        ),
+        (
+            ("alpha bravo", "bravo charlie", "alpha charlie"),
+            "A candidate needs 3 pairs: that is enough, if these agents have weight when the epoch closes.",
+        ),
+    ],
+)
+async def test_a_topic_that_starves_names_its_pairs_and_how_many_are_missing(
+    treaty: Treaty, registry: Registry, web: Web, tmp_path: Path, reports: tuple[str, ...], told: str
+) -> None:
+    (tmp_path / "home" / "policy.toml").write_text("max_age = 1_000_000_000\n")  # the registry's clock stands still
+    known = {name: domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie")}
+    web.serve(*known.values())
+    made = publication(known["alpha"])
+    await publish(registry, known["alpha"], made)
+    await registry.append(CertificateLeaf(bytes(600)).encode())  # no statement
+    for number, pair in enumerate(reports):
+        nid, document = hex_digest(b"%d" % number), made.body.document.sha256
+        signers = [known.get(name) or key_signer(name) for name in pair.split()]
+        await log(registry, kinds.Report(TOPIC, nid, document, "agreed", 0, registry.head.note.decode()), *signers)
+    assert told in " ".join((await treaty("topic", TOPIC, "--explain")).split())
+    value = json.loads(await treaty("topic", TOPIC, "--explain", "--json"))
+    assert value["needed_pairs"] == 3
+    domains = {tuple(sorted(known[name].did for name in pair.split())) for pair in reports if "key" not in pair}
+    assert {tuple(pair) for pairs in value["pairs"].values() for pair in pairs} == domains
+    assert "A candidate needs" not in await treaty("topic", TOPIC)

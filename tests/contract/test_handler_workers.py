@@ -306,14 +306,15 @@ async def test_a_sandbox_that_cannot_be_had_is_told_with_its_fix(monkeypatch: py
 
 
 async def test_what_bubblewrap_says_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from treaty_client.sandbox import bubblewrap, process
+    from treaty_client.sandbox import bubblewrap, launch, template
 
     real = bubblewrap.command("bubblewrap", SandboxLimits())
-    monkeypatch.setattr(process, "command", lambda *_: (real[0], "--no-such-option"))
+    for module in (template, launch):
+        monkeypatch.setattr(module, "command", lambda *_, **__: (real[0], "--no-such-option"))
     async with SandboxPool(size=0) as pool:
         with pytest.raises(Unavailable, match="no-such-option") as caught:
             await pool.load_code(PACKAGE, local=LOCAL, peers=[PEER])
         assert caught.value.code == "sandbox.unavailable"
-        monkeypatch.setattr(process, "command", lambda *_: ("/no/such/program",))
+        monkeypatch.setattr(launch, "command", lambda *_, **__: ("/no/such/program",))
         with pytest.raises(Unavailable, match="No such file"):
             await pool.load_code(PACKAGE, local=LOCAL, peers=[PEER])

@@ -88,7 +88,7 @@ def test_the_extras_of_the_error_are_those_of_the_package() -> None:
 @pytest.mark.parametrize(
     ("library", "code", "extra"),
     [
-        ("sigstore", "from treaty_client.agent.assembly import import_libraries; import_libraries()", "agent"),
+        ("sigstore", "from treaty_client.agent.assembly import import_libraries; import_libraries(None)", "agent"),
         ("websockets", "from treaty_client import Agent, Identity; Agent(Identity.create(), 'x')", "agent"),
         ("jsonschema_rs", "from treaty_client import OpenAIModel", "agent"),
         ("numpy", "from treaty_client.cli import main; main(['audit', '--json'])", "audit"),

@@ -176,6 +176,18 @@ async def test_what_is_pending_outlives_the_worker(sandbox: SandboxRuntime) -> N
     assert failure.value.code == "handler.effect-storage"
 
 
+async def test_the_numbers_of_workers_tell_those_that_failed(sandbox: SandboxRuntime) -> None:
+    good, bad = [await session(sandbox, f"did:wba:{name}.example") for name in ("good", "bad")]
+    assert (sandbox.metrics().running, sandbox.metrics().failed) == (2, 0)
+    with pytest.raises(TreatyError):
+        await run(bad, "raise RuntimeError")
+    for handler in (bad, good):
+        await handler.close()
+    await spares(sandbox)
+    told = sandbox.metrics()
+    assert (told.failed, told.waiting, told.started) == (1, 0, 2 + told.running)
+
+
 SNAPSHOTLESS = {
     "too large": "session.kept = 'x' * 70_000",
     "larger than a reply": "session.kept = 'x' * 5_000_000",

@@ -14,8 +14,7 @@ import pytest
 from meetings import LAPTOP, URI_2, Published, SimulatedProtocols, product_info
 from shop_process import agent
 
-from treaty_client.sessions.context import AgentEvent
-from treaty_client.sessions.interfaces import PeerSettings, SessionTimeouts
+from treaty_client.sessions.interfaces import AgentEvent, PeerSettings, SessionTimeouts
 from treaty_client.sessions.operation_errors import OperationError, OutcomeUnknown
 from treaty_consensus.errors import Unavailable
 from treaty_consensus.handler import Operation

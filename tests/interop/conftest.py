@@ -138,6 +138,12 @@ def mcp_script(environment: Environment) -> Scripts:
     return _scripts(environment("mcp", (HERE / "mcp.lock").read_text(), sys.executable))
 
 
+@pytest.fixture(scope="session")
+def rivals_python(environment: Environment) -> Path:
+    """An interpreter that has the packages with which `bench.calling` compares."""
+    return environment("rivals", (HERE.parents[1] / "bench" / "calls" / "rivals.lock").read_text(), sys.executable)
+
+
 @pytest.fixture(scope="module")
 def sdk(sdk_script: Callable[[str], Any]) -> Iterator[Sdk]:
     """The SDK's did:wba authentication."""

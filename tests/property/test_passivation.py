@@ -11,8 +11,9 @@ from handler_packages import MANIFEST, PEER, package
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from treaty_client.sandbox.operation_schemas import Operations
 from treaty_client.sandbox.passivation import Passivation, PassiveHandler, WorkerPool
-from treaty_client.sandbox.validation import Operations, SessionRules
+from treaty_client.sandbox.validation import SessionRules
 from treaty_consensus.errors import TreatyError
 from treaty_handler import (
     Audit,
@@ -69,6 +70,8 @@ class Diary:
 
 class Inline:
     """A session of a diary in this process, judged as in the sandbox. `alive`: whether there is a diary, which is the worker."""
+
+    has_calls = False
 
     def __init__(self, role: str) -> None:
         self.diary: Diary | None = Diary(role)

@@ -10,7 +10,7 @@ from typing import Any
 from handler_packages import metadata
 
 from treaty_client.sandbox.in_process import DeclarativePackage, LocalSession, LocalWorker
-from treaty_client.sandbox.validation import Operations
+from treaty_client.sandbox.operation_schemas import Operations
 from treaty_consensus.handler import DECLARATIVE, HandlerPackage, build_wheel, read_wheel
 from treaty_handler import (
     Audit,

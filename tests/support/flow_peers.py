@@ -45,7 +45,7 @@ from treaty_client.network.transport import memory
 from treaty_client.network.transport.connection import Connection
 from treaty_client.sessions.flow_context import DidKeys, FlowDependencies, FlowSettings
 from treaty_client.sessions.flow_manager import MetaProtocolManager
-from treaty_client.sessions.handler_host import HandlerHosts
+from treaty_client.sessions.handler_host import HandlerHosts, HostRequest
 from treaty_client.sessions.interfaces import Located, SpokenProtocol
 from treaty_client.sessions.operation_errors import OperationError
 from treaty_client.sessions.operations import Functions, choose_role
@@ -314,8 +314,8 @@ def agent(name: str, home: Path, *offers: ProtocolOffer, clock: Callable[[], Now
 
     functions.add(getProductInfo)
 
-    def served(protocol: SpokenProtocol, *, is_initiator: bool, role: str = "") -> tuple[Role, Functions]:
-        return choose_role(protocol.package.manifest, is_initiator=is_initiator, wanted=role), made.functions
+    def served(protocol: SpokenProtocol, request: HostRequest) -> tuple[Role, Functions]:
+        return choose_role(protocol.package.manifest, is_initiator=request.is_initiator, wanted=request.role), made.functions
 
     own = identity(f"{name}.example")
     hosts = HandlerHosts(own.did, home / name, runtime, served)

@@ -28,10 +28,10 @@ from treaty_client.network.transport.connection import Connection
 from treaty_client.protocols.project import Project, load_project
 from treaty_client.protocols.topics import Candidates
 from treaty_client.sandbox.in_process import DeclarativePackage
-from treaty_client.sandbox.interface import RunningHandler, Runtime
-from treaty_client.sandbox.validation import Operations, SessionRules
-from treaty_client.sessions.context import AgentEvent, Ports
-from treaty_client.sessions.interfaces import Located
+from treaty_client.sandbox.interface import RunningHandler, Runtime, WorkerMetrics
+from treaty_client.sandbox.operation_schemas import Operations
+from treaty_client.sandbox.validation import SessionRules
+from treaty_client.sessions.interfaces import AgentEvent, Located, Ports
 from treaty_client.sessions.operation_errors import OperationError
 from treaty_consensus import canonical
 from treaty_consensus.did import Did
@@ -52,6 +52,7 @@ LAPTOP = {
     "price": 1299.99,
     "currency": "USD",
 }
+LINGERING = 20.0
 _modules = itertools.count()
 
 
@@ -103,6 +104,9 @@ class SimulatedProtocols:
         self.seconds_old = 0
         self.store[self.published[uri].hash] = self.published[uri]
         return self.published[uri]
+
+    async def renew(self, uri: str) -> Published:
+        return await self.fetch(uri)
 
     async def document(self, uri: str) -> bytes:
         self.documents.append(uri)
@@ -203,6 +207,9 @@ class InlineRuntime:
         self.opened.append(handler)
         return self.wrap(handler)
 
+    def metrics(self) -> WorkerMetrics:
+        return WorkerMetrics()
+
     async def close(self) -> None:
         pass
 
@@ -247,7 +254,7 @@ class Party:
     publisher: SimulatedPublisher
 
     def names(self) -> list[str]:
-        return [event.name for event in self.events]
+        return [event.name for event in self.events if not event.operation]
 
 
 def party(
@@ -324,21 +331,31 @@ class Tap:
     async def close(self, reason: str = "") -> None:
         await self.inner.close(reason)
 
-    def kinds(self) -> list[str]:
-        """Each message in a word: hello, or a frame by its PT."""
-        words = {0: "meta", 1: "application", 2: "natural", 3: "verification"}
-        return [f"{way}{'hello' if isinstance(said, str) else words[said[0] >> 6]}" for way, said in self.seen]
+    def kinds(self, *, contexts: bool = False) -> list[str]:
+        """Each message in a word: hello, or a frame by its PT. `contexts`: also the contexts of calls."""
+        said = [f"{way}{_kind(message)}" for way, message in self.seen]
+        return [kind for kind in said if contexts or not kind.endswith("context")]
+
+
+def _kind(message: str | bytes) -> str:
+    if isinstance(message, str):
+        return "hello"
+    if message.startswith(b'\x00{"action":"callContext"'):
+        return "application" if b"\n@" in message else "context"
+    return {0: "meta", 1: "application", 2: "natural", 3: "verification"}[message[0] >> 6]
 
 
 @asynccontextmanager
 async def meeting(seller: Party, *, at: str = "") -> AsyncIterator[Tap]:
-    """An open connection to an agent that is ready to serve, at an address of its own; its end of it is waited for."""
+    """An open connection to an agent that is ready to serve, at an address of its own; its end of it is waited for. A session
+    that its application has left may use it for `LINGERING` seconds more."""
     if not seller.protocols.fetched:
         await seller.agent.prepare()
     near, far = memory.pair()
     task = asyncio.create_task(seller.agent.accept(far))
     try:
         yield Tap(near, at or f"memory:{seller.agent.did}")
+        await asyncio.wait({task}, timeout=LINGERING)
     finally:
         await near.close()
         await task

@@ -148,6 +148,11 @@ def rejection_in(actions: list[Action]) -> str:
 GENERATED, FAILED = meta(CodeGeneration("generated")), meta(CodeGeneration("error"))
 
 
+def failed(reason: str) -> bytes:
+    """The codeGeneration of a side whose code cannot be made, with its machine code."""
+    return meta(CodeGeneration("error", reason))
+
+
 @dataclass
 class Wire:
     """Two machines and what is on its way between them, delivered only when a test says so."""

@@ -84,6 +84,31 @@ def _is_resource_tracker(pid: int) -> bool:
         return False
 
 
+def sandboxed() -> set[int]:
+    """Every process below this one that has restricted itself: the sandboxed workers, without bubblewrap and the template."""
+    return {pid for pid in descendants() if status_of(pid).get("Seccomp") == "2"}
+
+
+def template() -> int:
+    """The one interpreter below this process that has not restricted itself; a fork that is on its way to a worker passes."""
+    deadline = time.monotonic() + 10
+    while True:
+        found = [pid for pid in descendants() if status_of(pid).get("Name", "").startswith("python") and pid not in sandboxed()]
+        if len(found) == 1:
+            return found[0]
+        assert time.monotonic() < deadline, found
+        time.sleep(0.01)
+
+
+def status_of(pid: int) -> dict[str, str]:
+    """The fields of /proc/PID/status; none if the process has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return {}
+    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+
+
 def left(pids: set[int]) -> set[int]:
     """Which of these processes exist in any form."""
     return {pid for pid in pids if Path(f"/proc/{pid}").exists()}

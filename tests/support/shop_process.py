@@ -34,8 +34,7 @@ from treaty_client.network.did_documents import DidResolver
 from treaty_client.network.hosts import Network
 from treaty_client.policy import Policy
 from treaty_client.sandbox.runtime import SandboxRuntime
-from treaty_client.sessions.context import Ports
-from treaty_client.sessions.interfaces import PeerSettings, SessionTimeouts
+from treaty_client.sessions.interfaces import PeerSettings, Ports, SessionTimeouts
 from treaty_client.sessions.operation_errors import OperationError
 from treaty_consensus.errors import Unavailable
 

@@ -20,9 +20,8 @@ from treaty_client import Agent, AgentConfig, Policy
 from treaty_client.negotiators.negotiator import Negotiators
 from treaty_client.protocols.attestation import Binding
 from treaty_client.protocols.project import load_project
-from treaty_client.sessions.context import AgentEvent
 from treaty_client.sessions.flow_context import FlowSettings
-from treaty_client.sessions.interfaces import SessionTimeouts
+from treaty_client.sessions.interfaces import AgentEvent, SessionTimeouts
 from treaty_client.sessions.operation_errors import OperationError
 from treaty_consensus import canonical, kinds
 from treaty_consensus.did import encode_multikey, parse_did

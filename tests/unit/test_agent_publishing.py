@@ -20,8 +20,7 @@ from working_agents import CUSTOMER, SELLER, agent, agents_registry
 
 from treaty_client.agent import Agent
 from treaty_client.negotiators.negotiator import Proposal, Requirement
-from treaty_client.sessions.context import AgentEvent
-from treaty_client.sessions.interfaces import SessionTimeouts
+from treaty_client.sessions.interfaces import AgentEvent, SessionTimeouts
 from treaty_client.sessions.operation_errors import OperationError
 from treaty_client.sessions.session import Session
 from treaty_consensus import kinds
@@ -49,17 +48,15 @@ async def negotiate(registry: SimulatedRegistry, home: Path, document: str = DOC
     """One negotiated session with one call; the buyer's events."""
     events: list[AgentEvent] = []
     here, there = (ScriptedNegotiators(Script(drafts=[Proposal(document)], tests=TEST_CASES)) for _ in range(2))
-    async with (
-        agent(registry, home, SELLER, negotiators=there, report=policy.get("report", False)) as seller,
-        agent(registry, home, CUSTOMER, negotiators=here, on_event=events.append, **policy) as customer,
-    ):
+    async with agent(registry, home, SELLER, negotiators=there, report=policy.get("report", False)) as seller:
         sell(seller)
         async with (
             seller.listen("127.0.0.1", 0) as port,
+            agent(registry, home, CUSTOMER, negotiators=here, on_event=events.append, **policy) as customer,
             customer.connect(f"ws://127.0.0.1:{port}", requirement=WANTED) as session,
         ):
             assert await session.call("getProductInfo", productId="P12345") == LAPTOP
-    return [event.name for event in events]
+    return [event.name for event in events if not event.operation]
 
 
 async def test_what_was_negotiated_is_published_and_reported_and_strangers_speak_it_without_negotiating(
@@ -142,7 +139,7 @@ async def test_the_whole_path_from_a_models_draft_to_strangers_that_need_no_mode
                 assert session.document == plan.document
         assert server.seen.count("repair") == 1
         asked = len(server.seen)
-        names = [event.name for event in events]
+        names = [event.name for event in events if not event.operation]
         expected = [
             "hello",
             "negotiating",

@@ -11,10 +11,15 @@ import pytest
 from meetings import InlineRuntime
 from streaming import WINDOW, published
 
-from treaty_client.sessions.calls import CallPort, CallTable, Phase
-from treaty_client.sessions.handler_host import HandlerContext, HandlerHost
+from treaty_client.anp.call_metadata import CallMetadata
+from treaty_client.sessions.call_context import CallOrigin
+from treaty_client.sessions.call_port import CallPort, Phase
+from treaty_client.sessions.calls import CallTable
+from treaty_client.sessions.handler_host import HandlerHost
+from treaty_client.sessions.handler_port import HandlerContext
 from treaty_client.sessions.handler_state import NullState
 from treaty_client.sessions.interfaces import Step
+from treaty_client.sessions.middleware import CallPipeline
 from treaty_client.sessions.operation_errors import OperationError
 from treaty_client.sessions.operations import Functions
 from treaty_consensus.errors import TreatyError
@@ -37,6 +42,8 @@ class Simulated:
                 post=self.post,
                 spawn=lambda work: None,
                 wait_writable=self.wait_writable,
+                origin=self.origin,
+                pipeline=CallPipeline(),
                 handler=lambda: self.host,
                 phase=lambda: self.phase,
                 time_limit=lambda operation: 20.0,
@@ -52,7 +59,10 @@ class Simulated:
     async def wait_writable(self) -> None:
         pass
 
-    async def send(self, payload: bytes, *, early: bool) -> None:
+    def origin(self) -> CallOrigin:
+        return CallOrigin(peer=PEER)
+
+    async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
         self.sent.append((decode_json(payload), early))
 
     def item(self, call: str, value: Value) -> None:

@@ -305,7 +305,7 @@ def test_the_log_tells_requests_and_no_secrets(home: list[str]) -> None:
 
 
 WRITTEN = """# mine
-max_age = 60
+max_age = 600
 publishers = [
     "did:wba:a.example",  # a friend
 ]

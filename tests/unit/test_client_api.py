@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
+from email.utils import formatdate
 from pathlib import Path
 
 import httpx
 import pytest
 from simulated_registry import ALICE, BASE_URL, TOPIC, SimulatedNetwork, blob_of, uri_of, with_echo
 
+from treaty_client.errors import RegistryUnavailable
 from treaty_client.network.exchange import BoundedClient
 from treaty_client.network.hosts import Network
 from treaty_client.registries.api import MAX_BATCH, RegistryClient
@@ -51,8 +54,22 @@ async def test_a_problem_becomes_the_error_of_its_family(status: int, family: ty
     problem = {"type": "urn:treaty:problem:a.b", "code": "a.b", "detail": "It is so.", "fix": "Do that.", "more": 1}
     with pytest.raises(TreatyError) as error:
         await always(status, json.dumps(problem).encode()).checkpoint()
-    assert type(error.value) is family
+    assert error.value.family == family.__name__
+    assert isinstance(error.value, RegistryUnavailable) == (family is Unavailable)
     assert (error.value.code, error.value.message, error.value.fix) == ("a.b", "It is so.", "Do that.")
+
+
+@pytest.mark.parametrize(
+    ("status", "seconds", "is_named"), [(401, 300, True), (422, -300, True), (401, 5, False), (404, 300, False)]
+)
+async def test_a_refusal_names_a_clock_that_is_far_off(status: int, seconds: int, is_named: bool) -> None:
+    problem = json.dumps({"code": "sigstore.token-expired", "detail": "No.", "fix": "Do that."}).encode()
+    with pytest.raises(TreatyError) as error:
+        await always(status, problem, Date=formatdate(time.time() + seconds, usegmt=True)).checkpoint()
+    assert error.value.code == "sigstore.token-expired"
+    assert ("clock" in error.value.message) == ("clock" in error.value.fix) == is_named
+    difference = error.value.clock_difference
+    assert (difference is not None and abs(difference + seconds) < 10) == is_named
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"code":1}', b"\xff" * 100_000])

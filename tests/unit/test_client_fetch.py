@@ -63,10 +63,10 @@ async def test_another_process_asks_nothing_while_the_proof_is_young(tmp_path: P
 
 async def test_a_warm_fetch_asks_for_the_bundle_alone(tmp_path: Path) -> None:
     registry = with_echo()
-    async with fetcher(registry, tmp_path, max_age=60) as agent:
+    async with fetcher(registry, tmp_path, max_age=120) as agent:
         first = await agent.fetch(uri_of())
         registry.requests.clear()
-        registry.now += 61
+        registry.now += 121
         assert agent.cached(first.hash) is None
         second = await agent.fetch(uri_of())
     assert registry.requests == [BUNDLE]
@@ -241,7 +241,7 @@ async def test_candidates_are_the_topics_protocols(tmp_path: Path) -> None:
     registry = with_echo()
     registry.publish("2.0")
     async with fetcher(registry, tmp_path) as agent:
-        assert await agent.candidates(TOPIC) == ((uri_of("2.0"), uri_of()), frozenset())
+        assert await agent.candidates(TOPIC) == ((uri_of("2.0"), uri_of()), frozenset(), ())
         seen = agent.registries.get(NAME.origin).seen
         assert seen == registry.checkpoint()
         with pytest.raises(NotFound):
@@ -257,7 +257,7 @@ async def test_of_several_registries_each_ones_consensus_goes_before_all_else(tm
             found = (dataclasses.replace(protocol, uri=f"{registry}/{state}", state=state) for state in states)
             return dataclasses.replace(view, protocols=tuple(found))
 
-        uris, consensus = ranked([at("a", "consensus", "candidate"), at("b", "provisional"), at("c", "consensus", "dormant")])
+        uris, consensus, _ = ranked([at("a", "consensus", "candidate"), at("b", "provisional"), at("c", "consensus", "dormant")])
         assert uris == ("a/consensus", "c/consensus", "a/candidate", "b/provisional", "c/dormant")
         assert consensus == {"a/consensus", "c/consensus"}
 

@@ -50,6 +50,7 @@ def test_registries_are_all_or_those_named() -> None:
         {"registries": ["https://registry.example"]},
         {"tenures": {"x": 1}},
         {"max_age": 0},
+        {"max_age": 119},
         {"isolation": "chroot"},
     ],
 )

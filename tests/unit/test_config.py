@@ -300,7 +300,7 @@ async def test_an_agent_that_listens_says_so(tmp_path: Path, caplog: pytest.LogC
     with caplog.at_level(logging.INFO, "treaty_client.agent"):
         async with seller.agent, seller.agent.listen("127.0.0.1", 0) as port:
             pass
-    (line,) = [record.getMessage() for record in caplog.records if record.name == "treaty_client.agent"]
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "treaty_client.agent.serving"]
     assert line == (
         f"Listening on 127.0.0.1, port {port}; served: {URI_2}; "
         "not served: https://registry.example/protocols/nobody.example/nothing/1.0 (protocol.unknown)"

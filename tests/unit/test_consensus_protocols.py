@@ -73,7 +73,7 @@ async def test_000_63_and_66_the_topics_protocols_are_offered_those_that_both_sp
     registry.publish("2.0")
     registry.publish("3.0")
     async with fetcher(registry, tmp_path) as agent:
-        own, _ = await agent.candidates(TOPIC)
+        own = (await agent.candidates(TOPIC)).uris
     assert own == (uri_of("3.0"), uri_of("2.0"), uri_of())
     assert candidates(described("https://elsewhere.example/x", uri_of()), own) == (uri_of(), uri_of("3.0"), uri_of("2.0"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,29 @@ async def test_an_agent_with_a_protocol_with_code_says_at_its_start_that_there_i
     with pytest.raises(Unavailable) as caught:
         await seller.agent.prepare()
     assert caught.value.code == "sandbox.unavailable"
+
+
+async def test_a_remembered_protocol_without_code_starts_no_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = list[str]()
+
+    def warming(name: str) -> Callable[[], Awaitable[None]]:
+        async def warm() -> None:
+            started.append(name)
+
+        return warm
+
+    seller = shop(tmp_path, URI_2)
+    for name in ("first", "again"):
+        customer = buyer(tmp_path)
+        monkeypatch.setattr(customer.runtime, "warm", warming(name))
+        async with meeting(seller) as tap:
+            if name == "again":
+                await customer.protocols.fetch(URI_2)  # as a home has it
+            async with customer.agent.connect_over(tap, protocols=[URI_2]) as session:
+                assert await session.call("getProductInfo", productId="P12345") == LAPTOP
+                assert session.resumed == (name == "again")
+        await customer.agent.aclose()
+    assert started == ["first"]
 
 
 async def test_the_runtime_starts_no_process_for_it(tmp_path: Path) -> None:

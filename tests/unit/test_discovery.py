@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -214,17 +214,18 @@ async def _command(web: Web, *arguments: str) -> None:
 
 
 async def test_the_command_shows_what_agents_say(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
-    web.serve(AgentFacts(DID, FACTS.addresses, FACTS.protocols, "[red]The shop[/]"))
+    protocols = tuple(replace(protocol, role="provider") for protocol in FACTS.protocols)
+    web.serve(AgentFacts(DID, FACTS.addresses, protocols, "[red]The shop[/]"))
     items = [("", "/ad.json"), ("", "/missing")]
     web.put(f"https://{HOST}{ENTRANCE}", collection_page("", items))
     await _command(web, HOST, "--json")
     value: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert [agent["did"] for agent in value["agents"]] == [DID]
-    assert value["agents"][0]["protocols"] == [{"uri": URI, "digest": "9c" * 32, "version": "1.1"}]
+    assert value["agents"][0]["protocols"] == [{"uri": URI, "digest": "9c" * 32, "version": "1.1", "role": "provider"}]
     assert [problem["code"] for problem in value["problems"]] == ["egress.not-found"]
     await _command(web, HOST)
     shown = capsys.readouterr().out
-    for said in ("[red]The shop[/]", DID, f"wss://{HOST}/", URI.rpartition("/")[2], "egress.not-found"):
+    for said in ("[red]The shop[/]", DID, f"wss://{HOST}/", URI.rpartition("/")[2], "provider", "egress.not-found"):
         assert said in shown
 
 

@@ -83,7 +83,7 @@ async def test_000_65_what_both_list_is_offered_first(tmp_path: Path) -> None:
     seller = shop(tmp_path, URI_1)
     async with open_shop(seller, tmp_path) as network:
         customer = buyer(tmp_path, network=network)
-        own, _ = await customer.protocols.candidates(TOPIC)
+        own = (await customer.protocols.candidates(TOPIC)).uris
         assert own == (URI_2, URI_1)
         agent = await discovered(network)
         assert await offered(customer, agent, agent.address, candidates(agent, own)) == [URI_1, URI_2]

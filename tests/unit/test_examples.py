@@ -1,4 +1,4 @@
-"""The protocols of examples/: two without code, and one whose handler has logic of its own."""
+"""The protocols of examples/: three without code, and one whose handler has logic of its own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def built(name: str) -> HandlerPackage:
     return read_wheel(*project.build_wheel(f"https://registry.example/protocols/example.com/{name}/1.0"))
 
 
-@pytest.mark.parametrize(("name", "declarative"), [("greeting", True), ("appointment", True), ("haggling", False)])
+@pytest.mark.parametrize(
+    ("name", "declarative"), [("greeting", True), ("appointment", True), ("chat", True), ("haggling", False)]
+)
 @pytest.mark.parametrize("isolation", ["bubblewrap", "none"])
 async def test_vectors(name: str, declarative: bool, isolation: Isolation) -> None:
     package, project = built(name), load_project(EXAMPLES / name)

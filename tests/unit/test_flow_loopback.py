@@ -23,7 +23,7 @@ from treaty_client.protocols.project import load_project
 from treaty_client.sandbox.runtime import SandboxRuntime
 from treaty_client.sessions.flow_context import DidKeys, FlowDependencies, PolicyNames
 from treaty_client.sessions.flow_manager import MetaProtocolManager
-from treaty_client.sessions.handler_host import HandlerHosts
+from treaty_client.sessions.handler_host import HandlerHosts, HostRequest
 from treaty_client.sessions.interfaces import SpokenProtocol
 from treaty_client.sessions.operations import Functions, choose_role
 from treaty_consensus import canonical, kinds
@@ -59,8 +59,8 @@ async def agent(registry: SimulatedRegistry, home: Path, **options: Any) -> Asyn
 
     functions.add(getProductInfo)
 
-    def served(protocol: SpokenProtocol, *, is_initiator: bool, role: str = "") -> tuple[Role, Functions]:
-        return choose_role(protocol.package.manifest, is_initiator=is_initiator, wanted=role), functions
+    def served(protocol: SpokenProtocol, request: HostRequest) -> tuple[Role, Functions]:
+        return choose_role(protocol.package.manifest, is_initiator=request.is_initiator, wanted=request.role), functions
 
     async with fetcher(registry, home, **options) as source:
         hosts = HandlerHosts(identity.did, home, runtime, served)

@@ -18,6 +18,7 @@ from meetings import LAPTOP, URI_1, buyer, shop
 from streaming import URI, feeding
 
 from treaty_client.network.hosts import Address
+from treaty_client.testing import Simulation, run
 from treaty_consensus.errors import NotFound
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "serving.md").read_text(encoding="utf-8")
@@ -67,13 +68,44 @@ async def count() -> int:
     return 0
 
 
-async def note() -> None: ...
+async def note(text: str = "") -> None: ...
+
+
+async def test_the_numbers_of_an_agent_as_prometheus_reads_them(tmp_path: Path, guide: Any) -> None:
+    seller, customer = shop(tmp_path, URI_1), buyer(tmp_path)
+    async with (
+        seller.agent,
+        customer.agent,
+        seller.agent.listen("127.0.0.1", 0) as port,
+        customer.agent.connect(f"ws://127.0.0.1:{port}", protocols=[URI_1]) as session,
+    ):
+        assert await session.call("getProductInfo", productId="P12345") == LAPTOP
+        told = guide.exposition(seller.agent).splitlines()
+        assert {"treaty_sessions_in 1", 'treaty_functions_total{outcome="ok"} 1', "treaty_workers_running 0"} <= set(told)
+    assert 'treaty_calls_total{outcome="ok"} 1' in guide.exposition(customer.agent)
 
 
 async def test_an_agent_of_a_home_begins_with_its_identity(tmp_path: Path, guide: Any) -> None:
     with pytest.raises(NotFound) as failure:
         await guide.serve_home(tmp_path, URI_1)
     assert failure.value.code == "identity.missing"
+
+
+def test_a_room_greets_a_member_and_tells_it_what_was_said(guide: Any) -> None:
+    calling = (Path(__file__).parents[2] / "docs" / "guides" / "calling.md").read_text(encoding="utf-8")
+    found = re.findall(r"^```python\n(.*?)^```$", calling, re.MULTILINE | re.DOTALL)
+    (block,) = [block for block in found if "serving=" in block]
+    exec(compile(block, "docs/guides/calling.md", "exec"), guide.__dict__)
+
+    async def main() -> None:
+        async with Simulation([Path(__file__).parents[2] / "examples" / "chat"]) as simulation:
+            room, member = simulation.agent("room.example"), simulation.agent("member.example")
+            guide.provide_room(room, simulation.uri("chat"))
+            async with simulation.serving(room):
+                heard = await guide.listen_to(member, "wss://room.example", simulation.uri("chat"))
+            assert heard == ["room: Welcome.", "Ada: Good morning."]
+
+    run(main())
 
 
 def test_the_commands_make_a_bound_did_and_rotate_its_key(tmp_path: Path) -> None:

@@ -8,13 +8,17 @@ from pathlib import Path
 
 from meetings import URI_2, product_info
 
-from treaty_client.sessions.handler_host import HandlerContext, HandlerHost
+from treaty_client.anp.call_metadata import CallMetadata
+from treaty_client.anp.trace_context import TraceContext
+from treaty_client.sessions.call_context import CallOrigin
+from treaty_client.sessions.handler_host import HandlerHost
+from treaty_client.sessions.handler_port import HandlerContext
 from treaty_client.sessions.handler_state import SessionStore
 from treaty_client.sessions.interfaces import Step
 from treaty_client.sessions.operations import Functions
 from treaty_client.testing.virtual_time import run
 from treaty_consensus.errors import TreatyError
-from treaty_handler import Effect, Event, Invoke, Received, Result, Return, SetTimer, Timer, Value
+from treaty_handler import Effect, Event, Invoke, Received, Result, Return, Send, SetTimer, Timer, Value
 
 ROLE = product_info(URI_2).package.manifest.roles["provider"]
 
@@ -24,11 +28,16 @@ class Queue:
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
+        self.sent: list[CallMetadata | None] = []
 
     def post(self, step: Step) -> None:
         self.steps.append(step)
 
-    async def send(self, payload: bytes, *, early: bool) -> None: ...
+    def origin(self) -> CallOrigin:
+        return CallOrigin(peer="did:wba:b.example")
+
+    async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
+        self.sent.append(metadata)
 
     async def wait_writable(self) -> None: ...
 
@@ -98,5 +107,15 @@ def test_what_comes_for_a_handler_that_was_replaced_is_not_delivered(tmp_path: P
         await hosted.close()
         await queue.perform()
         assert [event for event in handler.seen if isinstance(event, Timer | Result)] == []
+
+    run(main())
+
+
+def test_the_context_of_a_message_is_for_its_functions_and_not_for_the_answers(tmp_path: Path) -> None:
+    async def main() -> None:
+        hosted, handler, queue = host(tmp_path)
+        handler.effects = [Send(peer="did:wba:b.example", data=b"")]
+        await hosted.received(b"", metadata=CallMetadata(TraceContext.new(), 1000))
+        assert queue.sent == [None]
 
     run(main())

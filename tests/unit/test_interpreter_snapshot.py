@@ -16,14 +16,17 @@ CODE = """
 import asyncio, shutil
 from treaty_client.sandbox import SandboxLimits, interpreter
 from treaty_client.sandbox.process import WorkerProcess
+from treaty_client.sandbox.template import starter
 
 async def main():
+    workers = starter("bubblewrap", SandboxLimits())
     for _ in range(2):
         root = interpreter.snapshot()
-        worker = await WorkerProcess.start("bubblewrap", SandboxLimits())
+        worker = await WorkerProcess.start(workers, SandboxLimits())
         await worker.close()
         print(root)
         shutil.rmtree(root.parent)  # the next one is made anew
+    await workers.close()
 
 asyncio.run(main())
 """

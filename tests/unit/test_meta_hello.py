@@ -262,3 +262,48 @@ def test_000_08_members_come_in_any_order_with_any_blanks_and_escapes() -> None:
     turned = json.dumps(dict(reversed(SOURCE.items())), indent="\t")
     assert parse(f"\r\n {turned} \n", "sourceHello") == read(SOURCE)
     assert parse(turned.replace("did:wba:", "did\\u003awba\\u003A").encode(), "sourceHello") == read(SOURCE)
+
+
+# Roles, which are fields of ours
+
+
+def test_roles_survive_a_round_trip_and_are_read_in_their_own_hello_only() -> None:
+    source, destination = meta(candidateRoles={URI: "payer"}), meta(DESTINATION, role="payee", peerRole="payer")
+    assert (dict(source.candidate_roles), source.role, source.peer_role) == ({URI: "payer"}, "", "")
+    assert (dict(destination.candidate_roles), destination.role, destination.peer_role) == ({}, "payee", "payer")
+    for hello_ in (source, destination):
+        assert parse(hello_.format(), hello_.type) == hello_
+    assert meta(role="payee", peerRole="payer", candidateRoles=None) == meta()
+    assert meta(DESTINATION, candidateRoles={URI: "payer"}, role=None) == meta(DESTINATION)
+
+
+@pytest.mark.parametrize(
+    ("roles", "offered", "chosen"),
+    [
+        ({}, None, URI),
+        ({URI: "payer"}, None, URI),
+        ({URI: "payer"}, HASH, URI),
+        ({URI: "auditor", f"{URI}1": "guest"}, None, f"{URI}1"),
+        ({URI: "auditor"}, HASH, f"{URI}1"),
+        ({f"{URI}2": "auditor"}, None, URI),
+        ({URI: "auditor", f"{URI}1": "host"}, None, "session.role"),
+        ({URI: "auditor", f"{URI}1": "host"}, HASH, "session.role"),
+    ],
+)
+def test_the_first_candidate_whose_roles_fit_is_chosen(roles: dict[str, str], offered: str | None, chosen: str) -> None:
+    provides = {
+        URI: hello.Provided(HASH, True, "payee", ("payer",)),
+        f"{URI}1": hello.Provided("ab" * 32, True, "host", ("guest",)),
+    }
+    candidates = [f"{URI}2", URI, f"{URI}1"]
+    asked = meta(candidateProtocols=candidates, candidateRoles=roles, usedProtocolHash=offered)
+    own = replace(read(DESTINATION), used_protocol_hash=None, selected_protocol=None)
+    if chosen == "session.role":
+        with pytest.raises(Refused) as refusal:
+            choose(own, replace(asked, destination_did=own.source_did), provides)
+        assert refusal.value.code == chosen
+        return
+    answer, agreement = choose(own, replace(asked, destination_did=own.source_did), provides)
+    assert agreement is not None
+    assert (agreement.uri, agreement.peer_role) == (chosen, roles.get(chosen, ""))
+    assert (answer.role, answer.peer_role) == (provides[chosen].role, roles.get(chosen, ""))

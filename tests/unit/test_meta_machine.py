@@ -16,24 +16,28 @@ from meta_peers import (
     OTHER_URI,
     SHOP,
     STALE,
+    TIMEOUTS,
     URI,
     Wire,
     application,
     buyer,
     destination_hello,
+    failed,
     meta,
     rejection_in,
     shop,
     source_hello,
 )
 
+from treaty_client.anp.call_metadata import CallMetadata
 from treaty_client.anp.frame import MAX_PAYLOAD, ProtocolType, encode
-from treaty_client.anp.hello_profile import hello
+from treaty_client.anp.hello_profile import hello, messages
 from treaty_client.anp.hello_profile.actions import Action, Agreement, Deliver, Ended, Load, Meta, Running, SendBinary, SendText
 from treaty_client.anp.hello_profile.commands import CodeFailed, CodeReady, Send, SendMeta
 from treaty_client.anp.hello_profile.machine import HelloState, Limits, Machine, Provided
 from treaty_client.anp.hello_profile.messages import ReportProposed
-from treaty_consensus.errors import Refused, TreatyError
+from treaty_client.anp.trace_context import TraceContext
+from treaty_consensus.errors import Refused, TreatyError, Unavailable
 
 REPORTS = (hello.REPORT_COSIGNATURE,)
 
@@ -68,6 +72,82 @@ def running_buyer(capabilities: tuple[str, ...] = ()) -> Machine:
     machine.apply(CodeReady(HASH), 0.0)
     assert machine.state is HelloState.RUNNING
     return machine
+
+
+TRACED = CallMetadata(TraceContext("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", flags=1), 1000)
+CONTEXTS = (hello.CALL_CONTEXT,)
+
+
+def context_of(metadata: CallMetadata) -> bytes:
+    return encode(ProtocolType.META, messages.encode(metadata))
+
+
+def with_context(metadata: CallMetadata, payload: bytes) -> bytes:
+    return context_of(metadata) + b"\n" + application(payload)
+
+
+def test_the_context_of_a_call_goes_directly_before_its_message_to_a_peer_that_reads_it() -> None:
+    plain, traced = [SendBinary(application(b"x"))], [SendBinary(with_context(TRACED, b"x"))]
+    assert running_buyer(CONTEXTS).apply(Send(b"x", metadata=TRACED), 1.0) == traced
+    assert running_buyer().apply(Send(b"x", metadata=TRACED), 1.0) == plain
+    assert running_buyer(CONTEXTS).apply(Send(b"x"), 1.0) == plain
+
+
+def test_a_context_that_finds_no_room_beside_its_message_goes_before_it() -> None:
+    large = bytes(MAX_PAYLOAD)
+    sent = running_buyer(CONTEXTS).apply(Send(large, metadata=TRACED), 1.0)
+    assert sent == [SendBinary(context_of(TRACED)), SendBinary(application(large))]
+
+
+def test_a_message_may_have_any_bytes_behind_its_context() -> None:
+    for payload in (b"", b"\n@\n@", bytes(range(256)), b'{"action":"codeGeneration"}'):
+        received = running_buyer(CONTEXTS).receive(with_context(TRACED, payload), 1.0)
+        assert received == [Deliver(payload, TRACED)]
+
+
+def test_no_other_meta_message_has_a_message_behind_it() -> None:
+    machine = running_buyer(CONTEXTS)
+    machine.receive(GENERATED + b"\n@x", 1.0)
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "meta.message")
+
+
+def test_the_context_of_a_message_that_was_kept_has_less_time_left() -> None:
+    machine = buyer(source_hello(capabilities=CONTEXTS))
+    machine.receive(destination_hello(selected=URI, capabilities=CONTEXTS).format(), 0.0)
+    assert machine.apply(Send(b"x", metadata=TRACED), 0.0) == []
+    machine.apply(CodeReady(HASH), 0.25)
+    flushed = machine.receive(GENERATED, 0.5)
+    assert flushed[-1] == SendBinary(with_context(replace(TRACED, timeout=500), b"x"))
+
+
+def test_early_data_have_contexts_only_for_a_peer_that_was_known_to_read_them() -> None:
+    for is_known in (True, False):
+        opening = source_hello(offered=HASH, capabilities=CONTEXTS)
+        machine, _ = Machine.initiator(opening, now=0.0, timeouts=TIMEOUTS, known_uri=URI, known_reader=is_known)
+        sent = machine.apply(Send(b"x", early=True, metadata=TRACED), 0.0)
+        assert sent == [SendBinary(with_context(TRACED, b"x") if is_known else application(b"x"))]
+
+
+def test_a_context_belongs_to_the_next_message_alone_and_the_last_one_counts() -> None:
+    machine = running_buyer(CONTEXTS)
+    assert machine.receive(context_of(CallMetadata(None, 1)), 1.0) == []
+    assert machine.receive(context_of(TRACED), 1.0) == []
+    assert machine.receive(application(b"x"), 1.0) == [Deliver(b"x", TRACED)]
+    assert machine.receive(application(b"x"), 1.0) == [Deliver(b"x")]
+
+
+def test_a_context_that_was_not_agreed_on_ends_the_session_like_any_other_message() -> None:
+    machine = running_buyer()
+    machine.receive(context_of(TRACED), 1.0)
+    assert (machine.state, error_of(machine)) == (HelloState.ERROR, "meta.not-agreed")
+
+
+@pytest.mark.parametrize("listed", [CONTEXTS, ()])
+def test_a_destination_lists_contexts_to_a_source_that_does(listed: tuple[str, ...]) -> None:
+    machine = shop(capabilities=CONTEXTS)
+    (answered, _) = machine.receive(source_hello(capabilities=listed).format(), 0.0)
+    assert isinstance(answered, SendText)
+    assert tuple(json.loads(answered.text)["metaProtocol"]["supportedCapabilities"]) == listed
 
 
 def stays_ended(machine: Machine) -> None:
@@ -242,7 +322,7 @@ def test_a_source_that_knew_only_the_address_learns_the_did() -> None:
 def test_the_document_must_have_the_hash_beside_the_selected_uri() -> None:
     machine = buyer()
     answer(machine, selected=URI, digest=OTHER_HASH)
-    assert machine.apply(CodeReady(HASH), 0.0) == [SendBinary(FAILED), Ended(machine.error)]
+    assert machine.apply(CodeReady(HASH), 0.0) == [SendBinary(failed("session.hash-mismatch")), Ended(machine.error)]
     assert (machine.state, error_of(machine)) == (HelloState.ERROR, "session.hash-mismatch")
 
 
@@ -352,7 +432,7 @@ def test_000_35_an_error_status_terminates() -> None:
 def test_000_35_own_failure_is_told_and_terminates() -> None:
     machine = agreed_shop()
     cause = Refused("verification.7", "The wheel was tampered with.")
-    assert machine.apply(CodeFailed(cause), 0.0) == [SendBinary(FAILED), Ended(cause)]
+    assert machine.apply(CodeFailed(cause), 0.0) == [SendBinary(failed("verification.7")), Ended(cause)]
     assert machine.state is HelloState.ERROR
     stays_ended(machine)
 
@@ -539,6 +619,25 @@ def test_a_confirmed_session_whose_code_does_not_come_ends_too() -> None:
     machine.receive(application(b"x"), 14.0)
     machine.tick(15.0)
     assert (machine.state, error_of(machine)) == (HelloState.TIMEOUT, "session.code-timeout")
+
+
+@pytest.mark.parametrize("make", [buyer, agreed_buyer, shop])
+def test_a_peer_without_room_began_nothing(make: Callable[[], Machine]) -> None:
+    machine = make()
+    machine.lost("session.busy")
+    assert isinstance(machine.error, Unavailable)
+    assert error_of(machine) == "session.busy"
+
+
+def test_a_running_session_may_have_begun_calls_when_its_peer_has_no_room() -> None:
+    machine = running_buyer()
+    machine.lost("session.busy")
+    assert error_of(machine) == "session.peer-lost"
+
+
+def test_a_side_without_room_says_so_by_the_reason_of_the_close_alone() -> None:
+    machine, cause = agreed_shop(), Unavailable("session.busy", "No room.")
+    assert machine.apply(CodeFailed(cause), 0.0) == [Ended(cause)]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from treaty_client.anp.call_metadata import CallMetadata
 from treaty_client.anp.hello_profile import messages
 from treaty_client.anp.hello_profile.messages import (
     CodeGeneration,
@@ -17,8 +18,10 @@ from treaty_client.anp.hello_profile.messages import (
     ReportProposed,
     ReportRefused,
     ReportSigned,
+    TracedMessage,
     parse,
 )
+from treaty_client.anp.trace_context import TraceContext
 from treaty_consensus import protocol
 from treaty_consensus.errors import TreatyError
 
@@ -43,6 +46,9 @@ ALL: list[MetaMessage] = [
     ReportProposed(b"{}", "did:wba:buyer.example#key-1", bytes(64)),
     ReportSigned("did:wba:shop.example#key-1", bytes(64)),
     ReportRefused("report.document"),
+    CallMetadata(),
+    TracedMessage(CallMetadata(None, 1), b"\x00\n@\xff"),
+    CallMetadata(TraceContext("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", flags=255, state='a="\\"'), 2**31 - 1),
 ]
 
 

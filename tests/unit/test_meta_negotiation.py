@@ -19,6 +19,7 @@ from meta_peers import (
     application,
     buyer,
     destination_hello,
+    failed,
     meta,
     natural,
     negotiating_buyer,
@@ -552,7 +553,7 @@ def test_000_57_code_for_a_text_of_another_hash_ends_the_session(other: str) -> 
     machine.receive(proposal(0, GOODS), 0.0)
     machine.apply(Accept(), 0.0)
     digest = hashlib.sha256(other.encode()).hexdigest()
-    assert machine.apply(CodeReady(digest), 0.0) == [SendBinary(FAILED), Ended(machine.error)]
+    assert machine.apply(CodeReady(digest), 0.0) == [SendBinary(failed("session.hash-mismatch")), Ended(machine.error)]
     assert (machine.state, error_of(machine)) == (HelloState.ERROR, "session.hash-mismatch")
 
 
@@ -578,7 +579,7 @@ def test_000_33_34_and_35_the_agreement_needs_code() -> None:
     machine.receive(FAILED, 0.0)
     assert (machine.state, error_of(machine)) == (HelloState.ERROR, "session.peer-code")
     machine = agreed_shop()
-    assert machine.apply(CodeReady(OTHER_HASH), 0.0) == [SendBinary(FAILED), Ended(machine.error)]
+    assert machine.apply(CodeReady(OTHER_HASH), 0.0) == [SendBinary(failed("session.hash-mismatch")), Ended(machine.error)]
     assert error_of(machine) == "session.hash-mismatch"
 
 

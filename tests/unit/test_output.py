@@ -9,6 +9,9 @@ import pytest
 from treaty_client.cli.context import Options
 from treaty_client.cli.output import Output
 from treaty_client.cli.search import search as search_command
+from treaty_client.codes import ClientStatusCode
+from treaty_client.errors import PeerUnavailable, RegistryUnavailable
+from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_client.registries.api import RegistryClient
 from treaty_client.registries.replies import Page, Summary
 from treaty_consensus.errors import Refused
@@ -34,6 +37,30 @@ def test_nothing_that_is_printed_works_on_the_terminal(as_json: bool, capsys: py
     output.error(Refused("some.code", HOSTILE, fix=HOSTILE))
     text = shown(capsys)
     assert text.isprintable() and "some.code" in text
+
+
+def test_the_data_of_an_error_are_in_its_json(capsys: pytest.CaptureFixture[str]) -> None:
+    error = PeerUnavailable("session.peer-lost", "It is gone.", fix="Wait.")
+    Output(True).error(error)
+    plain = {"code": "session.peer-lost", "message": "It is gone.", "fix": "Wait."}
+    data = {"family": "Unavailable", "retryable": True, "origin": "network"}
+    assert json.loads(capsys.readouterr().out) == {"error": plain | data}
+    error.peer_code, error.trace_id, error.clock_difference = "session.idle", "ab" * 16, -300.0
+    Output(True).error(error)
+    more = {"origin": "peer", "peerCode": "session.idle", "traceId": "ab" * 16, "clockDifference": -300.0}
+    assert json.loads(capsys.readouterr().out) == {"error": plain | data | more}
+
+
+def test_a_failed_step_has_the_data_of_its_cause(capsys: pytest.CaptureFixture[str]) -> None:
+    for cause, family, retryable in (
+        (RegistryUnavailable("registry.dns", "No."), "Unavailable", True),
+        (None, "Untrusted", False),
+    ):
+        error = VerificationFailed(9, ClientStatusCode.REVOKED, "No.")
+        error.__cause__ = cause
+        Output(True).error(error)
+        said = json.loads(capsys.readouterr().out)["error"]
+        assert (said["family"], said["retryable"], said["origin"], said["step"]) == (family, retryable, "registry", 9)
 
 
 def test_what_a_registry_lists_forges_no_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
+from treaty_client.places import asker
 from treaty_client.sandbox.passivation import Passivation, PassiveHandler, WorkerPool
 from treaty_client.testing.virtual_time import run
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
@@ -23,10 +24,14 @@ class Worker:
 
 
 class Counter:
-    """A session of a handler that adds up what it receives. It has no snapshot of a sum over a hundred."""
+    """A session of a handler that adds up what it receives. It has no snapshot of a sum over a hundred. `has_calls`: whether its
+    next event comes soon."""
+
+    has_calls = False
 
     def __init__(self, case: Case) -> None:
         self._case = case
+        case.sessions.append(self)
         self.worker = case.hire(0)
         self.snapshot = 0
 
@@ -74,6 +79,7 @@ class Case:
     def __init__(self, **limits: float) -> None:
         self.pool = WorkerPool(Passivation(**limits))  # type: ignore[arg-type]
         self.workers: list[Worker] = []
+        self.sessions: list[Counter] = []
         self.broken = False
         self.ended = self.snapshots = 0
 
@@ -152,12 +158,73 @@ async def test_who_waits_for_a_worker_waits_bounded() -> None:
     begun = asyncio.get_running_loop().time()
     with pytest.raises(Unavailable) as failure:
         await case.open()
-    assert failure.value.code == "session.no-worker"
+    assert failure.value.code == "session.busy"
     assert asyncio.get_running_loop().time() - begun == pytest.approx(8, abs=0.1)
     assert await working == 1
     other = await case.open()
     assert await add(other, 2) == 2
     assert case.living == 1
+
+
+@simulated
+async def test_an_event_that_waited_too_long_was_not_delivered_and_may_come_again() -> None:
+    case = Case(max_workers=1, wait=8)
+    passive = await case.open()
+    assert await add(passive, 1) == 1
+    busy = await case.open()
+    case.workers[1].seconds = 60
+    working = asyncio.create_task(add(busy, 1))
+    await asyncio.sleep(0)
+    with pytest.raises(Unavailable) as failure:
+        await add(passive, 5)
+    assert failure.value.code == "session.busy"
+    assert await working == 1
+    assert await add(passive, 2) == 3
+
+
+@simulated
+async def test_so_many_workers_start_at_the_same_time() -> None:
+    case = Case(max_workers=48, starts=3, wait=8)
+    opening = [asyncio.create_task(case.open()) for _ in range(10)]
+    seen = []
+    for _ in range(4):
+        await asyncio.sleep(0.099)
+        seen.append((case.living, case.pool.waiting))
+    assert seen == [(0, 7), (3, 4), (6, 1), (9, 0)]
+    await asyncio.gather(*opening)
+    assert case.living == 10
+
+
+@simulated
+async def test_a_session_with_a_call_under_way_keeps_its_worker_while_another_can_give_way() -> None:
+    case = Case(max_workers=2)
+    calling, idle = await case.open(), await case.open()
+    for handler, worker in zip((calling, idle), case.workers, strict=True):
+        assert await add(handler, 1) == 1
+        assert worker.alive
+    case.sessions[0].has_calls = True
+    await case.open()
+    assert [worker.alive for worker in case.workers] == [True, False, True]
+    case.sessions[2].has_calls = True
+    await add(idle, 1)
+    assert [worker.alive for worker in case.workers] == [False, False, True, True], "all have calls: the one idle longest"
+
+
+@simulated
+async def test_a_stranger_with_many_sessions_delays_another_by_one_start() -> None:
+    case = Case(max_workers=48, starts=1)
+    order = list[str]()
+
+    async def open_for(network: str) -> None:
+        token = asker.set(network)
+        await case.open()
+        asker.reset(token)
+        order.append(network)
+
+    flood = [asyncio.create_task(open_for("203.0.113.0/24")) for _ in range(20)]
+    await asyncio.sleep(0.05)
+    await asyncio.gather(open_for(""), *flood)
+    assert order.index("") <= 2
 
 
 @simulated

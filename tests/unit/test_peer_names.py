@@ -19,6 +19,7 @@ from treaty_client.network.hosts import Address
 from treaty_client.network.transport.connection import Backoff
 from treaty_client.sandbox.interface import RunningHandler
 from treaty_client.sessions.opening import ChangedPeer
+from treaty_client.sessions.peer_pins import PeerPins
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_handler import Effect, Event, Received
 
@@ -188,6 +189,15 @@ async def test_a_damaged_file_of_peers_accepts_no_one(tmp_path: Path) -> None:
         assert refused.value.code == "peer.file"
     assert seller.runtime.opened == []
     await seller.agent.aclose()
+
+
+def test_pins_that_another_process_of_the_home_makes_are_seen(tmp_path: Path) -> None:
+    here, there = PeerPins(tmp_path), PeerPins(tmp_path)
+    for number in range(3):
+        assert here.get("wss://shop.example") == (f"did:wba:shop-{number - 1}.example" if number else "")
+        there.pin("wss://shop.example", f"did:wba:shop-{number}.example")  # of the same size each time
+    here.pin("wss://other.example", "did:wba:other.example")
+    assert there.get("wss://shop.example") == here.get("wss://shop.example") == "did:wba:shop-2.example"
 
 
 async def test_connecting_to_an_agent_that_hangs_ends_in_time(tmp_path: Path) -> None:

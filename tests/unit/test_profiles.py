@@ -414,3 +414,42 @@ async def test_the_manager_still_negotiates_by_itself(tmp_path: Path) -> None:
     ):
         await buy(session)
         assert [one.id for one in peer.manager.sessions] == [session.id]
+
+
+# The end
+
+
+@pytest.mark.parametrize("profile", ["hello", "flow"])
+async def test_an_agent_that_stops_answers_what_it_read_and_says_what_it_did_not(tmp_path: Path, profile: str) -> None:
+    seller, customer, begun, go = party("shop", tmp_path), buyer(tmp_path), asyncio.Event(), asyncio.Event()
+
+    @seller.agent.provides(URI_2)
+    async def getProductInfo(productId: str = "", productName: str = "") -> dict[str, Any]:  # noqa: N802, N803
+        begun.set()
+        await go.wait()
+        return LAPTOP
+
+    for someone in (seller, customer):
+        someone.agent.flow.registry.add(OFFER)
+    wanted: dict[str, Any] = {"topic": TOPIC} if profile == "hello" else {"protocols": [INFO_2], "peer": seller.agent.did}
+    async with meeting(seller) as tap, customer.agent.connect_over(tap, **wanted) as session:
+        assert session.profile == profile
+        call = asyncio.create_task(session.call("getProductInfo", productId="P12345"))
+        await begun.wait()
+        draining = asyncio.create_task(seller.agent.drain())
+        await asyncio.sleep(0.05)
+        # One more message may be under way when the reading stops.
+        late = [asyncio.create_task(session.call("getProductInfo", productId="P12345")) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        go.set()
+        assert await call == LAPTOP
+        await draining
+        outcomes = await asyncio.gather(*late, return_exceptions=True)
+        assert all(outcome == LAPTOP or getattr(outcome, "code", "") == "session.draining" for outcome in outcomes)
+        assert getattr(outcomes[-1], "code", "") == "session.draining"
+        assert session.is_over
+    async with meeting(seller) as tap:
+        with pytest.raises(TreatyError) as refused:
+            async with buyer(tmp_path / "later").agent.connect_over(tap, **wanted):
+                pass
+    assert refused.value.code in ("session.draining", "flow.peer-lost")

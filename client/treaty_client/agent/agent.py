@@ -5,7 +5,7 @@ The first `Agent` imports the sessions with all their libraries; importing its c
     agent = Agent(identity, "https://registry.example#<vkey>", Policy(publishers=["did:wba:example.com"]))
 
     @agent.provides("https://registry.example/protocols/example.com/product-info/1.0")        # the shop
-    async def getProductInfo(productId: str) -> dict: ...
+    async def getProductInfo(productId: str = "", productName: str = "") -> dict: ...
     await agent.serve("0.0.0.0", 9000)
 
     async with agent.connect("ws://shop.example:9000", topic="commerce/product-info") as session:     # the buyer
@@ -28,8 +28,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from treaty_consensus.errors import Conflict
 from treaty_consensus.extras import naming_extras
 
+from ..codes import AgentCode
 from ..home import default_home
 from .connecting import ConnectingAgent
 from .serving import ServingAgent
@@ -41,9 +43,11 @@ if TYPE_CHECKING:
     from ..network.hosts import Network
     from ..policy import Policy
     from ..protocols.local import LocalProtocols
-    from ..sessions.context import AgentContext, AgentEvent, Ports
+    from ..sessions.activity import AgentMetrics
+    from ..sessions.context import AgentContext
     from ..sessions.escalation import OnEscalation
     from ..sessions.flow_manager import MetaProtocolManager
+    from ..sessions.interfaces import AgentEvent, Ports
     from ..sessions.opening import OnChangedPeer
 
 
@@ -95,7 +99,6 @@ class Agent(ServingAgent, ConnectingAgent):
             ports=ports,
         )
         self._pools = set()
-        self._warming: asyncio.Task[None] | None = None
 
     @classmethod
     def from_home(
@@ -153,23 +156,48 @@ class Agent(ServingAgent, ConnectingAgent):
         offers beside the Hello profile."""
         return self._endpoint.flow
 
+    def metrics(self) -> AgentMetrics:
+        """Return the numbers of sessions, calls, functions, threads, workers and reports at this moment. Cheap: call it as often
+        as you like."""
+        return self._context.metrics(waiting=self._opener.waiting)
+
+    def reload(self, identity: Identity | None = None) -> bool:
+        """Go on with a rotated key, without a restart. New sessions, requests and statements are signed with it, and the served
+        DID document has it. Return whether the key changed. Call it in the event loop.
+
+        `identity`: by default that of HOME/identity.json. Raises the errors of `Identity.load`, and `Conflict` (`agent.identity`)
+        for another DID. Then nothing changed.
+        """
+        from ..identity import Identity
+
+        identity = identity or Identity.load(self._context.home / "identity.json")
+        if identity.did != self.did:
+            raise Conflict(
+                AgentCode.IDENTITY,
+                f"This agent is {self.did}, and the identity is of {identity.did}.",
+                fix="Start another agent for another DID.",
+            )
+        if identity.key_id == self._context.identity.key_id and identity.public_key == self._context.identity.public_key:
+            return False
+        self._endpoint.go_on_as(identity)
+        return True
+
     async def __aenter__(self) -> Agent:
         """Load the libraries that sessions need. Raises `Unavailable` (`system.extra`) if `treaty[agent]` is not installed."""
         from .assembly import import_libraries
 
         # Before the first session, which would wait for it, and in a thread: Sigstore takes a third of a second to import.
-        await asyncio.to_thread(import_libraries)
+        await asyncio.to_thread(import_libraries, self._context.ports.protocols)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End the workers, the negotiators and the connections to registries. Reports that are not due yet stay on disk for the
-        next process."""
-        if self._warming is not None:
-            # First, so that no worker starts after the runtime was closed.
-            await self._warming
+        """End the sessions, the workers, the negotiators and the connections to registries. Sessions that wait for their report
+        have `timeouts.close` for it. Reports that are not due yet stay on disk for the next process."""
         await asyncio.gather(*(pool.aclose() for pool in self._pools))
+        # Before the endpoint, which ends the connections of the flow profile.
+        await self._context.finish()
         await self._endpoint.aclose()
         await self._context.close()

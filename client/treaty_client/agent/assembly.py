@@ -7,13 +7,12 @@ Protocols come from trusted registries over the network, or from folders. The mo
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from treaty_consensus.errors import Refused, TreatyError
+from treaty_consensus.errors import Refused
 from treaty_consensus.extras import naming_extras
 
 from ..codes import AgentCode, LocalCode
@@ -31,10 +30,11 @@ from ..sandbox.interface import Runtime
 from ..sandbox.recorder import recorded
 from ..sandbox.runtime import SandboxRuntime
 from ..sessions.agreements import AgreementCache, NegotiatedProtocols
-from ..sessions.context import AgentContext, AgentEvent, Ports
+from ..sessions.context import AgentContext
 from ..sessions.endpoint import AgentEndpoint, PeerDocuments
 from ..sessions.escalation import Approvals, OnEscalation
 from ..sessions.flow_context import LocalNames, PolicyNames
+from ..sessions.interfaces import AgentEvent, Ports, ProtocolSource
 from ..sessions.opening import OnChangedPeer, SessionOpener
 from ..sessions.reporting import RegistryPublisher
 from ..statements.report import RegistryLog, Reporter
@@ -50,17 +50,14 @@ class Parts(NamedTuple):
     opener: SessionOpener
 
 
-def import_libraries() -> None:
-    """Import Sigstore and the web server, before the first session does. Raises `Unavailable` (`system.extra`)."""
+def import_libraries(protocols: ProtocolSource) -> None:
+    """Import the web server and Sigstore, before the first session does. Raises `Unavailable` (`system.extra`)."""
     with naming_extras():
         from ..network.transport import listener  # noqa: F401
-        from ..statements import publish  # noqa: F401
 
-
-async def warm(runtime: Runtime) -> None:
-    """Start workers. An error is left to the session's own worker, which raises it."""
-    with suppress(TreatyError):
-        await runtime.warm()
+        # A third of the time of a start. Protocols of folders have no attestation to verify, and are not published.
+        if not isinstance(protocols, LocalProtocols):
+            from ..statements import publish  # noqa: F401
 
 
 def assemble(
@@ -105,8 +102,9 @@ def assemble(
         capacity=config.capacity,
         ports=ports,
         agreements=agreements,
-        reporter=Reporter(identity, home, ports.log_of, delay=policy.report_delay, patience=timeouts.finish / 2),
+        reporter=Reporter(identity, home, ports.log_of, delay=policy.report_delay),
         negotiated=NegotiatedProtocols(home),
+        worker_wait=config.workers.wait,
         approvals=Approvals(home),
         negotiators=negotiators,
         on_escalation=on_escalation,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from ..sessions.context import AgentContext
     from ..sessions.endpoint import AgentEndpoint
     from ..sessions.opening import SessionOpener
+    from ..sessions.operations import Function
     from ..sessions.peer import Peer, SessionPool
     from ..sessions.session import Session
 
@@ -26,7 +26,6 @@ class ConnectingAgent:
     _endpoint: AgentEndpoint
     _opener: SessionOpener
     _pools: set[SessionPool]
-    _warming: asyncio.Task[None] | None
 
     @asynccontextmanager
     async def connect(
@@ -40,6 +39,7 @@ class ConnectingAgent:
         natural: bool = False,
         peer: str = "",
         role: str = "",
+        serving: Sequence[Function] = (),
         timeout: float | None = None,  # noqa: ASYNC109  # the time of opening, and not of the block
     ) -> AsyncIterator[Session]:
         """Open a session with the agent at a `ws`, `wss`, `http` or `https` URL, or with an agent to `discover`: a domain, a DID,
@@ -51,24 +51,25 @@ class ConnectingAgent:
         a discovered agent lists, then the others. `sessions.profiles` says how the profile is chosen.
 
         `peer`: the DID that the peer has to claim; by default the one that answered there first. `role`: the role of this side,
-        where the protocol leaves it open. `timeout`: seconds for opening the session; by default `timeouts.connect`, and no limit
-        for a requirement. With a remembered agreement the session begins at once, and the first call raises its errors; otherwise
-        both sides are ready when it begins. Reports and publications follow the policies, and wait for no registry.
+        where the protocol leaves it open. `serving`: functions for the operations that the peer calls back in this session, by
+        their names as in `provides`; without any, those that this agent provides. `timeout`: seconds for opening the session; by
+        default `timeouts.connect`, and no limit for a requirement. With a remembered agreement the session begins at once, and
+        the first call raises its errors; otherwise both sides are ready when it begins. The application leaves the block at once:
+        the report and the publication, by the policies, and the end of the connection follow in the background, and `aclose`
+        waits for them. At an error in the block the session ends without a report.
 
         Raises `Malformed`, `Unavailable` (`connection.failed`, `connection.timeout`), `Refused` (`session.no-common-protocol`,
-        `peer.changed`, `negotiation.rejected`, …), and the errors of discovery, verification and negotiators.
+        `session.role`, `peer.changed`, `negotiation.rejected`, …), and the errors of discovery, verification and negotiators.
         """
-        from ..sessions import opening, roles
+        from ..sessions import opening
+        from ..sessions.operations import Functions
+        from ..sessions.session_request import SessionRequest
 
         name = opening.PeerName.of(url, discover)
-        self._begin_warming()
-        request = roles.SessionRequest(topic, tuple(protocols), peer, requirement, natural, role)
-        opened = await self._opener.open(name, request, within=timeout)
-        try:
-            yield opened.session
-            await opened.finish()
-        finally:
-            await opened.end()
+        request = SessionRequest(topic, tuple(protocols), peer, requirement, natural, role, Functions.of(serving))
+        with closing(request):
+            async with await self._opener.open(name, request, within=timeout) as session:
+                yield session
 
     def peer(
         self,
@@ -79,6 +80,7 @@ class ConnectingAgent:
         requirement: Requirement | None = None,
         peer: str = "",
         role: str = "",
+        serving: Sequence[Function] = (),
         timeout: float | None = None,
     ) -> Peer:
         """Return a long-lived handle for calls to one agent. It opens sessions, replaces broken ones, and repeats calls that may
@@ -88,11 +90,13 @@ class ConnectingAgent:
         (`agent.offer`) and `Refused` (`agent.no-negotiator`).
         """
         from ..network.transport.connection import Backoff
-        from ..sessions import opening, roles
+        from ..sessions import opening
+        from ..sessions.operations import Functions
         from ..sessions.peer import Peer, SessionPool
+        from ..sessions.session_request import SessionRequest
 
         name = opening.PeerName.parse(address)
-        request = roles.SessionRequest(topic, tuple(protocols), peer, requirement, False, role)
+        request = SessionRequest(topic, tuple(protocols), peer, requirement, False, role, Functions.of(serving))
         if name.is_url:
             request.check(self._context)
         pool = SessionPool(self._context, self._opener, name, request, self.config.peers, timeout)
@@ -109,24 +113,20 @@ class ConnectingAgent:
         natural: bool = False,
         peer: str = "",
         role: str = "",
+        serving: Sequence[Function] = (),
     ) -> AbstractAsyncContextManager[Session]:
         """Open a session as `connect` does, over an open connection of any transport. The agreement is remembered by the address
         of the connection. After a failed negotiation the next session proposes the document that a person chose."""
-        from ..sessions import lifecycle, roles
+        from ..sessions import lifecycle
+        from ..sessions.operations import Functions
+        from ..sessions.session_request import SessionRequest
 
         async def dial(for_hello: bool) -> Connection:
             return self._endpoint.sealed(connection) if for_hello else connection
 
-        request = roles.SessionRequest(topic, tuple(protocols), peer, requirement, natural, role)
+        request = SessionRequest(topic, tuple(protocols), peer, requirement, natural, role, Functions.of(serving))
         return lifecycle.run_initiator(self._context, self._endpoint.flow, dial, connection.address, request, again=False)
 
     async def dial(self, url: str) -> Connection:
         """Open a connection to a URL without end-to-end encryption, for `flow`. Raises `Malformed`, `Unavailable`."""
         return await self._endpoint.dial(url, repeat=False)
-
-    def _begin_warming(self) -> None:
-        """Start workers while the network answers. An error is left to the session's own worker, which raises it."""
-        from .assembly import warm
-
-        if self._warming is None:
-            self._warming = asyncio.create_task(warm(self._context.ports.runtime))

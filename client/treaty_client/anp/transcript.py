@@ -29,6 +29,7 @@ from treaty_consensus.errors import Malformed, TooLarge, TreatyError, Untrusted
 from treaty_handler import decode_json
 
 from ..codes import TranscriptCode
+from .call_metadata import CallMetadata
 from .flow_profile import actions as flow_actions
 from .flow_profile import commands as flow_commands
 from .flow_profile import payloads as flow_payloads
@@ -45,6 +46,7 @@ from .hello_profile import commands, messages
 from .hello_profile.actions import Running, SendText
 from .hello_profile.hello import Hello
 from .hello_profile.machine import Limits, Machine, Provided, Timeouts
+from .trace_context import TraceContext
 
 MAX_TRANSCRIPT = 16 * 1024 * 1024
 MAX_IN_MEMORY = 64 * 1024
@@ -60,15 +62,17 @@ _HEADS: dict[Profile, bytes] = {
 }
 
 _REPORTS = get_args(messages.ReportCosignature)
+_HELLO = (Hello, Limits, Timeouts, Provided, CallMetadata, TraceContext)
 _FLOW = (
     *(FlowMessage, Foreign, ProtocolOffer, Choice, Range, FlowRequest, Evaluation, FlowLimits, FlowTimeouts),
     *(flow_actions.Agreed, flow_actions.Shortcut),
     *(flow_payloads.Metrics, flow_payloads.Supported, flow_payloads.ContextInfo, flow_payloads.Matched),
     *(flow_payloads.EvaluationMetrics, flow_payloads.Proposed, flow_payloads.Accepted),
     *flow_payloads.PAYLOADS.values(),
+    *(CallMetadata, TraceContext),
 )
 _ARGUMENTS: dict[Profile, dict[str, type]] = {
-    "hello": {kind.__name__: kind for kind in (Hello, Limits, Timeouts, Provided, *_REPORTS, *get_args(commands.Command))},
+    "hello": {kind.__name__: kind for kind in (*_HELLO, *_REPORTS, *get_args(commands.Command))},
     "flow": {kind.__name__: kind for kind in (*_FLOW, *_REPORTS, *get_args(flow_commands.Command))},
 }
 _FAMILIES = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, TreatyError)}
@@ -278,7 +282,7 @@ def _encode(value: Any) -> Any:
         family = next(kind.__name__ for kind in type(value).__mro__ if kind.__name__ in _FAMILIES)
         return {"error": {"family": family, "code": value.code, "message": value.message, "fix": value.fix}}
     if isinstance(value, Provided):
-        return {"Provided": {"protocol_hash": value.protocol_hash, "confirmable": value.confirmable}}
+        return {"Provided": {name: _encode(item) for name, item in value._asdict().items()}}
     if isinstance(value, Timeouts):  # the driver may pass a subclass with more fields
         return {"Timeouts": {field.name: float(getattr(value, field.name)) for field in dataclasses.fields(Timeouts)}}
     if isinstance(value, msgspec.Struct):

@@ -6,6 +6,8 @@ For each role the module has
     Provider        a `Protocol` of the functions that it provides, and `provide_provider(agent, functions)`
 
 and a TypedDict for each object in their schemas (`types`).
+
+A function that takes its context declares it as optional, `context: CallContext | None = None`, to fit the `Protocol`.
 """
 
 from __future__ import annotations
@@ -24,12 +26,13 @@ _HEAD = """\
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import wraps
 from typing import Any, Literal, NotRequired, Protocol, TypeAlias, TypedDict, Unpack
 
 from treaty_client import Agent, ItemStream, Session
 
 """
-_TAKEN = ("Agent", "AsyncIterator", "ItemStream", "Session", "URI")
+_TAKEN = ("Agent", "AsyncIterator", "ItemStream", "Session", "URI", "wraps")
 # Names of the annotations of methods: a method of such a name would hide it from the methods after it.
 _HIDING = frozenset({"Any", "AsyncIterator", "ItemStream", "Session", "Unpack"})
 
@@ -137,7 +140,8 @@ def _provide(role: Role, signatures: Sequence[_Signature], functions: str) -> It
             yield f"    agent.provides(URI, role={role.name!r})(functions.{made.method})\n"
             continue
         # An agent finds the operation by the name of the function, which cannot be written here.
-        yield f"\n    async def _{number}(**arguments: Any) -> Any:\n"
+        # `wraps`, so that the agent finds the parameter of the context.
+        yield f"\n    @wraps(functions.{made.method})\n    async def _{number}(**arguments: Any) -> Any:\n"
         if made.operation.kind is OperationKind.STREAM:
             yield f"        async for item in functions.{made.method}(**arguments):\n            yield item\n\n"
         else:

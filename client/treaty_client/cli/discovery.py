@@ -96,10 +96,10 @@ def _arguments(text: str) -> dict[str, Any]:
 
 
 def _lines(agent: AgentDescription) -> list[object]:
-    table = Table(Column("protocol", overflow="fold"), "version", "digest", box=None, padding=(0, 2))
+    table = Table(Column("protocol", overflow="fold"), "version", "role", "digest", box=None, padding=(0, 2))
     for protocol in agent.protocols:
         digest = short(protocol.digest) if protocol.digest else "–"
-        table.add_row(escape(protocol.uri), escape(protocol.version or "–"), digest)
+        table.add_row(escape(protocol.uri), escape(protocol.version or "–"), protocol.role or "–", digest)
     where = ", ".join(map(escape, agent.addresses)) or "no address at which Hellos are answered"
     head = f"[bold]{escape(agent.name)}[/]  [dim]{escape(agent.did or 'no DID')}[/]"
     remote = [f"  {interface.kind} interface at {escape(interface.url)}" for interface in agent.interfaces]

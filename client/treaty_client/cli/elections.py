@@ -22,6 +22,7 @@ from ..statements.vote import vote as cast_vote
 from .context import Options, run
 from .explanation import explain as explain_transcript
 from .output import short
+from .reporters import ReportedPairs, explain_pairs, read_pairs
 from .standing import own_weightless
 
 
@@ -80,10 +81,11 @@ def topic(topic: str, /, *, explain: bool = False, options: Options = Options())
         Such as commerce/product-info.
     explain
         Explain the place of each protocol and its missing conditions: votes, quorum, epochs. The operator signed these numbers;
-        `treaty audit` recomputes them.
+        `treaty audit` recomputes them. Of protocols that are no candidates, show the pairs that reported them so far, by the
+        registry's account.
     """
 
-    async def work() -> tuple[TopicView, dict[str, Any], list[str]]:
+    async def work() -> tuple[TopicView, dict[str, Any], ReportedPairs | None, list[str]]:
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
             origin = options.trusted().name.origin
             client = fetcher.client(origin)
@@ -91,9 +93,10 @@ def topic(topic: str, /, *, explain: bool = False, options: Options = Options())
             view, shown = await _view(fetcher, topic, origin), await client.topic(topic)
             # A home without an identity only reads.
             own = explain and options.identity_file.exists()
-            return view, shown, await own_weightless(client, options.identity().did) if own else []
+            pairs = await read_pairs(client, topic) if explain else None
+            return view, shown, pairs, await own_weightless(client, options.identity().did) if own else []
 
-    view, shown, notes = run(work())
+    view, shown, pairs, notes = run(work())
     suspects = _suspects(view)
     lines = [
         f"{p.state:<12} {short(p.hash)}  {escape(p.uri)}{'  [red]suspect[/]' if p.hash in suspects else ''}{_status(p)}"
@@ -109,7 +112,10 @@ def topic(topic: str, /, *, explain: bool = False, options: Options = Options())
         "consensus": view.consensus,
         "decided_epoch": view.epoch,
     }
-    reasons = _reasons(view) if explain else ()
+    if pairs is not None:
+        value["pairs"] = {document: sorted(found) for document, found in pairs.by_document.items()}
+        value["needed_pairs"] = pairs.needed
+    reasons = [*_reasons(view), *_reported(view, pairs)] if explain else ()
     options.output.result(value, head, *lines, *reasons, *notes)
 
 
@@ -149,11 +155,29 @@ def _reasons(view: TopicView) -> Iterable[RenderableType]:
         )
     if view.transcript is None:
         return ("The registry no longer has the transcript of the decision. Recompute it with: treaty audit",)
+    return explain_transcript(read_transcript(view.transcript), _names(view))
+
+
+def _names(view: TopicView) -> dict[str, str]:
+    """Return document hash → name for people."""
     names: dict[str, str] = {}
     for protocol in view.protocols:
         name = "/".join(protocol.uri.split("/")[-2:])
         names[protocol.hash] = f"{names[protocol.hash]}, {name}" if protocol.hash in names else name
-    return explain_transcript(read_transcript(view.transcript), names)
+    return names
+
+
+def _reported(view: TopicView, pairs: ReportedPairs | None) -> Iterable[RenderableType]:
+    """Explain the reports so far of the documents that are no candidates."""
+    waiting = {p.hash: name for p in view.protocols if p.state == "published" and (name := _names(view)[p.hash])}
+    if pairs is None or not waiting:
+        return
+    for document, name in waiting.items():
+        yield explain_pairs(document, escape(name), pairs)
+    yield (
+        "A pair counts once an epoch. Both agents need `report = true` in policy.toml, and a report is sent up to "
+        "`report_delay` seconds after it was signed."
+    )
 
 
 async def _view(fetcher: Fetcher, topic: str, origin: str) -> TopicView:

@@ -50,8 +50,10 @@ def new(domain: str | None = None, /, *, bind: bool = False, document: Path | No
 def rotate(*, document: Path | None = None, options: Options = Options()) -> None:
     """Replace the key by a new one, for the same DID.
 
-    Then serve the new document: other agents refuse the old key a minute later. Before you write to a registry that knows the
-    DID, run `treaty identity confirm`. Else the registry assumes a new owner, who waits thirty days before publishing.
+    Then serve the new document: other agents refuse the old key a minute later. An agent that runs in this home goes on with the
+    old key until it gets SIGHUP, or is restarted; then it signs with the new one, and serves the new document itself. Before you
+    write to a registry that knows the DID, run `treaty identity confirm`. Else the registry assumes a new owner, who waits thirty
+    days before publishing.
 
     Parameters
     ----------
@@ -62,13 +64,19 @@ def rotate(*, document: Path | None = None, options: Options = Options()) -> Non
     identity = former.rotated()
     # The same order for the new key. After a crash in between, `treaty identity show` prints the document.
     identity.supersede(former, options.identity_file)
-    said = f"[green]✓[/] [bold]{escape(identity.did)}[/] signs with {escape(identity.key_id)} from now on."
+    said = (
+        f"[green]✓[/] [bold]{escape(identity.did)}[/] signs with {escape(identity.key_id)} from now on. Send SIGHUP to an agent"
+        " that runs in this home, serve the new document, then run: treaty identity confirm"
+    )
     _hand_over(identity, identity.did_document(), said, document, options)
 
 
 @app.command
 def confirm(*, options: Options = Options()) -> None:
-    """Tell a registry that the new key succeeds the old one, after the new document is served."""
+    """Tell a registry that the new key succeeds the old one, after the new document is served.
+
+    An agent that serves its document itself has to be told first: SIGHUP, or a restart.
+    """
     from ..protocols.fetch import Fetcher  # an HTTP client, which the other commands do not need
     from ..statements.key_rotation import confirm as confirm_rotation
 

@@ -66,12 +66,15 @@ class Output:
             yield
 
     def error(self, error: TreatyError) -> None:
-        """Print an error: its code, message and fix, and the step of the verification that failed, if there is one."""
+        """Print an error: its data, message and fix, and the step of the verification that failed, if there is one."""
         from ..protocols.verification.steps import VerificationFailed
 
         step = error.step if isinstance(error, VerificationFailed) else None
         if self.as_json:
             value: dict[str, Any] = {"code": error.code, "message": error.message, "fix": error.fix}
+            value |= {"family": error.family, "retryable": error.retryable, "origin": error.origin}
+            known = {"peerCode": error.peer_code, "traceId": error.trace_id, "clockDifference": error.clock_difference}
+            value |= {name: data for name, data in known.items() if data not in ("", None)}
             value |= {"step": step.value} if step else {}
             print(_json({"error": value}))
             return

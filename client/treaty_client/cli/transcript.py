@@ -13,6 +13,8 @@ from treaty_consensus.errors import NotFound, TooLarge, TreatyError
 from treaty_consensus.printable import printable
 
 from ..anp import frame
+from ..anp.frame import ProtocolType
+from ..anp.hello_profile.messages import CARRIES
 from ..anp.transcript import MAX_TRANSCRIPT, Note, parse_transcript
 from ..anp.transcript import replay as replay_transcript
 from ..codes import TranscriptCode
@@ -95,4 +97,9 @@ def _frame(text: str) -> str:
         type, payload = frame.decode(b64decode(text, limit=frame.MAX_FRAME * 2))
     except TreatyError:
         return f"{len(text)} characters of base64 that are not a frame"
+    first, carries, carried = payload.partition(CARRIES) if type is ProtocolType.META else (payload, b"", b"")
+    return _payload(type, first) + (f", {_payload(ProtocolType.APPLICATION, carried)}" if carries else "")
+
+
+def _payload(type: ProtocolType, payload: bytes) -> str:
     return f"PT={type:02b} {printable(payload.decode('utf-8', 'replace'), _MAX_SHOWN)}"

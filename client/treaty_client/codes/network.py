@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from treaty_consensus.codes import Code
-from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused, TooLarge, Unauthorized, Unavailable, Untrusted
+from treaty_consensus.codes import Code, Retry
+from treaty_consensus.errors import (
+    Conflict,
+    Gone,
+    Malformed,
+    NotFound,
+    Origin,
+    Refused,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+    Untrusted,
+)
 
 
-class AuthenticationCode(Code):
-    AUDIENCE = "authentication.audience", "The listener was not configured with its own URL.", Unauthorized
+class AuthenticationCode(Code, origin=Origin.PEER):
+    AUDIENCE = "authentication.audience", "The listener was not configured with its own URL.", Unauthorized, Origin.CALLER
     COVERAGE = "authentication.coverage", "The signature does not cover a required part of the request.", Unauthorized
     DIGEST = "authentication.digest", "The Content-Digest is not the digest of the body.", Unauthorized
     EXPIRED = "authentication.expired", "The signature is too old, or older than the replay record.", Unauthorized
@@ -16,54 +27,55 @@ class AuthenticationCode(Code):
     KEY = "authentication.key", "The DID document does not list the key for authentication.", Unauthorized
     LEGACY = "authentication.legacy", "The listener does not accept the older header.", Unauthorized
     MALFORMED = "authentication.malformed", "The signature headers do not parse or lack a parameter.", Unauthorized
-    MEMORY = "authentication.memory", "The replay record cannot be written, or is in use.", Unavailable
+    MEMORY = "authentication.memory", "The replay record cannot be written, or is in use.", Unavailable, Origin.CALLER
     MISSING = "authentication.missing", "The request has no signature.", Unauthorized
     REPLAYED = "authentication.replayed", "The signature was accepted before.", Unauthorized
     SIGNATURE = "authentication.signature", "The signature does not verify for this request and key.", Unauthorized
-    URL = "authentication.url", "A request to sign has no absolute http or https URL.", Malformed
+    URL = "authentication.url", "A request to sign has no absolute http or https URL.", Malformed, Origin.CALLER
 
 
-class CaseCode(Code):
+class CaseCode(Code, origin=Origin.CALLER):
     FORM = "test-cases.form", "The test cases have another form; the message names the line.", Malformed
     TOO_LARGE = "test-cases.too-large", "There are more than 256 KiB or 32 test cases.", TooLarge
 
 
-class ClientDidCode(Code):
+class ClientDidCode(Code, origin=Origin.PEER):
     BINDING = "did.binding", "The document of a bound DID has no valid proof by the bound key.", Unauthorized
     DEACTIVATED = "did.deactivated", "The owner deactivated the DID.", Refused
     SIGNATURE = "did.signature", "The signature is not 64 bytes of base64url in its one spelling.", Malformed
 
 
-class ConnectionCode(Code):
+class ConnectionCode(Code, origin=Origin.PEER):
     BUSY = "connection.busy", "There are too many connections or requests.", Unavailable
     CLOSED = "connection.closed", "The session is over.", Gone
-    FAILED = "connection.failed", "No agent answers at the address.", Unavailable
-    LISTEN = "connection.listen", "The address cannot be listened on.", Unavailable
-    LOST = "connection.lost", "The connection to the other agent is closed.", Unavailable
+    DRAINING = "connection.draining", "The agent stops, and takes no further sessions.", Unavailable
+    FAILED = "connection.failed", "No agent answers at the address.", Unavailable, Origin.NETWORK
+    LISTEN = "connection.listen", "The address cannot be listened on.", Unavailable, Origin.CALLER, Retry.NO
+    LOST = "connection.lost", "The connection to the other agent is closed.", Unavailable, Origin.NETWORK
     MESSAGES = "connection.messages", "The body is not a sequence of whole messages.", Malformed
     ORIGIN = "connection.origin", "A web page sent the request.", Refused
     PATH = "connection.path", "Nothing is served at the path.", NotFound
     PEER = "connection.peer", "Another DID opened the session.", Refused
-    REFUSED = "connection.refused", "The agent refused the request; the message has its code.", Refused
+    REFUSED = "connection.refused", "The agent refused the request; the message has its code.", Refused, Origin.CALLER
     REQUEST = "connection.request", "A parameter or the Content-Type of the request is wrong.", Malformed
     SEQUENCE = "connection.sequence", "A message is missing, or one was acknowledged that was not sent.", Conflict
     SESSION = "connection.session", "There is no such session, or it is over.", NotFound
     SLOW = "connection.slow", "The body of the request took too long to arrive.", Unavailable
     TIMEOUT = "connection.timeout", "No session was open within the time for connecting.", Unavailable
     TOO_LARGE = "connection.too-large", "A body, a message in it or a query is over its cap.", TooLarge
-    URL = "connection.url", "The address is not a ws, wss, http or https URL.", Malformed
+    URL = "connection.url", "The address is not a ws, wss, http or https URL.", Malformed, Origin.CALLER
 
 
-class DirectoryCode(Code):
+class DirectoryCode(Code, origin=Origin.CALLER):
     CHANGED = "directory.changed", "A file of an export does not match its proofs.", Untrusted
     MISSING = "directory.missing", "A file of an export is absent.", NotFound
 
 
-class DiscoveryCode(Code):
+class DiscoveryCode(Code, origin=Origin.PEER):
     DID = "discovery.did", "The description names another DID than the one that led to it.", Refused
     DOCUMENT = "discovery.document", "The document is not of the kind that is due.", Malformed
-    FACTS = "discovery.facts", "The agent cannot be described with these facts.", Malformed
-    NAME = "discovery.name", "The text is not a domain, a DID or a URL.", Malformed
+    FACTS = "discovery.facts", "The agent cannot be described with these facts.", Malformed, Origin.CALLER
+    NAME = "discovery.name", "The text is not a domain, a DID or a URL.", Malformed, Origin.CALLER
     NEXT = "discovery.next", "The next page is at another host, or repeats.", Refused
     NO_ADDRESS = "discovery.no-address", "The description has no address of the Hello profile.", NotFound
     NO_SERVICE = "discovery.no-service", "The DID document names no agent description.", NotFound
@@ -72,19 +84,19 @@ class DiscoveryCode(Code):
     TOO_MANY = "discovery.too-many", "There are more pages or agents than are read.", TooLarge
 
 
-class EgressCode(Code):
+class EgressCode(Code, origin=Origin.NETWORK):
     DEADLINE = "egress.deadline", "The exchange was not over in time.", Unavailable
-    ENCODING = "egress.encoding", "The body is encoded, and this was not asked for.", Refused
-    HOST_INTERVAL = "egress.host-interval", "Too many requests wait for the same host.", Unavailable
-    NOT_FOUND = "egress.not-found", "The host answered 404 or 410.", NotFound
-    REDIRECT = "egress.redirect", "The host answered with a redirect; none is followed.", Refused
-    STATUS = "egress.status", "The host answered with an unexpected status.", Unavailable
-    TOO_LARGE = "egress.too-large", "The body is over 64 KiB.", TooLarge
+    ENCODING = "egress.encoding", "The body is encoded, and this was not asked for.", Refused, Origin.PEER
+    HOST_INTERVAL = "egress.host-interval", "Too many requests wait for the same host.", Unavailable, Origin.CALLER
+    NOT_FOUND = "egress.not-found", "The host answered 404 or 410.", NotFound, Origin.PEER
+    REDIRECT = "egress.redirect", "The host answered with a redirect; none is followed.", Refused, Origin.PEER
+    STATUS = "egress.status", "The host answered with an unexpected status.", Unavailable, Origin.PEER
+    TOO_LARGE = "egress.too-large", "The body is over 64 KiB.", TooLarge, Origin.PEER
     UNREACHABLE = "egress.unreachable", "The host has no public address that answers.", Unavailable
-    URL = "egress.url", "The URL is not https on port 443, or has user information.", Refused
+    URL = "egress.url", "The URL is not https on port 443, or has user information.", Refused, Origin.CALLER
 
 
-class ModelCode(Code):
+class ModelCode(Code, origin=Origin.CALLER):
     ANSWER = "model.answer", "No allowed attempt gave a usable answer.", Malformed, Refused
     BUDGET = "model.budget", "The model allowance is used up.", Refused
     KEY = "model.key", "The API key is not printable ASCII without spaces.", Malformed
@@ -92,21 +104,21 @@ class ModelCode(Code):
     REFUSAL = "model.refusal", "The model refuses to answer.", Refused
     REQUEST = "model.request", "The request to the model is over 2 MiB.", TooLarge
     RESPONSE = "model.response", "The answer of the model is over 2 MiB.", TooLarge
-    TIMEOUT = "model.timeout", "The model did not answer in time.", Unavailable
-    UNAVAILABLE = "model.unavailable", "The model cannot be reached, is busy or failed.", Unavailable
+    TIMEOUT = "model.timeout", "The model did not answer in time.", Unavailable, Origin.NETWORK
+    UNAVAILABLE = "model.unavailable", "The model cannot be reached, is busy or failed.", Unavailable, Origin.NETWORK
     URL = "model.url", "The model URL is not http or https, or has a query.", Malformed
 
 
-class NetworkCode(Code):
-    CA = "network.ca", "The file of certificate authorities is missing or has none.", Malformed, NotFound
+class NetworkCode(Code, origin=Origin.NETWORK):
+    CA = "network.ca", "The file of certificate authorities is missing or has none.", Malformed, NotFound, Origin.CALLER
     DEADLINE = "network.deadline", "The exchange was not over in time.", Unavailable
     PIECES = "network.pieces", "The body comes in pieces of a few bytes.", Malformed
-    RESOLVE = "network.resolve", "The text is not HOST=IP:PORT.", Malformed
+    RESOLVE = "network.resolve", "The text is not HOST=IP:PORT.", Malformed, Origin.CALLER
     TOO_LARGE = "network.too-large", "A signing service answered with more than 1 MiB.", TooLarge
-    URL = "network.url", "The URL is not http, https, ws or wss with a host and no user.", Malformed
+    URL = "network.url", "The URL is not http, https, ws or wss with a host and no user.", Malformed, Origin.CALLER
 
 
-class RpcCode(Code):
+class RpcCode(Code, origin=Origin.PEER):
     ANSWER = "rpc.answer", "The answer is not JSON, or no answer to the request.", Malformed
     ARGUMENTS = "rpc.arguments", "The arguments break the schema of the method; nothing was sent.", Malformed
     ERROR = "rpc.error", "The agent answered with an error.", Refused
@@ -121,7 +133,7 @@ class RpcCode(Code):
     UNREACHABLE = "rpc.unreachable", "The agent does not answer.", Unavailable
 
 
-class SecureCode(Code):
+class SecureCode(Code, origin=Origin.PEER):
     CIPHER_SUITE = "secure.cipher-suite", "There is no common cipher suite.", Refused
     DESTINATION = "secure.destination", "The Hello is for another DID, or another DID answers.", Refused
     EXPIRED = "secure.expired", "The keys of the session are used up.", Unavailable
@@ -129,7 +141,7 @@ class SecureCode(Code):
     GROUP = "secure.group", "There is no common group.", Refused
     HELLO = "secure.hello", "The Hello has another form, type or signer, or is over 32 KiB.", Malformed, TooLarge
     IDENTITY = "secure.identity", "The signing key is not one of the DID, or of the transport's DID.", Unauthorized
-    KEY = "secure.key", "The key cannot sign Hellos.", Malformed
+    KEY = "secure.key", "The key cannot sign Hellos.", Malformed, Origin.CALLER
     KEY_SHARE = "secure.key-share", "The key share is not a point of the group.", Malformed
     MESSAGE = "secure.message", "A binary message came.", Malformed
     ORDER = "secure.order", "A record was left out, repeated or moved.", Unauthorized
@@ -145,6 +157,6 @@ class SecureCode(Code):
     TRUNCATED = "secure.truncated", "The connection ended without a close record (only as a reason)."
     UNEXPECTED = "secure.unexpected", "A message came when none is due.", Refused
     UNLISTED_KEY = "secure.unlisted-key", "The DID document does not list the key, or is deactivated.", Unauthorized
-    UNREADY = "secure.unready", "This side sends before there are keys.", Refused
+    UNREADY = "secure.unready", "This side sends before there are keys.", Refused, Origin.CALLER
     UNRESOLVED = "secure.unresolved", "The DID document cannot be had.", Unauthorized
     VERSION = "secure.version", "There is no common version of the E2EE profile.", Refused

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from treaty_consensus.codes import Code
-from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused, TooLarge, Unavailable, Untrusted
+from treaty_consensus.codes import Code, Retry
+from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Origin, Refused, TooLarge, Unavailable, Untrusted
 
 
-class AnchorsCode(Code):
+class AnchorsCode(Code, origin=Origin.CALLER):
     LINE = "anchors.line", "A line of the file is not one domain, or repeats one.", Malformed
     MISSING = "anchors.missing", "The file of anchors cannot be read.", NotFound
     NONE = "anchors.none", "The file names no anchor.", Malformed
     SIZE = "anchors.size", "The file of anchors is over its cap.", TooLarge
 
 
-class AttestationCode(Code):
+class AttestationCode(Code, origin=Origin.REGISTRY):
     BINDING = "attestation.binding", "The attestation is for another wheel, URI, hash or entry point.", Untrusted
     BUNDLE = "attestation.bundle", "The bytes are not a Sigstore bundle of this form.", Untrusted
-    IDENTITY = "attestation.identity", "The signer is not one that the policy allows.", Untrusted
-    NOT_SIGNED = "attestation.not-signed", "A signing service refused or failed.", Unavailable
+    IDENTITY = "attestation.identity", "The signer is not one that the policy allows.", Untrusted, Origin.CALLER
+    NOT_SIGNED = "attestation.not-signed", "A signing service refused or failed.", Unavailable, Origin.NETWORK
     ROOT = "attestation.root", "The Sigstore trusted root cannot be read.", Untrusted
     SIGNATURE = "attestation.signature", "Certificate, signing time, inclusion or signature do not verify.", Untrusted
     STATEMENT = "attestation.statement", "The signed statement is not a handler attestation.", Untrusted
 
 
-class BundleCode(Code):
+class BundleCode(Code, origin=Origin.REGISTRY):
     FORM = "bundle.form", "The bytes are not a bundle.", Malformed
     LEAVES = "bundle.leaves", "The leaves do not begin with leaf 0, or are not in order.", Malformed
     NO_BLOB = "bundle.no-blob", "The bundle lacks a blob; it may have been withdrawn.", Gone
@@ -32,36 +32,36 @@ class BundleCode(Code):
     STATEMENT = "bundle.statement", "The bundle has a statement of a kind that proves nothing here.", Refused
 
 
-class ClientAuditCode(Code):
-    DISK = "audit.disk", "The disk failed during the audit.", Unavailable
+class ClientAuditCode(Code, origin=Origin.REGISTRY):
+    DISK = "audit.disk", "The disk failed during the audit.", Unavailable, Origin.CALLER
     FORK = "audit.fork", "A statement carries a checkpoint of another history of this log.", Untrusted
     GENESIS = "audit.genesis", "The genesis of the log names another key than the trusted one.", Untrusted
-    PROCESS = "audit.process", "A process of the audit was killed.", Unavailable
+    PROCESS = "audit.process", "A process of the audit was killed.", Unavailable, Origin.CALLER
 
 
-class ClientCardCode(Code):
+class ClientCardCode(Code, origin=Origin.REGISTRY):
     DIGEST = "card.digest", "The bytes of the card are not the published ones.", Untrusted
 
 
-class ClientCheckpointCode(Code):
+class ClientCheckpointCode(Code, origin=Origin.REGISTRY):
     FUTURE = "checkpoint.future", "The checkpoint is dated in the future.", Untrusted
     NO_CLOCK = "checkpoint.no-clock", "The checkpoint has no cosignature of the log's clock.", Untrusted
-    STALE = "checkpoint.stale", "The checkpoint is older than the policy allows.", Untrusted
+    STALE = "checkpoint.stale", "The checkpoint is older than the policy allows.", Untrusted, Retry.YES
 
 
-class ClientDecisionCode(Code):
+class ClientDecisionCode(Code, origin=Origin.REGISTRY):
     TRANSCRIPT = "decision.transcript", "The transcript is malformed, or not the one of the decision.", Malformed, Untrusted
 
 
-class ClientEquivocationCode(Code):
+class ClientEquivocationCode(Code, origin=Origin.CALLER):
     FILE = "equivocation.file", "The file of the proof does not exist.", NotFound
 
 
-class ClientGrantCode(Code):
+class ClientGrantCode(Code, origin=Origin.CALLER):
     NONE = "grant.none", "There is no grant to take back.", NotFound
 
 
-class ClientIdentityCode(Code):
+class ClientIdentityCode(Code, origin=Origin.CALLER):
     CHANGED = "identity.changed", "The identity file changed during the rotation.", Conflict
     CONFIRMED = "identity.confirmed", "The registry knows the key already.", Conflict
     EXISTS = "identity.exists", "There is an identity file already.", Conflict
@@ -73,64 +73,69 @@ class ClientIdentityCode(Code):
     SUCCESSOR = "identity.successor", "No kept key is one that the registry knows for the DID.", Refused
 
 
-class ClientLogCode(Code):
+class ClientLogCode(Code, origin=Origin.REGISTRY):
     GENESIS = "log.genesis", "Leaf 0 is not the genesis of the trusted key.", Untrusted
     ROLLBACK = "log.rollback", "A newer log was signed before, and the registry does not show it.", Untrusted
 
 
-class ClientPublishCode(Code):
-    TRUST_CONFIG = "publish.trust-config", "The signing service is not the one that the genesis names.", Untrusted
+class ClientPublishCode(Code, origin=Origin.CALLER):
+    TRUST_CONFIG = (
+        "publish.trust-config",
+        "The signing service is not the one that the genesis names.",
+        Untrusted,
+        Origin.REGISTRY,
+    )
     UNCOVERED = "publish.uncovered", "No vector reaches an operation of the handler.", Refused
     VECTORS = "publish.vectors", "The handler does not pass its vectors.", Refused
 
 
-class ClientRegistryCode(Code):
+class ClientRegistryCode(Code, origin=Origin.REGISTRY):
     ANSWER = "registry.answer", "The answer is not one of this route.", Malformed, TooLarge
-    BATCH = "registry.batch", "The batch is over its caps.", TooLarge
+    BATCH = "registry.batch", "The batch is over its caps.", TooLarge, Origin.CALLER
     DNS = "registry.dns", "No name server knows the host of the registry.", Unavailable
-    FILE = "registry.file", "The list of trusted registries is malformed.", Malformed
-    KEY = "registry.key", "The key of a registry is not the Ed25519 key of its log.", Malformed
-    NONE = "registry.none", "No registry is trusted yet.", NotFound
-    NOT_TRUSTED = "registry.not-trusted", "The registry is not among the trusted ones.", Untrusted
-    NO_KEY = "registry.no-key", "The URL names no key.", Malformed
-    OTHER_KEY = "registry.other-key", "The registry is trusted by another key.", Conflict
+    FILE = "registry.file", "The list of trusted registries is malformed.", Malformed, Origin.CALLER
+    KEY = "registry.key", "The key of a registry is not the Ed25519 key of its log.", Malformed, Origin.CALLER
+    NONE = "registry.none", "No registry is trusted yet.", NotFound, Origin.CALLER
+    NOT_TRUSTED = "registry.not-trusted", "The registry is not among the trusted ones.", Untrusted, Origin.CALLER
+    NO_KEY = "registry.no-key", "The URL names no key.", Malformed, Origin.CALLER
+    OTHER_KEY = "registry.other-key", "The registry is trusted by another key.", Conflict, Origin.CALLER
     REFUSED = "registry.refused", "The host of the registry refuses the connection.", Unavailable
-    SEVERAL = "registry.several", "Several registries are trusted; one must be named.", Refused
+    SEVERAL = "registry.several", "Several registries are trusted; one must be named.", Refused, Origin.CALLER
     STATUS = "registry.status", "The registry answered with an error status and no problem."
     TLS = "registry.tls", "The certificate of the registry does not hold, or TLS fails.", Unavailable
     UNREACHABLE = "registry.unreachable", "The registry cannot be reached.", Unavailable
-    URL = "registry.url", "The text is not the URL of a registry.", Malformed
+    URL = "registry.url", "The text is not the URL of a registry.", Malformed, Origin.CALLER
 
 
-class ClientStatusCode(Code):
+class ClientStatusCode(Code, origin=Origin.REGISTRY):
     REVOKED = "status.revoked", "The publisher revoked it.", Refused
-    SUCCESSOR = "status.successor", "The protocol is named as its own successor.", Refused
+    SUCCESSOR = "status.successor", "The protocol is named as its own successor.", Refused, Origin.CALLER
     YANKED = "status.yanked", "The publisher yanked it.", Refused
 
 
-class ClientTopicCode(Code):
+class ClientTopicCode(Code, origin=Origin.REGISTRY):
     UNDECIDED = "topic.undecided", "No decision was made in the topic.", NotFound
 
 
-class ClientVouchCode(Code):
+class ClientVouchCode(Code, origin=Origin.CALLER):
     NONE = "vouch.none", "There is no vouch to withdraw.", NotFound
 
 
-class ContradictionCode(Code):
+class ContradictionCode(Code, origin=Origin.CALLER):
     FORM = "contradiction.form", "The bytes are not the proof of a contradiction.", Malformed
     KEY = "contradiction.key", "The contradiction is of another log than the one asked about.", Untrusted
 
 
-class LocalCode(Code):
+class LocalCode(Code, origin=Origin.CALLER):
     NO_REGISTRY = "local.no-registry", "An agent without a registry does not publish or report.", Refused
     TWICE = "local.twice", "Two folders have the same protocol.", Malformed
     UNKNOWN = "local.unknown", "No folder has this protocol.", NotFound
 
 
-class LockCode(Code):
+class LockCode(Code, origin=Origin.REGISTRY):
     BEHIND = "lock.behind", "The answer is of an older log than the lock.", Unavailable
     DOCUMENT = "lock.document", "The log has another document for a locked version.", Untrusted
-    FILE = "lock.file", "The lock file is malformed or of another version.", Malformed
+    FILE = "lock.file", "The lock file is malformed or of another version.", Malformed, Origin.CALLER
     IDENTITY = "lock.identity", "The log has another identity at a locked leaf.", Untrusted
     OLDER_HANDLER = "lock.older-handler", "The answer leaves out a newer handler that was seen before.", Refused
     PUBLISHER = "lock.publisher", "The handlers come from another publisher than before.", Untrusted
@@ -139,33 +144,33 @@ class LockCode(Code):
     TENURE = "lock.tenure", "The handlers come from another tenure of the publisher.", Untrusted
 
 
-class MemoryCode(Code):
+class MemoryCode(Code, origin=Origin.REGISTRY):
     BEHIND = "memory.behind", "The answer is of an older log than a proved leaf."
     DECISION = "memory.decision", "The newest proved decision of the topic is missing or differs."
-    FILE = "memory.file", "The file of proved leaves is damaged or of another version.", Malformed
-    FULL = "memory.full", "The registry proved more revocations than are kept.", Refused
+    FILE = "memory.file", "The file of proved leaves is damaged or of another version.", Malformed, Origin.CALLER
+    FULL = "memory.full", "The registry proved more revocations than are kept.", Refused, Origin.CALLER
     GRANT = "memory.grant", "The proved grant of the publisher is missing or differs."
     HANDLER = "memory.handler", "A proved handler is missing."
     IDENTITY = "memory.identity", "A proved identity is missing or differs."
-    NOTHING = "memory.nothing", "No trusted registry has proved anything of the subject.", NotFound
+    NOTHING = "memory.nothing", "No trusted registry has proved anything of the subject.", NotFound, Origin.CALLER
     PARAMETERS = "memory.parameters", "The newest proved parameters are missing or differ."
     PUBLISH = "memory.publish", "The proved publication of the version is missing or differs."
     STATUS = "memory.status", "The newest proved status is missing or differs."
-    SUBJECT = "memory.subject", "The text is no protocol URI, no topic and no DID.", Malformed
+    SUBJECT = "memory.subject", "The text is no protocol URI, no topic and no DID.", Malformed, Origin.CALLER
     TOPIC = "memory.topic", "A proved protocol of the topic is missing."
-    UNAVAILABLE = "memory.unavailable", "The file of proved leaves cannot be read or written.", Unavailable
-    UNCONFIRMED = "memory.unconfirmed", "Proved facts are only forgotten after a confirmation.", Refused
+    UNAVAILABLE = "memory.unavailable", "The file of proved leaves cannot be read or written.", Unavailable, Origin.CALLER
+    UNCONFIRMED = "memory.unconfirmed", "Proved facts are only forgotten after a confirmation.", Refused, Origin.CALLER
     UNKNOWN = "memory.unknown", "The registry denies a protocol or topic that it proved before."
 
 
-class MirrorCode(Code):
-    DAMAGED = "mirror.damaged", "The files of the mirror are damaged.", Untrusted
+class MirrorCode(Code, origin=Origin.REGISTRY):
+    DAMAGED = "mirror.damaged", "The files of the mirror are damaged.", Untrusted, Origin.CALLER
     ROOT = "mirror.root", "The entries do not have the root of the checkpoint.", Untrusted
 
 
-class PolicyCode(Code):
+class PolicyCode(Code, origin=Origin.CALLER):
     EDIT = "policy.edit", "The list of publishers in the policy file has a form that is not edited.", Refused
-    FILE = "policy.file", "The policy file cannot be read or is malformed.", Malformed, Unavailable
+    FILE = "policy.file", "The policy file cannot be read or is malformed.", Malformed, Unavailable, Retry.NO
     LIST = "policy.list", "A field of the policy that is a list is given as one string.", Malformed
     PUBLISHER = "policy.publisher", "No publisher that the policy names has a handler for this runtime.", Refused
     REGISTRIES = "policy.registries", "A registry of the policy is not an origin.", Malformed
@@ -174,7 +179,7 @@ class PolicyCode(Code):
     VALUE = "policy.value", "A field of the policy has a value that is not allowed.", Malformed
 
 
-class ProjectCode(Code):
+class ProjectCode(Code, origin=Origin.CALLER):
     CHOICE = "project.choice", "A choice for a new project is not one of the legal ones.", Malformed
     EXISTS = "project.exists", "The folder of a new project is not empty.", Conflict
     FILE = "project.file", "A file of the project is missing or too large.", TooLarge, NotFound
@@ -187,29 +192,29 @@ class ProjectCode(Code):
     VECTORS = "project.vectors", "The project has too many vectors.", TooLarge
 
 
-class PublisherCode(Code):
+class PublisherCode(Code, origin=Origin.REGISTRY):
     OTHER_KEYS = "publisher.other-keys", "The publisher's host does not list a key that the log lists.", Untrusted
 
 
-class ResolveCode(Code):
+class ResolveCode(Code, origin=Origin.CALLER):
     AMBIGUOUS = "resolve.ambiguous", "Several protocols have the name."
     CLAIM = "resolve.claim", "The publisher of the protocol cannot claim the name."
     UNKNOWN = "resolve.unknown", "No registry of the policy has a protocol with the name."
 
 
-class SigstoreBundleCode(Code):
+class SigstoreBundleCode(Code, origin=Origin.REGISTRY):
     DIGEST = "sigstore-bundle.digest", "The bytes of the Sigstore bundle are not the published ones.", Untrusted
 
 
-class TrustCode(Code):
+class TrustCode(Code, origin=Origin.CALLER):
     UNCONFIRMED = "trust.unconfirmed", "The key of a registry must be confirmed before it is trusted.", Refused
 
 
-class TrustedRootCode(Code):
+class TrustedRootCode(Code, origin=Origin.REGISTRY):
     DIGEST = "trusted-root.digest", "The bytes of the trusted root are not those that the genesis pins.", Untrusted
 
 
-class VectorCode(Code):
+class VectorCode(Code, origin=Origin.CALLER):
     DIFFERS = "vector.differs", "The handler does not repeat a recorded session.", Refused
     EXISTS = "vector.exists", "The project has a vector of this name.", Conflict
     FORM = "vector.form", "The file is not a test vector.", Malformed
@@ -218,10 +223,10 @@ class VectorCode(Code):
     TOO_LARGE = "vector.too-large", "The test vector is over its cap.", TooLarge
 
 
-class VoteCode(Code):
+class VoteCode(Code, origin=Origin.CALLER):
     CHOICE = "vote.choice", "The text is no protocol of the topic.", NotFound
     TIERS = "vote.tiers", "A vote names preferences, or withdraws.", Refused
 
 
-class WheelCode(Code):
+class WheelCode(Code, origin=Origin.REGISTRY):
     DIGEST = "wheel.digest", "The bytes of the wheel are not the published ones.", Untrusted

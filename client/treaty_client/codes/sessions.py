@@ -2,43 +2,55 @@
 
 from __future__ import annotations
 
-from treaty_consensus.codes import Code
-from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused, TooLarge, Unauthorized, Unavailable, Untrusted
+from treaty_consensus.codes import Code, Retry
+from treaty_consensus.errors import Conflict, Malformed, NotFound, Origin, Refused, TooLarge, Unauthorized, Unavailable, Untrusted
 
 
-class AgentCode(Code):
+class AgentCode(Code, origin=Origin.CALLER):
     ADDRESS = "agent.address", "A call names neither a URL nor an agent to discover, or both.", Malformed
-    CONTRADICTED = "agent.contradicted", "Newer facts contradict a verified protocol; it is fetched again.", Refused
+    CONTRADICTED = (
+        "agent.contradicted",
+        "Newer facts contradict a verified protocol; it is fetched again.",
+        Refused,
+        Origin.REGISTRY,
+        Retry.YES,
+    )
     FUNCTION = "agent.function", "A function has no unique name, or cannot be described.", Malformed
     FUNCTION_KIND = "agent.function-kind", "A stream has no async generator function, or another operation has one.", Malformed
     FUNCTION_MISSING = "agent.function-missing", "No function serves an operation of the protocol.", NotFound
+    FUNCTION_SIGNATURE = "agent.function-signature", "A function does not take the arguments of its operation.", Malformed
+    IDENTITY = "agent.identity", "The identity to go on with has another DID.", Conflict
     INTERNAL = "agent.internal", "This side failed; its log has the reason.", Unavailable
     ISOLATION = "agent.isolation", "A negotiator needs the sandbox for the code that it writes.", Refused
-    LATE = "agent.late", "The protocol was not ready in time; it is served when it is.", Unavailable
-    NO_CANDIDATES = "agent.no-candidates", "No protocol is published about the topic.", NotFound
+    LATE = "agent.late", "The protocol was not ready in time; it is served when it is.", Unavailable, Origin.REGISTRY
+    MIDDLEWARE = "agent.middleware", "A middleware called proceed twice.", Refused
+    NO_CANDIDATES = "agent.no-candidates", "No protocol is published about the topic.", NotFound, Origin.REGISTRY
     NO_NEGOTIATOR = "agent.no-negotiator", "A requirement needs a negotiator, and this agent has none.", Refused
+    NOT_PROVIDED = "agent.not-provided", "The agent does not provide the protocol.", NotFound
     OFFER = "agent.offer", "The call names nothing to speak, or too much.", Malformed
     PROVIDES_NOTHING = "agent.provides-nothing", "The agent serves no protocol and does not negotiate.", Refused
+    STALE = "agent.stale", "The proof of a provided protocol is too old, and its registry does not answer.", Unavailable
+    TAKEN_BACK = "agent.taken-back", "The publishers of all protocols about the topic yanked or revoked them.", NotFound
 
 
-class ConfigCode(Code):
-    FILE = "config.file", "The file cannot be read, is over its cap, or is not TOML.", Malformed, TooLarge, Unavailable
+class ConfigCode(Code, origin=Origin.CALLER):
+    FILE = "config.file", "The file cannot be read, is over its cap, or is not TOML.", Malformed, TooLarge, Unavailable, Retry.NO
     HOME = "config.home", "The home is given beside a configuration.", Malformed
     KEY = "config.key", "The file has a key that does not exist, or that is set elsewhere.", Malformed
     TYPE = "config.type", "A key has a value of another type.", Malformed
     VALUE = "config.value", "A number is out of its range.", Malformed
 
 
-class ClientDocumentCode(Code):
-    BASE = "document.base", "The base is not an https URI with the digest of its document.", Malformed
-    BASE_UNPINNED = "document.base-unpinned", "The document has a base without a digest.", Refused
+class ClientDocumentCode(Code, origin=Origin.REGISTRY):
+    BASE = "document.base", "The base is not an https URI with the digest of its document.", Malformed, Origin.CALLER
+    BASE_UNPINNED = "document.base-unpinned", "The document has a base without a digest.", Refused, Origin.CALLER
     DIGEST = "document.digest", "The bytes of the document are not the published ones.", Untrusted
-    HEADER = "document.header", "A header line occurs twice.", Malformed
+    HEADER = "document.header", "A header line occurs twice.", Malformed, Origin.CALLER
     OTHER = "document.other", "The document at the URI has another hash than expected.", Untrusted
-    TOPIC = "document.topic", "The topic is not of the form commerce/product-info.", Malformed
+    TOPIC = "document.topic", "The topic is not of the form commerce/product-info.", Malformed, Origin.CALLER
 
 
-class ClientHandlerCode(Code):
+class ClientHandlerCode(Code, origin=Origin.CALLER):
     CODE = "handler.code", "The cached code of the handler cannot be read.", Refused
     EFFECT_AFTER_END = "handler.effect-after-end", "The handler asked for an effect after End.", Refused
     EFFECT_ARGUMENTS = "handler.effect-arguments", "The handler invoked an operation with wrong arguments.", Refused
@@ -54,25 +66,30 @@ class ClientHandlerCode(Code):
     EFFECT_STORAGE = "handler.effect-storage", "The handler stored too much, or under a bad key.", Refused
     EFFECT_TIMER = "handler.effect-timer", "The handler set a timer out of bounds, or too many.", Refused
     RAISED = "handler.raised", "The handler raised an exception.", Refused
-    REJECTED = "handler.rejected", "The handler rejected the message as malformed.", Malformed
+    REJECTED = "handler.rejected", "The handler rejected the message as malformed.", Malformed, Origin.PEER
     REPLY = "handler.reply", "The worker's reply is not one frame within its caps.", Refused
     SYNTAX = "handler.syntax", "The handler does not compile.", Refused
     TYPE = "handler.type", "The handler broke its interface.", Refused
 
 
-class ClientReportCode(Code):
-    BUSY = "report.busy", "A report is being answered already (only as a reason)."
-    CHECKPOINT = "report.checkpoint", "The checkpoint of the report has other signatures than the log's.", Refused
+class ClientReportCode(Code, origin=Origin.PEER):
+    BUSY = "report.busy", "A report is being answered already (only as a reason).", Retry.YES
+    CHECKPOINT = (
+        "report.checkpoint",
+        "The checkpoint of the report has other signatures than the log's.",
+        Refused,
+        Origin.REGISTRY,
+    )
     DOCUMENT = "report.document", "The report is of another document.", Refused
     EQUIVOCATION = "report.equivocation", "The negotiation was reported with another document.", Conflict
     ISSUED = "report.issued", "The report is not dated to the opening of its epoch.", Refused
     KEY = "report.key", "A Hello named no key.", Refused
-    LEDGER = "report.ledger", "The record of reports is damaged or cannot be written.", Unavailable
+    LEDGER = "report.ledger", "The record of reports is damaged or cannot be written.", Unavailable, Origin.CALLER
     LOG = "report.log", "The report is for another log.", Refused
     NID = "report.nid", "The report is of another negotiation.", Refused
     NO_ANSWER = "report.no-answer", "The peer did not answer the proposed report.", Unavailable
-    NO_CHECKPOINT = "report.no-checkpoint", "No checkpoint of the log was seen yet.", Unavailable
-    NOT_CHECKED = "report.not-checked", "The report could not be checked, or not in time.", Unavailable
+    NO_CHECKPOINT = "report.no-checkpoint", "No checkpoint of the log was seen yet.", Unavailable, Origin.REGISTRY
+    NOT_CHECKED = "report.not-checked", "The report could not be checked, or not in time.", Unavailable, Origin.REGISTRY
     OUTCOME = "report.outcome", "The report has another outcome than the session.", Refused
     RANDOM = "report.random", "A Hello had no random value.", Refused
     REPEATED = "report.repeated", "The peer and topic were reported in this epoch already.", Refused
@@ -81,42 +98,53 @@ class ClientReportCode(Code):
     TYPE = "report.type", "The proposed statement is not a report.", Malformed
 
 
-class FlowCode(Code):
+class FlowCode(Code, origin=Origin.PEER):
     ACCEPTED = "flow.accepted", "The peer accepted or acknowledged something that was not proposed.", Refused
     ACTION = "flow.action", "The flow has no such action.", Malformed
-    ALIAS_AMBIGUOUS = "flow.alias-ambiguous", "One publisher claims the id for several protocols.", Refused
-    ALIAS_CLAIM = "flow.alias-claim", "The author's statement does not claim the id.", Refused
-    ALIAS_UNKNOWN = "flow.alias-unknown", "No registry of the policy has a protocol with the id.", NotFound
-    ALIAS_UNLISTED = "flow.alias-unlisted", "Only publishers that the policy does not name claim the id.", Refused
-    BATCH = "flow.batch", "A batch names no protocol, or too many.", Malformed, TooLarge
+    ALIAS_AMBIGUOUS = "flow.alias-ambiguous", "One publisher claims the id for several protocols.", Refused, Origin.REGISTRY
+    ALIAS_CLAIM = "flow.alias-claim", "The author's statement does not claim the id.", Refused, Origin.REGISTRY
+    ALIAS_UNKNOWN = "flow.alias-unknown", "No registry of the policy has a protocol with the id.", NotFound, Origin.REGISTRY
+    ALIAS_UNLISTED = (
+        "flow.alias-unlisted",
+        "Only publishers that the policy does not name claim the id.",
+        Refused,
+        Origin.REGISTRY,
+    )
+    BATCH = "flow.batch", "A batch names no protocol, or too many.", Malformed, TooLarge, Origin.CALLER
     BINARY = "flow.binary", "A message is binary; the flow is text.", Malformed
     BUSY = "flow.busy", "The sender negotiates more than is remembered of one sender.", Unavailable
-    CHANGING = "flow.changing", "The session is being changed already.", Refused
+    CHANGING = "flow.changing", "The session is being changed already.", Refused, Origin.CALLER, Retry.YES
     DATA = "flow.data", "The payload of a protocol's message breaks the agreed form.", Malformed
-    DID_METHOD = "flow.did-method", "No resolver supports the DID method.", Refused
+    DID_METHOD = "flow.did-method", "No resolver supports the DID method.", Refused, Origin.CALLER
     DOCUMENT = "flow.document", "The id turned out to be another document.", Refused
     ENDLESS = "flow.endless", "100 messages of negotiation, or 8 proposals, led to no session.", Refused
-    EXPIRED = "flow.expired", "The lifetime of the session is over.", Refused
-    ID = "flow.id", "The text is not a protocol id.", Malformed
-    IDLE = "flow.idle", "Nothing was said for the idle time.", Unavailable
+    EXPIRED = "flow.expired", "The lifetime of the session is over.", Refused, Retry.YES
+    ID = "flow.id", "The text is not a protocol id.", Malformed, Origin.CALLER
+    IDLE = "flow.idle", "Nothing was said for the idle time.", Unavailable, Origin.CALLER
     KEYS = "flow.keys", "The keys of the sender cannot be had or used.", Malformed, Unauthorized
     LIFETIME = "flow.lifetime", "The session would end too late, or is over already.", Refused
     MESSAGE = "flow.message", "The bytes are not a message of the flow.", Malformed
-    NO_COMMON_PROTOCOL = "flow.no-common-protocol", "The two agents have no protocol in common.", Refused
-    OFFER = "flow.offer", "The protocol cannot be registered, or is registered already.", Malformed, Conflict
-    OFFERS = "flow.offers", "The agent registers more than 64 protocols.", TooLarge
+    NO_COMMON_PROTOCOL = "flow.no-common-protocol", "The two agents have no protocol in common.", Refused, Origin.CALLER
+    OFFER = "flow.offer", "The protocol cannot be registered, or is registered already.", Malformed, Conflict, Origin.CALLER
+    OFFERS = "flow.offers", "The agent registers more than 64 protocols.", TooLarge, Origin.CALLER
     ORDER = "flow.order", "The message is much older than one before it.", Unauthorized
     PARAMETERS = "flow.parameters", "The two agents do not agree on a parameter.", Refused
     PAYLOAD = "flow.payload", "The payload is not the one of its action.", Malformed
     PEER = "flow.peer", "No DID was named, or the transport proved another one.", Malformed, Refused
     PEER_ERROR = "flow.peer-error", "The peer reports an error with a code of its own.", Refused
-    PEER_LOST = "flow.peer-lost", "The peer ended the connection.", Unavailable
+    PEER_LOST = (
+        "flow.peer-lost",
+        "The peer ended the connection, and gave no reason or a temporary one.",
+        Unavailable,
+        Origin.NETWORK,
+    )
+    PEER_REFUSED = "flow.peer-refused", "The peer ended the connection for a permanent reason; `peer_code` has it.", Refused
     READY = "flow.ready", "The peer would be ready too late.", Refused
     RECIPIENT = "flow.recipient", "The message is for another agent.", Unauthorized
-    RENEGOTIATIONS = "flow.renegotiations", "The session was changed too often.", TooLarge
+    RENEGOTIATIONS = "flow.renegotiations", "The session was changed too often.", TooLarge, Origin.CALLER
     REPLAYED = "flow.replayed", "The message came twice.", Unauthorized
-    REPORTS = "flow.reports", "The two sides did not agree to co-sign reports.", Refused
-    ROLE = "flow.role", "Only the initiator changes a session.", Refused
+    REPORTS = "flow.reports", "The two sides did not agree to co-sign reports.", Refused, Origin.CALLER
+    ROLE = "flow.role", "Only the initiator changes a session.", Refused, Origin.CALLER
     ROUNDS = "flow.rounds", "There were too many offers, or an offer was repeated.", TooLarge
     SENDER = "flow.sender", "The message is of another sender than before.", Unauthorized
     SESSION = "flow.session", "The session does not exist, or is not the negotiated one.", Malformed, Conflict, NotFound
@@ -127,17 +155,17 @@ class FlowCode(Code):
     TIMEOUT = "flow.timeout", "An answer did not come in time.", Unavailable
     TOO_LARGE = "flow.too-large", "A message or a part of it is over its cap.", TooLarge
     UNEXPECTED = "flow.unexpected", "The message is not expected now.", Malformed
-    UNREGISTERED = "flow.unregistered", "The protocol is not in the registry of this agent.", NotFound
+    UNREGISTERED = "flow.unregistered", "The protocol is not in the registry of this agent.", NotFound, Origin.CALLER
     UNVERIFIED = "flow.unverified", "No key of the sender made the signature.", Unauthorized
-    VALUE = "flow.value", "A local parameter has no JSON form.", Malformed
+    VALUE = "flow.value", "A local parameter has no JSON form.", Malformed, Origin.CALLER
     VERIFICATION = "flow.verification", "A signature, a key, a time or a recipient is wrong.", Unauthorized
     VERSION = "flow.version", "The message has another version of the flow.", Refused
     VERSION_CONFLICT = "flow.version-conflict", "The agents have different versions of the protocol or the flow.", Refused
     WAITING = "flow.waiting", "Over 64 messages came while the session changed.", TooLarge
-    WORK = "flow.work", "The code of this side was not ready in 25 seconds.", Unavailable
+    WORK = "flow.work", "The code of this side was not ready in 25 seconds.", Unavailable, Origin.CALLER
 
 
-class FrameCode(Code):
+class FrameCode(Code, origin=Origin.PEER):
     EMPTY = "frame.empty", "The frame has no header byte.", Malformed
     TEXT = "frame.text", "A frame of PT 10 is not UTF-8.", Malformed
     TOO_LARGE = "frame.too-large", "The frame is over its cap.", TooLarge
@@ -145,12 +173,12 @@ class FrameCode(Code):
     UNSUPPORTED_TYPE = "frame.unsupported-type", "The frame type is not a capability of both Hellos.", Refused
 
 
-class HelloCode(Code):
+class HelloCode(Code, origin=Origin.PEER):
     DESTINATION = "hello.destination", "The Hello is for another DID, or another DID answers.", Refused
     FIELD = "hello.field", "A field is missing or has another form.", Malformed
     HASH = "hello.hash", "The Hello confirms a hash that was not offered.", Refused
     MISSING = "hello.missing", "A frame came before the Hello.", Malformed
-    REFUSED = "hello.refused", "The peer refused the Hello, and says why.", Refused
+    REFUSED = "hello.refused", "The peer refused the Hello, and says why.", Refused, Unavailable
     REPEATED = "hello.repeated", "A second Hello came.", Malformed
     SELECTED = "hello.selected", "The selected protocol was not a candidate.", Refused
     SESSION = "hello.session", "The answer is to another Hello.", Refused
@@ -158,109 +186,151 @@ class HelloCode(Code):
     VERSION = "hello.version", "There is no common version.", Refused
 
 
-class MetaCode(Code):
+class MetaCode(Code, origin=Origin.PEER):
     MESSAGE = "meta.message", "The bytes are not a meta message of this profile.", Malformed
-    NOT_AGREED = "meta.not-agreed", "The message needs a capability that is not in both Hellos.", Refused
+    NOT_AGREED = "meta.not-agreed", "The message needs a capability that is not in both Hellos.", Refused, Origin.CALLER
     TOO_LARGE = "meta.too-large", "A text of the message is over its cap.", TooLarge
     UNEXPECTED = "meta.unexpected", "The message is not allowed in this state.", Refused
     UNKNOWN_ACTION = "meta.unknown-action", "The profile has no such action.", Refused
 
 
-class NegotiatedCode(Code):
+class NegotiatedCode(Code, origin=Origin.CALLER):
     DOCUMENT = "negotiated.document", "A kept document does not match its hash.", Malformed
     PATH = "negotiated.path", "A kept project has a file with a bad path.", Malformed
     WHEEL = "negotiated.wheel", "A kept project does not build to the wheel that was tested.", Malformed
 
 
-class NegotiationCode(Code):
-    ANSWER = "negotiation.answer", "The model's answer has the right schema and no usable content.", Malformed, TooLarge
+class NegotiationCode(Code, origin=Origin.PEER):
+    ANSWER = (
+        "negotiation.answer",
+        "The model's answer has the right schema and no usable content.",
+        Malformed,
+        TooLarge,
+        Origin.CALLER,
+    )
     BASE = "negotiation.base", "The base document cannot be had, differs, or has a base itself.", Refused
-    CAPABILITY = "negotiation.capability", "No function serves an operation, or a case breaks its schema.", Refused
-    CODE = "negotiation.code", "The written code is for another document.", Refused
-    FAILED = "negotiation.failed", "The negotiator of this side failed; its log has the reason.", Unavailable
+    CAPABILITY = "negotiation.capability", "No function serves an operation, or a case breaks its schema.", Refused, Origin.CALLER
+    CODE = "negotiation.code", "The written code is for another document.", Refused, Origin.CALLER
+    FAILED = "negotiation.failed", "The negotiator of this side failed; its log has the reason.", Unavailable, Origin.CALLER
     FAULT_DENIED = "negotiation.fault-denied", "The peer denies the reported error.", Refused
     FIX_LIMIT = "negotiation.fix-limit", "Too many errors were reported.", Refused
-    HANDLER = "negotiation.handler", "No handler passed within the rounds.", Refused
+    HANDLER = "negotiation.handler", "No handler passed within the rounds.", Refused, Origin.CALLER
     LIMIT = "negotiation.limit", "There was no agreement within the allowed messages.", Refused
-    NONCONFORMING = "negotiation.nonconforming", "The peer says that this side broke a rule.", Refused
+    NONCONFORMING = "negotiation.nonconforming", "The peer says that this side broke a rule.", Refused, Origin.CALLER
     REJECTED = "negotiation.rejected", "One side rejected the negotiation.", Refused
-    ROLES = "negotiation.roles", "The manifest does not have the two roles, or the requests, of a negotiation.", Refused
+    ROLES = (
+        "negotiation.roles",
+        "The manifest does not have the two roles, or the requests, of a negotiation.",
+        Refused,
+        Origin.CALLER,
+    )
     SEQUENCE = "negotiation.sequence", "The sequence number fits no way of counting.", Refused
-    SUMMARY = "negotiation.summary", "A later proposal of this side has no summary of its changes.", Malformed
-    TEST_CASE = "negotiation.test-case", "The handler did something else than a test case says.", Refused
+    SUMMARY = "negotiation.summary", "A later proposal of this side has no summary of its changes.", Malformed, Origin.CALLER
+    TEST_CASE = "negotiation.test-case", "The handler did something else than a test case says.", Refused, Origin.CALLER
     TESTS_FAILED = "negotiation.tests-failed", "The agreed test cases fail.", Refused
     TESTS_REJECTED = "negotiation.tests-rejected", "One side rejected the test cases.", Refused
     TEXT = "negotiation.text", "The peer accepted another text than the one proposed.", Refused
     TURN = "negotiation.turn", "It was not the sender's turn, or there is nothing to accept.", Refused
 
 
-class OperationCode(Code):
+class OperationCode(Code, origin=Origin.CALLER):
+    """Those without a kind are in the events and the log of a provider; its caller gets a status."""
+
     ARGUMENTS = "operation.arguments", "The arguments break the schema of the operation.", Malformed
     KIND = "operation.kind", "A stream was called as a request, or another operation as a stream.", Malformed
     RESULT = "operation.result", "The result breaks the schema of the operation.", Malformed
+    TOO_LARGE = "operation.too-large", "The value of a function is over the limits of a result (only as a reason)."
+    UNAVAILABLE = "operation.unavailable", "A function raised Unavailable (only as a reason)."
+    UNCAUGHT = "operation.uncaught", "A function raised an exception (only as a reason)."
+    UNLISTED_CODE = (
+        "operation.unlisted-code",
+        "A function failed with a status that is not listed (only as a reason).",
+    )
+    UPSTREAM = "operation.upstream", "A function did not catch the error of an agent that it called (only as a reason)."
+    WRONG_RESULT = "operation.wrong-result", "The value of a function breaks the schema (only as a reason)."
 
 
-class PeerCode(Code):
-    CHANGED = "peer.changed", "Another DID answers at a known address.", Refused
+class PeerCode(Code, origin=Origin.CALLER):
+    CHANGED = "peer.changed", "Another DID answers at a known address.", Refused, Origin.PEER
     CLOSED = "peer.closed", "The peer object was closed.", Refused
     FILE = "peer.file", "The file of known peers is damaged.", Malformed
 
 
-class QuestionCode(Code):
-    LIMIT = "question.limit", "A side asked more questions than are allowed.", Refused
+class QuestionCode(Code, origin=Origin.PEER):
+    LIMIT = "question.limit", "A side asked more questions than are allowed.", Refused, Origin.CALLER
     REPEATED = "question.repeated", "The messageId of a question was used before.", Refused
 
 
-class SandboxCode(Code):
+class SandboxCode(Code, origin=Origin.CALLER):
     CLOSED = "sandbox.closed", "The pool of workers is closed.", Unavailable
     DIED = "sandbox.died", "The worker died.", Unavailable
     MEMORY = "sandbox.memory", "The handler used up its memory and was ended.", Unavailable
     TIMEOUT = "sandbox.timeout", "The handler took too long and was ended.", Unavailable
-    UNAVAILABLE = "sandbox.unavailable", "The sandbox cannot start on this machine.", Unavailable
+    UNAVAILABLE = "sandbox.unavailable", "The sandbox cannot start on this machine.", Unavailable, Retry.NO
 
 
-class SessionCode(Code):
-    BUSY = "session.busy", "Too many calls wait for an answer.", Refused
+class SessionCode(Code, origin=Origin.PEER):
+    BUSY = "session.busy", "There is no room now. Nothing was begun, so it may be tried again.", Unavailable
     CLOSED = "session.closed", "The session is over.", Refused, Unavailable
-    CODE_TIMEOUT = "session.code-timeout", "The code was not ready in time on both sides.", Unavailable
-    ENDED = "session.ended", "The handler has ended the session.", Refused
-    FAILED = "session.failed", "The handler ended the session as failed.", Refused
-    HANDLER_TIMEOUT = "session.handler-timeout", "The handler took over 10 seconds for one event.", Unavailable
+    CODE_TIMEOUT = "session.code-timeout", "The code was not ready in time on both sides.", Unavailable, Origin.CALLER
+    DRAINING = "session.draining", "The agent that answered stops; another session may be opened.", Unavailable
+    ENDED = "session.ended", "The handler has ended the session.", Refused, Origin.CALLER, Retry.YES
+    FAILED = "session.failed", "The handler ended the session as failed.", Refused, Origin.CALLER
+    HANDLER_TIMEOUT = "session.handler-timeout", "The handler took over 10 seconds for one event.", Unavailable, Origin.CALLER
     HASH_MISMATCH = "session.hash-mismatch", "The document has another hash than the agreed one.", Refused
     HELLO_TIMEOUT = "session.hello-timeout", "No Hello came in time.", Unavailable
-    IDLE = "session.idle", "Nothing was said for the idle time.", Unavailable
+    IDLE = "session.idle", "Nothing was said for the idle time.", Unavailable, Origin.CALLER
     INBOX_FULL = "session.inbox-full", "Too many messages came before the session was running.", TooLarge
-    INTERNAL = "session.internal", "This side failed; its log has the reason.", Unavailable
-    ITEMS = "session.items", "The items that wait for the application hold too many bytes.", TooLarge
+    INTERNAL = "session.internal", "This side failed; its log has the reason.", Unavailable, Origin.CALLER
+    ITEMS = "session.items", "The items that wait for the application hold too many bytes.", TooLarge, Origin.CALLER
     LATE = "session.late", "The call was not sent within its time, and was not done.", Unavailable
     MESSAGE = "session.message", "The message is over its cap, or on a stream without a plain name.", TooLarge
-    NATURAL = "session.natural", "The session is natural language only and has no protocol.", Refused
-    NO_CODE = "session.no-code", "There is no code yet that the peer could fix.", Refused
-    NO_COMMON_PROTOCOL = "session.no-common-protocol", "The two agents have no protocol in common.", Refused
-    NO_MODEL = "session.no-model", "A protocol was proposed, and this side has no language model.", Refused
-    NO_WORKER = "session.no-worker", "No worker was free in time, or others needed it.", Unavailable
+    NATURAL = "session.natural", "The session is natural language only and has no protocol.", Refused, Origin.CALLER
+    NO_CODE = "session.no-code", "There is no code yet that the peer could fix.", Refused, Origin.CALLER
+    NO_COMMON_PROTOCOL = "session.no-common-protocol", "The two agents have no protocol in common.", Refused, Origin.CALLER
+    NO_MODEL = "session.no-model", "A protocol was proposed, and this side has no language model.", Refused, Origin.CALLER
+    NO_WORKER = (
+        "session.no-worker",
+        "Another session needed the worker of this one, which has no snapshot.",
+        Unavailable,
+        Origin.CALLER,
+    )
     NOT_NATURAL = "session.not-natural", "The peer does not speak natural language.", Refused
-    OPERATION = "session.operation", "The role has no such operation.", Refused
-    OUTBOX_FULL = "session.outbox-full", "Too much was said before the session was running.", TooLarge
+    OPERATION = "session.operation", "The role has no such operation.", Refused, Origin.CALLER
+    OUTBOX_FULL = "session.outbox-full", "Too much was said before the session was running.", TooLarge, Origin.CALLER
     OUTCOME_UNKNOWN = "session.outcome-unknown", "A call was sent and not answered; it may have been done.", Unavailable
-    PARAMETERS = "session.parameters", "The parameters of the session are over their caps.", Malformed
-    PEER = "session.peer", "The agent is not in the session.", Refused
-    PEER_CODE = "session.peer-code", "The peer could not get its code ready.", Refused
+    PARAMETERS = "session.parameters", "The parameters of the session are over their caps.", Malformed, Origin.CALLER
+    PEER = "session.peer", "The agent is not in the session.", Refused, Origin.CALLER
+    PEER_CODE = "session.peer-code", "The peer could not get its code ready; `peer_code` has its reason.", Refused, Unavailable
     PEER_DID = "session.peer-did", "The Hello claims another DID than the transport proved.", Refused
-    PEER_LOST = "session.peer-lost", "The connection to the peer ended.", Unavailable
-    PROFILE = "session.profile", "The profile of the session does not have this function.", Refused
-    PROTOCOL = "session.protocol", "The protocol is not provided at present.", Refused
+    PEER_LOST = (
+        "session.peer-lost",
+        "The peer ended the session, and gave no reason or a temporary one.",
+        Unavailable,
+        Origin.NETWORK,
+    )
+    PEER_REFUSED = "session.peer-refused", "The peer ended the session for a permanent reason; `peer_code` has it.", Refused
+    PROFILE = "session.profile", "The profile of the session does not have this function.", Refused, Origin.CALLER
+    PROTOCOL = "session.protocol", "The protocol is not provided at present.", Refused, Retry.YES
+    PROTOCOL_UNAVAILABLE = "session.protocol-unavailable", "The protocol is provided, and cannot be verified now.", Unavailable
     REPLY_TIMEOUT = "session.reply-timeout", "One side did not answer in time.", Unavailable
-    ROLE = "session.role", "The protocol has no such role, or leaves it open.", Refused
+    REVOKED = "session.revoked", "The protocol of the session was taken back by its publisher.", Unavailable
+    ROLE = (
+        "session.role",
+        "The protocol has no such role, leaves it open, or the roles of the two sides do not fit.",
+        Refused,
+        Origin.CALLER,
+    )
     SLOW_PEER = "session.slow-peer", "The peer does not read what it is sent.", Unavailable
-    SNAPSHOT = "session.snapshot", "The handler has no snapshot of the session within the cap.", Refused
-    STORAGE = "session.storage", "The state of handlers cannot be read or written.", Unavailable
-    STORAGE_FULL = "session.storage-full", "Handlers keep state for too many peers already.", Refused
-    STREAM = "session.stream", "The handler needs several streams, and the transport has one.", Refused
+    SNAPSHOT = "session.snapshot", "The handler has no snapshot of the session within the cap.", Refused, Origin.CALLER
+    STORAGE = "session.storage", "The state of handlers cannot be read or written.", Unavailable, Origin.CALLER
+    STORAGE_FULL = "session.storage-full", "Handlers keep state for too many peers already.", Refused, Origin.CALLER
+    STREAM = "session.stream", "The handler needs several streams, and the transport has one.", Refused, Origin.CALLER
     VERIFICATION_FULL = "session.verification-full", "Too many verification messages came before the handler was ready.", TooLarge
+    WITHDRAWN = "session.withdrawn", "The agent no longer serves the protocol of the session.", Unavailable
 
 
-class TranscriptCode(Code):
+class TranscriptCode(Code, origin=Origin.CALLER):
     CHANGED = "transcript.changed", "The transcript does not match its own digest.", Untrusted
     DIFFERS = "transcript.differs", "A note of the transcript replays to another result.", Untrusted
     FILE = "transcript.file", "The transcript cannot be read.", NotFound

@@ -24,12 +24,12 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from treaty_consensus.errors import Unavailable
 
 from ..codes import EgressCode
+from ..places import asker as _asker
 from .addresses import site_network
 
 # More than `PATIENCE` seconds of turns would be refused anyway; this bounds the memory of each key.
@@ -41,8 +41,6 @@ PATIENCE = 10.0
 _ASKERS = 256
 """The number of askers whose last turn a key remembers."""
 
-_asker: ContextVar[str] = ContextVar("asker", default="")
-
 
 @contextmanager
 def asking_for(address: str | None) -> Iterator[None]:
@@ -50,15 +48,19 @@ def asking_for(address: str | None) -> Iterator[None]:
 
     None, or a text that is not an IP address, stands for one common unknown asker.
     """
-    try:
-        asker = site_network(address) if address else ""
-    except ValueError:
-        asker = ""
-    token = _asker.set(asker)
+    token = _asker.set(asker_at(address))
     try:
         yield
     finally:
         _asker.reset(token)
+
+
+def asker_at(address: str | None) -> str:
+    """Return the asker at an IP address, "" for None or another text."""
+    try:
+        return site_network(address) if address else ""
+    except ValueError:
+        return ""
 
 
 @dataclass

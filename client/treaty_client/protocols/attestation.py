@@ -17,11 +17,12 @@ policy names.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 import msgspec
@@ -42,6 +43,7 @@ from treaty_consensus.errors import TreatyError, Unavailable, Untrusted
 from treaty_consensus.kinds import MAX_BUNDLE
 
 from ..codes import AttestationCode
+from ..errors import clock_difference, with_clock
 
 if TYPE_CHECKING:
     from requests import Session
@@ -177,11 +179,13 @@ def attest(
     except TreatyError:
         raise
     except Exception as error:  # sigstore and its libraries have no common base of errors
-        raise Unavailable(
+        refusal = Unavailable(
             AttestationCode.NOT_SIGNED,
             f"The attestation was not signed: {_reason(error)}.",
             fix="Check that the registry is up, that it knows the DID's current keys, and that the clocks agree.",
-        ) from error
+        )
+        response = _response(error)
+        raise with_clock(refusal, clock_difference(response.headers, time.time()) if response is not None else None) from error
 
 
 def verify_attestation(bundle: bytes, binding: Binding, *, publisher: str, trust: Sequence[Trust]) -> Attestation:
@@ -356,14 +360,22 @@ class _TokenMakingEndpoint(FulcioSigningCert):
 
 def _reason(error: BaseException) -> str:
     """Return the cause of an error as one line: the service's answer if there was one, else the library's message."""
+    response = _response(error)
+    if response is not None:
+        return f"HTTP {response.status_code}, {_line(response.text)}"
+    return f"{type(error).__name__}, {_line(str(error))}"
+
+
+def _response(error: BaseException) -> Any:
+    """Return the answer of the service that refused, or None."""
     cause: BaseException | None = error
-    # The answer of a service is buried in a chain of errors of its HTTP library.
+    # It is buried in a chain of errors of its HTTP library.
     while cause is not None:
         response = getattr(cause, "response", None)
         if response is not None:
-            return f"HTTP {response.status_code}, {_line(response.text)}"
+            return response
         cause = cause.__cause__ or cause.__context__
-    return f"{type(error).__name__}, {_line(str(error))}"
+    return None
 
 
 def _line(text: str) -> str:

@@ -141,6 +141,10 @@ class Fetcher:
             self._verified[verified.uri] = verified
             return verified
 
+    async def renew(self, uri: str) -> VerifiedProtocol:
+        """Return the protocol of a URI, verified now, whatever the age of its stored proof. Raises as `fetch`."""
+        return await self.fetch(uri, fresh=True)
+
     def cached(self, document_hash: str) -> VerifiedProtocol | None:
         """Return a fetched protocol with that hash, or None. Makes no request.
 

@@ -83,6 +83,10 @@ class LocalProtocols:
         """Return the protocol of a URI. Raises `NotFound` (`local.unknown`)."""
         return self._protocols.get(uri) or self._unknown(uri)
 
+    async def renew(self, uri: str) -> LocalProtocol:
+        """Return the protocol of a URI. Raises as `fetch`."""
+        return await self.fetch(uri)
+
     def cached(self, document_hash: str) -> LocalProtocol | None:
         """Return the protocol with this document, or None."""
         return next((protocol for protocol in self._protocols.values() if protocol.hash == document_hash), None)

@@ -16,7 +16,7 @@ from ..registries.trust import TrustedRegistries
 from .answers import Answers
 from .topic_cache import TopicCache
 from .verification.steps import Step, taking
-from .verification.topic import TopicView, view_topic
+from .verification.topic import TopicProtocol, TopicView, view_topic
 
 LATE = 5.0
 """Seconds that a registry may answer later than the first one, so that one slow registry does not delay all."""
@@ -28,10 +28,12 @@ _log = logging.getLogger(__name__)
 
 
 class Candidates(NamedTuple):
-    """The protocols to offer for a topic: their URIs, best first, and those that are the consensus at their registry."""
+    """The protocols to offer for a topic: their URIs, best first, and those that are the consensus at their registry.
+    `taken_back`: sentences about those that their publishers yanked or revoked."""
 
     uris: tuple[str, ...] = ()
     consensus: frozenset[str] = frozenset()
+    taken_back: tuple[str, ...] = ()
 
 
 class Topics:
@@ -134,9 +136,17 @@ class Topics:
 
 def ranked(views: Iterable[TopicView]) -> Candidates:
     """Return the protocols of several registries: the consensus of each first."""
+    views = list(views)
     found = [(protocol.uri, protocol.state == "consensus") for view in views for protocol in view.protocols]
     found.sort(key=lambda protocol: not protocol[1])
-    return Candidates(tuple(uri for uri, _ in found), frozenset(uri for uri, is_consensus in found if is_consensus))
+    uris, consensus = tuple(uri for uri, _ in found), frozenset(uri for uri, is_consensus in found if is_consensus)
+    return Candidates(uris, consensus, tuple(_said(protocol) for view in views for protocol in view.taken_back))
+
+
+def _said(protocol: TopicProtocol) -> str:
+    assert protocol.status is not None
+    successor = f"; its successor is {protocol.status.successor}" if protocol.status.successor else ""
+    return f"{protocol.uri} was {protocol.status.state} by its publisher{successor}."
 
 
 async def _first_and_prompt(tasks: Collection[asyncio.Task[Any]]) -> None:

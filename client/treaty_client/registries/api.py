@@ -7,6 +7,7 @@ gives the family of the error (`_FAMILIES`); code, message and fix come from the
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TypeVar
@@ -25,6 +26,7 @@ from treaty_consensus.protocol import ProtocolUri
 from treaty_consensus.statement import MAX_LEAF, Statement
 
 from ..codes import ClientRegistryCode
+from ..errors import RegistryUnavailable, clock_difference, with_clock
 from ..network.exchange import BoundedClient
 from ..network.hosts import Network
 from .bundle import MAX_BUNDLE
@@ -50,8 +52,12 @@ _FAMILIES: Mapping[int, type[TreatyError]] = {
     410: Gone,
     413: TooLarge,
     422: Refused,
-    429: Unavailable,
+    429: RegistryUnavailable,
 }
+
+
+_ABOUT_AUTHORSHIP = (400, 401, 422)
+"""The statuses of refusals that a wrong clock of this machine may cause: of a time in a token or a statement."""
 
 
 class _Matches(Reply, frozen=True):
@@ -76,9 +82,9 @@ _R = TypeVar("_R", bound=Reply)
 class RegistryClient:
     """A long-lived HTTP client for one registry. Safe for concurrent use on one event loop. Close it, or use `async with`.
 
-    Every method raises `Unavailable` if the registry cannot be reached or fails (`registry.*`), or if its answer is incomplete at
-    the deadline of the exchange (`network.deadline`); `Malformed` or `TooLarge` if its answer is invalid; and otherwise the error
-    that its problem describes.
+    Every method raises `RegistryUnavailable` if the registry cannot be reached or fails (`registry.*`), or if its answer is
+    incomplete at the deadline of the exchange (`network.deadline`); `Malformed` or `TooLarge` if its answer is invalid; and
+    otherwise the error that its problem describes.
     """
 
     def __init__(self, base_url: str, network: Network, *, client: BoundedClient | None = None) -> None:
@@ -256,12 +262,16 @@ class RegistryClient:
             reply = await self._client.exchange(request, limit=max(limit, _MAX_PROBLEM))
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise unreachable(self.base_url, error) from error
+        except Unavailable as error:  # the deadline of the exchange
+            raise RegistryUnavailable(error.code, error.message, fix=error.fix) from error
         # A compressed answer could expand beyond its limit.
         if reply.headers.get("content-encoding", "identity") != "identity":
             raise _bad_answer("it is encoded, which was not asked for")
         if not 200 <= reply.status <= 299:
             # Code and text are the registry's. They are shown, and never decide whether an answer is trusted.
-            raise refusal_of(reply.status, parse_problem(reply.body))
+            refusal = refusal_of(reply.status, parse_problem(reply.body))
+            may_be_late = reply.status in _ABOUT_AUTHORSHIP
+            raise with_clock(refusal, clock_difference(reply.headers, time.time())) if may_be_late else refusal
         if len(reply.body) > limit or not reply.whole:
             raise TooLarge(ClientRegistryCode.ANSWER, f"The registry's answer has more than the {limit} bytes it may have.")
         return reply.body
@@ -291,7 +301,7 @@ def parse_problem(body: bytes) -> _Problem | None:
 def refusal_of(status: int, problem: _Problem | None) -> TreatyError:
     """Return the error that a problem describes; a plain one if the answer is not a problem, such as a proxy's page."""
     # By status, not by code: callers try again after `Unavailable`, and a code that is new to them must not change it.
-    family = _FAMILIES.get(status, Unavailable if status >= 500 else Refused)
+    family = _FAMILIES.get(status, RegistryUnavailable if status >= 500 else Refused)
     if problem is None or not problem.code:
         return family(ClientRegistryCode.STATUS, f"The registry answered with status {status} and no reason.")
     return family(_line(problem.code, 80), _line(problem.detail, 500), fix=_line(problem.fix, 500))

@@ -161,7 +161,7 @@ class Standing(Reply, frozen=True):
 
 class LogInfo(Reply, frozen=True):
     """A registry's description of its log. `key`, `clock_key`: verifier keys. `epoch`: the open one. `opened`: its start in Unix
-    seconds.
+    seconds. `parameters`: the statement in force.
     """
 
     origin: str
@@ -172,3 +172,4 @@ class LogInfo(Reply, frozen=True):
     epoch: int
     opened: int
     size: int
+    parameters: str | None = None

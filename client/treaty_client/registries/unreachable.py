@@ -7,15 +7,14 @@ import ssl
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from treaty_consensus.errors import Unavailable
-
 from ..codes import ClientRegistryCode
+from ..errors import RegistryUnavailable
 
 # HTTP libraries wrap an error of the system in a few of their own.
 _MAX_CAUSES = 32
 
 
-def unreachable(base_url: str, error: BaseException) -> Unavailable:
+def unreachable(base_url: str, error: BaseException) -> RegistryUnavailable:
     """Return the error for a failed exchange with the registry at `base_url`: `registry.tls`, `registry.dns`,
     `registry.refused`, else `registry.unreachable`.
     """
@@ -24,24 +23,24 @@ def unreachable(base_url: str, error: BaseException) -> Unavailable:
         match cause:
             case ssl.SSLError():
                 why = getattr(cause, "verify_message", "") or cause.reason or type(cause).__name__
-                return Unavailable(
+                return RegistryUnavailable(
                     ClientRegistryCode.TLS,
                     f"{host} does not prove its name over TLS: {why}.",
                     fix="If the registry has a certificate authority of its own, name it: --ca FILE.",
                 )
             case socket.gaierror():
-                return Unavailable(
+                return RegistryUnavailable(
                     ClientRegistryCode.DNS,
                     f"No name server knows {host}.",
                     fix=f"Check the name, and your connection. To reach it at a known address: --resolve {host}=IP:PORT",
                 )
             case ConnectionRefusedError():
-                return Unavailable(
+                return RegistryUnavailable(
                     ClientRegistryCode.REFUSED,
                     f"{base_url} refuses the connection: no program listens there.",
                     fix="Check the port. If the registry is yours, start it.",
                 )
-    return Unavailable(
+    return RegistryUnavailable(
         ClientRegistryCode.UNREACHABLE,
         f"The registry at {base_url} could not be reached: {type(error).__name__}.",
         fix="Check its URL and your connection, then try again.",

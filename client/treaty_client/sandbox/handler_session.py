@@ -18,9 +18,10 @@ from treaty_handler import Effect, Event, Value
 
 from ..codes import ClientHandlerCode, SessionCode
 from .bubblewrap import SandboxLimits
+from .operation_schemas import Operations
 from .process import WorkerProcess
 from .schemas import measure
-from .validation import MAX_SNAPSHOT, Operations, SessionRules
+from .validation import MAX_SNAPSHOT, SessionRules
 from .worker import framing
 
 _T = TypeVar("_T")
@@ -50,6 +51,7 @@ class Worker:
         self.package = package
         self.local = local
         self.peers = tuple(peers)
+        self.failed = False  # whether the process was dead when it was closed
         self._process = process
         self._operations = operations
         self._seconds = limits.event
@@ -101,6 +103,7 @@ class Worker:
 
     async def close(self) -> None:
         """End the process and wait until it is gone. May be called again."""
+        self.failed = self.failed or not self._process.alive
         await self._process.close()
         self._forget(self)
 
@@ -175,6 +178,11 @@ class HandlerSession:
     def pending_calls(self) -> tuple[str, ...]:
         """Return the ids of calls without a `Return`. When the session ends or its worker dies, these calls have failed."""
         return self._rules.pending_calls
+
+    @property
+    def has_calls(self) -> bool:
+        """Return whether a call has no `Return`, or an invoked function no `Result`."""
+        return self._rules.has_calls
 
     async def handle(self, event: Event) -> list[Effect]:
         """Deliver an event and return its effects, which may happen, in this order.

@@ -18,8 +18,9 @@ from treaty_handler.declarative import Check, handler
 
 from ..codes import ClientHandlerCode, SessionCode
 from .handler_session import find_role, session_parameters
+from .operation_schemas import Operations
 from .schemas import ValidationBudget, measure
-from .validation import MAX_SNAPSHOT, Operations, SessionRules
+from .validation import MAX_SNAPSHOT, SessionRules
 
 # Sentences about a foreign message, as long as those of a sandboxed handler.
 _MAX_ISSUE_TEXT = 500

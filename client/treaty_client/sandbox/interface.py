@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from treaty_consensus.handler import HandlerPackage
 from treaty_handler import Effect, Event, Value
+
+
+@dataclass(frozen=True)
+class WorkerMetrics:
+    """The sandboxed workers of an agent. `running`: with a handler; `waiting`: sessions that wait for one. Since the agent was
+    made: `started`, and `failed`, which died or were killed for a fault."""
+
+    running: int = 0
+    waiting: int = 0
+    started: int = 0
+    failed: int = 0
 
 
 class RunningHandler(Protocol):
@@ -79,6 +91,9 @@ class Runtime(Protocol):
         `seed`: 32 hex digits in the place of randomness; random unless the session is recorded. Its first event must be
         `Opened`. Raises `TreatyError`.
         """
+
+    def metrics(self) -> WorkerMetrics:
+        """Return the numbers of workers now."""
 
     async def close(self) -> None:
         """End all sessions and workers."""

@@ -67,6 +67,7 @@ _LEFT_OUT_PREFIXES = ("_sysconfigdata", "config-")
 # Prints the files that the dynamic linker has mapped when a worker is ready for its first handler, one on each line.
 _PROBE = """
 import sys; sys.modules["_hashlib"] = None; sys.path += sys.argv[1:]
+from worker import template
 from worker.main import map_native_code
 map_native_code()
 import ctypes
@@ -87,14 +88,19 @@ def executable() -> str:
     return f"/python/bin/{_interpreter().name}"
 
 
+def known_snapshot() -> Path | None:
+    """Return the snapshot that this process has, without making one."""
+    # Asked at every start, because another process may have removed the snapshot as the oldest, or the user the cache.
+    return _known[0] if _known and _known[0].is_dir() else None
+
+
 def snapshot() -> Path:
     """Return the root folder of the snapshot of this process's interpreter. The first call may take seconds.
 
     Raises `Unavailable` (`sandbox.unavailable`) if no snapshot can be made.
     """
-    # Asked at every start, because another process may have removed the snapshot as the oldest, or the user the cache.
-    if _known and _known[0].is_dir():
-        return _known[0]
+    if known := known_snapshot():
+        return known
     try:
         # A temporary copy is the last resort: it costs seconds at every start of the agent.
         _known[:] = [_cached() or _make(_temporary(), "own")]

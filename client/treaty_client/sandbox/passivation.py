@@ -5,16 +5,21 @@ handler (at most `validation.MAX_SNAPSHOT` bytes) and of the host's data: pendin
 opens the handler from the snapshot in a fresh worker. For example, with `max_workers` 48 the 49th session takes the worker of the
 session that is idle longest.
 
-If all workers are busy, the next session that finishes an event gives its worker up. A session waits at most `wait` seconds for
-a worker, then it fails with `session.no-worker`. A session without a snapshot keeps its worker while others can get another one.
-Otherwise it ends with `session.no-worker`, so that it cannot block the others.
+If all workers are busy, the next session that finishes an event gives its worker up. A session with a call under way gives it
+up only if no other session can. At most `starts` workers start at the same time; other sessions wait, fairly among askers
+(`places`). After `wait` seconds in the queue an event fails with `session.busy`. It was not delivered, and the session is
+unchanged.
+
+A session without a snapshot keeps its worker while others can get another one. Otherwise it ends with `session.no-worker`, so
+that it cannot block the others.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,6 +27,8 @@ from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_handler import Effect, Event
 
 from ..codes import SessionCode
+from ..errors import session_over
+from ..places import Places
 from .interface import RunningHandler
 
 
@@ -31,6 +38,10 @@ class MovableSession(RunningHandler, Protocol):
     @property
     def alive(self) -> bool:
         """Return whether the session has a worker that can still answer."""
+
+    @property
+    def has_calls(self) -> bool:
+        """Return whether a call or a function of the session is under way, so that its next event comes soon."""
 
     async def rest(self) -> None:
         """Take a snapshot, so that the worker is not needed any more. The caller then ends the worker with `close`.
@@ -52,12 +63,16 @@ Start = Callable[[], Awaitable[MovableSession]]
 
 @dataclass(frozen=True)
 class Passivation:
-    """Limits. `max_workers`: workers of all sessions. `idle`: seconds until an idle session gives its worker up without being
-    asked. `wait`: seconds for which a session waits for a worker."""
+    """Limits. `max_workers`: workers of all sessions. `starts`: workers that start at the same time. `idle`: seconds until an
+    idle session gives its worker up without being asked. `wait`: seconds for which an event waits for a worker."""
 
     max_workers: int = 48
+    # A start takes a tenth of a second of a processor. More of them at the same time would delay each other and the sessions.
+    starts: int = 8
     idle: float = 30.0
-    wait: float = 8.0
+    # Less than the 15 seconds that a session waits for both codes, and than the time of most operations. So the caller learns
+    # that nothing was begun, and may try again.
+    wait: float = 12.0
 
 
 class WorkerPool:
@@ -77,7 +92,8 @@ class WorkerPool:
         self.limits = limits
         self._spares, self._release_spare = spares, release_spare
         self._holders: OrderedDict[PassiveHandler, float] = OrderedDict()  # the session idle longest is first
-        self._turn = asyncio.Lock()  # sessions get workers in the order of their requests, and one at a time frees a worker
+        self._starts = Places(limits.starts)
+        self._room = asyncio.Lock()  # one session at a time frees a worker, so that not more of them rest than is needed
         self._changed = asyncio.Event()
         self._wanted = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -91,13 +107,18 @@ class WorkerPool:
     @property
     def is_awaited(self) -> bool:
         """Return whether a session waits for a worker."""
-        return self._turn.locked() and self.is_full
+        return self._room.locked() and self.is_full
+
+    @property
+    def waiting(self) -> int:
+        """How many sessions wait for a worker."""
+        return self._starts.waiting + (1 if self.is_awaited else 0)
 
     async def open(self, start: Start, ended: Callable[[], None]) -> PassiveHandler:
         """Open a session with a worker.
 
-        `ended`: called when the session is closed while it has a worker. Raises `Unavailable` (`session.no-worker`) and the
-        errors of `start`.
+        `ended`: called when the session is closed while it has a worker. Raises `Unavailable` (`session.busy`) and the errors of
+        `start`.
         """
         handler = PassiveHandler(self, start, ended)
         await handler.wake()
@@ -110,20 +131,38 @@ class WorkerPool:
         # One worker that fails to end must not keep the others from being waited for.
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def take(self, who: PassiveHandler) -> None:
-        """Wait until this session may have a worker; requests are served in order. Raises `Unavailable` (`session.no-worker`)."""
+    @asynccontextmanager
+    async def starting(self, who: PassiveHandler) -> AsyncIterator[None]:
+        """Wait until this session may have a worker. The block starts it. Raises `Unavailable` (`session.busy`) before it."""
+        deadline = asyncio.get_running_loop().time() + self.limits.wait
         try:
-            # The time in the queue counts too: a peer waits for the answer to its event meanwhile.
-            async with asyncio.timeout(self.limits.wait), self._turn:
-                # A loop, because a room that was made can be taken by a spare worker before this session runs again.
-                while self.is_full:
-                    await self._make_room()
+            asker = await self._starts.take(self.limits.wait)
         except TimeoutError as error:
-            raise Unavailable(
-                SessionCode.NO_WORKER, f"All {self.limits.max_workers} workers are busy.", fix="Try again later."
-            ) from error
-        # Counted before the worker exists, so that two sessions cannot start in the last place.
-        self.used(who)
+            raise self._busy() from error
+        try:
+            try:
+                # The time in the queue counts too: a peer waits for the answer to its event meanwhile.
+                async with asyncio.timeout_at(deadline), self._room:
+                    # A loop, because a room that was made can be taken by a spare worker before this session runs again.
+                    while self.is_full:
+                        await self._make_room()
+                    # Counted before the worker exists, so that two sessions cannot start in the last place.
+                    self.used(who)
+            except TimeoutError as error:
+                raise self._busy() from error
+            try:
+                yield
+            # A cancelled start gives its place back too. A place that is lost here would be lost until the agent ends.
+            except BaseException:
+                self.release(who)
+                raise
+        finally:
+            self._starts.give_back(asker)
+
+    def _busy(self) -> Unavailable:
+        return Unavailable(
+            SessionCode.BUSY, f"All {self.limits.max_workers} workers are busy. Nothing was begun.", fix="Try again later."
+        )
 
     def used(self, who: PassiveHandler) -> None:
         """Record that this session has just used its worker. It gives the worker up if another session waits for one."""
@@ -157,7 +196,8 @@ class WorkerPool:
             self._release_spare()
             return
         # Shield each rest: a request to a worker that is cancelled kills the worker, and its session with it.
-        for holder in list(self._holders):
+        # Those with a call under way come last: their next event comes soon, and would need a start again.
+        for holder in sorted(self._holders, key=lambda holder: holder.has_calls):
             if holder.may_rest:
                 await asyncio.shield(self.spawn(holder.rest()))
                 if not self.is_full:
@@ -206,6 +246,11 @@ class PassiveHandler:
         """Return whether the session is idle and its last attempt at a snapshot did not fail."""
         return self.is_idle and self._is_movable
 
+    @property
+    def has_calls(self) -> bool:
+        """Return whether a call or a function of the session is under way."""
+        return self._session is not None and self._session.has_calls
+
     async def handle(self, event: Event) -> Sequence[Effect]:
         async with self._turn:
             session = await self._awake()
@@ -248,7 +293,7 @@ class PassiveHandler:
     async def close(self) -> None:
         # Set before the worker ends, so that an event that waits for its turn fails instead of starting another worker. The turn
         # is not taken: an event may hold it for seconds.
-        self._error = self._error or Unavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")
+        self._error = self._error or session_over()
         if self._has_worker:
             await self._dismiss()
             self._ended()
@@ -286,16 +331,11 @@ class PassiveHandler:
             raise self._error
         if self._session is not None and self._has_worker:
             return self._session
-        await self._workers.take(self)
-        try:
+        async with self._workers.starting(self):
             if self._session is None:
                 self._session = await self._start()
             else:
                 await self._session.resume()
-        # A cancelled start gives its place back too. A place that is lost here would be lost until the agent ends.
-        except BaseException:
-            self._workers.release(self)
-            raise
         self._has_worker = True
         if self._error is not None:  # closed while the worker started
             await self._dismiss()

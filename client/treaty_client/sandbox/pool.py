@@ -30,8 +30,9 @@ from .bubblewrap import Isolation, SandboxLimits
 from .code_cache import CodeCache
 from .handler_session import Worker
 from .in_process import DeclarativePackage, LocalWorker
+from .operation_schemas import Operations
 from .process import WorkerProcess
-from .validation import Operations
+from .template import starter
 from .worker import framing
 
 MAX_COMPILED = 64
@@ -46,13 +47,15 @@ class SandboxPool:
     def __init__(self, *, size: int = 2, isolation: Isolation = "bubblewrap", limits: SandboxLimits | None = None) -> None:
         """Start nothing before `warm` or the first `load`. With `size` 0, each worker starts when it is needed."""
         self._size = size
-        self._isolation: Isolation = isolation
         self._limits = limits or SandboxLimits()
+        self._starter = starter(isolation, self._limits)
         self._ready: list[asyncio.Task[WorkerProcess]] = []
         self._workers: set[Worker] = set()
         self._compiled: OrderedDict[str, Operations] = OrderedDict()
         self._declared: OrderedDict[str, DeclarativePackage] = OrderedDict()
         self._closed = False
+        self.started = self.failed = 0
+        """Workers that loaded a handler, and those of them that died or were killed for a fault."""
 
     async def __aenter__(self) -> SandboxPool:
         return self
@@ -122,6 +125,7 @@ class SandboxPool:
                 await outcome.close()
         for worker in list(self._workers):
             await worker.close()
+        await self._starter.close()
 
     def _operations(self, package: HandlerPackage) -> Operations:
         """Return the package's operations. They are cached, because compiling foreign schemas takes some time."""
@@ -170,9 +174,15 @@ class SandboxPool:
         finally:
             # Wait a moment: a starting process would compete for the processor with the first messages of the new session.
             asyncio.get_running_loop().call_later(_REFILL_SECONDS, self._refill)
-        worker = Worker(process, package, operations, self._limits, local, peers, self._workers.discard)
+        worker = Worker(process, package, operations, self._limits, local, peers, self._forget)
         self._workers.add(worker)
+        self.started += 1
         return worker
+
+    def _forget(self, worker: Worker) -> None:
+        if worker in self._workers:
+            self._workers.discard(worker)
+            self.failed += worker.failed
 
     async def _take(self) -> WorkerProcess:
         """Return a worker without a handler: the one that is ready longest, or a new one."""
@@ -184,11 +194,11 @@ class SandboxPool:
                 await process.close()
         if self._closed:
             raise Unavailable(SandboxCode.CLOSED, "The pool of workers is closed.")
-        return await WorkerProcess.start(self._isolation, self._limits)
+        return await WorkerProcess.start(self._starter, self._limits)
 
     def _refill(self) -> None:
         while len(self._ready) < self._size and not self._closed:
-            self._ready.append(asyncio.create_task(WorkerProcess.start(self._isolation, self._limits)))
+            self._ready.append(asyncio.create_task(WorkerProcess.start(self._starter, self._limits)))
 
 
 async def _compile(process: WorkerProcess, package: HandlerPackage, limits: SandboxLimits) -> bytes:

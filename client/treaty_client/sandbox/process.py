@@ -9,15 +9,8 @@ request. Two failures leave the process alive: the handler rejects a message (`h
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import signal
 import socket
-import subprocess
 from collections.abc import Callable
-from typing import IO
-
-import msgspec
 
 from treaty_consensus.codes import HandlerCode
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unavailable
@@ -25,10 +18,10 @@ from treaty_consensus.printable import printable
 
 from ..abandonable import abandonable
 from ..codes import ClientHandlerCode, SandboxCode, SessionCode
-from .bubblewrap import Isolation, SandboxLimits, command, unavailable
+from .bubblewrap import SandboxLimits, unavailable
+from .launch import Process, Starter
 from .worker import framing
 
-_REAP_SECONDS = 5.0  # for bubblewrap to name its child, and again to end; afterwards it is killed itself
 _DIED = "The handler's worker died: it crashed, was killed, or used up its memory or time."
 
 
@@ -38,59 +31,40 @@ class WorkerProcess:
     Make one request at a time. `kill` may be called at any time and repeatedly, from the loop's thread.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], pipe: _Pipe) -> None:
+    def __init__(self, process: Process, pipe: _Pipe) -> None:
         self._process = process
         self._pipe = pipe
         pipe.on_hang_up = self.kill  # ends a worker that misbehaves between two requests at once
-        # The first child of bubblewrap; if it is killed, all processes of the sandbox end. It is held as a pidfd, because the
-        # kernel may give the number of an ended process to another one. None without bubblewrap.
-        self._first_child = asyncio.create_task(asyncio.to_thread(_first_child, process))
         self._reaper: asyncio.Task[None] | None = None
 
     @classmethod
-    async def start(cls, isolation: Isolation, limits: SandboxLimits) -> WorkerProcess:
+    async def start(cls, starter: Starter, limits: SandboxLimits) -> WorkerProcess:
         """Start a worker and wait until it is ready.
 
         Raises `Unavailable` (`sandbox.unavailable`), after the process has ended.
         """
-        line = await asyncio.to_thread(command, isolation, limits)  # the first call copies the interpreter
         # A socket has both directions in one descriptor, so the worker can close all others.
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                # Start it in the loop's thread: with --die-with-parent a worker ends when the thread that started it ends.
-                process = subprocess.Popen(  # noqa: S603, ASYNC220
-                    line,
-                    stdin=theirs.fileno(),
-                    stdout=subprocess.PIPE if isolation == "bubblewrap" else subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                    env={},  # variables of the agent may hold credentials
-                    cwd="/",  # the sandbox need not see the agent's folder, and does not keep it busy
-                )
-            except OSError as error:
-                ours.close()
-                raise unavailable(str(error)) from error
+                process = await starter.start(theirs)
             except BaseException:
                 ours.close()
                 raise
-        assert process.stderr is not None
         pipe = _Pipe(limits.reply)
         worker = cls(process, pipe)
-        with process.stderr:
-            try:
-                # Before the pipe is connected: the worker may answer at once, and bytes that are not expected are an offence.
-                ready = pipe.expect()
-                await asyncio.get_running_loop().create_unix_connection(lambda: pipe, sock=ours)
-                async with asyncio.timeout(limits.start):
-                    await ready
-                    # A thread cannot be cancelled, and the reaper needs its result also after a cancelled start.
-                    await asyncio.shield(worker._first_child)
-            except (TreatyError, TimeoutError, OSError) as error:
-                await worker.close()
-                raise unavailable(_said(process.stderr)) from error
-            except BaseException:
-                await worker.close()
-                raise
+        try:
+            # Before the pipe is connected: the worker may answer at once, and bytes that are not expected are an offence.
+            ready = pipe.expect()
+            await asyncio.get_running_loop().create_unix_connection(lambda: pipe, sock=ours)
+            async with asyncio.timeout(limits.start):
+                await ready
+        except (TreatyError, TimeoutError, OSError) as error:
+            await worker.close()
+            raise unavailable(process.said()) from error
+        except BaseException:
+            await worker.close()
+            raise
         return worker
 
     async def request(self, *parts: object, seconds: float) -> framing.WorkerMessage:
@@ -139,10 +113,9 @@ class WorkerProcess:
         if self._reaper is not None:
             return
         # First, because closing the pipe calls `kill` again.
-        self._reaper = asyncio.create_task(self._reap())
+        self._reaper = asyncio.create_task(self._process.reap())
         self._pipe.close(reason or Unavailable(SandboxCode.DIED, _DIED))
-        if self._first_child.done():
-            self._end(self._first_child.result())
+        self._process.kill()
 
     async def close(self) -> None:
         """End the process, and wait until the operating system has removed it."""
@@ -150,33 +123,6 @@ class WorkerProcess:
         assert self._reaper is not None
         # A cancelled caller must not leave a process behind: the reaper goes on.
         await asyncio.shield(self._reaper)
-
-    def _end(self, first_child: int | None) -> None:
-        if first_child is None:
-            self._process.kill()
-            return
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(first_child, signal.SIGKILL)
-
-    async def _reap(self) -> None:
-        # bubblewrap writes its child's number before the child runs. If bubblewrap is killed before that, the child waits for
-        # ever.
-        named, _ = await asyncio.wait({self._first_child}, timeout=_REAP_SECONDS)
-        if not named:
-            self._process.kill()
-        first_child = await self._first_child
-        self._end(first_child)
-        try:
-            await asyncio.to_thread(self._process.wait, _REAP_SECONDS)
-        except subprocess.TimeoutExpired:  # bubblewrap hangs; SIGKILL ends it, and its children end with it
-            self._process.kill()
-            await asyncio.to_thread(self._process.wait)
-        if first_child is not None:
-            # If the worker ended by itself, bubblewrap may end before its init does. The system's process 1 collects that
-            # orphan; in a container, process 1 may be this process, so wait for it here.
-            with contextlib.suppress(ChildProcessError):
-                await asyncio.to_thread(os.waitid, os.P_PIDFD, first_child, os.WEXITED)
-            os.close(first_child)
 
 
 class _Pipe(asyncio.Protocol):
@@ -248,30 +194,6 @@ class _Pipe(asyncio.Protocol):
             self._transport.abort()
         if self.on_hang_up is not None:
             self.on_hang_up()
-
-
-class _Status(msgspec.Struct, rename="kebab"):
-    """The JSON object that bubblewrap writes to its `--info-fd`."""
-
-    child_pid: int
-
-
-def _first_child(process: subprocess.Popen[bytes]) -> int | None:
-    """Wait for the number of bubblewrap's child and open a pidfd of it. Return None if bubblewrap ended before that."""
-    if process.stdout is None:
-        return None
-    with process.stdout as stream:
-        said = stream.read()
-    try:
-        return os.pidfd_open(msgspec.json.decode(said, type=_Status).child_pid)
-    except (OSError, msgspec.DecodeError):  # includes empty output
-        return None
-
-
-def _said(stream: IO[bytes]) -> str:
-    """Return the bytes that can be read now. Do not wait for the end: a child of the dead process may still hold it open."""
-    os.set_blocking(stream.fileno(), False)
-    return (stream.read() or b"").decode("utf-8", "replace")
 
 
 def _failure(reply: framing.WorkerMessage) -> TreatyError:

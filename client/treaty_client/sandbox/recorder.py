@@ -23,7 +23,7 @@ from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 from treaty_handler import Effect, Event
 
 from .. import durable
-from .interface import RunningHandler, Runtime
+from .interface import RunningHandler, Runtime, WorkerMetrics
 from .vectors import LOCAL, MAX_VECTOR, PEER, format_step, join_vector
 
 MAX_RECORDINGS = 256
@@ -55,6 +55,9 @@ class RecordingRuntime:
         handler = await self._runtime.open(package, role, local=local, peer=peer, seed=seed)
         recording = _Recording(self._folder, parse_protocol_uri(package.manifest.protocol_uri), role, seed)
         return _Recorded(handler, recording, {local: LOCAL, peer: PEER})
+
+    def metrics(self) -> WorkerMetrics:
+        return self._runtime.metrics()
 
     async def close(self) -> None:
         await self._runtime.close()

@@ -22,7 +22,7 @@ from treaty_handler import Effect, Event
 from .bubblewrap import Isolation, SandboxLimits
 from .code_cache import CodeCache
 from .handler_session import HandlerSession, Worker
-from .interface import RunningHandler
+from .interface import RunningHandler, WorkerMetrics
 from .passivation import Passivation, WorkerPool
 from .pool import SandboxPool
 
@@ -98,6 +98,9 @@ class SandboxRuntime:
             if spare is not None:
                 await spare.close()
 
+    def metrics(self) -> WorkerMetrics:
+        return WorkerMetrics(self._pool.loaded, self._workers.waiting, self._pool.started, self._pool.failed)
+
     async def close(self) -> None:
         """End all workers."""
         # First, so that sessions that end meanwhile prepare no further spare.
@@ -137,8 +140,8 @@ class SandboxRuntime:
             return
         if len(self._spares) >= MAX_SPARES:
             self._dismiss_oldest()
-        # A spare is a guess. It must not take the place of a session.
-        if not self._workers.is_full:
+        # A spare is a guess. It must not take the place of a session, nor its time to start.
+        if not self._workers.is_full and not self._workers.waiting:
             self._spares[key] = asyncio.create_task(self._start(package, key, pause=PAUSE))
 
     def _dismiss_oldest(self) -> None:
@@ -161,6 +164,10 @@ class _Sandboxed:
     @property
     def alive(self) -> bool:
         return self._worker.alive
+
+    @property
+    def has_calls(self) -> bool:
+        return self._session.has_calls
 
     async def handle(self, event: Event) -> Sequence[Effect]:
         return await self._session.handle(event)

@@ -54,6 +54,10 @@ _DFA_BYTES = 1024 * 1024
 _EXACT = Context(prec=400, traps=[DivisionByZero, InvalidOperation])
 
 
+class ValueTooLarge(Malformed):
+    """A value is too large to be carried or checked."""
+
+
 class Size(NamedTuple):
     """The size of a value: the number of its values, the bytes of its texts and the bytes of its names."""
 
@@ -87,7 +91,7 @@ def measure(value: Value, code: str, what: str) -> Size:
             elif not _is_scalar(item):
                 raise Malformed(code, f"{what} have a {type(item).__name__} that JSON cannot carry.")
         if text + names > MAX_TEXT:
-            raise Malformed(code, f"{what} have more than {MAX_TEXT} bytes of text.")
+            raise ValueTooLarge(code, f"{what} have more than {MAX_TEXT} bytes of text.")
         if not deeper:
             return Size(count, text, names)
         level = deeper
@@ -162,7 +166,7 @@ class CompiledSchema:
         work, text = self._work, size.text + size.names
         spent = max(work.checks * size.values, work.text * text // 64, work.names * size.names)
         if spent > MAX_CHECKS:
-            raise Malformed(
+            raise ValueTooLarge(
                 code,
                 f"{what} are too large for their schema: {size.values} values and {size.text} bytes of text.",
                 fix="Send less at once, or have the protocol's author apply fewer keywords to each value.",
@@ -309,7 +313,7 @@ def _regex_options(weight: int) -> jsonschema_rs.RegexOptions:
 
 def _check_count(count: int, code: str, what: str) -> None:
     if count > MAX_VALUES:
-        raise Malformed(code, f"{what} have more than {MAX_VALUES} values.")
+        raise ValueTooLarge(code, f"{what} have more than {MAX_VALUES} values.")
 
 
 def _bytes(text: object, code: str, what: str) -> int:

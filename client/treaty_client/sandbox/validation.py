@@ -1,6 +1,6 @@
 """Check the events into a session and the effects out of it against the manifest.
 
-`Operations` compiles a manifest's schemas; `SessionRules` follows one session. A wrong event (arguments or a result that break
+`SessionRules` follows one session. A wrong event (arguments or a result that break
 their schema) is an error of the local application. It does not reach the handler, and the session continues. A wrong effect is an
 error of the handler: `Refused` with a code `handler.effect-…`. Then none of the event's effects may happen, and the caller must
 kill the worker, because the handler's state assumes that they happened.
@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
-from treaty_consensus.handler import Manifest, Operation, OperationKind, Role
+from treaty_consensus.errors import Refused, TooLarge, TreatyError, Unavailable
+from treaty_consensus.handler import Operation, OperationKind, Role
 from treaty_consensus.handler.manifest import MAX_WINDOW
 from treaty_consensus.printable import printable
 from treaty_handler import (
@@ -26,7 +26,6 @@ from treaty_handler import (
     Emit,
     End,
     Event,
-    Failure,
     Invoke,
     Item,
     Opened,
@@ -40,11 +39,11 @@ from treaty_handler import (
     Send,
     SetTimer,
     Timer,
-    Value,
 )
 
-from ..codes import ClientHandlerCode, OperationCode, SessionCode
-from .schemas import Schemas, ValidationBudget
+from ..codes import ClientHandlerCode, SessionCode
+from .operation_schemas import MAX_FAILURE_TEXT, Operations
+from .schemas import ValidationBudget
 
 MAX_EFFECTS = 4_096
 MAX_NOTES = 64
@@ -59,59 +58,12 @@ MAX_STORED = 1024 * 1024
 MAX_STORED_KEYS = 1_024
 MAX_SNAPSHOT = 64 * 1024
 """Bytes of the snapshot of a session without a worker."""
-MAX_FAILURE_TEXT = 500
 MAX_AUDIT_TEXT = 1_000
+
 _ESCAPING = 20
 """The cost of escaping one character of a text that is not printable, in units of a `ValidationBudget`."""
 
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,64}")
-
-
-class Operations:
-    """A manifest's operations with compiled schemas. Raises `Refused` (`handler.schema`) for an invalid schema."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        schemas = Schemas()
-        self.interface = manifest.interface
-        self._arguments = {name: schemas.compile(item.arguments, name) for name, item in manifest.operations.items()}
-        self._results = {
-            name: schemas.compile(item.result, name) for name, item in manifest.operations.items() if item.result is not None
-        }
-
-    def check_arguments(self, operation: Operation, value: Value, budget: ValidationBudget) -> None:
-        """Check the arguments of an operation. `budget`: shared by all values of the event.
-
-        Raises `Malformed` (`operation.arguments`).
-        """
-        self._arguments[operation.name].check(value, OperationCode.ARGUMENTS, f"The arguments of {operation.name}", budget)
-
-    def check_value(self, operation: Operation, value: Value, budget: ValidationBudget) -> None:
-        """Check the result of a request, or an item of a stream. Raises `Malformed` (`operation.result`)."""
-        noun = "items" if operation.kind is OperationKind.STREAM else "result"
-        self._results[operation.name].check(value, OperationCode.RESULT, f"The {noun} of {operation.name}", budget)
-
-    def check_answer(self, operation: Operation, value: Value, error: Failure | None, budget: ValidationBudget) -> None:
-        """Check an answer: the value against its schema, or the error's code against the manifest. The end of a stream and the
-        answer to an event have no value.
-
-        Raises `Malformed` (`operation.result`).
-        """
-        if error is None:
-            if operation.kind is OperationKind.REQUEST:
-                self.check_value(operation, value, budget)
-            elif value is not None:
-                raise Malformed(OperationCode.RESULT, f"{operation.name} is a {operation.kind}; it ends without a value.")
-            return
-        if value is not None:
-            raise Malformed(OperationCode.RESULT, f"{operation.name} answered with a value and an error at once.")
-        if not operation.may_fail_with(error.code):
-            raise Malformed(
-                OperationCode.RESULT,
-                f"{operation.name} failed with code {error.code:d}, which its manifest does not list.",
-                fix="Use one of the codes under `errors`, or 500.",
-            )
-        if len(error.message) > MAX_FAILURE_TEXT:
-            raise Malformed(OperationCode.RESULT, f"An error's message has at most {MAX_FAILURE_TEXT} characters.")
 
 
 @dataclass(slots=True)
@@ -145,11 +97,16 @@ class SessionRules:
         """Return the ids of calls without a `Return`; when the session has ended, these calls have failed."""
         return tuple(self._calls)
 
+    @property
+    def has_calls(self) -> bool:
+        """Return whether a call has no `Return`, or an invoked function no `Result`."""
+        return bool(self._calls or self._invokes)
+
     def enter(self, event: Event) -> bool:
         """Check an event before the handler gets it. Return False for an outdated event, which must not be delivered.
 
-        Raises `Malformed` (`operation.arguments`, `operation.result`), `TooLarge` (`session.message`), `Refused`
-        (`session.peer`, `session.operation`, `session.busy`, `session.ended`); after each of these the session is unchanged.
+        Raises `Malformed` (`operation.arguments`, `operation.result`), `TooLarge` (`session.message`), `Unavailable`
+        (`session.busy`), `Refused` (`session.…`); after each of these the session is unchanged.
         Raises `ValueError` for a mistake of the host, such as a second `Opened`.
         """
         if self.ended:
@@ -228,7 +185,7 @@ class SessionRules:
         if event.call in self._calls or not _NAME.fullmatch(event.call):
             raise ValueError(f"call {event.call!r} is pending already, or no plain name")
         if len(self._calls) >= MAX_PENDING:
-            raise Refused(SessionCode.BUSY, f"{MAX_PENDING} calls are waiting for an answer already.", fix="Call later.")
+            raise Unavailable(SessionCode.BUSY, f"{MAX_PENDING} calls are waiting for an answer already.", fix="Call later.")
         self._operations.check_arguments(operation, event.arguments, ValidationBudget())
         # After the checks, so that a refused call leaves no trace.
         self._calls[event.call] = _Pending(operation)

@@ -64,6 +64,8 @@ class AgreementRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     `peer`: the address that the initiator connected to, or the DID of the initiator.
     `candidates`: the former offer, for a peer that no longer speaks `hash`.
     `profile`: the profile that the address spoke. In the flow profile `uri` is the protocol's URI.
+    `is_reader`: whether the peer reads the metadata of calls, so that early data may have them.
+    `role`: this side's role in the protocol.
     """
 
     peer: str
@@ -73,6 +75,8 @@ class AgreementRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     uri: str
     candidates: tuple[str, ...]
     profile: Profile = "hello"
+    is_reader: bool = False
+    role: str = ""
 
 
 class _Agreements(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -122,7 +126,8 @@ class AgreementCache:
 
     def _write(self, entries: list[AgreementRecord]) -> None:
         self._known = {(entry.peer, entry.topic): entry for entry in entries}
-        durable.write(self._path, canonical.dumps(msgspec.to_builtins(_Agreements(tuple(entries)))), mode=0o600)
+        # A session does not wait for the disk: after a power failure the next handshake is only longer.
+        durable.write_unsynced(self._path, canonical.dumps(msgspec.to_builtins(_Agreements(tuple(entries)))), mode=0o600)
 
 
 class FlowRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -195,7 +200,8 @@ class FlowHistory:
 
     def _write(self, entries: list[FlowRecord]) -> None:
         self._known = {(entry.peer, entry.purpose): entry for entry in entries}
-        durable.write(self._path, rfc8785.dumps(msgspec.to_builtins(_FlowRecords(tuple(entries)))), mode=0o600)
+        # Not synced, for the reason that agreements are not.
+        durable.write_unsynced(self._path, rfc8785.dumps(msgspec.to_builtins(_FlowRecords(tuple(entries)))), mode=0o600)
 
 
 @dataclass(frozen=True)

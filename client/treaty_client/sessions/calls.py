@@ -15,100 +15,38 @@ A handler that fails a call with 502 reports that the peer broke the protocol. T
 The application asks a stream for `Operation.window` items at first. When it has taken half of them it asks for as many again. So
 at most `window` items wait here, and all that wait in a session hold at most `MAX_HELD` bytes.
 
-A call whose caller leaves (by cancellation, a timeout or the end of an `async for`) is cancelled at the handler. If the session
-cannot take that event now, the call stays in the table until it can.
+A call whose caller leaves (by cancellation, a timeout or the end of an `async for`) is cancelled at the handler, when the session
+can take that event; until then it stays in the table.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-from treaty_consensus.errors import TooLarge, TreatyError, Unavailable
+from treaty_consensus.errors import TooLarge, TreatyError
 from treaty_consensus.handler import OperationKind
 from treaty_handler import Return, Value
 
-from ..abandonable import abandonable
+from ..anp.call_metadata import CallMetadata
+from ..anp.trace_context import TraceContext
 from ..codes import OperationCode, SessionCode
 from ..sandbox.schemas import measure
-from .handler_host import HandlerHost
-from .interfaces import Step
-from .operation_errors import OperationError, OutcomeUnknown, wrong_kind
+from .call_context import next_trace
+from .call_port import CallPort, Phase
+from .middleware import Call, described_call
+from .open_call import OpenCall, OpenStream
+from .operation_errors import OperationError, PeerOperationError, wrong_kind
 
 NONCONFORMING = 502
 MAX_HELD = 32 * 1024 * 1024
 """Bytes of the items of one session that wait for the application."""
 VALUE_BYTES = 64
 """Bytes of one value beside its text, as a bound for Python's objects."""
-
-
-class Phase(Enum):
-    """When calls may be given to the handler: not yet, as early data, or always."""
-
-    WAITING = "waiting"
-    EARLY = "early"
-    RUNNING = "running"
-
-
-@dataclass(frozen=True)
-class CallPort:
-    """The functions that a call table uses from its session.
-
-    `wait_writable`: wait until the application may send more.
-    `handler`: the present handler of the session.
-    `phase`: see `Phase`.
-    `time_limit`: seconds that a call of an operation may take.
-    `is_reissued`: whether the session ran already, so that a call may be given to a second handler.
-    """
-
-    post: Callable[[Step], None]
-    spawn: Callable[[Coroutine[Any, Any, None]], None]
-    wait_writable: Callable[[], Awaitable[None]]
-    handler: Callable[[], HandlerHost | None]
-    phase: Callable[[], Phase]
-    time_limit: Callable[[str], float]
-    is_reissued: Callable[[], bool]
-    on_first_reply: Callable[[], None]
-    on_outcome: Callable[[float, bool], None] = lambda seconds, succeeded: None
-    on_fault: Callable[[str], Awaitable[None]] | None = None
-    may_report_fault: Callable[[], bool] = lambda: False
-
-
-@dataclass(eq=False)
-class _Call:
-    """One call. `closed`: the handler has answered it or never had it. `left`: the caller does not wait any more."""
-
-    number: str
-    operation: str
-    arguments: dict[str, Any]
-    stream: _Stream | None = None
-    kind: OperationKind = OperationKind.REQUEST
-    answer: asyncio.Future[Any] = field(default_factory=abandonable)
-    had_room: bool = False
-    issued: asyncio.Event = field(default_factory=asyncio.Event)
-    given_to: HandlerHost | None = None
-    early: bool = False
-    reported: bool = False
-    closed: bool = False
-    left: bool = False
-
-
-@dataclass(eq=False)
-class _Stream:
-    """The items of a stream that wait for the application, with the bytes that each holds. `taken`: items that the application
-    took since it asked for more last. `has_begun`: an item came."""
-
-    items: deque[tuple[Value, int]] = field(default_factory=deque)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    window: int = 0
-    taken: int = 0
-    has_begun: bool = False
 
 
 class CallTable:
@@ -118,32 +56,29 @@ class CallTable:
         self.replies = 0
         self.replied = asyncio.Event()
         self._port = port
-        self._open: dict[str, _Call] = {}
+        self._open: dict[str, OpenCall] = {}
         self._held = 0
         self._error: TreatyError | None = None
         # Serializes the wait for room in the outbox.
         self._turn = asyncio.Lock()
         self._numbers = itertools.count(1)
 
-    async def make(self, operation: str, arguments: dict[str, Any], *, within: float | None = None) -> Any:
-        """Call an operation and wait for its answer; see `session.Session.call`. Report the time and the outcome to
-        `on_outcome`.
+    async def make(
+        self, operation: str, arguments: dict[str, Any], *, within: float | None = None, trace: TraceContext | None = None
+    ) -> Any:
+        """Call an operation and wait for its answer; see `Session.call`. Report the time and the outcome to `on_outcome`.
 
         `within`: fewer seconds than the operation's own time. Their end raises `OutcomeUnknown`, or `Unavailable`
-        (`session.late`) for a call that was not issued.
+        (`session.late`) for a call that was not issued. `trace`: its span.
         """
-        call = self._enter(_Call(str(next(self._numbers)), operation, arguments))
+        call = self._enter(OpenCall(str(next(self._numbers)), operation, arguments))
         began, limit = asyncio.get_running_loop().time(), self._port.time_limit(operation)
+        # The limit includes the wait for room, and the middleware: neither may hold the caller for ever.
+        call.due = began + (limit if within is None else min(limit, within))
+        described = self._described(call, trace)
         try:
-            # The limit includes the wait for room: a slow peer must not hold the caller for ever.
-            async with asyncio.timeout(limit if within is None else min(limit, within)):
-                await self._submit(call)
-                value = await call.answer
-        except TimeoutError as error:
-            self._note(began, False)
-            if within is not None and within < limit:
-                raise _late(call, within) from error
-            raise OperationError(504, f"The handler gave no answer to {operation}.") from error
+            with self._port.pipeline.recorded(described):
+                value = await self._within(call, described, within if within is not None and within < limit else None)
         except OperationError as error:
             self._note(began, error.status < 500)
             raise
@@ -153,30 +88,13 @@ class CallTable:
         return value
 
     async def stream(self, operation: str, arguments: dict[str, Any]) -> AsyncGenerator[Any, None]:
-        """Call a stream and yield its items; see `session.Session.stream`. Report the time and the outcome of the first answer to
-        `on_outcome`."""
-        items = _Stream()
-        call = self._enter(_Call(str(next(self._numbers)), operation, arguments, items))
-        began = asyncio.get_running_loop().time()
-        try:
-            async with asyncio.timeout(self._port.time_limit(operation)):
-                await self._submit(call)
-                more = await _is_ready(call, items)
-            self._note(began, True)
-            while more:
-                yield self._take(call, items)
-                # The limit begins anew: it is for the silence before one item. The items before it are taken, so the other side
-                # owes one.
-                async with asyncio.timeout(self._port.time_limit(operation)):
-                    more = await _is_ready(call, items)
-        except TimeoutError as error:
-            self._note(began, False)
-            raise OperationError(504, f"{operation} was silent for too long.") from error
-        except OperationError as error:
-            self._note(began, error.status < 500)
-            raise
-        finally:
-            self._leave(call)
+        """Call a stream and yield its items; see `Session.stream`. Report the time and outcome of its first answer."""
+        call = OpenCall(str(next(self._numbers)), operation, arguments, OpenStream(), kind=OperationKind.STREAM)
+        described = self._described(call, None)
+        with self._port.pipeline.recorded(described):
+            async with aclosing(self._port.pipeline.stream(described, partial(self._items, call))) as items:
+                async for item in items:
+                    yield item
 
     async def issue(self) -> None:
         """Give the handler all open calls that it does not have yet, as far as the phase allows."""
@@ -196,9 +114,9 @@ class CallTable:
         if call.left:
             del self._open[number]
         # The return of an event says only that it was sent.
-        elif isinstance(outcome, Return) and call.kind is not OperationKind.EVENT and not _has_begun(call):
+        elif isinstance(outcome, Return) and call.kind is not OperationKind.EVENT and not call.has_begun:
             self._replied()
-        _set_result(call, outcome)
+        call.settle(outcome)
 
     def item(self, number: str, value: Value) -> None:
         """Take an item of a stream from the handler."""
@@ -213,11 +131,25 @@ class CallTable:
         # The caller takes the items too slowly for their size. The credit was given by number, so it cannot be less now.
         if self._held + held > MAX_HELD:
             self._drop_items(call.stream)
-            _set_result(call, _too_much(call.operation))
+            call.settle(_too_much(call.operation))
             return
         self._held += held
         call.stream.items.append((value, held))
         call.stream.changed.set()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a call has no answer yet."""
+        return any(not call.answer.done() for call in self._open.values())
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether further calls are refused."""
+        return self._error is not None
+
+    def refuse(self, error: TreatyError) -> None:
+        """Take no further calls. Open ones go on."""
+        self._error = self._error or error
 
     def end(self, error: TreatyError) -> None:
         """Fail all open calls because of the error that ended the session. A stream gives the items that wait before."""
@@ -225,20 +157,69 @@ class CallTable:
         for call in self._open.values():
             call.closed = True
             # Before the session ran, only early data were sent, which may be repeated. Items that came were done.
-            sent = call.given_to is not None and self._port.is_reissued() and not _has_begun(call)
+            sent = call.given_to is not None and self._port.is_reissued() and not call.has_begun and not call.is_unread(error)
             why = f"The session ended ({error.code}): {error.message}"
-            _set_result(call, _unknown(call, why) if sent else error)
+            call.settle(call.unknown(why, error.peer_code) if sent else error)
 
     # The caller's side
 
-    def _enter(self, call: _Call) -> _Call:
+    def _described(self, call: OpenCall, trace: TraceContext | None) -> Call:
+        """Return a call as middleware sees it."""
+        origin, handler, clock = self._port.origin(), self._port.handler(), asyncio.get_running_loop().time
+        operation = handler.role.calls.get(call.operation) if handler is not None else None
+        context = origin.context(call.number, call.operation, trace or next_trace(), call.due, clock)
+        return described_call("out", context, operation.kind if operation else call.kind, call.arguments, origin.is_initiator)
+
+    async def _within(self, call: OpenCall, described: Call, shorter: float | None) -> Any:
+        """Make a call inside of the middleware. `shorter`: the seconds that its caller gave, if they are its time."""
+        try:
+            async with asyncio.timeout_at(call.due):
+                return await self._port.pipeline.call(described, partial(self._exchange, call))
+        except TimeoutError as error:
+            if shorter is not None:
+                self._note(call.due - shorter, False)
+                raise call.late(shorter) from error
+            raise call.timed_out(f"The handler gave no answer to {call.operation}.") from error
+
+    async def _exchange(self, call: OpenCall, described: Call) -> Any:
+        """Send a call and wait for its answer."""
+        call.trace = described.context.trace
+        await self._submit(call)
+        return await call.answer
+
+    async def _items(self, call: OpenCall, described: Call) -> AsyncGenerator[Any, None]:
+        """Send the call of a stream and yield its items."""
+        items, operation, began = call.stream, call.operation, asyncio.get_running_loop().time()
+        assert items is not None
+        self._enter(call).trace = described.context.trace
+        try:
+            async with asyncio.timeout(self._port.time_limit(operation)):
+                await self._submit(call)
+                more = await call.is_ready(items)
+            self._note(began, True)
+            while more:
+                yield self._take(call, items)
+                # The limit begins anew: it is for the silence before one item. The items before it are taken, so the other side
+                # owes one.
+                async with asyncio.timeout(self._port.time_limit(operation)):
+                    more = await call.is_ready(items)
+        except TimeoutError as error:
+            self._note(began, False)
+            raise call.timed_out(f"{operation} was silent for too long.") from error
+        except OperationError as error:
+            self._note(began, error.status < 500)
+            raise
+        finally:
+            self._leave(call)
+
+    def _enter(self, call: OpenCall) -> OpenCall:
         # A stream begins later than `Session.stream`, perhaps after the session's end.
         if self._error is not None:
             raise self._error
         self._open[call.number] = call
         return call
 
-    async def _submit(self, call: _Call) -> None:
+    async def _submit(self, call: OpenCall) -> None:
         # One call at a time waits for room: else all waiting callers would use the same free room.
         async with self._turn:
             await self._port.wait_writable()
@@ -246,7 +227,7 @@ class CallTable:
             self._port.post(partial(self._issue, call))
             await call.issued.wait()
 
-    def _take(self, call: _Call, stream: _Stream) -> Value:
+    def _take(self, call: OpenCall, stream: OpenStream) -> Value:
         value, held = stream.items.popleft()
         self._held -= held
         stream.taken += 1
@@ -256,7 +237,7 @@ class CallTable:
             stream.taken = 0
         return value
 
-    def _leave(self, call: _Call) -> None:
+    def _leave(self, call: OpenCall) -> None:
         """Forget a call whose caller has its answer, or does not wait any more."""
         call.left = True
         call.answer.cancel()
@@ -267,7 +248,7 @@ class CallTable:
         else:
             self._port.post(partial(self._cancel, call))
 
-    def _drop_items(self, stream: _Stream) -> None:
+    def _drop_items(self, stream: OpenStream) -> None:
         self._held -= sum(held for _, held in stream.items)
         stream.items.clear()
 
@@ -282,7 +263,7 @@ class CallTable:
 
     # Steps
 
-    async def _issue(self, call: _Call) -> None:
+    async def _issue(self, call: OpenCall) -> None:
         handler, phase = self._port.handler(), self._port.phase()
         if call.left:
             await self._cancel(call)
@@ -293,35 +274,41 @@ class CallTable:
             return  # `issue` is called again when the session runs
         operation = handler.role.calls.get(call.operation)
         if operation is not None and (operation.kind is OperationKind.STREAM) != (call.stream is not None):
-            _set_result(call, wrong_kind(operation))
+            call.settle(wrong_kind(operation))
             return
         idempotent = operation is not None and operation.idempotent
         # A second run could repeat an order or a payment, so only idempotent calls are issued again.
-        if call.given_to is not None and self._port.is_reissued() and (not idempotent or _has_begun(call)):
-            _set_result(
-                call,
-                OperationError(503, "The protocol's code changed during the call. It is unknown whether the operation was done."),
+        if call.given_to is not None and self._port.is_reissued() and (not idempotent or call.has_begun):
+            call.settle(
+                PeerOperationError(
+                    503, "The protocol's code changed during the call. It is unknown whether the operation was done.", operation
+                ),
             )
             return
+        if call.sent_before is None:
+            call.sent_before = self._port.sent()
         # Set before the call: an error in the call must not lead to a second one.
         call.given_to, call.early = handler, phase is Phase.EARLY and idempotent
         if operation is not None:
             call.kind = operation.kind
         try:
-            await handler.call(call.number, call.operation, call.arguments, early=call.early)
+            left = max(call.due - asyncio.get_running_loop().time(), 0)
+            # An event has no answer, and the time of a stream is that of each item.
+            metadata = CallMetadata(call.trace, round(1000 * left) if call.kind is OperationKind.REQUEST else None)
+            await handler.call(call.number, call.operation, call.arguments, early=call.early, metadata=metadata)
             if call.stream is not None and operation is not None:
                 call.stream.window = operation.window
                 await self._request(call, call.stream, operation.window)
         finally:
             call.issued.set()
 
-    async def _request(self, call: _Call, stream: _Stream, count: int) -> None:
+    async def _request(self, call: OpenCall, stream: OpenStream, count: int) -> None:
         handler = call.given_to
         # A new handler is asked for the whole window when it gets the call.
         if handler is not None and handler is self._port.handler() and not call.answer.done():
             await handler.requested(call.number, call.operation, count, early=call.early)
 
-    async def _cancel(self, call: _Call) -> None:
+    async def _cancel(self, call: OpenCall) -> None:
         handler = self._port.handler()
         if call.closed or call.given_to is not handler or handler is None or not handler.is_open:
             self._open.pop(call.number, None)  # a former handler is closed, with all its calls
@@ -329,46 +316,19 @@ class CallTable:
         elif self._port.phase() is not Phase.WAITING and self._open.pop(call.number, None) is not None:
             await handler.cancelled(call.number, call.operation, early=call.early)
 
-    def _is_reportable(self, call: _Call, outcome: Return) -> bool:
+    def _is_reportable(self, call: OpenCall, outcome: Return) -> bool:
         failed = outcome.error is not None and outcome.error.code == NONCONFORMING
         # The call is issued again after the repair, which a stream that has begun cannot be.
-        again = not (call.left or call.reported or _has_begun(call))
+        again = not (call.left or call.reported or call.has_begun)
         return failed and again and self._port.on_fault is not None and self._port.may_report_fault()
 
-    async def _report(self, call: _Call, outcome: Return) -> None:
+    async def _report(self, call: OpenCall, outcome: Return) -> None:
         assert outcome.error is not None
         assert self._port.on_fault is not None
         try:
             await self._port.on_fault(f"{call.operation}: {outcome.error.message}")
         except TreatyError:
-            _set_result(call, outcome)  # the code was not repaired: the caller gets the failure
-
-
-def _unknown(call: _Call, why: str) -> OutcomeUnknown:
-    assert call.given_to is not None
-    return OutcomeUnknown(call.operation, why, call.given_to.role.calls.get(call.operation))
-
-
-def _late(call: _Call, seconds: float) -> TreatyError:
-    why = f"No answer came within {seconds:.3g} seconds."
-    if call.given_to is not None:
-        return _unknown(call, why)
-    return Unavailable(SessionCode.LATE, f"{call.operation} was not sent within {seconds:.3g} seconds.", fix="Call again.")
-
-
-async def _is_ready(call: _Call, stream: _Stream) -> bool:
-    """Wait for an item; return False at the end of the stream. Raises the error that ended it."""
-    while not stream.items:
-        if call.answer.done():
-            call.answer.result()
-            return False
-        stream.changed.clear()
-        await stream.changed.wait()
-    return True
-
-
-def _has_begun(call: _Call) -> bool:
-    return call.stream is not None and call.stream.has_begun
+            call.settle(outcome)  # the code was not repaired: the caller gets the failure
 
 
 def _too_much(operation: str) -> TooLarge:
@@ -377,16 +337,3 @@ def _too_much(operation: str) -> TooLarge:
         f"The items of {operation} that wait for the application hold more than {MAX_HELD} bytes, with those of other streams.",
         fix="Take the items faster, or several streams one after the other.",
     )
-
-
-def _set_result(call: _Call, outcome: Return | TreatyError) -> None:
-    call.issued.set()
-    if not call.answer.done():
-        if isinstance(outcome, TreatyError):
-            call.answer.set_exception(outcome)
-        elif outcome.error is None:
-            call.answer.set_result(outcome.value)
-        else:
-            call.answer.set_exception(OperationError(outcome.error.code, outcome.error.message))
-    if call.stream is not None:
-        call.stream.changed.set()

@@ -25,6 +25,7 @@ from ..negotiators.negotiator import Implementation
 from .agreements import NegotiatedProtocol, accept_implementation
 from .handler_host import HandlerHost
 from .interfaces import SpokenProtocol, Step
+from .operations import check_peer_role
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +90,13 @@ class CodeLoader:
     async def load(self, agreement: Agreement, error: str) -> None:
         """Load the code for an agreement. `error`: the fault of the former code when this is a repair, else ""."""
         if agreement.confirmed and not error and self.handler is not None and self.protocol is not None:
-            await self._port.command(commands.CodeReady(self.protocol.hash))
+            try:
+                # The handler was started before the peer said its role.
+                check_peer_role(self.protocol.package.manifest, self.handler.role, agreement.peer_role)
+            except TreatyError as failure:
+                await self._port.command(commands.CodeFailed(failure))
+            else:
+                await self._port.command(commands.CodeReady(self.protocol.hash))
             return
         await self.retire()  # it sent unconfirmed or wrong messages; the new handler repeats them
         self._document = agreement.document or self._document

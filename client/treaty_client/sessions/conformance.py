@@ -25,14 +25,17 @@ from typing import Any
 from treaty_consensus.errors import Refused, TooLarge, TreatyError
 from treaty_consensus.handler import Operation
 from treaty_consensus.printable import printable
-from treaty_handler import Failure, Result, Return, Value, encode_json
+from treaty_handler import Failure, Return, Value, encode_json
 
 from ..abandonable import abandonable
+from ..anp.call_metadata import CallMetadata
 from ..anp.hello_profile import commands
 from ..codes import NegotiationCode, SessionCode
 from ..negotiators.negotiator import Implementation
 from ..negotiators.test_cases import Outcome, Success, TestCase, describe, format_test_cases, read_test_cases
-from .handler_host import HandlerHost, HandlerPort
+from .call_context import CallContext, CallOrigin
+from .handler_host import HandlerHost
+from .handler_port import HandlerPort
 from .interfaces import Step
 from .operation_errors import OperationError
 from .operations import OperationHandlers
@@ -211,7 +214,10 @@ class TestedHandler:
     def post(self, step: Step) -> None:
         self._port.post(step)
 
-    async def send(self, payload: bytes, *, early: bool) -> None:
+    def origin(self) -> CallOrigin:
+        return CallOrigin(is_initiator=self._port.is_initiator)
+
+    async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
         await self._port.command(commands.SendVerification(payload))
 
     async def wait_writable(self) -> None:
@@ -252,15 +258,15 @@ class CaseAnswers:
     def __init__(self, cases: Sequence[TestCase]) -> None:
         self._cases = cases
 
-    async def call(self, call: str, operation: Operation, arguments: Mapping[str, Value]) -> Result:
+    async def call(self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]) -> Value:
         for case in self._cases:
             if case.operation == operation.name and _is_same_value(dict(case.arguments), dict(arguments)):
                 if isinstance(case.outcome, Success):
-                    return Result(call=call, value=case.outcome.value)
-                return Result(call=call, error=case.outcome)
-        return Result(call=call, error=Failure(code=500, message="No test case has these arguments."))
+                    return case.outcome.value
+                raise OperationError(case.outcome.code, case.outcome.message)
+        raise OperationError(500, "No test case has these arguments.")
 
-    def items(self, operation: Operation, arguments: Mapping[str, Value]) -> AsyncGenerator[Value, None]:
+    def items(self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]) -> AsyncGenerator[Value, None]:
         raise OperationError(500, "Test cases have no streams.")
 
 

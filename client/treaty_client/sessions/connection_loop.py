@@ -14,7 +14,7 @@ import asyncio
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
@@ -22,12 +22,13 @@ from typing import Any, Generic, Protocol, TypeVar
 from treaty_consensus.errors import TreatyError, Unavailable
 
 from ..codes import SessionCode
-from ..network.transport.connection import Connection, ConnectionLost
-from ..network.transport.outbox import Outbox
+from ..network.transport.connection import Connection
+from ..network.transport.parting import SessionParting
+from .calls import CallTable
 from .handler_host import HandlerHost
 from .interfaces import CANCELLING_TIME, SessionTimeouts, Step
+from .wire import INTERNAL, Wire
 
-INTERNAL = "This side failed; its log says why."
 _A = TypeVar("_A")
 _T = TypeVar("_T")
 _T_contra = TypeVar("_T_contra", contravariant=True)
@@ -66,127 +67,12 @@ class StateMachine(Protocol[_A, _T_contra]):
         """End the session with an error of this side."""
 
 
-class Wire:
-    """Read and write one connection. For one event loop: `start` it, then `close` or `release` it."""
-
-    def __init__(
-        self,
-        connection: Connection,
-        timeouts: SessionTimeouts,
-        *,
-        first: str | bytes | None,
-        post: Callable[[Step], None],
-        received: Callable[[str | bytes], Awaitable[None]],
-        lost: Callable[[str], Awaitable[None]],
-        failed: Callable[[TreatyError], Awaitable[None]],
-    ) -> None:
-        """Set up the wire without reading or writing.
-
-        `first`: a message that was received already.
-        `post`: run a step in the connection's task. The next three are called there.
-        `received`: called for each message.
-        `lost`: called with the peer's reason when the connection is lost.
-        `failed`: called for any other failure.
-        """
-        self.connection = connection
-        self._timeouts, self._first = timeouts, first
-        self._post, self._received, self._lost, self._failed = post, received, lost, failed
-        self._connected = True
-        # Backpressure: the reader waits here until the loop allows the next message.
-        self._may_read = asyncio.Event()
-        self._outbox = Outbox(connection, timeouts.send, failed=self._send_failed, drained=self.wake)
-        self._tasks: list[asyncio.Task[None]] = []
-
-    @property
-    def peer(self) -> str:
-        """The DID that the transport proved, or ""."""
-        return self.connection.peer
-
-    @property
-    def is_readable(self) -> bool:
-        """Whether there is room for the answers to the next message."""
-        return self._outbox.may_read
-
-    def start(self) -> None:
-        """Start the tasks that read and write."""
-        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._outbox.run())]
-        for task in self._tasks:
-            task.add_done_callback(self._broke)
-
-    def enqueue(self, message: str | bytes) -> None:
-        """Send a message after all earlier messages. Raises `Unavailable` (`session.slow-peer`)."""
-        self._outbox.enqueue(message)
-
-    async def wait_writable(self) -> None:
-        """Wait until the local application may send more."""
-        await self._outbox.wait_writable()
-
-    def allow_reading(self, allowed: bool) -> None:
-        """Set whether the next message may be read."""
-        if allowed:
-            self._may_read.set()
-        else:
-            self._may_read.clear()
-
-    def wake(self) -> None:
-        """Let the loop decide again whether to read."""
-        self._post(_nothing)
-
-    async def close(self, error: TreatyError | None) -> None:
-        """Send the queued messages, for a bounded time, and close the connection. The peer receives the error's code."""
-        connected = self._connected
-        await self.release()
-        await self.connection.close(error.code if error and connected else "")
-
-    async def release(self) -> None:
-        """Send the queued messages, for a bounded time, and stop reading and writing. The connection stays open."""
-        if self._connected:
-            # A peer that does not read must not delay the end of the session.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._timeouts.flush):
-                    await self._outbox.flushed()
-        self._outbox.close()
-        # Exceptions of the tasks were already handled by `_broke`.
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _read(self) -> None:
-        try:
-            while True:
-                await self._may_read.wait()
-                message, self._first = (await self.connection.receive() if self._first is None else self._first), None
-                # The next message is read only after this one is handled, so a peer cannot fill the queue.
-                done = asyncio.Event()
-                self._post(partial(self._hand_over, message, done))
-                await done.wait()
-        except ConnectionLost as error:
-            self._connected = False
-            self._post(partial(self._lost, error.reason))
-        except TreatyError as error:  # the transport refuses the peer, which gets the code
-            self._post(partial(self._failed, error))
-
-    async def _hand_over(self, message: str | bytes, done: asyncio.Event) -> None:
-        try:
-            await self._received(message)
-        finally:
-            done.set()
-
-    def _send_failed(self, error: TreatyError) -> None:
-        self._connected = False
-        if not isinstance(error, ConnectionLost):  # `_read` reports the loss, after all messages that arrived before
-            self._post(partial(self._failed, error))
-
-    def _broke(self, task: asyncio.Task[None]) -> None:
-        """End the session after an unexpected exception of the reader or writer; else it would wait for ever."""
-        if not task.cancelled() and task.exception() is not None:
-            _log.error("A connection failed", exc_info=task.exception())
-            self._connected = False
-            self._post(partial(self._failed, Unavailable(SessionCode.INTERNAL, INTERNAL)))
-
-
 class ConnectionLoop(ABC, Generic[_A, _T]):
-    """Drive a machine over a connection. Call `run` in a task of its own. `closed`: set when all parts are closed."""
+    """Drive a machine over a connection. Call `run` in a task of its own.
+
+    `closed`: set when all parts are closed.
+    `parting`: the peer's, if it ended the session in good order.
+    """
 
     def __init__(
         self,
@@ -206,6 +92,8 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
         self._steps: asyncio.Queue[Step] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._released = False
+        self._parts_with: SessionCode | None = None
+        self.parting: SessionParting | None = None
         self.closed = asyncio.Event()
 
     async def run(self) -> None:
@@ -223,6 +111,10 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
     def now(self) -> _T:
         """Return the machine's time."""
         return self._clock()
+
+    def messages_sent(self) -> int:
+        """Return the number of messages that were sent on the connection."""
+        return self.wire.sent
 
     def post(self, step: Step) -> None:
         """Run a step in the connection's task, after all earlier steps."""
@@ -246,6 +138,11 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
     def leave(self) -> None:
         """Request the end: the handlers say goodbye, the connection is closed, and `run` returns."""
         self.post(self._leave)
+
+    def part(self, code: SessionCode, *, at_once: bool = False) -> None:
+        """Request the end when the calls under way are answered, or `at_once`. No further message is read, unless this side waits
+        for an answer of the peer. Streams do not delay the end."""
+        self.post(partial(self._part, code, at_once))
 
     @abstractmethod
     async def perform(self, actions: Sequence[_A]) -> None:
@@ -277,12 +174,16 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
     def _speaking(self) -> Iterable[HandlerHost]:
         """Return the handlers that are open in a running session."""
 
+    @abstractmethod
+    def _call_tables(self) -> Iterable[CallTable]:
+        """Return the tables of this side's calls."""
+
     def _on_lost(self) -> None:
         """Handle the loss of the connection, before the handlers are informed."""
 
-    @abstractmethod
     def _may_read(self) -> bool:
         """Return whether the profile can take another message."""
+        return True
 
     def _after_step(self) -> None:
         """Run after each step."""
@@ -325,7 +226,20 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
             _log.exception("A session failed")
             await self._fail(Unavailable(SessionCode.INTERNAL, INTERNAL))
         self._after_step()
-        self.wire.allow_reading(self._machine.accepts_input and self.wire.is_readable and self._may_read() and not self._released)
+        waits = any(table.is_waiting for table in self._call_tables())
+        if self._parts_with is not None and not (waits or any(handler.is_working for handler in self._speaking())):
+            await self._fail(SessionParting(self._parts_with, self.wire.received))
+        allowed = self._machine.accepts_input and self.wire.is_readable and self._may_read() and not self._released
+        # While the session parts, unread messages are calls that the peer may repeat elsewhere.
+        self.wire.allow_reading(allowed and (waits or self._parts_with is None))
+
+    async def _part(self, code: SessionCode, at_once: bool) -> None:
+        # `_guarded` ends the session after this step if nothing is under way.
+        self._parts_with = self._parts_with or code
+        for table in self._call_tables():
+            table.refuse(SessionParting(code, 0))
+        if at_once:
+            await self._fail(SessionParting(self._parts_with, self.wire.received))
 
     async def _fail(self, error: TreatyError) -> None:
         # The error is final, so a failure to send it is ignored.
@@ -338,6 +252,7 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
             return
         # Collected before the machine changes its state, which ends `_speaking`.
         handlers = list(self._speaking())
+        self.parting = SessionParting.parse(reason)
         self._machine.lost(reason)
         self._on_lost()
         for handler in handlers:
@@ -367,7 +282,3 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
             # `wait` with a timeout: a business function may ignore cancellation.
             await asyncio.wait(tasks, timeout=CANCELLING_TIME)
         await self._close_parts()
-
-
-async def _nothing() -> None:
-    """Do nothing; after this step the loop decides again whether to read."""

@@ -5,37 +5,45 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from treaty_consensus.did import parse_did
-from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError
+from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.handler import Role
 from treaty_consensus.protocol import parse_protocol_uri
 
 from .. import durable
 from ..anp.flow_profile.registry import ProtocolRegistry
+from ..anp.hello_profile.hello import UNAVAILABLE
 from ..anp.hello_profile.machine import Limits, Provided
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
 from ..anp.transcript import TranscriptRecorder
-from ..codes import AgentCode, ClientReportCode
+from ..codes import ClientReportCode
 from ..identity import Identity
 from ..negotiators.negotiator import Negotiators, RoleName
-from ..network.did_documents import DidResolver
-from ..network.transport.connection import Connection
+from ..places import Places
 from ..policy import Policy
 from ..sandbox.interface import Runtime
-from ..statements.report import LogOf, Reporter
+from ..statements.report import Reporter
 from ..statements.report_rules import SessionFacts, refusal_code
+from .activity import Activity, AgentMetrics
 from .agreements import URN, AgreementCache, NegotiatedProtocols, Profile, is_negotiated
+from .arrivals import OnSession, ServedSessions
 from .escalation import Approvals, EscalationLimiter, OnEscalation
-from .handler_host import HandlerHosts
-from .interfaces import Capacity, FlowNames, ProtocolPublisher, ProtocolSource, SessionTimeouts, SpokenProtocol
+from .function_checks import check_functions
+from .handler_host import RESPONDER, HandlerHosts, HostRequest
+from .interfaces import AgentEvent, Capacity, Ports, SessionTimeouts, SpokenProtocol
+from .middleware import Call, CallPipeline
 from .negotiation import Answerer
+from .open_connections import OpenConnections
+from .operation_errors import FunctionFault
 from .operations import Functions, OfferedFunctions, choose_role
+from .services import Service
 from .session import ReportParties
 
 MAX_TALKS = 1024 * 1024
@@ -45,65 +53,12 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
-class AgentEvent(NamedTuple):
-    """An event of a session, for an observer.
-
-    `role`: this agent's role, `initiator` or `responder`.
-    `peer`, `protocol`: "" until they are known.
-
-    Two events happen outside of sessions: `unserved`, when a provided protocol failed, and `served`, when it works again.
-    """
-
-    role: RoleName
-    peer: str
-    protocol: str
-    name: str
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Ports:
-    """The interfaces to the world outside of the sessions.
-
-    `log_of`: return the log of an origin, for reports.
-    `publisher`: publish negotiated protocols.
-    `resolver`: find DID documents.
-    `names`: make the `FlowNames` from the URIs that the agent's owner registered with ids.
-    `dial`: open a connection to a URL, instead of the network's transports.
-    """
-
-    protocols: ProtocolSource
-    runtime: Runtime
-    log_of: LogOf
-    publisher: ProtocolPublisher
-    resolver: DidResolver
-    names: Callable[[Callable[[str], str]], FlowNames]
-    dial: Callable[[str], Awaitable[Connection]] | None = None
-
-
-@dataclass
-class Service:
-    """A protocol that an agent provides, or whose operations it serves as the initiator.
-
-    `protocol`: None while it is not served.
-    `flow_ids`: the ids under which the flow profile offers it, by its aliases.
-    `attempts`: the task that loads it.
-    `tried`: done after the first of those attempts.
-    """
-
-    functions: Functions = field(default_factory=Functions)
-    role: str | None = None
-    protocol: SpokenProtocol | None = None
-    flow_ids: list[str] = field(default_factory=list)
-    attempts: asyncio.Task[None] | None = None
-    tried: asyncio.Future[None] | None = None
-
-
 @dataclass
 class AgentContext:
     """The shared data of one agent.
 
     `registry`: the origin where negotiated protocols are published and reported.
+    `worker_wait`: seconds that an event may wait for a worker, beside the time of its handler.
     `services`: by protocol URI.
     `unserved`: the errors of the provided protocols that are not served, by URI.
     `offers`: the functions for protocols that will be negotiated.
@@ -111,6 +66,11 @@ class AgentContext:
     `transcripts`: the folder for recorded sessions, or None.
     `openings`: the document that a person wants to propose next, by address and request.
     `flow_openings`: the same in the flow profile: an id or URI.
+    `activity`: the counts of `metrics`.
+    `connections`: those that are open now.
+    `is_providing`: whether protocols were loaded for serving; later ones are loaded when they are registered.
+    `renewal`: the next time to verify protocols again.
+    `changed`: called after each change of the served protocols.
     """
 
     identity: Identity
@@ -125,6 +85,7 @@ class AgentContext:
     reporter: Reporter
     negotiated: NegotiatedProtocols
     approvals: Approvals
+    worker_wait: float = 0.0
     negotiators: Negotiators | None = None
     on_escalation: OnEscalation | None = None
     on_event: Callable[[AgentEvent], None] | None = None
@@ -132,15 +93,26 @@ class AgentContext:
     answerer: Answerer | None = None
     services: dict[str, Service] = field(default_factory=dict)
     unserved: dict[str, TreatyError] = field(default_factory=dict)
-    offers: OfferedFunctions = field(default_factory=OfferedFunctions)
+    offers: OfferedFunctions = field(init=False)
     flow_offers: ProtocolRegistry = field(default_factory=ProtocolRegistry)
     openings: dict[tuple[str, str], str] = field(default_factory=dict)
     flow_openings: dict[tuple[str, str], str] = field(default_factory=dict)
+    connections: OpenConnections = field(default_factory=OpenConnections)
     escalations: EscalationLimiter = field(default_factory=EscalationLimiter)
     negotiations: int = 0
+    arrivals: ServedSessions = field(init=False)
+    activity: Activity = field(default_factory=Activity)
+    is_providing: bool = False
+    renewal: asyncio.TimerHandle | None = None
+    changed: list[Callable[[], None]] = field(default_factory=list)
     _servable: tuple[tuple[int, int], dict[str, Provided]] = ((-1, 0), {})
+    _is_warm: bool = False
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _finishing: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.arrivals = ServedSessions(self._on_session)
+        self.offers = OfferedFunctions(self.capacity)
 
     @cached_property
     def preloads(self) -> asyncio.Semaphore:
@@ -148,10 +120,36 @@ class AgentContext:
         return asyncio.Semaphore(self.capacity.preloads)
 
     @cached_property
+    def lingering(self) -> asyncio.Semaphore:
+        """Held by a session that its application has left, while its report is settled."""
+        return asyncio.Semaphore(self.capacity.lingering)
+
+    @cached_property
+    def admissions(self) -> Places:
+        """The sessions of other initiators that are being opened."""
+        return Places(self.capacity.openings)
+
+    @cached_property
     def hosts(self) -> HandlerHosts:
         """The factory for the handlers of all sessions."""
         own = self.identity.did
-        return HandlerHosts(own, self.home, self.ports.runtime, self.served, handler_time=self.timeouts.handler)
+        return HandlerHosts(
+            own,
+            self.home,
+            self.ports.runtime,
+            self.served,
+            handler_time=self.timeouts.handler,
+            worker_wait=self.worker_wait,
+            capacity=self.capacity,
+            activity=self.activity,
+            pipeline=self.pipeline,
+            on_fault=self._record_fault,
+        )
+
+    @cached_property
+    def pipeline(self) -> CallPipeline:
+        """The way of all calls: middleware, log lines and events."""
+        return CallPipeline(self._record_call)
 
     def spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Run a task beside all sessions. `close` cancels it."""
@@ -161,17 +159,53 @@ class AgentContext:
         return task
 
     def finish_later(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a task after its session. `close` waits for it, at most `timeouts.close`."""
+        """Run a task after its session. `finish` waits for it."""
         task = self.spawn(work)
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
+
+    def provided_service(self, uri: str) -> Service:
+        """Return the service of a protocol that this agent provides, a new one the first time."""
+        return self.services.setdefault(uri, Service(Functions(self.capacity)))
+
+    def metrics(self, *, waiting: int) -> AgentMetrics:
+        """Return what this agent does now. `waiting`: sessions of this agent that wait to be opened."""
+        functions = [service.functions.threads for service in (*self.services.values(), Service(self.offers.functions))]
+        return AgentMetrics(
+            sessions_in=self.activity.sessions[False],
+            sessions_out=self.activity.sessions[True],
+            opening=self.admissions.taken,
+            sessions_waiting=self.admissions.waiting + waiting,
+            calls=self.activity.calls.snapshot(),
+            functions=self.activity.functions.snapshot(),
+            threads=sum(threads.taken for threads in functions),
+            threads_waiting=sum(threads.waiting for threads in functions),
+            workers=self.ports.runtime.metrics(),
+            reports_waiting=self.reporter.waiting,
+        )
+
+    def warm(self) -> None:
+        """Start workers in the background, once. An error is left to the session's own worker, which raises it."""
+        if not self._is_warm:
+            self._is_warm = True
+            self.spawn(_warm(self.ports.runtime))
 
     def prepare_report(self, protocol: str = "", peer: str = "") -> None:
         """Read the facts for a report with a peer in the background, if the policy allows reports. `protocol`: its URI, if it is
         known."""
         if self.policy.report:
-            is_elsewhere = protocol and not protocol.startswith(URN)
-            self.spawn(self.reporter.prepare(parse_protocol_uri(protocol).origin if is_elsewhere else self.registry, peer))
+            self.spawn(self.reporter.prepare(self.report_log(protocol), peer))
+
+    def report_log(self, protocol: str) -> str:
+        """Return the origin of the log that gets the reports on a protocol, by its URI. A negotiated one, and one that is not
+        known, are reported to the agent's own registry."""
+        is_elsewhere = protocol and not protocol.startswith(URN)
+        return parse_protocol_uri(protocol).origin if is_elsewhere else self.registry
+
+    def note_change(self) -> None:
+        """Tell the listeners that other protocols are served now."""
+        for listener in self.changed:
+            listener()
 
     def record_event(self, event: AgentEvent) -> None:
         """Report an event to the observer. An exception of the observer is only logged."""
@@ -184,12 +218,31 @@ class AgentContext:
         except Exception:
             _log.exception("The observer of an agent raised")
 
+    async def finish(self) -> None:
+        """Wait for the work that sessions left: their ends, publications, and the submissions that are due. At most
+        `timeouts.close`. A report that is not signed then, and a publication, are left to the next session."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.timeouts.close):
+                while self._finishing:
+                    await asyncio.wait(self._finishing)
+                await self.reporter.finish()
+
+    def _record_call(self, call: Call, status: str, seconds: float) -> None:
+        if self.on_event is not None:
+            context = call.context
+            role: RoleName = "initiator" if call.is_initiator else "responder"
+            about = AgentEvent(role, context.peer, context.protocol, f"call {call.direction}", seconds)
+            self.record_event(about._replace(operation=call.operation, status=status, trace_id=context.trace.trace_id))
+
+    def _record_fault(self, protocol: SpokenProtocol, request: HostRequest, fault: FunctionFault) -> None:
+        role: RoleName = "initiator" if request.is_initiator else "responder"
+        event = AgentEvent(role, request.peer, protocol.uri, fault.code, 0.0)
+        self.record_event(event._replace(operation=fault.operation, status=fault.code, trace_id=fault.trace_id))
+
     async def close(self) -> None:
         """Close everything that sessions share. Pending reports stay in the outbox for the next process."""
-        if self._finishing:
-            # A protocol that is not published now is published after the next session with it.
-            await asyncio.wait(self._finishing, timeout=self.timeouts.close)
-        await self.reporter.finish(self.timeouts.finish)
+        if self.renewal is not None:
+            self.renewal.cancel()
         # Tasks first: they use the reporter and the runtime that are closed below.
         for task in self._tasks:
             task.cancel()
@@ -208,28 +261,32 @@ class AgentContext:
 
     def provided(self) -> dict[str, Provided]:
         """Return the protocols that a responder may choose from now: the provided ones, and the negotiated ones whose
-        functions are still offered."""
+        functions are still offered. A provided one that cannot be verified now is marked."""
+        away = {uri: UNAVAILABLE for uri, service in self.services.items() if service.is_away}
         known = {uri: service.protocol for uri, service in self.services.items() if service.protocol is not None}
-        published = {uri: Provided(protocol.hash, self.is_fresh(protocol)) for uri, protocol in known.items()}
+        published = {uri: self._provided(protocol) for uri, protocol in known.items()}
         # Cached, because each Hello asks, and the check goes through all negotiated protocols.
         state = (self.negotiated.changes, len(self.offers.capabilities))
         if self._servable[0] != state:
             servable = [protocol for protocol in self.negotiated.all() if self._can_serve(protocol)]
             self._servable = (state, {protocol.uri: Provided(protocol.hash, True) for protocol in servable})
-        return published | self._servable[1]
+        return away | published | self._servable[1]
 
-    def service(self, protocol: SpokenProtocol) -> Service:
-        """Return this side's functions for a protocol."""
+    def service(self, protocol: SpokenProtocol, serving: Functions | None = None) -> Service:
+        """Return this side's functions for a protocol. `serving`: those of one session, instead of the agent's."""
+        if serving is not None:
+            return Service(serving)
         if is_negotiated(protocol):
-            return Service(self.offers.functions, None, protocol)
+            return Service(self.offers.functions, None, None, protocol)
         return self.services.get(protocol.uri) or Service()
 
-    def served(self, protocol: SpokenProtocol, *, is_initiator: bool, role: str = "") -> tuple[Role, Functions]:
-        """Return this side's role and functions. `role`: the name of the role that the caller wants, or "". Raises `Refused`
-        (`session.role`), `NotFound` (`agent.function-missing`), `Malformed` (`agent.function-kind`)."""
-        service = self.service(protocol)
-        found = choose_role(protocol.package.manifest, is_initiator=is_initiator, wanted=role or service.role)
-        check_functions(service, found, protocol.uri)
+    def served(self, protocol: SpokenProtocol, request: HostRequest) -> tuple[Role, Functions]:
+        """Return this side's role and functions for a session. Raises `Refused` (`session.role`), `NotFound`
+        (`agent.function-missing`), `Malformed` (`agent.function-kind`)."""
+        service, manifest = self.service(protocol, request.serving), protocol.package.manifest
+        wanted = request.role or service.role
+        found = choose_role(manifest, is_initiator=request.is_initiator, wanted=wanted, peer_role=request.peer_role)
+        check_functions(service.functions, found, protocol.uri)
         return found, service.functions
 
     async def keys(self, did: str) -> Mapping[str, bytes]:
@@ -271,7 +328,7 @@ class AgentContext:
         `Refused` (`report.document`) without a protocol."""
         if protocol is None:
             raise Refused(ClientReportCode.DOCUMENT, "A session without a protocol cannot be reported.")
-        log = self.registry if is_negotiated(protocol) else parse_protocol_uri(protocol.uri).origin
+        log = self.report_log(protocol.uri)
         return SessionFacts(parties.own_key, parties.peer_key, log, parties.nid, protocol.topic, protocol.hash, spoke)
 
     async def cosign(
@@ -286,26 +343,26 @@ class AgentContext:
 
     def _can_serve(self, protocol: SpokenProtocol) -> bool:
         try:
-            self.served(protocol, is_initiator=False)
+            self.served(protocol, RESPONDER)
         except TreatyError:
             return False
         return True
 
+    def _provided(self, protocol: SpokenProtocol) -> Provided:
+        """Return a served protocol for the machine, with the roles that its present handler has."""
+        known = Provided(protocol.hash, self.is_fresh(protocol))
+        try:
+            role, _ = self.served(protocol, RESPONDER)
+        except TreatyError:
+            return known  # a newer handler has other roles; the session that loads it says so
+        peers = tuple(other.name for other in protocol.package.manifest.roles.values() if role.fits(other))
+        return known._replace(role=role.name, peer_roles=peers)
 
-def check_functions(service: Service, role: Role, uri: str) -> None:
-    """Check that the service has a function of the right kind for each operation that the role invokes. Raises `NotFound`
-    (`agent.function-missing`) and `Malformed` (`agent.function-kind`)."""
-    missing = service.functions.missing(role.invokes)
-    if missing:
-        raise NotFound(
-            AgentCode.FUNCTION_MISSING,
-            f"No function serves {', '.join(missing)} of {uri}.",
-            fix="Register a function of that name: @agent.provides(URI), or @agent.offers for negotiated protocols.",
-        )
-    misfits = service.functions.misfits(role.invokes.values())
-    if misfits:
-        raise Malformed(
-            AgentCode.FUNCTION_KIND,
-            f"The functions of {', '.join(misfits)} do not have the kind that {uri} gives these operations.",
-            fix="Write the function of a stream with `async def` and `yield`, and other functions without `yield`.",
-        )
+    def _on_session(self, uri: str) -> OnSession | None:
+        service = self.services.get(uri)
+        return service.on_session if service is not None else None
+
+
+async def _warm(runtime: Runtime) -> None:
+    with suppress(TreatyError):
+        await runtime.warm()

@@ -14,16 +14,18 @@ import asyncio
 import logging
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from treaty_consensus.did import Did
-from treaty_consensus.errors import TreatyError
+from treaty_consensus.errors import TreatyError, Unavailable
 
 from ..anp.flow_profile.messages import is_flow
 from ..codes import SessionCode
+from ..errors import PeerUnavailable
+from ..identity import Identity
 from ..network.authentication.nonces import NonceMemory
 from ..network.authentication.request_signing import RequestSigner, RequestVerifier
 from ..network.did_documents import DidDocument, fetch_did_document
@@ -31,15 +33,19 @@ from ..network.discovery.documents import AgentFacts, OfferedProtocol, describe,
 from ..network.egress import EgressGuard, lookups, strangers_network
 from ..network.hosts import Network
 from ..network.transport import reconnect
-from ..network.transport.application import Application, StaticDocument
+from ..network.transport.application import Application, Intake, StaticDocument
 from ..network.transport.connection import Connection
+from ..network.transport.parting import SessionParting
 from ..network.transport.secure import SecureConnection
 from ..network.turns import asking_for
 from .agreements import AgreementCache
-from .context import AgentContext, AgentEvent
+from .context import AgentContext
 from .flow_context import DidKeys, FlowDependencies, FlowSettings
 from .flow_manager import MetaProtocolManager
+from .interfaces import AgentEvent
 from .lifecycle import run_responder
+from .open_connections import part
+from .reporting import RegistryPublisher
 
 _DID_KEY = (
     "Peers that fetch DID documents, such as servers of the ANP SDK, refuse its requests over HTTP: a did:key has none. "
@@ -58,6 +64,7 @@ class AgentEndpoint:
         self._context, self._network = context, network
         self._signer = RequestSigner(context.identity, legacy=context.policy.send_didwba)
         self._open = ExitStack()
+        self._intake = Intake()
         ports, identity = context.ports, context.identity
         keys = DidKeys(context.keys, flow.resolvers)
         dependencies = FlowDependencies(
@@ -71,8 +78,24 @@ class AgentEndpoint:
             keep_transcript=context.keep_transcript,
             key_ids=keys.named,
             cosign=lambda protocol, parties, proposal, spoke: context.cosign(protocol, parties, proposal, spoke=spoke),
+            arrivals=context.arrivals,
+            connections=context.connections,
         )
         self.flow = MetaProtocolManager(identity, keys, dependencies, home=context.home, registry=context.flow_offers)
+
+    def go_on_as(self, identity: Identity) -> None:
+        """Sign with a rotated key from now on, and serve its DID document. Open sessions keep the former key."""
+        context = self._context
+        context.identity = self._signer.identity = self.flow.identity = context.reporter.identity = identity
+        if isinstance(context.ports.publisher, RegistryPublisher):
+            context.ports.publisher.identity = identity
+        context.note_change()
+
+    async def drain(self) -> None:
+        """Take no further sessions, and end those of other agents when their calls are answered. See `Agent.drain`."""
+        # First: a peer that is sent away must not come back to this process.
+        self._intake.close()
+        await part(self._context.connections.answered, SessionCode.DRAINING, self._context.timeouts.drain)
 
     async def aclose(self) -> None:
         """End the sessions of the flow profile, and release the resources of `application`."""
@@ -85,13 +108,16 @@ class AgentEndpoint:
         """Open a connection to an address, without encryption. `untrusted`: the address comes from a stranger and must be public.
         `repeat`: a WebSocket that is lost before an answer is opened again, and the same messages are sent again.
 
-        Raises `Malformed` (`connection.url`), `Unavailable` (`connection.failed`), `Refused` (`connection.refused`), and for an
-        untrusted address the errors of `strangers_network`.
+        Raises `Malformed` (`connection.url`), `PeerUnavailable` (`connection.failed`), `Refused` (`connection.refused`), and for
+        an untrusted address the errors of `strangers_network`.
         """
         if self._context.ports.dial is not None:
             return await self._context.ports.dial(url)
         # A stranger's address must be public, else it could reach services of this machine or its network.
-        network = await strangers_network(self._network, url) if untrusted else self._network
+        try:
+            network = await strangers_network(self._network, url) if untrusted else self._network
+        except Unavailable as error:
+            raise PeerUnavailable(error.code, error.message, fix=error.fix) from error
         unproved = _DID_KEY if self._context.identity.parsed.method == "key" else _UNPROVED
         return await reconnect.connect(url, network, sign=self._signer.headers, unproved=unproved, repeat=repeat)
 
@@ -107,6 +133,9 @@ class AgentEndpoint:
 
     async def enter(self, connection: Connection) -> None:
         """Serve one connection of any transport until it ends."""
+        if self._intake.is_closed:
+            await connection.close(SessionParting(SessionCode.DRAINING, 0).reason)
+            return
         with asking_for(connection.address.rpartition(":")[0]):  # the fair queue counts fetches of DID documents for this host
             await self._enter(connection)
 
@@ -122,6 +151,8 @@ class AgentEndpoint:
                 return await connection.close(SessionCode.HELLO_TIMEOUT)
             except TreatyError:
                 return await connection.close()
+            if self._intake.is_closed:  # while this waited; `drain` does not know the connection yet
+                return await connection.close(SessionParting(SessionCode.DRAINING, 0).reason)
             if isinstance(first, str) and is_flow(first):
                 return await self.flow.accept(connection, first=first)
             connection = _PutBack(connection, first)
@@ -150,24 +181,29 @@ class AgentEndpoint:
                 documents=documents,
                 authenticate=verifier.verify,
                 challenge=verifier.challenge,
+                intake=self._intake,
             ) as bound:
                 scheme = "https" if tls else "http"
                 here = tuple(f"{scheme}://{place}:{bound}" for place in dict.fromkeys((_in_url(host), "127.0.0.1", "localhost")))
                 verifier.audiences = tuple(map(_audience, public)) or here
-                documents |= self._documents(public, name, description)
-                yield bound
+                with self._renewing(documents, lambda: self._documents(public, name, description)):
+                    yield bound
 
     def application(self, *, public: Sequence[str], name: str, description: str) -> Application:
         """Return an ASGI application that serves connections. See `Agent.asgi`."""
         self._warn_of_did_key()
         verifier = self._open.enter_context(self._verifying(public[0]))
         verifier.audiences = tuple(map(_audience, public))
+        documents: dict[str, StaticDocument] = {}
+        self._open.enter_context(self._renewing(documents, lambda: self._documents(public, name, description)))
         return Application(
             self.enter,
             max_connections=self._context.capacity.sessions,
-            documents=self._documents(public, name, description),
+            documents=documents,
             authenticate=verifier.verify,
             challenge=verifier.challenge,
+            intake=self._intake,
+            drain=self.drain,
         )
 
     def _warn_of_did_key(self) -> None:
@@ -193,13 +229,36 @@ class AgentEndpoint:
             finally:
                 memory.close()
 
+    @contextmanager
+    def _renewing(self, documents: dict[str, StaticDocument], make: Callable[[], dict[str, StaticDocument]]) -> Iterator[None]:
+        """Keep the documents up to date for the time of the block: other protocols may be served, or the key be replaced."""
+
+        def fill() -> None:
+            made = make()
+            documents.clear()
+            documents.update(made)
+
+        fill()
+        self._context.changed.append(fill)
+        try:
+            yield
+        finally:
+            self._context.changed.remove(fill)
+
     def _documents(self, public: Sequence[str], name: str, description: str) -> dict[str, StaticDocument]:
         """Return the documents for discovery; none without a public address."""
         if not public:
             return {}
+        provided = self._context.provided()
         known = [(service, service.protocol) for service in self._context.services.values() if service.protocol is not None]
         offered = tuple(
-            OfferedProtocol(protocol.uri, protocol.hash, protocol.topic, operations=service.functions.names)
+            OfferedProtocol(
+                protocol.uri,
+                protocol.hash,
+                protocol.topic,
+                operations=service.functions.names,
+                role=provided[protocol.uri].role,
+            )
             for service, protocol in known
         )
         identity = self._context.identity

@@ -18,14 +18,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from treaty_consensus.canonical import parse_digest
 from treaty_consensus.did import did_key_id, parse_did, public_key_of
 from treaty_consensus.errors import Malformed, NotFound, Refused, Unavailable
 from treaty_consensus.protocol import is_verified_alias, parse_protocol_uri
 
+from ..anp.flow_profile.actions import Agreed
 from ..anp.flow_profile.adaptation import Adaptation, Thresholds
+from ..anp.flow_profile.core import INITIATOR_ROLE
 from ..anp.flow_profile.payloads import ContextInfo
 from ..anp.flow_profile.processor import Now
 from ..anp.flow_profile.states import FlowLimits, FlowTimeouts
@@ -38,8 +40,10 @@ from ..protocols.fetch import Fetcher
 from ..protocols.local import LocalProtocol, LocalProtocols
 from ..protocols.verification.records import VerifiedProtocol
 from ..registries.replies import Match
-from .handler_host import HandlerHosts
+from .arrivals import ServedSessions
+from .handler_host import HandlerHosts, HostRequest
 from .interfaces import FlowNames, Located, Lookup, SessionEvent, SessionTimeouts, SpokenProtocol
+from .open_connections import OpenConnections
 from .session import ReportParties
 
 Cosign = Callable[[SpokenProtocol | None, ReportParties, ReportProposed, bool], Awaitable[ReportCosignature]]
@@ -93,6 +97,8 @@ class FlowDependencies:
     `reports`: whether this agent co-signs reports.
     `key_ids`: return the keys of a DID by their ids.
     `cosign`: see `Cosign`.
+    `arrivals`: keeps the sessions that other agents began.
+    `connections`: the open connections of the agent.
     """
 
     names: FlowNames
@@ -106,6 +112,14 @@ class FlowDependencies:
     keep_transcript: KeepTranscript = _keep_none
     key_ids: Callable[[str], Awaitable[Mapping[str, bytes]]] | None = None
     cosign: Cosign | None = None
+    arrivals: ServedSessions = field(default_factory=ServedSessions)
+    connections: OpenConnections = field(default_factory=OpenConnections)
+
+
+def host_request(wanted: HostRequest, peer: str, agreed: Agreed) -> HostRequest:
+    """Return the request for the handler of an agreement. `wanted`: this side's role and functions."""
+    said = "" if wanted.is_initiator else str(agreed.extensions.get(INITIATOR_ROLE, ""))
+    return replace(wanted, peer=peer, parameters=agreed.parameters, peer_role=said)
 
 
 class LocalNames:

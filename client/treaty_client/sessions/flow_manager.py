@@ -17,6 +17,7 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from treaty_consensus.errors import Malformed, Refused, TreatyError
@@ -39,6 +40,9 @@ from .agreements import FlowHistory
 from .flow_context import FlowDependencies, RequestedNames
 from .flow_run import MetaProtocolNegotiator
 from .flow_session import FlowSession
+from .handler_host import HostRequest
+from .interfaces import SpokenProtocol
+from .operations import Functions
 from .session import Session
 
 STARTUP = 2500
@@ -74,7 +78,9 @@ class MetaProtocolManager:
     @property
     def sessions(self) -> list[Session]:
         """The sessions of all open connections."""
-        return [Session(session) for run in self._runs for session in run.sessions.values()]
+        return [
+            Session(session, self._dependencies.hosts.activity.calls) for run in self._runs for session in run.sessions.values()
+        ]
 
     async def accept(self, connection: Connection, *, first: str | None = None, peer: str = "") -> None:
         """Serve one connection until it ends. Raises only CancelledError.
@@ -104,7 +110,7 @@ class MetaProtocolManager:
         """Return a session with the protocol that fits best. `peer`: the DID of the other side, which must sign; by default
         the DID that the transport proved. Raises `TreatyError` (`flow.*`) and closes the connection."""
         (session,) = await self.agree(await self.begin(connection, goal, peer=peer))
-        return Session(session)
+        return Session(session, self._dependencies.hosts.activity.calls)
 
     async def negotiate_batch(self, connection: Connection, goal: FlowRequest, count: int, *, peer: str = "") -> list[Session]:
         """Return one to `count` sessions over one connection, with the best protocols, negotiated at once. The connection ends
@@ -112,7 +118,7 @@ class MetaProtocolManager:
         if not 1 <= count <= self.settings.limits.batch:
             raise Malformed(FlowCode.BATCH, f"From 1 to {self.settings.limits.batch} protocols are negotiated at once.")
         sessions = await self.agree(await self.begin(connection, goal, peer=peer, count=count))
-        return [Session(session) for session in sessions]
+        return [Session(session, self._dependencies.hosts.activity.calls) for session in sessions]
 
     def tell(self, context: ContextInfo) -> None:
         """Set this agent's situation, and inform the peers that began sessions with it. They may then change the sessions."""
@@ -136,12 +142,12 @@ class MetaProtocolManager:
         peer: str = "",
         count: int = 1,
         offers: Sequence[ProtocolOffer] = (),
-        role: str = "",
+        serving: Functions | None = None,
     ) -> MetaProtocolNegotiator:
         """Start a negotiation in a task of its own; `agree` waits for the outcome. Raises `Malformed` or `Refused` (`flow.peer`).
 
         `offers`: used on this connection instead of the registry; a URI in an offer defines the meaning of its id.
-        `role`: this side's role in the protocol.
+        `serving`: the functions of the sessions, or None for those that the agent provides.
         """
         if not peer and not connection.peer:
             raise Malformed(FlowCode.PEER, "A negotiation needs the DID of the other side.", fix="Name the other side's DID.")
@@ -174,8 +180,8 @@ class MetaProtocolManager:
             count=count,
             shortcut=shortcut,
         )
-        recorder = self._dependencies.recorder()
-        run = MetaProtocolNegotiator(connection, machine, self._processor(peer), dependencies, role=role, recorder=recorder)
+        recorder, own = self._dependencies.recorder(), HostRequest(peer, True, role=goal.role, serving=serving)
+        run = MetaProtocolNegotiator(connection, machine, self._processor(peer), dependencies, wanted=own, recorder=recorder)
         # Kept, because the event loop holds tasks only weakly, and `aclose` must find it.
         self._begun[run] = task = asyncio.create_task(self._run(run))
         task.add_done_callback(lambda _: self._begun.pop(run, None))
@@ -207,7 +213,8 @@ class MetaProtocolManager:
     async def _run(self, run: MetaProtocolNegotiator) -> None:
         self._runs.add(run)
         try:
-            await run.run()
+            with self._dependencies.connections.holding(run, partial(_spoken, run), is_initiator=run.is_initiator):
+                await run.run()
         finally:
             self._runs.discard(run)
         await self._dependencies.keep_transcript(run.is_initiator, new_id("flow"), run.recorder)
@@ -223,6 +230,10 @@ class MetaProtocolManager:
             write()
         except OSError as error:  # a lost entry only costs the next negotiation one or two round trips
             _log.warning("The outcome of a negotiation cannot be written: %s", error)
+
+
+def _spoken(run: MetaProtocolNegotiator) -> list[SpokenProtocol]:
+    return [session.spoken for session in run.sessions.values() if session.spoken is not None]
 
 
 class _Shortcuts:

@@ -18,6 +18,7 @@ from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unauthorized, Unavailable
 
 from ..abandonable import abandonable
+from ..anp.call_metadata import CallMetadata
 from ..anp.flow_profile import commands
 from ..anp.flow_profile.actions import (
     Action,
@@ -44,14 +45,17 @@ from ..anp.flow_profile.strategy import Evaluation
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
 from ..anp.transcript import TranscriptRecorder
 from ..codes import ClientReportCode, FlowCode, SessionCode
+from ..errors import session_over
 from ..network.transport.connection import Connection
-from .connection_loop import INTERNAL, ConnectionLoop
+from .calls import CallTable
+from .connection_loop import ConnectionLoop
 from .flow_adaptation import SessionAdapter
-from .flow_context import FlowDependencies
+from .flow_context import FlowDependencies, host_request
 from .flow_session import ActiveHandler, FlowSession, HandlerLine
-from .handler_host import HandlerHost, HostRequest
+from .handler_host import RESPONDER, HandlerHost, HostRequest
 from .interfaces import SessionEvent, SpokenProtocol
 from .session import ReportParties
+from .wire import INTERNAL
 
 _log = logging.getLogger(__name__)
 
@@ -69,19 +73,18 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         dependencies: FlowDependencies,
         *,
         first: str | None = None,
-        role: str = "",
+        wanted: HostRequest = RESPONDER,
         recorder: TranscriptRecorder | None = None,
     ) -> None:
-        """Send nothing yet. `first`: a message that was received already. `role`: the name of this side's role in the
-        protocol, or "" for the only one."""
+        """Send nothing yet. `first`: a message that was received already. `wanted`: this side's role and functions."""
         super().__init__(connection, machine, dependencies.timeouts, dependencies.clock, first=first)
         self.machine, self.sessions = machine, dict[str, FlowSession]()
         self.agreed: asyncio.Future[None] = abandonable()
         self.timeline: list[SessionEvent] = []
-        self.resumed = False
+        self.resumed, self.pipeline = False, dependencies.hosts.pipeline
         self.recorder = machine.recorder = recorder
         self.failed_talks = b""
-        self._processor, self._dependencies, self._role = processor, dependencies, role
+        self._processor, self._dependencies, self._wanted = processor, dependencies, wanted
         self._loaded: dict[str, SpokenProtocol] = {}
         self._prepared: dict[str, ActiveHandler] = {}
         self._over: list[FlowSession] = []
@@ -111,8 +114,8 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
     async def wait_writable(self) -> None:
         await self.wire.wait_writable()
 
-    async def send(self, session_id: str, data: bytes, action: str = "") -> None:
-        await self._command(commands.SendData(session_id, data, action))
+    async def send(self, session_id: str, data: bytes, action: str = "", metadata: CallMetadata | None = None) -> None:
+        await self._command(commands.SendData(session_id, data, action, metadata))
 
     async def end(self, session_id: str, error: TreatyError | None) -> None:
         session = self.sessions.pop(session_id, None)
@@ -228,10 +231,10 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
 
     def _on_lost(self) -> None:
         for session in self.sessions.values():
-            session.end(self.machine.error)
+            session.end(self.parting or self.machine.error)
 
-    def _may_read(self) -> bool:
-        return True
+    def _call_tables(self) -> Iterable[CallTable]:
+        return [session.calls for session in self.sessions.values()]
 
     def _after_step(self) -> None:
         if self.agreed.done():
@@ -239,7 +242,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         if self.machine.state is FlowState.RUNNING and not self.machine.tracks:
             self.agreed.set_result(None)
         elif self.machine.is_final:
-            self.agreed.set_exception(self.machine.error or Unavailable(SessionCode.CLOSED, "The session is over."))
+            self.agreed.set_exception(self.machine.error or session_over())
 
     # Actions
 
@@ -259,9 +262,9 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
                     self.spawn(self._host(action))
                 case Ready():
                     await self._ready(action)
-                case DeliverData(session_id, data, said):
+                case DeliverData(session_id, data, said, metadata):
                     if session_id in self.sessions:
-                        await self.sessions[session_id].received(data, said)
+                        await self.sessions[session_id].received(data, said, metadata)
                 case ReportReceived(session_id, report):
                     if session_id in self.sessions:
                         self.sessions[session_id].report_received(report)
@@ -326,7 +329,8 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         adaptation = settings.adaptation(settings.thresholds)
         session = self.sessions.get(id) or FlowSession(self, id, adaptation, self._timeouts, list(self.timeline))
         protocol, line = self._loaded[wanted.agreed.protocol], HandlerLine(self, session)
-        request = replace(self._request(wanted.agreed.parameters), send_named=line.send_named, on_served=session.served)
+        request = host_request(self._wanted, self.peer, wanted.agreed)
+        request = replace(request, send_named=line.send_named, on_served=session.served)
         starting = self._dependencies.hosts.host(line, protocol, request)
         host = await self._work(starting, partial(commands.HostFailed, id))
         if host is not None:
@@ -347,11 +351,10 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
             self.resumed = self.machine.shortcut is not None and self.machine.shortcut.confirmed
         self._has_run = True
         former = session.spoken
-        carry = partial(self._carry, former, prepared.protocol, ready.agreed.parameters) if former else None
+        request = host_request(self._wanted, self.peer, ready.agreed)
+        carry = partial(self._dependencies.hosts.carry, former, prepared.protocol, request) if former else None
         await session.activate(prepared, ready.agreed, ready.expires_at, carry)
-
-    async def _carry(self, former: SpokenProtocol, protocol: SpokenProtocol, parameters: Mapping[str, Any]) -> None:
-        await self._dependencies.hosts.carry(former, protocol, self._request(parameters))
+        self._dependencies.arrivals.begin(session)
 
     async def _work(self, work: Coroutine[Any, Any, Any], failed: Callable[[TreatyError], commands.Command]) -> Any:
         """Run work in bounded time. Report a failure to the machine, and return None."""
@@ -370,6 +373,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
 
     async def _end_session(self, session: FlowSession, error: TreatyError | None) -> None:
         session.end(error)
+        self._dependencies.arrivals.end(session)
         await session.close_handler()
 
     def _record(self, name: str, protocol: str = "") -> None:
@@ -384,6 +388,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         self.sessions.clear()
         for session in self._over:
             session.end(self.machine.error)
+            self._dependencies.arrivals.end(session)
         if not self._has_run:
             self.failed_talks = self.transcript()
             self._record("end")
@@ -393,6 +398,3 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         # All at once: one handler that closes slowly must not delay the others. The connection is over, so errors change nothing.
         with suppress(TreatyError):
             await asyncio.gather(*(session.close_handler() for session in self._over), *prepared)
-
-    def _request(self, parameters: Mapping[str, Any]) -> HostRequest:
-        return HostRequest(self.peer, self.is_initiator, parameters, self._role)

@@ -11,22 +11,28 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol
 
-from treaty_consensus.errors import Refused, TreatyError, Unavailable
+from treaty_consensus.errors import Refused, TreatyError
 from treaty_handler import Return, Value
 
 from ..abandonable import abandonable
+from ..anp.call_metadata import CallMetadata
 from ..anp.flow_profile.actions import Agreed
 from ..anp.flow_profile.adaptation import Adaptation
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
-from ..codes import FlowCode, SessionCode
+from ..codes import FlowCode
+from ..errors import session_over
 from ..statements.cosignature import CosignatureExchange
 from ..statements.report_rules import refusal_code
 from .agreements import Profile
-from .calls import CallPort, CallTable, Phase
+from .call_context import CallOrigin
+from .call_port import CallPort, Phase
+from .calls import CallTable
 from .handler_host import HandlerHost
 from .interfaces import SessionEvent, SessionTimeouts, SpokenProtocol, Step
+from .middleware import CallPipeline
 from .session import ReportParties, not_in_profile
 
 MAX_AGREED_TIME = 3600.0
@@ -35,9 +41,10 @@ MAX_AGREED_TIME = 3600.0
 
 class SessionPort(Protocol):
     """The functions that a session uses from its connection. `resumed`: whether the first negotiation used a remembered
-    agreement."""
+    agreement. `pipeline`: the way of the agent's calls."""
 
     resumed: bool
+    pipeline: CallPipeline
 
     @property
     def is_initiator(self) -> bool:
@@ -56,8 +63,8 @@ class SessionPort(Protocol):
     async def wait_writable(self) -> None:
         """Wait until a caller may send more."""
 
-    async def send(self, session_id: str, data: bytes, action: str = "") -> None:
-        """Send a handler's bytes in a session. `action`: of a message in the JSON form."""
+    async def send(self, session_id: str, data: bytes, action: str = "", metadata: CallMetadata | None = None) -> None:
+        """Send a handler's bytes in a session. `action`: of a message in the JSON form. `metadata`: of the call."""
 
     async def end(self, session_id: str, error: TreatyError | None) -> None:
         """End one session; with an error, end the connection."""
@@ -67,6 +74,9 @@ class SessionPort(Protocol):
 
     def adapt(self, session_id: str) -> None:
         """Check whether the session should change, after an answered call."""
+
+    def messages_sent(self) -> int:
+        """Return the number of messages that were sent on the connection."""
 
     def can_report(self, session_id: str) -> bool:
         """Return whether both sides agreed to co-sign reports on a session."""
@@ -103,13 +113,16 @@ class HandlerLine:
     def post(self, step: Step) -> None:
         self._port.post(partial(self._if_connected, step))
 
-    async def send(self, payload: bytes, *, early: bool) -> None:
-        await self.send_named(payload, "")
+    def origin(self) -> CallOrigin:
+        return self._session.origin()
 
-    async def send_named(self, payload: bytes, action: str) -> None:
+    async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
+        await self.send_named(payload, "", metadata)
+
+    async def send_named(self, payload: bytes, action: str, metadata: CallMetadata | None) -> None:
         """Send an application message with an action, the handler's stream."""
         if self.connected:
-            await self._port.send(self._session.id, payload, action)
+            await self._port.send(self._session.id, payload, action, metadata)
 
     async def wait_writable(self) -> None:
         await self._port.wait_writable()
@@ -159,16 +172,20 @@ class FlowSession:
         self.changing: asyncio.Future[None] | None = None
         self._port, self._timeouts = port, timeouts
         self._error: TreatyError | None = None
+        self._is_retired = False
         self._over = asyncio.Event()
         self.calls = CallTable(
             CallPort(
                 post=port.post,
                 spawn=port.spawn,
                 wait_writable=port.wait_writable,
+                origin=self.origin,
+                pipeline=port.pipeline,
                 handler=lambda: self.active.host if self.active else None,
                 phase=lambda: Phase.WAITING if self._error else Phase.RUNNING,
                 time_limit=self._call_time,
                 is_reissued=lambda: True,
+                sent=port.messages_sent,
                 on_first_reply=partial(self.record_event, "first reply"),
                 on_outcome=self.served,
             )
@@ -202,6 +219,10 @@ class FlowSession:
         return self.agreed.parameters
 
     @property
+    def role(self) -> str:
+        return self.active.host.role.name if self.active else ""
+
+    @property
     def resumed(self) -> bool:
         return self._port.resumed
 
@@ -213,12 +234,19 @@ class FlowSession:
     def can_report(self) -> bool:
         return self._port.can_report(self.id)
 
+    def origin(self) -> CallOrigin:
+        """Return what the calls of the session have in common."""
+        uri, parameters = self.spoken.uri if self.spoken else "", MappingProxyType(self.parameters)
+        return CallOrigin(self.peer, self.peer_is_proved, uri, self.role, self.id, parameters, self.is_initiator)
+
     def transcript(self) -> bytes:
         return self._port.transcript()
 
     def check_open(self) -> None:
         if self._error is not None:
             raise self._error
+        if self._is_retired:
+            raise session_over()
 
     def record_event(self, name: str) -> None:
         self.timeline.append(self._port.record_event(self.active.protocol.uri if self.active else "", name))
@@ -227,7 +255,8 @@ class FlowSession:
         return await self._port.report_parties(self.id)
 
     async def propose(self, proposal: ReportProposed) -> ReportCosignature:
-        self.check_open()
+        if self._error is not None:
+            raise self._error
         return await self._reports.propose(proposal)
 
     async def say(self, text: str) -> None:
@@ -250,6 +279,18 @@ class FlowSession:
         self.changing = abandonable()
         self._port.post(partial(self._port.change, self.id, parameters, protocol))
         await self.changing
+
+    def retire(self) -> None:
+        if self._error is None and not self._is_retired:
+            self._is_retired = True
+            self.calls.end(session_over())
+            self._port.post(self._retire)
+
+    async def _retire(self) -> None:
+        if self.is_running and self.active is not None:
+            await self.active.host.retire()
+            # Beside the steps: a business function may ignore its cancellation, and the report must not wait for it.
+            self._port.spawn(self.active.host.close())
 
     async def close(self) -> None:
         if self._error is None:
@@ -295,11 +336,11 @@ class FlowSession:
             else:
                 waiting.set_exception(error)
 
-    async def received(self, data: bytes, action: str) -> None:
-        """Give the peer's bytes to the handler. `action`: of a message in the JSON form, else ""."""
+    async def received(self, data: bytes, action: str, metadata: CallMetadata | None) -> None:
+        """Give the peer's bytes to the handler. `action`: of a message in the JSON form, else "". `metadata`: of the call."""
         if self.active is not None:
             self.messages_received += 1
-            await self.active.host.received(data, stream=action)
+            await self.active.host.received(data, stream=action, metadata=metadata)
 
     def served(self, seconds: float, succeeded: bool) -> None:
         """Record the outcome of a call of either side, and check whether the session should change."""
@@ -321,7 +362,7 @@ class FlowSession:
         if self._error is not None:
             return
         # Set first: callers that wake up must find the session closed.
-        self._error = error or Unavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")
+        self._error = error or session_over()
         self.end_change(self._error)
         self._reports.end(self._error)
         self.calls.end(self._error)

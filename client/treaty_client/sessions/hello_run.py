@@ -20,6 +20,7 @@ from treaty_consensus.printable import printable
 from treaty_handler import Return, Value
 
 from ..abandonable import abandonable
+from ..anp.call_metadata import CallMetadata
 from ..anp.flow_profile.messages import is_flow, sender_of
 from ..anp.hello_profile import commands
 from ..anp.hello_profile.actions import (
@@ -44,7 +45,7 @@ from ..anp.hello_profile.actions import (
     SwitchProfile,
     Test,
 )
-from ..anp.hello_profile.hello import FIX_ERROR_NEGOTIATION, TEST_CASES_NEGOTIATION, VERIFICATION_PROTOCOL
+from ..anp.hello_profile.hello import CALL_CONTEXT, FIX_ERROR_NEGOTIATION, TEST_CASES_NEGOTIATION, VERIFICATION_PROTOCOL
 from ..anp.hello_profile.machine import HelloState, Machine
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed, ReportRefused
 from ..anp.transcript import TranscriptRecorder
@@ -52,12 +53,13 @@ from ..codes import NegotiationCode, SessionCode
 from ..network.transport.connection import Connection
 from ..statements.cosignature import CosignatureExchange
 from ..statements.report_rules import refusal_code
-from .agreements import is_negotiated
-from .calls import CallPort, CallTable, Phase
+from .call_port import CallPort
+from .calls import CallTable
 from .code import CodeLoader, CodePort
 from .conformance import ConformancePort, ConformanceRun
 from .connection_loop import ConnectionLoop
-from .handler_host import HandlerHost, HandlerPort
+from .handler_host import HandlerHost
+from .handler_port import HandlerPort
 from .hello_session import HelloSession, SessionRole
 from .interfaces import SessionEvent, SpokenProtocol
 from .negotiation import Negotiation, NegotiationPort, PeerRequests, TextChannel
@@ -91,8 +93,7 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
         self.timeline: list[SessionEvent] = []
         self.messages_received = 0
         self.running: asyncio.Future[None] = abandonable()
-        self._role, self._recorder = role, recorder
-        self._opening, self._early = opening, early
+        self._role, self._recorder, self._opening, self._early = role, recorder, opening, early
         self.flow_sender, self._left_without_hello = "", False
         # True while the agreement is not written, because tests may still fail.
         self._owes_memory = False
@@ -102,10 +103,13 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
                 post=self.post,
                 spawn=self.spawn,
                 wait_writable=self.wire.wait_writable,
+                origin=self.origin,
+                pipeline=role.pipeline,
                 handler=lambda: self.code.handler,
                 phase=self._phase,
                 time_limit=self._call_time,
                 is_reissued=lambda: self.was_running,
+                sent=self.messages_sent,
                 on_first_reply=partial(self.record_event, "first reply"),
                 on_fault=self.report_error,
                 may_report_fault=self._may_report_fault,
@@ -122,8 +126,8 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
 
     # Called by the handler's host
 
-    async def send(self, payload: bytes, *, early: bool) -> None:
-        await self._command(commands.Send(payload, early))
+    async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
+        await self._command(commands.Send(payload, early, metadata))
 
     async def wait_writable(self) -> None:
         await self.wire.wait_writable()
@@ -151,7 +155,7 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
             resolve=self._role.resolve,
             stored_document=self._role.document,
             implement=self.negotiation.implement,
-            host=lambda protocol, peer: self._role.host(self, protocol, peer),
+            host=lambda protocol, peer: self._role.host(self, protocol, peer, self._peer_role),
             issue_calls=self.calls.issue,
         )
 
@@ -185,12 +189,18 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
     async def _host_under_test(self, port: HandlerPort, answers: OperationHandlers) -> HandlerHost:
         assert self.code.protocol is not None
         async with asyncio.timeout(self._role.timeouts.code):
-            return await self._role.host(port, self.code.protocol, self.peer, answers)
+            return await self._role.host(port, self.code.protocol, self.peer, self._peer_role, answers)
+
+    @property
+    def _peer_role(self) -> str:
+        return self.machine.agreement.peer_role if self.machine.agreement else ""
 
     def _apply(self, command: commands.Command) -> list[Action]:
         return self.machine.apply(command, self.now())
 
     async def _command(self, command: commands.Command) -> None:
+        if isinstance(command, commands.CodeReady):
+            self._role.end_opening()
         await self.perform(self._apply(command))
 
     async def _tell(self, actions: list[Action]) -> None:
@@ -204,12 +214,8 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
         if self.machine.both_list(FIX_ERROR_NEGOTIATION):
             await self.requests.begin_report(description)
         else:
-            await self._fail(
-                Refused(
-                    NegotiationCode.TESTS_FAILED,
-                    f"The other side's code fails the agreed test cases: {printable(description, 500)}",
-                )
-            )
+            said = f"The other side's code fails the agreed test cases: {printable(description, 500)}"
+            await self._fail(Refused(NegotiationCode.TESTS_FAILED, said))
 
     async def _cosign(self, proposal: ReportProposed) -> ReportCosignature:
         try:
@@ -218,28 +224,6 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
             return ReportRefused(refusal_code(error))
         spoke = (self.calls.replies if self.is_initiator else self.messages_received) > 0
         return await self._role.cosign(self.code.protocol, parties, proposal, spoke=spoke)
-
-    # Calls
-
-    def _phase(self) -> Phase:
-        phases = {HelloState.HELLO: Phase.EARLY, HelloState.RUNNING: Phase.RUNNING}
-        return phases.get(self.machine.state, Phase.WAITING)
-
-    def _may_report_fault(self) -> bool:
-        negotiated = self.code.protocol is not None and is_negotiated(self.code.protocol)
-        again = self.requests.reported < self.machine.limits.fix_rounds
-        return negotiated and again and self.machine.both_list(FIX_ERROR_NEGOTIATION)
-
-    def _call_time(self, operation: str) -> float:
-        """Return the seconds that a call may wait: the operation's own time, and the time for the handshake, repairs and the
-        answer."""
-        timeouts, limits, code = self._role.timeouts, self.machine.limits, self.code
-        known = code.handler.role.calls.get(operation) if code.handler else None
-        before = 0.0 if self.machine.state is HelloState.RUNNING else timeouts.hello + timeouts.code
-        if self._role.negotiator is not None and not self.was_running:  # the peer may have lost the remembered hash
-            before += timeouts.reply * (limits.rounds + limits.test_rounds)
-        mending = timeouts.reply + timeouts.code if code.protocol is not None and is_negotiated(code.protocol) else 0.0
-        return before + mending + (known.timeout if known else timeouts.operation) + timeouts.answer
 
     # Steps
 
@@ -253,7 +237,12 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
         if not met and self.is_initiator and is_flow(message):
             self.flow_sender, self._left_without_hello = sender_of(message), True
             raise Refused(SessionCode.PROFILE, "The other side answered the Hello in the flow profile.")
+        if not met:
+            # After the Hello came, and before it is answered: a silent peer takes no place, and a refused one may come again.
+            await self._role.admit()
         actions = self.machine.receive(message, self.now())
+        if not met and not any(isinstance(action, Load) for action in actions):
+            self._role.end_opening()  # a negotiation lasts for minutes, and needs no worker before its end
         if not met and self.machine.peer is not None:
             if self.wire.peer not in ("", self.peer):
                 raise Refused(SessionCode.PEER_DID, f"The Hello is from {self.peer}, and the connection from {self.wire.peer}.")
@@ -288,6 +277,9 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
         handler = self.code.handler
         return [handler] if handler is not None and handler.is_open and self.machine.state is HelloState.RUNNING else []
 
+    def _call_tables(self) -> Iterable[CallTable]:
+        return (self.calls,)
+
     def _may_read(self) -> bool:
         return self.text.is_readable
 
@@ -311,8 +303,8 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
                     await self._fault_denied(reason)
                 case Running():
                     await self._run()
-                case Deliver(payload):
-                    await self._deliver(payload)
+                case Deliver(payload, metadata):
+                    await self._deliver(payload, metadata)
                 case DeliverVerification(payload):
                     await self._conformance.received(payload)
                 case DeliverText(text):
@@ -353,7 +345,8 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
 
     async def _keep_agreement(self) -> None:
         if self.code.protocol is not None:
-            await self._role.keep_agreement(self.peer, self.code.protocol, self.code.take_written())
+            written, is_reader = self.code.take_written(), self.machine.both_list(CALL_CONTEXT)
+            await self._role.keep_agreement(self.peer, self.code.protocol, written, is_reader=is_reader)
 
     async def _resume_code(self) -> None:
         """Begin a new conversation on this side after the peer's repair."""
@@ -368,16 +361,17 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
         if self.machine.state is not HelloState.RUNNING:  # the tests fail, and neither side admits the fault
             await self._fail(error)
 
-    async def _deliver(self, payload: bytes) -> None:
+    async def _deliver(self, payload: bytes, metadata: CallMetadata | None) -> None:
         await self._conformance.end()
         await self._pay_memory()
         if self.code.handler is not None and not self.machine.is_final:
             self.messages_received += 1
-            await self.code.handler.received(payload)
+            await self.code.handler.received(payload, metadata=metadata)
 
     # The end
 
     def _end(self) -> None:
+        self._role.end_opening()
         self._role.end_negotiation()
         self._reports.end(self.error)
         self.requests.end(self.error)

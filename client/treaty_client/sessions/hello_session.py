@@ -4,42 +4,56 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from typing import Any, Protocol
 
-from treaty_consensus.errors import Refused, TreatyError, Unavailable
+from treaty_consensus.errors import Refused, TreatyError
 
 from ..anp.hello_profile import commands
 from ..anp.hello_profile.actions import Action, Agreement
-from ..anp.hello_profile.hello import REPORT_COSIGNATURE
+from ..anp.hello_profile.hello import FIX_ERROR_NEGOTIATION, REPORT_COSIGNATURE
 from ..anp.hello_profile.machine import HelloState, Machine
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed
 from ..anp.transcript import TranscriptRecorder
-from ..codes import ClientReportCode, SessionCode
+from ..codes import ClientReportCode
+from ..errors import session_over
 from ..negotiators.documents import Fetch
 from ..negotiators.negotiator import Implementation, Negotiator
+from ..network.transport.parting import SessionParting
 from ..statements.cosignature import CosignatureExchange
 from ..statements.report_rules import negotiation_id
-from .agreements import Profile
+from .agreements import Profile, is_negotiated
+from .call_context import CallOrigin
+from .call_port import Phase
 from .calls import CallTable
 from .code import CodeLoader
-from .connection_loop import Wire
-from .handler_host import HandlerHost, HandlerPort
-from .interfaces import SessionEvent, SessionTimeouts, SpokenProtocol
+from .handler_host import HandlerHost
+from .handler_port import HandlerPort
+from .interfaces import SessionEvent, SessionTimeouts, SpokenProtocol, Step
+from .middleware import CallPipeline
 from .negotiation import Answerer, Negotiation, PeerRequests, TextChannel
 from .operations import OperationHandlers
 from .session import ReportParties, not_in_profile
+from .wire import Wire
 
 
 class SessionRole(Protocol):
     """The agent's part in one session, as initiator or responder. `roles.InitiatorRole` and `roles.ResponderRole` implement it.
-    `opening`: the document that a person wrote to propose first, or "". `documents`: fetches the base of a proposed text."""
+    `pipeline`: the way of the agent's calls. `opening`: the document that a person wrote to propose first, or "". `documents`:
+    fetches the base of a proposed text."""
 
     timeouts: SessionTimeouts
     negotiator: Negotiator | None
     answerer: Answerer | None
+    pipeline: CallPipeline
     opening: str
     documents: Fetch
+
+    async def admit(self) -> None:
+        """Wait until the session may be opened. Raises `Unavailable` (`session.busy`)."""
+
+    def end_opening(self) -> None:
+        """Let the next session be opened, if this one was admitted. Later calls do nothing."""
 
     def is_approved(self, document: str) -> bool:
         """Return whether a person approved a document."""
@@ -57,12 +71,21 @@ class SessionRole(Protocol):
         """Return the stored text of a negotiated protocol. Raises `TreatyError`."""
 
     async def host(
-        self, port: HandlerPort, protocol: SpokenProtocol, peer: str, answers: OperationHandlers | None = None
+        self,
+        port: HandlerPort,
+        protocol: SpokenProtocol,
+        peer: str,
+        peer_role: str,
+        answers: OperationHandlers | None = None,
     ) -> HandlerHost:
-        """Return a handler for a protocol and a peer; with `answers`, a handler under test. Raises `TreatyError`."""
+        """Return a handler for a protocol and a peer; with `answers`, a handler under test. `peer_role`: the role that the peer
+        says it has, or "". Raises `TreatyError`."""
 
-    async def keep_agreement(self, peer: str, protocol: SpokenProtocol, written: Implementation | None) -> None:
-        """Remember the agreement of a running session, and the code that was written for it. Never raises."""
+    async def keep_agreement(
+        self, peer: str, protocol: SpokenProtocol, written: Implementation | None, *, is_reader: bool
+    ) -> None:
+        """Remember the agreement of a running session, and the code that was written for it. `is_reader`: whether the peer reads
+        the metadata of calls. Never raises."""
 
     async def cosign(
         self, protocol: SpokenProtocol | None, parties: ReportParties, proposal: ReportProposed, *, spoke: bool
@@ -94,8 +117,11 @@ class HelloSession(ABC):
     _role: SessionRole
     _reports: CosignatureExchange
     _recorder: TranscriptRecorder | None
+    _early: tuple[SpokenProtocol, str] | None
     _started: float
     _left_without_hello: bool
+    _is_retired = False
+    parting: SessionParting | None
 
     @abstractmethod
     def now(self) -> float:
@@ -104,6 +130,18 @@ class HelloSession(ABC):
     @abstractmethod
     def leave(self) -> None:
         """Request the end of the session."""
+
+    @abstractmethod
+    def post(self, step: Step) -> None:
+        """Run a step in the connection's task, after all earlier steps."""
+
+    @abstractmethod
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a task beside the steps."""
+
+    @abstractmethod
+    def _speaking(self) -> Iterable[HandlerHost]:
+        """Return the handlers that are open in a running session."""
 
     @abstractmethod
     def _apply(self, command: commands.Command) -> list[Action]:
@@ -143,6 +181,10 @@ class HelloSession(ABC):
         return {}
 
     @property
+    def role(self) -> str:
+        return self.code.handler.role.name if self.code.handler else ""
+
+    @property
     def resumed(self) -> bool:
         agreement = self.machine.agreement
         return agreement is not None and agreement.confirmed
@@ -166,19 +208,53 @@ class HelloSession(ABC):
     def can_report(self) -> bool:
         return self.machine.both_list(REPORT_COSIGNATURE)
 
+    def origin(self) -> CallOrigin:
+        """Return what the calls of the session have in common."""
+        # A remembered agreement gives calls before the peer's Hello their protocol, so that its middleware applies.
+        early = self._early or (None, "")
+        protocol, handler = self.code.protocol or early[0], self.code.handler
+        return CallOrigin(
+            peer=self.peer or early[1],
+            peer_is_proved=self.peer_is_proved,
+            protocol=protocol.uri if protocol else "",
+            role=handler.role.name if handler else "",
+            session=self.id,
+            is_initiator=self.is_initiator,
+        )
+
+    def _phase(self) -> Phase:
+        phases = {HelloState.HELLO: Phase.EARLY, HelloState.RUNNING: Phase.RUNNING}
+        return phases.get(self.machine.state, Phase.WAITING)
+
+    def _may_report_fault(self) -> bool:
+        negotiated = self.code.protocol is not None and is_negotiated(self.code.protocol)
+        again = self.requests.reported < self.machine.limits.fix_rounds
+        return negotiated and again and self.machine.both_list(FIX_ERROR_NEGOTIATION)
+
+    def _call_time(self, operation: str) -> float:
+        """Return the seconds that a call may wait: the operation's own time, and the time for the handshake, repairs and the
+        answer."""
+        timeouts, limits, code = self._role.timeouts, self.machine.limits, self.code
+        known = code.handler.role.calls.get(operation) if code.handler else None
+        before = 0.0 if self.machine.state is HelloState.RUNNING else timeouts.hello + timeouts.code
+        if self._role.negotiator is not None and not self.was_running:  # the peer may have lost the remembered hash
+            before += timeouts.reply * (limits.rounds + limits.test_rounds)
+        mending = timeouts.reply + timeouts.code if code.protocol is not None and is_negotiated(code.protocol) else 0.0
+        return before + mending + (known.timeout if known else timeouts.operation) + timeouts.answer
+
     @property
     def error(self) -> TreatyError:
         """The error that ended the session. A failure of this side's negotiator is preferred to the text that the peer
         received."""
         # A session that ended normally has no error, but a call after its end needs one.
-        ended = self.machine.error or Unavailable(SessionCode.CLOSED, "The session is over.", fix="Connect again.")
+        ended = self.parting or self.machine.error or session_over()
         return self.negotiation.failure if self.negotiation.failure and self.machine.error else ended
 
     def transcript(self) -> bytes:
         return self._recorder.transcript() if self._recorder else b""
 
     def check_open(self) -> None:
-        if self.machine.is_final:
+        if self.machine.is_final or self._is_retired:
             raise self.error
 
     def record_event(self, name: str) -> None:
@@ -194,7 +270,8 @@ class HelloSession(ABC):
         return ReportParties(own.key_id, peer.key_id, negotiation_id(initiator, responder))
 
     async def propose(self, proposal: ReportProposed) -> ReportCosignature:
-        self.check_open()
+        if self.machine.is_final:
+            raise self.error
         return await self._reports.propose(proposal)
 
     async def say(self, text: str) -> None:
@@ -212,6 +289,20 @@ class HelloSession(ABC):
 
     async def renegotiate(self, parameters: Mapping[str, Any] | None, protocol: str) -> None:
         raise not_in_profile("renegotiation", "Hello", "flow")
+
+    def retire(self) -> None:
+        if not self._is_retired:
+            self._is_retired = True
+            self.calls.end(self.error)
+            self.requests.end(self.error)
+            self.text.end()
+            self.post(self._retire)
+
+    async def _retire(self) -> None:
+        for handler in self._speaking():
+            await handler.retire()
+            # Beside the steps: a business function may ignore its cancellation, and the report must not wait for it.
+            self.spawn(handler.close())
 
     async def close(self) -> None:
         self.leave()

@@ -14,10 +14,10 @@ coroutine or generator run. A function in a thread cannot be stopped; its answer
 from __future__ import annotations
 
 import asyncio
-import logging
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -25,25 +25,22 @@ from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import Operation, OperationKind
 from treaty_handler import Cancel, Event, Failure, Invoke, Item, Request, Result, Value
 
+from ..anp.call_metadata import CallMetadata
+from ..anp.trace_context import TraceContext
 from ..codes import OperationCode, SessionCode
-from .interfaces import CANCELLING_TIME, Step
-from .operation_errors import FAILED, failure_of
+from .activity import CallCounts
+from .call_context import CallOrigin, enter_call
+from .interfaces import CANCELLING_TIME, Capacity, Step
+from .middleware import Call, CallPipeline, described_call
+from .operation_errors import FunctionFailures, OperationError, busy
 from .operations import OperationHandlers
 
-MAX_RUNNING = 16
-"""Functions of requests and events that one session runs at the same time. Others wait, so that a peer cannot start any
-number."""
-# Beside MAX_RUNNING: streams that last for hours must not keep requests from running.
-MAX_STREAMS = 64
-"""Streams that one session provides at the same time; others fail with 503. As many again may be stopped whose `finally` blocks
-still run. Without that bound a peer could start any number of them, by cancelling each."""
-
-LOCAL_FAULTS = frozenset({OperationCode.ARGUMENTS, OperationCode.RESULT, SessionCode.OPERATION, SessionCode.BUSY})
+LOCAL_FAULTS = frozenset({OperationCode.ARGUMENTS, OperationCode.RESULT, SessionCode.OPERATION})
 """The codes of events that the local application got wrong. The session is unchanged."""
 OnServed: TypeAlias = Callable[[float, bool], None]
 """Take the seconds until a business function answered, and whether it succeeded."""
 _END: Final = object()
-_log = logging.getLogger(__name__)
+_NO_ORIGIN = CallOrigin()
 
 
 @dataclass(frozen=True)
@@ -55,6 +52,10 @@ class InvocationPort:
     `give`: give the handler an event and perform its effects, in the connection's task. Raises `TreatyError`.
     `now`: return the milliseconds since 1970.
     `on_served`: called after the answer of a function, and after the first item and the failure of a stream.
+    `capacity`: functions and streams at the same time, and how long a function waits for its turn.
+    `counts`: of functions.
+    `pipeline`: the middleware around each function.
+    `failures`: turn exceptions of functions into answers.
     """
 
     post: Callable[[Step], None]
@@ -62,6 +63,10 @@ class InvocationPort:
     give: Callable[[Event], Awaitable[None]]
     now: Callable[[], int]
     on_served: OnServed | None
+    capacity: Capacity = field(default_factory=Capacity)
+    counts: CallCounts = field(default_factory=CallCounts)
+    pipeline: CallPipeline = field(default_factory=CallPipeline)
+    failures: FunctionFailures = field(default_factory=FunctionFailures)
 
 
 @dataclass(eq=False)
@@ -70,6 +75,7 @@ class _Invocation:
 
     operation: Operation
     effect: Invoke
+    call: Call
     credit: int = 0
     has_credit: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
@@ -84,20 +90,28 @@ class Invocations:
         self._tasks: set[asyncio.Task[None]] = set()
         self._streams: set[asyncio.Task[None]] = set()
         # Bounds the functions that one session runs at the same time.
-        self._running = asyncio.Semaphore(MAX_RUNNING)
+        self._running = asyncio.Semaphore(port.capacity.functions)
         # One item at a time waits for room: else the items of all streams would use the same free room.
         self._turn = asyncio.Lock()
 
+    @property
+    def is_working(self) -> bool:
+        """Whether an `Invoke` of a request or an event has no `Result` yet."""
+        return any(one.operation.kind is not OperationKind.STREAM for one in self._pending.values())
+
     # Called by the handler's host, in the connection's task. The effects are checked, so the ids are right.
 
-    def begin(self, effect: Invoke, operation: Operation) -> None:
-        """Start the function of an `Invoke`."""
-        one = _Invocation(operation, effect)
+    def begin(
+        self, effect: Invoke, operation: Operation, origin: CallOrigin = _NO_ORIGIN, metadata: CallMetadata | None = None
+    ) -> None:
+        """Start the function of an `Invoke`. `metadata`: those of the message that led to it."""
+        one = _Invocation(operation, effect, _described(effect, operation, origin, metadata))
         is_stream = operation.kind is OperationKind.STREAM
         streams = sum(1 for other in self._pending.values() if other.operation.kind is OperationKind.STREAM)
         self._pending[effect.call] = one
-        if is_stream and (streams >= MAX_STREAMS or len(self._streams) >= 2 * MAX_STREAMS):
-            failure = Failure(code=503, message=f"{MAX_STREAMS} streams are open already.")
+        most = self._port.capacity.streams
+        if is_stream and (streams >= most or len(self._streams) >= 2 * most):
+            failure = Failure(code=503, message=f"{most} streams are open already.")
             self._port.post(partial(self._finish, one, Result(call=effect.call, error=failure)))
             return
         one.task = asyncio.create_task(self._stream(one) if is_stream else self._run(one))
@@ -133,27 +147,66 @@ class Invocations:
     # The tasks
 
     async def _run(self, one: _Invocation) -> None:
-        async with self._running:
+        began = asyncio.get_running_loop().time()
+        try:
+            with self._port.counts.queued():
+                # Less than the time of most calls: what waits in vain is refused before it is begun.
+                async with asyncio.timeout(min(self._port.capacity.wait, one.operation.timeout)):
+                    await self._running.acquire()
+        except TimeoutError:
+            result = Result(call=one.effect.call, error=self._port.failures.raised(one.operation, busy()))
+        else:
             began = asyncio.get_running_loop().time()
-            result = await self._functions.call(one.effect.call, one.operation, one.effect.arguments)
+            try:
+                result = await self._answer(one, began)
+            finally:
+                self._running.release()
         self._note(began, result.error)
         self._port.post(partial(self._finish, one, result))
+
+    async def _answer(self, one: _Invocation, began: float) -> Result:
+        """Run a function within the operation's time and the caller's. A failure is a result, too."""
+        operation, id = one.operation, one.effect.call
+        due = min(began + operation.timeout, one.call.context.deadline)
+        call = replace(one.call, context=replace(one.call.context, deadline=due))
+        enter_call(call.context)
+        try:
+            with self._port.pipeline.recorded(call), self._port.counts.counted():
+                if due <= began:
+                    raise TimeoutError  # the caller does not wait any more
+                # A function in a thread cannot be cancelled; only its result is dropped.
+                async with asyncio.timeout_at(due):
+                    value = await self._port.pipeline.call(call, partial(self._perform, operation))
+        except Exception as error:
+            return Result(call=id, error=self._port.failures.raised(operation, error, one.call.context.trace.trace_id))
+        return Result(call=id, value=None if operation.kind is OperationKind.EVENT else value)
+
+    async def _perform(self, operation: Operation, call: Call) -> Value:
+        enter_call(call.context)  # a middleware may have changed it
+        return await self._functions.call(call.context, operation, call.arguments)
+
+    def _items(self, operation: Operation, call: Call) -> AsyncGenerator[Value, None]:
+        enter_call(call.context)
+        return self._functions.items(call.context, operation, call.arguments)
 
     async def _stream(self, one: _Invocation) -> None:
         began, is_noted = asyncio.get_running_loop().time(), False
         failure: Failure | None = None
+        pipeline = self._port.pipeline
+        enter_call(one.call.context)
         try:
             # The call is in the block too: it raises for a function without the operation's arguments.
-            async with aclosing(self._functions.items(one.operation, one.effect.arguments)) as items:
-                while (value := await self._next(one, items)) is not _END:
-                    if not is_noted:
-                        self._note(began, None)
-                        is_noted = True
-                    if not await self._hand_over(one, value):
-                        failure = FAILED
-                        break
+            with pipeline.recorded(one.call), self._port.counts.counted():
+                async with aclosing(pipeline.stream(one.call, partial(self._items, one.operation))) as items:
+                    while (value := await self._next(one, items)) is not _END:
+                        if not is_noted:
+                            self._note(began, None)
+                            is_noted = True
+                        broken = await self._hand_over(one, value)
+                        if broken is not None:
+                            raise OperationError(broken.code, broken.message)
         except Exception as error:
-            failure = failure_of(one.operation, error)
+            failure = self._port.failures.raised(one.operation, error, one.call.context.trace.trace_id)
         if not is_noted or failure is not None:
             self._note(began, failure)
         self._port.post(partial(self._finish, one, Result(call=one.effect.call, error=failure)))
@@ -169,12 +222,12 @@ class Invocations:
             one.has_credit.clear()
         return value
 
-    async def _hand_over(self, one: _Invocation, value: Value) -> bool:
-        """Give an item to the handler and wait until it was processed. Return whether it satisfied the schema."""
+    async def _hand_over(self, one: _Invocation, value: Value) -> Failure | None:
+        """Give an item to the handler and wait until it was processed. Return the failure if it breaks the schema."""
         async with self._turn:
             # The peer may read slowly although its handler asks for items.
             await self._port.wait_writable()
-            done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            done: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
             self._port.post(partial(self._give_item, one, value, done))
             return await done
 
@@ -185,19 +238,18 @@ class Invocations:
 
     # The steps. A pending invocation is compared by identity: after `Cancel` the handler may use the id again.
 
-    async def _give_item(self, one: _Invocation, value: Value, done: asyncio.Future[bool]) -> None:
-        fits = True
+    async def _give_item(self, one: _Invocation, value: Value, done: asyncio.Future[Failure | None]) -> None:
+        failure: Failure | None = None
         try:
             if self._pending.get(one.effect.call) is one:
                 await self._port.give(Item(call=one.effect.call, value=value, at=self._port.now()))
         except TreatyError as error:
             if error.code not in LOCAL_FAULTS:
                 raise
-            _log.error("A business function broke its contract: %s", error)
-            fits = False
+            failure = self._port.failures.broke(one.operation, error, one.call.context.trace.trace_id)
         finally:
             if not done.done():  # the function may be stopped meanwhile
-                done.set_result(fits)
+                done.set_result(failure)
 
     async def _finish(self, one: _Invocation, result: Result) -> None:
         if self._pending.get(one.effect.call) is not one:
@@ -209,6 +261,14 @@ class Invocations:
         except TreatyError as error:
             if error.code not in LOCAL_FAULTS:
                 raise
-            _log.error("A business function broke its contract: %s", error)
-            # The text of a local error may be confidential, so the peer gets a general one.
-            await self._port.give(Result(call=result.call, error=FAILED, at=self._port.now()))
+            failure = self._port.failures.broke(one.operation, error, one.call.context.trace.trace_id)
+            await self._port.give(Result(call=result.call, error=failure, at=self._port.now()))
+
+
+def _described(effect: Invoke, operation: Operation, origin: CallOrigin, metadata: CallMetadata | None) -> Call:
+    clock = asyncio.get_running_loop().time
+    trace = metadata.trace.child() if metadata is not None and metadata.trace is not None else TraceContext.new()
+    timeout = metadata.timeout if metadata is not None and operation.kind is OperationKind.REQUEST else None
+    due = math.inf if timeout is None else clock() + timeout / 1000
+    context = origin.context(effect.call, operation.name, trace, due, clock)
+    return described_call("in", context, operation.kind, effect.arguments, origin.is_initiator)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from functools import partial
+from types import TracebackType
 from typing import TypeAlias
 
 from treaty_consensus.errors import Refused, TreatyError
@@ -20,10 +22,13 @@ from .escalation import ESCALATED, FLOW_ESCALATED, Escalation
 from .flow_manager import MetaProtocolManager
 from .flow_run import MetaProtocolNegotiator
 from .flow_session import FlowSession
+from .freshness import begin_renewing
 from .hello_run import HelloRun
+from .interfaces import SpokenProtocol
 from .reporting import SessionReport, publish
-from .roles import HelloOffer, InitiatorRole, ResponderRole, SessionRequest, initiator_machine, make_offer, responder_machine
+from .roles import HelloOffer, InitiatorRole, ResponderRole, initiator_machine, make_offer, responder_machine
 from .session import Session
+from .session_request import SessionRequest
 
 Dial: TypeAlias = Callable[[bool], Awaitable[Connection]]
 """Open a connection to the address of the request. True: for a Hello, encrypted as the policy requires."""
@@ -37,7 +42,12 @@ async def run_responder(context: AgentContext, flow: MetaProtocolManager, connec
     recorder = context.recorder("hello")
     machine = responder_machine(context, recorder, now=asyncio.get_running_loop().time())
     run = HelloRun(connection, machine, [], ResponderRole(context, connection.peer), recorder=recorder)
-    await run.run()
+    run.running.add_done_callback(lambda _: context.arrivals.begin(run) if run.was_running else None)
+    try:
+        with context.connections.holding(run, partial(_protocols, run), is_initiator=False):
+            await run.run()
+    finally:
+        context.arrivals.end(run)
     # Only a proposal that was considered here is worth a person's time: a stranger must not be able to ask for one at no cost.
     if _is_escalated(context, run) and run.negotiation.peer_proposal and context.escalations.may_ask():
         context.spawn(_escalate_here(context, _hello_escalation(run)))
@@ -52,12 +62,9 @@ async def run_initiator(
     context: AgentContext, flow: MetaProtocolManager, dial: Dial, address: str, request: SessionRequest, *, again: bool
 ) -> AsyncIterator[Session]:
     """Open a session as `open_session` does, for the time of the block."""
-    opened = await open_session(context, flow, dial, address, request, again=again)
-    try:
-        yield opened.session
-        await opened.finish()
-    finally:
-        await opened.end()
+    with closing(request):
+        async with await open_session(context, flow, dial, address, request, again=again) as session:
+            yield session
 
 
 async def open_session(
@@ -66,28 +73,54 @@ async def open_session(
     """Open a session with the agent at an address, in the profile that `profiles` chooses. `again`: the address may be dialled
     once more, for a person's decision or for the other profile. Raises `TreatyError`."""
     request.check(context)
+    # Also for an agent that only connects: a session may last for longer than its proof.
+    begin_renewing(context)
     return OpenSession(context, await _Connecting(context, flow, dial, address, request, again=again).open())
 
 
 class OpenSession:
-    """A session that this side began. Always call `end`."""
+    """A session that this side began. Call `leave` or `end`, or use `async with`, which leaves, and ends the session at an
+    error."""
 
     def __init__(self, context: AgentContext, attempt: _HelloAttempt | _FlowAttempt) -> None:
-        self.session = Session(attempt.session)
+        self.session = Session(attempt.session, context.activity.calls)
         self._context, self._attempt = context, attempt
         self._report = SessionReport(context, attempt.session)
 
-    async def finish(self) -> None:
-        """End a session that succeeded: publish and report, as the policies of both sides allow. No registry is waited for.
-        Never raises."""
-        await self._report.finish()
-        if self._attempt.session.calls.replies:
-            self._context.finish_later(publish(self._context, self._attempt.session))
+    @property
+    def ready(self) -> asyncio.Future[None]:
+        """Done when both sides are ready, or the session is over. With a remembered agreement the session is used before."""
+        return self._attempt.running
+
+    async def __aenter__(self) -> Session:
+        return self.session
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None:
+            self.leave()
+        else:
+            await self.end()
+
+    def leave(self) -> None:
+        """End a session that succeeded. It is over for its application at once; publishing, the report and the end of the
+        connection follow in the background. Never raises."""
+        session = self._attempt.session
+        session.retire()
+        if session.calls.replies:
+            self._context.finish_later(publish(self._context, session))
+        self._context.finish_later(self._linger())
 
     async def end(self) -> None:
-        """Leave the session if it is open, and wait for its end."""
+        """End the session without a report, if it is open, and wait for its end."""
         self._report.close()
         await self._attempt.end()
+
+    async def _linger(self) -> None:
+        """Keep the connection until its report is settled, and end the session."""
+        try:
+            await self._report.settle()
+        finally:
+            await self.end()
 
 
 class _Connecting:
@@ -123,6 +156,8 @@ class _Connecting:
 
     async def _by_hello(self) -> _HelloAttempt | _FlowAttempt:
         offer = await make_offer(self._context, self._address, self._request)
+        if offer.known is None or not offer.known.package.is_declarative:
+            self._context.warm()  # while the network answers
         # At most two attempts: a person may decide once.
         for last in (not self._again, True):
             attempt = _HelloAttempt(self._context, await self._dial(True), self._address, self._request, offer)
@@ -171,7 +206,7 @@ class _Connecting:
                     fix="Register an id: agent.flow.registry.add(Offer(ID, uri=URI)). Or name another protocol.",
                 )
             goal = profiles.flow_goal(self._request, offers)
-            run = await self._flow.begin(connection, goal, peer=peer, offers=offers, role=self._request.role)
+            run = await self._flow.begin(connection, goal, peer=peer, offers=offers, serving=self._request.serving)
         # Also for a cancelled caller: no session owns the connection yet.
         except BaseException:
             await connection.close()
@@ -229,7 +264,16 @@ class _HelloAttempt:
         self.session = HelloRun(connection, machine, first, role, recorder=self._recorder, early=early)
         self._waits = early is None
         # A task of its own, because the application uses the session meanwhile.
-        self._task = asyncio.create_task(self.session.run())
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        with self._context.connections.holding(self.session, partial(_protocols, self.session), is_initiator=True):
+            await self.session.run()
+
+    @property
+    def running(self) -> asyncio.Future[None]:
+        """Done when both sides are ready, or the session is over."""
+        return self.session.running
 
     async def ready(self) -> None:
         """Wait until both sides are ready, unless an agreement is remembered. Raises `TreatyError`."""
@@ -251,7 +295,7 @@ class _HelloAttempt:
         self.session.leave()
         await self._task
         await self._context.keep_transcript(True, self.session.machine.own.message_id, self._recorder)
-        if self._offer.remembered and not self.session.was_running:
+        if self._offer.remembered and not self.session.was_running and self.session.error.code != SessionCode.BUSY:
             self._context.agreements.forget(*self._place)
 
 
@@ -260,6 +304,8 @@ class _FlowAttempt:
 
     def __init__(self, run: MetaProtocolNegotiator, session: FlowSession) -> None:
         self.session = session
+        self.running: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.running.set_result(None)
         self._run = run
 
     async def end(self) -> None:
@@ -267,6 +313,10 @@ class _FlowAttempt:
         # Both: the session is over before its connection is.
         await self.session.close()
         await self._run.closed.wait()
+
+
+def _protocols(run: HelloRun) -> list[SpokenProtocol]:
+    return [run.spoken] if run.spoken is not None else []
 
 
 # Escalation

@@ -306,14 +306,15 @@ class TextChannel:
     @property
     def is_readable(self) -> bool:
         """Whether more may be read from the peer."""
-        return self._texts.qsize() < MAX_TEXTS
+        return self._over or self._texts.qsize() < MAX_TEXTS
 
     def take(self, text: str) -> None:
-        """Add a text of the peer."""
-        self._texts.put_nowait(text)
+        """Add a text of the peer. After the end it is dropped."""
+        if not self._over:
+            self._texts.put_nowait(text)
 
     def end(self) -> None:
-        """End the channel. Listeners receive the remaining texts, then the iteration stops."""
+        """End the channel. Listeners receive the remaining texts, then the iteration stops. Safe to repeat."""
         self._over = True
         self._texts.put_nowait(None)
 

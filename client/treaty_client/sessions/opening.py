@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,18 +17,22 @@ from dataclasses import dataclass, replace
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 
 from ..codes import AgentCode, ConnectionCode, FlowCode, HelloCode, PeerCode, SessionCode
+from ..errors import PeerUnavailable
 from ..network.discovery.cache import CachedDiscoverer
 from ..network.discovery.client import candidates
 from ..network.hosts import Network
-from ..network.transport.connection import Connection
+from ..network.transport.connection import Backoff, Connection
+from ..places import Places
 from .context import AgentContext
 from .endpoint import AgentEndpoint
 from .lifecycle import OpenSession, open_session
 from .peer_pins import PeerPins
-from .roles import SessionRequest
+from .session_request import SessionRequest
 
 MAX_MOVES = 3
 """Addresses that are tried for one session: a description that changes with each look must not be followed for ever."""
+_BUSY = Backoff(attempts=100, most=2.0, within=math.inf)
+"""The pauses before a busy agent is asked again."""
 _OTHER_AGENT = frozenset((HelloCode.DESTINATION, FlowCode.PEER, FlowCode.SENDER, FlowCode.RECIPIENT))
 """The codes of an answer by another DID than the expected one."""
 _NOTHING_IN_COMMON = frozenset((SessionCode.NO_COMMON_PROTOCOL, FlowCode.NO_COMMON_PROTOCOL))
@@ -84,6 +89,12 @@ class SessionOpener:
         """Open nothing yet. `on_changed_peer`: decides about changed peers; without it they are refused."""
         self._context, self._endpoint, self._on_changed = context, endpoint, on_changed_peer
         self._discoverer, self._pins = CachedDiscoverer(network), PeerPins(context.home)
+        self._openings: dict[str, Places] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many sessions wait to be opened."""
+        return sum(places.waiting for places in self._openings.values())
 
     def time_limit(self, request: SessionRequest) -> float | None:
         """Return the seconds that opening may take by default; None where a person or a negotiation decides how long it takes."""
@@ -93,7 +104,7 @@ class SessionOpener:
     async def open(self, name: PeerName, request: SessionRequest, *, within: float | None) -> OpenSession:
         """Open a session in `within` seconds; None for the default. An attempt that is given up closes in the background.
 
-        Raises `Unavailable` (`connection.timeout`), `Refused` (`peer.changed`), the errors of discovery and those of
+        Raises `PeerUnavailable` (`connection.timeout`), `Refused` (`peer.changed`), the errors of discovery and those of
         `lifecycle.open_session`.
         """
         limit = within if within is not None else self.time_limit(request)
@@ -106,11 +117,14 @@ class SessionOpener:
             raise
         if done:
             return opening.result()
+        waiting = self.waiting
         self._give_up(opening)
-        raise Unavailable(
+        raise PeerUnavailable(
             ConnectionCode.TIMEOUT,
             f"No session with {name.text[:120]} was open within {limit:.3g} seconds.",
-            fix="See whether the agent there answers, or allow more time.",
+            fix=f"{waiting} sessions of this agent wait for their turn. Open fewer at once, or allow more time."
+            if waiting
+            else "See whether the agent there answers, or allow more time.",
         )
 
     def _give_up(self, opening: asyncio.Task[OpenSession]) -> None:
@@ -129,13 +143,27 @@ class SessionOpener:
         if self._context.policy.report:
             # Also for an agent that never listens: reports of an earlier process wait in its outbox.
             self._context.reporter.resume()
-        opened, pinned = await self._with_newest(name, request, pinned)
+        opened, pinned = await self._when_room(name, request, pinned)
         try:
             await self._check_pin(name, pinned, opened)
         except BaseException:
             await opened.end()
             raise
         return opened
+
+    async def _when_room(self, name: PeerName, request: SessionRequest, pinned: str) -> tuple[OpenSession, str]:
+        """Open a session as `_with_newest` does, again while one side has no room. `open` bounds the time."""
+        failures = 0
+        while True:
+            try:
+                opened, pin = await self._with_newest(name, request, pinned)
+                if failures:
+                    await _until_ready(opened)
+                return opened, pin
+            except Unavailable as error:
+                failures += 1
+                if error.code != SessionCode.BUSY or not await _BUSY.pause(failures):
+                    raise
 
     async def _with_newest(self, name: PeerName, request: SessionRequest, pinned: str) -> tuple[OpenSession, str]:
         """Open a session as `_with_moves` does. If the stored protocols of the topic lead nowhere, ask the registries for newer
@@ -178,7 +206,7 @@ class SessionOpener:
                 if name.is_url or not _may_have_moved(error):
                     break
         assert failure is not None
-        if not (pinned and failure.code in _OTHER_AGENT):
+        if not (pinned and _is_other_agent(failure)):
             raise failure
         if self._on_changed is None:
             raise _changed(name.key, pinned) from failure
@@ -194,7 +222,25 @@ class SessionOpener:
             connection = await self._endpoint.dial(address, untrusted=not name.is_url, repeat=for_hello)
             return self._endpoint.sealed(connection) if for_hello else connection
 
-        return await open_session(self._context, self._endpoint.flow, dial, address, request, again=True)
+        # A burst is opened in turns: all at once, the last ones would not be ready before the other side gives them up.
+        places = self._openings.setdefault(address, Places(self._context.capacity.openings))
+        in_burst = places.taken == places.size
+        asker = await places.take()
+
+        def end_opening(_: object = None) -> None:
+            places.give_back(asker)
+            if places.is_unused:
+                self._openings.pop(address, None)
+
+        try:
+            opened = await open_session(self._context, self._endpoint.flow, dial, address, request, again=True)
+        except BaseException:
+            end_opening()
+            raise
+        opened.ready.add_done_callback(end_opening)
+        if in_burst:
+            await _until_ready(opened)
+        return opened
 
     async def _locate(self, name: PeerName, request: SessionRequest, *, fresh: bool) -> tuple[str, SessionRequest]:
         """Return the address of an agent, and the request for it. Its description is trusted for no more than that."""
@@ -203,7 +249,7 @@ class SessionOpener:
         described = (await self._discoverer.discover(name.text, fresh=fresh)).agents[0]
         wanted = request
         if request.protocols or not (request.topic or request.requirement or request.natural):
-            wanted = replace(request, protocols=candidates(described, request.protocols))
+            wanted = replace(request, protocols=candidates(described, request.protocols, role=request.role))
         return described.address, replace(wanted, described=described)
 
     async def _check_pin(self, name: PeerName, pinned: str, opened: OpenSession) -> None:
@@ -230,8 +276,23 @@ class SessionOpener:
             raise _changed(changed.name, changed.pinned, changed.found)
 
 
+async def _until_ready(opened: OpenSession) -> None:
+    """Wait until both sides are ready, although a remembered agreement would let the session begin at once: a busy agent may
+    still refuse it, and then it is opened again."""
+    try:
+        await asyncio.shield(opened.ready)
+    except BaseException:
+        await opened.end()
+        raise
+
+
 def _may_have_moved(error: TreatyError) -> bool:
-    return isinstance(error, Unavailable) or error.code in (*_OTHER_AGENT, ConnectionCode.REFUSED)
+    refusals = (ConnectionCode.REFUSED, SessionCode.PEER_REFUSED, FlowCode.PEER_REFUSED)
+    return isinstance(error, Unavailable) or error.code in refusals or _is_other_agent(error)
+
+
+def _is_other_agent(error: TreatyError) -> bool:
+    return error.code in _OTHER_AGENT or error.peer_code in _OTHER_AGENT
 
 
 def _changed(name: str, pinned: str, found: str = "") -> Refused:

@@ -26,18 +26,22 @@ from typing import Any
 
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 
-from ..codes import PeerCode, SessionCode
+from ..codes import FlowCode, PeerCode, SessionCode
+from ..errors import PeerUnavailable
 from ..network.transport.connection import Backoff, ConnectionFailed
+from .call_context import next_trace
 from .context import AgentContext
 from .interfaces import PeerSettings
 from .lifecycle import OpenSession
 from .opening import PeerName, SessionOpener
 from .operation_errors import OperationError, OutcomeUnknown
-from .roles import SessionRequest
 from .session import ItemStream
+from .session_request import SessionRequest
 
 _IDLE = 0.9
 """The part of the idle time after which a session is not used any more: the peer may be ending it at this moment."""
+_FINAL = frozenset((SessionCode.LATE, SessionCode.PEER_REFUSED, FlowCode.PEER_REFUSED))
+"""The codes of calls that were not sent and are not repeated: the time is over, or the peer would refuse them again."""
 _PAUSE = 2.0
 """The longest pause in seconds between two attempts to open a session for calls that wait."""
 _log = logging.getLogger(__name__)
@@ -74,20 +78,21 @@ class Peer:
         It takes at most the operation's own time and the time for connecting, or the seconds of `within`.
 
         Raises `OutcomeUnknown` (`session.outcome-unknown`) if the call was sent, not answered, and may not be repeated;
-        `Unavailable` if it was not sent; `OperationError` for an answer that is an error; `Refused` (`peer.changed`) for another
-        DID, (`peer.closed`) after `aclose`; and the other errors of `Agent.connect` and `Session.call`.
+        `PeerUnavailable` if it was not sent; `OperationError` for an answer that is an error; `Refused` (`peer.changed`) for
+        another DID, (`peer.closed`) after `aclose`; and the other errors of `Agent.connect` and `Session.call`.
         """
-        attempts = _Attempts(self._backoff, self._within)
+        attempts, trace = _Attempts(self._backoff, self._within), next_trace()
         while True:
             pooled = await self._pool.get(attempts.deadline, self._backoff)
             attempts.begin()
             try:
-                return await pooled.session.call_within(attempts.left, operation, arguments)
+                return await pooled.session.call_within(attempts.left, operation, arguments, trace=trace)
             except TreatyError as error:
                 failure = error
             finally:
                 self._pool.put(pooled)
             await attempts.next(failure, pooled)
+            trace = trace.child()
 
     def stream(self, operation: str, /, **arguments: Any) -> ItemStream[Any]:
         """Call a stream of the other agent and return its items, as `Session.stream` does.
@@ -98,7 +103,8 @@ class Peer:
         return ItemStream(self._items(operation, arguments))
 
     async def aclose(self) -> None:
-        """End the sessions, also for the views of `within`. Calls under way fail. Safe to repeat."""
+        """End the sessions, also for the views of `within`. Calls under way fail. Their reports and the ends of the connections
+        follow in the background. Safe to repeat."""
         self._on_close(self._pool)
         await self._pool.aclose()
 
@@ -148,7 +154,7 @@ class _Attempts:
             self.deadline = self.deadline or self._began + error.operation.timeout
         elif error.code == SessionCode.BUSY:
             pooled.is_busy = pooled.calls > 0  # the handler refused it before it sent anything
-        elif isinstance(error, OperationError) or error.code == SessionCode.LATE or not pooled.session.is_over:
+        elif isinstance(error, OperationError) or error.code in _FINAL or not pooled.session.is_over:
             raise error
         self._failures += 1
         if self.left is not None and self.left <= 0:
@@ -193,7 +199,6 @@ class SessionPool:
         self._settings, self._timeout = settings, timeout
         self._sessions: list[_PooledSession] = []
         self._opening: asyncio.Task[_PooledSession] | None = None
-        self._ending: set[asyncio.Task[None]] = set()
         # Set when a call is over: a busy session may take another one.
         self._room = asyncio.Event()
         self._closed = False
@@ -222,7 +227,7 @@ class SessionPool:
                         self._room.clear()
                         await self._room.wait()
             except TimeoutError as error:
-                raise Unavailable(
+                raise PeerUnavailable(
                     SessionCode.LATE, f"No session with {self._name.text[:120]} took the call in time. It was not sent."
                 ) from error
 
@@ -233,20 +238,20 @@ class SessionPool:
         pooled.used_at = asyncio.get_running_loop().time()
         self.did = pooled.session.peer or self.did
         if pooled not in self._sessions and not pooled.calls:
-            self._end(pooled)
+            pooled.opened.leave()
         self._room.set()
 
     async def aclose(self) -> None:
-        """End all sessions."""
+        """End all sessions, in the background."""
         self._closed = True
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
         for pooled in self._sessions:
-            self._end(pooled)
+            pooled.opened.leave()
         self._sessions.clear()
         self._room.set()
-        await asyncio.gather(*self._ending)
+        self._request.close()
 
     def _sort_out(self) -> None:
         """Give no more calls to sessions that are over, too old or idle for long. `put` ends one with calls after the last."""
@@ -257,7 +262,7 @@ class SessionPool:
             if pooled.session.is_over or is_old or is_idle:
                 self._sessions.remove(pooled)
                 if not pooled.calls:
-                    self._end(pooled)
+                    pooled.opened.leave()
 
     def _begin_opening(self, backoff: Backoff) -> asyncio.Task[_PooledSession]:
         # One attempt for all callers: a burst of calls must not become a burst of connections.
@@ -271,7 +276,7 @@ class SessionPool:
         if opening.cancelled() or opening.exception() is not None:
             return  # its callers get the error; reading it here marks it as retrieved, for they may be gone
         if self._closed:
-            self._end(opening.result())
+            opening.result().opened.leave()
         else:
             self._sessions.append(opening.result())
 
@@ -299,15 +304,3 @@ class SessionPool:
                             raise
                 except TimeoutError:
                     raise error from None
-
-    def _end(self, pooled: _PooledSession) -> None:
-        """End a session in the background: its peer may be gone, and closing then takes seconds."""
-
-        async def end() -> None:
-            if not pooled.session.is_over:
-                await pooled.opened.finish()
-            await pooled.opened.end()
-
-        task = self._context.spawn(end())
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)

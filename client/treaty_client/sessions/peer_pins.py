@@ -9,6 +9,7 @@ operator, and an impostor only with end-to-end encryption.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -40,6 +41,7 @@ class PeerPins:
         """Read nothing yet."""
         self._path = home / "peers.json"
         self._lock = home / "peers.json.lock"
+        self._read_last: tuple[tuple[int, int, int], dict[str, str]] = ((0, 0, 0), {})
 
     def get(self, name: str) -> str:
         """Return the DID that is pinned to a name, or "". Raises `Malformed` (`peer.file`) for a damaged file."""
@@ -58,8 +60,14 @@ class PeerPins:
 
     def _read(self) -> dict[str, str]:
         try:
-            value = canonical.parse_json(self._path.read_bytes(), limit=MAX_FILE, name="peers.json")
-            return {pin.name: pin.did for pin in msgspec.convert(value, _Pins).peers}
+            with self._path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                version = (status.st_ino, status.st_mtime_ns, status.st_size)
+                # Every session asks, and thousands of pins take milliseconds to parse. Each write makes a new file.
+                if version != self._read_last[0]:
+                    value = canonical.parse_json(file.read(MAX_FILE + 1), limit=MAX_FILE, name="peers.json")
+                    self._read_last = version, {pin.name: pin.did for pin in msgspec.convert(value, _Pins).peers}
+            return dict(self._read_last[1])
         except FileNotFoundError:
             return {}
         # Not taken for an empty file: a damaged one would accept every changed peer.

@@ -21,7 +21,7 @@ from ..anp.flow_profile.capabilities import FlowRequest
 from ..anp.flow_profile.payloads import MAX_PROTOCOLS, PREFIX
 from ..anp.flow_profile.registry import ProtocolOffer
 from .context import AgentContext
-from .roles import SessionRequest, candidate_uris
+from .session_request import SessionRequest, candidate_uris
 
 MAX_PURPOSE = 256
 _log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def flow_peer(context: AgentContext, address: str, request: SessionRequest) -> s
 def flow_goal(request: SessionRequest, offers: Sequence[ProtocolOffer]) -> FlowRequest:
     """Return the request for the machine of the flow profile."""
     # A request for one protocol leaves no choice, so no capabilities are exchanged: two round trips instead of four.
-    return FlowRequest((request.topic or offers[0].id)[:MAX_PURPOSE], simplified=len(offers) == 1)
+    return FlowRequest((request.topic or offers[0].id)[:MAX_PURPOSE], simplified=len(offers) == 1, role=request.role)
 
 
 async def flow_offers(context: AgentContext, request: SessionRequest, chosen: str = "") -> list[ProtocolOffer]:

@@ -4,8 +4,10 @@ The next pair of agents then finds the document and its code in the registry and
 election that two agents agreed. Both happen beside the session and its application:
 
 - The report is signed by both sides once the session has done work, and again after a pause if the other side could not check it.
-  When the session ends first, its end waits for the other side's answer only, at most `timeouts.finish`, and only if no registry
-  has to be asked. Else the next session of the pair reports.
+  A session that stays open is reported again in each later epoch in which it does work.
+  When the application leaves first, the connection stays open in the background until the report is settled, at most
+  `timeouts.report`. It does not wait for a registry that gave no answer in the last minute. Then the next session of the pair
+  reports.
 - The submission and the publication go on after the session.
 
 A failure is logged and reported to the observer; the session is not affected.
@@ -17,12 +19,13 @@ import asyncio
 import dataclasses
 import itertools
 import logging
+from contextlib import suppress
+from enum import Enum
 
 from treaty_consensus.codes import PublishCode, ReportCode
 from treaty_consensus.errors import Conflict, TreatyError, Unavailable
 from treaty_consensus.protocol import parse_version
 
-from ..anp.hello_profile.messages import ReportCosignature, ReportProposed
 from ..codes import ClientReportCode
 from ..identity import Identity
 from ..network.hosts import Network
@@ -33,7 +36,10 @@ from .context import AgentContext
 from .session import SessionBackend
 
 RETRIES = (60.0, 600.0, 3600.0)
-"""Seconds before an open session proposes its report again; the last value repeats."""
+"""Seconds before an open session proposes its report again; the last value repeats, and is the time between two looks for a new
+epoch."""
+AGAIN = 10.0
+"""Seconds after a failed attempt from which the end of the session is worth another one."""
 # Each attempt is a signed statement to a registry, which limits its senders.
 MAX_VERSIONS = 16
 """Versions of a name that are tried before the owner must choose another name."""
@@ -43,76 +49,108 @@ _PASSING = (ClientReportCode.NOT_CHECKED, ClientReportCode.BUSY, ClientReportCod
 _log = logging.getLogger(__name__)
 
 
+class _Outcome(Enum):
+    """The outcome of an attempt: settled in this epoch, to be tried again, or never to be tried again."""
+
+    SETTLED = "settled"
+    FAILED = "failed"
+    FINAL = "final"
+
+
 class SessionReport:
-    """The report of one session. Call `finish` at the end of a session that succeeded, and always `close`."""
+    """The reports of one session, one an epoch in which it did work. Call `settle` at the end of a session that succeeded, and
+    always `close`."""
 
     def __init__(self, context: AgentContext, session: SessionBackend) -> None:
         """Begin to wait for the first answer of the peer."""
         self._context, self._session = context, session
-        # Set when the report is on disk, or when there will be none.
-        self._is_settled = asyncio.Event()
-        self._asks_peer = self._is_kept = False
+        # Set while no attempt is awaited: the report is on disk, or there will be none now.
+        self._is_settled, self._is_left = asyncio.Event(), asyncio.Event()
+        # Of the newest attempt: the answers of the peer before it, when it ended, and how.
+        self._answers, self._ended, self._outcome = 0, 0.0, _Outcome.FAILED
+        self._is_kept = False
         self._task = context.spawn(self._run()) if context.policy.report else None
 
-    async def finish(self) -> None:
-        """Wait for a co-signature that needs no registry, at most `timeouts.finish`. Never raises."""
-        if self._task is None or not self._session.calls.replies or not self._session.is_running:
+    async def settle(self) -> None:
+        """Wait until the report of a session that did work is on disk, or there will be none, at most `timeouts.report`. Do not
+        wait when its registry is known to be silent, or when too many sessions wait already. Never raises."""
+        session, protocol, lingering = self._session, self._session.spoken, self._context.lingering
+        was_settled = self._is_settled.is_set()
+        if self._task is None or self._task.done() or protocol is None or (was_settled and not self._is_due()):
             return
-        try:
-            async with asyncio.timeout(self._context.timeouts.finish):
-                if self._asks_peer or await self._is_prepared():
+        if not (session.is_running and session.can_report and session.calls.replies):
+            return
+        self._is_left.set()
+        # Each holds a connection at both sides. A further report is left to the next session of the pair.
+        if not lingering.locked() and self._context.reporter.can_settle(self._context.report_log(protocol.uri), session.peer):
+            self._is_settled.clear()
+            with suppress(TimeoutError):
+                async with lingering, asyncio.timeout(self._context.timeouts.report):
                     await self._is_settled.wait()
-        except TimeoutError:
-            self._session.record_event("report failed")
-        except TreatyError:
-            pass  # the task recorded it
+                    return
+        if not was_settled:
+            session.record_event("report failed")
 
     def close(self) -> None:
         """Stop. A report that is on disk is submitted all the same."""
         if self._task is not None:
             self._task.cancel()
 
-    async def _is_prepared(self) -> bool:
-        facts = self._context.session_facts(self._session.spoken, await self._session.report_parties(), spoke=True)
-        return self._context.reporter.is_prepared(facts)
+    def _is_due(self) -> bool:
+        """Return whether another attempt at the end may lead to a report: the last one failed some time ago, or the session did
+        work after it, perhaps in the next epoch."""
+        if self._outcome is _Outcome.FAILED:
+            return asyncio.get_running_loop().time() - self._ended >= AGAIN
+        return self._session.calls.replies > self._answers
 
     async def _run(self) -> None:
+        pauses = itertools.chain(RETRIES, itertools.repeat(RETRIES[-1]))
         try:
             await self._session.calls.replied.wait()
-            if self._session.can_report:
-                for pause in itertools.chain(RETRIES, itertools.repeat(RETRIES[-1])):
-                    if await self._report():
-                        return
-                    # The session may be short: its end must not wait for the next attempt.
-                    self._is_settled.set()
-                    await asyncio.sleep(pause)
+            while self._session.can_report:
+                self._answers = self._session.calls.replies
+                self._outcome = await self._report(self._outcome)
+                self._ended = asyncio.get_running_loop().time()
+                # The application may be gone: then this was the last attempt.
+                if self._outcome is _Outcome.FINAL or self._is_left.is_set():
+                    return
+                self._is_settled.set()
+                if self._outcome is _Outcome.FAILED:
+                    await self._pause(next(pauses))
+                else:
+                    await self._next_work()
         finally:
             self._is_settled.set()
 
-    async def _report(self) -> bool:
-        """Try once. Return whether that is final."""
+    async def _next_work(self) -> None:
+        """Wait until the peer has answered again, and the epoch may be another one."""
+        await self._pause(RETRIES[-1])
+        while self._session.calls.replies == self._answers and not self._is_left.is_set():
+            await self._pause(RETRIES[-1])
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not longer than the application stays."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._is_left.wait()
+
+    async def _report(self, before: _Outcome) -> _Outcome:
+        """Try once. `before`: the outcome of the attempt before; a settled report is not told again."""
+        self._is_kept = False
         try:
             facts = self._context.session_facts(self._session.spoken, await self._session.report_parties(), spoke=True)
-            made = await self._context.reporter.report(facts, self._propose, kept=self._kept)
+            await self._context.reporter.report(facts, self._session.propose, kept=self._kept)
         except TreatyError as error:
-            if error.code in _REPORTED:
-                self._session.record_event("nothing to report")
-                return True
-            is_final = not (isinstance(error, Unavailable) or error.code in _PASSING)
-            _log.log(logging.WARNING if is_final else logging.INFO, "No report was made with %s: %s", self._session.peer, error)
-            if not self._is_kept:
-                self._session.record_event("report failed")
-            return is_final
-        if not made and not self._is_kept:
+            if error.code not in _REPORTED:
+                is_final = not (isinstance(error, Unavailable) or error.code in _PASSING)
+                level = logging.WARNING if is_final else logging.INFO
+                _log.log(level, "No report was made with %s: %s", self._session.peer, error)
+                if not self._is_kept:
+                    self._session.record_event("report failed")
+                return _Outcome.FINAL if is_final else _Outcome.FAILED
+        if not self._is_kept and before is not _Outcome.SETTLED:
             self._session.record_event("nothing to report")
-        return True
-
-    async def _propose(self, proposal: ReportProposed) -> ReportCosignature:
-        self._asks_peer = True
-        try:
-            return await self._session.propose(proposal)
-        finally:
-            self._asks_peer = False
+        return _Outcome.SETTLED
 
     def _kept(self) -> None:
         if not self._is_kept:
@@ -126,13 +164,13 @@ class RegistryPublisher:
 
     def __init__(self, identity: Identity, fetcher: Fetcher, origin: str, network: Network) -> None:
         """Opens no connection."""
-        self._identity, self._fetcher, self._origin, self._network = identity, fetcher, origin, network
+        self.identity, self._fetcher, self._origin, self._network = identity, fetcher, origin, network
 
     async def publish(self, project: Project) -> str:
         from ..statements.publish import Publisher  # imports Sigstore; `Agent.__aenter__` has done it in a thread
 
         client = self._fetcher.client(self._origin)
-        publisher = Publisher(self._identity, client, self._fetcher.registries, self._origin, self._network)
+        publisher = Publisher(self.identity, client, self._fetcher.registries, self._origin, self._network)
         for version in _versions(project):
             try:
                 # The two sides agreed on the test cases, and their vectors are these: more cannot be asked for.

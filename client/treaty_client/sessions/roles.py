@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
-from treaty_consensus import canonical
-from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
+from treaty_consensus.errors import Refused, TreatyError, Unavailable
 
 from ..anp.flow_profile.payloads import PREFIX
 from ..anp.hello_profile.actions import Action, Agreement
+from ..anp.hello_profile.core import no_room
 from ..anp.hello_profile.hello import (
+    CALL_CONTEXT,
     FIX_ERROR_NEGOTIATION,
     FLOW_PROFILE,
     MAX_CANDIDATES,
@@ -32,20 +34,19 @@ from ..anp.hello_profile.hello import (
 from ..anp.hello_profile.machine import Machine
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed
 from ..anp.recording import Recorder
-from ..codes import AgentCode, SessionCode
+from ..codes import SessionCode
 from ..negotiators.documents import BaseCache
 from ..negotiators.negotiator import Implementation, NegotiationContext, Negotiator, Negotiators, Requirement, RoleName
-from ..network.discovery.client import candidates
-from ..network.discovery.parsing import AgentDescription
-from ..protocols.topics import Candidates
-from .agreements import AgreementRecord, NegotiatedProtocol
-from .context import AgentContext, AgentEvent
-from .handler_host import HandlerHost, HandlerPort, HostRequest
+from .agreements import AgreementRecord, NegotiatedProtocol, is_negotiated
+from .context import AgentContext
+from .handler_host import HandlerHost, HostRequest
+from .handler_port import HandlerPort
 from .hello_session import SessionRole
-from .interfaces import SessionEvent, SpokenProtocol
+from .interfaces import AgentEvent, SessionEvent, SpokenProtocol
 from .operations import OperationHandlers
 from .provision import withdraw, withdraw_contradicted
 from .session import ReportParties
+from .session_request import SessionRequest, candidate_uris
 
 NEGOTIATING = (VERIFICATION_PROTOCOL, NATURAL_LANGUAGE_NEGOTIATION, TEST_CASES_NEGOTIATION, FIX_ERROR_NEGOTIATION)
 """The capabilities that need a negotiator."""
@@ -54,56 +55,13 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class SessionRequest:
-    """The purpose of a connection: a `topic` or `protocols`, a `requirement`, or only `natural` language.
-
-    `protocols`: URIs and ids, best first.
-    `requirement`: negotiate by it if topic and protocols lead to no agreement.
-    `peer`: the DID that must answer, or "".
-    `role`: this side's role in the protocol, or "" for the only one.
-    `described`: the description of a discovered agent.
-    """
-
-    topic: str = ""
-    protocols: tuple[str, ...] = ()
-    peer: str = ""
-    requirement: Requirement | None = None
-    natural: bool = False
-    role: str = ""
-    described: AgentDescription | None = None
-
-    def check(self, context: AgentContext) -> None:
-        """Raise `Malformed` (`agent.offer`) for an impossible combination, `Refused` (`agent.no-negotiator`) for a requirement
-        without a negotiator."""
-        named = bool(self.topic) + bool(self.protocols)
-        if named > 1 or (self.natural and (named or self.requirement)) or not (named or self.requirement or self.natural):
-            raise Malformed(
-                AgentCode.OFFER,
-                "Connect about a topic or by protocols, with or without a requirement; by a requirement; or in natural language.",
-            )
-        if self.requirement is not None and context.negotiators is None and not named:
-            raise Refused(
-                AgentCode.NO_NEGOTIATOR,
-                "A requirement needs a negotiator, and this agent has neither a language model nor another negotiator.",
-                fix="Give the agent a model: set TREATY_MODEL_URL, Agent(…, negotiators=…). Or name a topic or protocols.",
-            )
-
-    @property
-    def key(self) -> str:
-        """The key under which its agreement is remembered: the topic, or a digest of the requirement."""
-        if self.topic or self.protocols or self.requirement is None:
-            return self.topic
-        wanted = self.requirement
-        return f"requirement:{canonical.hex_digest(canonical.dumps([wanted.text, wanted.input, wanted.output, wanted.topic]))}"
-
-
-@dataclass(frozen=True)
 class HelloOffer:
-    """The content of an initiator's Hello. `peer`: the DID that must answer, or "" for any. `remembered` and `known` are both
-    set or both None."""
+    """The content of an initiator's Hello. `peer`: the DID that must answer, or "" for any. `roles`: this side's role by URI,
+    where it is known. `remembered` and `known` are both set or both None."""
 
     candidates: tuple[str, ...] = ()
     peer: str = ""
+    roles: Mapping[str, str] = field(default_factory=dict)
     remembered: AgreementRecord | None = None
     known: SpokenProtocol | None = None
 
@@ -119,34 +77,24 @@ async def make_offer(context: AgentContext, address: str, request: SessionReques
             context.negotiated.get, remembered.hash
         )
         if known is not None:
-            return HelloOffer(request.protocols or remembered.candidates, remembered.did, remembered, known)
-    uris = [name for name in await candidate_uris(context, request) if not name.startswith(PREFIX)]
-    return HelloOffer(tuple(uris[:MAX_CANDIDATES]), request.peer)
+            uris = request.protocols or remembered.candidates
+            roles = _roles(uris, request.role)
+            if remembered.role and not is_negotiated(known):
+                roles[remembered.uri] = remembered.role
+            return HelloOffer(uris, remembered.did, roles, remembered, known)
+    named = [name for name in await candidate_uris(context, request) if not name.startswith(PREFIX)]
+    uris = tuple(named[:MAX_CANDIDATES])
+    return HelloOffer(uris, request.peer, _roles(uris, request.role))
+
+
+def _roles(uris: tuple[str, ...], role: str) -> dict[str, str]:
+    """Return the wanted role by URI. Without one it follows from the manifest, which is read after the Hellos."""
+    return dict.fromkeys(uris, role) if role else {}
 
 
 def _still_wanted(remembered: AgreementRecord, request: SessionRequest) -> bool:
     named = not request.protocols or remembered.uri in request.protocols
-    return request.peer in ("", remembered.did) and named
-
-
-async def candidate_uris(context: AgentContext, request: SessionRequest) -> tuple[str, ...]:
-    """Return the protocols that a request names, best first. Raises `NotFound` (`agent.no-candidates`), `TreatyError`."""
-    if not request.topic:
-        return request.protocols
-    negotiable = request.requirement is not None and context.negotiators is not None
-    try:
-        published = await context.ports.protocols.candidates(request.topic)
-    except NotFound:
-        published = Candidates()
-    if not published.uris and not negotiable:
-        raise NotFound(
-            AgentCode.NO_CANDIDATES,
-            f"No protocol is published about {request.topic}.",
-            fix="Name another topic, publish one, or connect with a requirement to negotiate by.",
-        )
-    if request.described is None or not published.uris:
-        return published.uris
-    return candidates(request.described, published.uris, consensus=published.consensus)
+    return request.peer in ("", remembered.did) and request.role in ("", remembered.role) and named
 
 
 def initiator_machine(
@@ -161,6 +109,7 @@ def initiator_machine(
         timeouts=context.timeouts,
         limits=context.limits,
         known_uri=offer.remembered.uri if offer.remembered else "",
+        known_reader=offer.remembered is not None and offer.remembered.is_reader,
         negotiates=negotiates,
         wants_tests=negotiates,
         natural=request.natural,
@@ -200,6 +149,7 @@ def _hello(
         *([NATURAL_LANGUAGE_PROTOCOL] if converses or context.answerer else []),
         *(NEGOTIATING if negotiates else []),
         *([FLOW_PROFILE] if switches else []),
+        CALL_CONTEXT,
     ]
     return Hello(
         type=type,
@@ -212,18 +162,27 @@ def _hello(
         key_id=context.identity.key_id,
         used_protocol_hash=offer.remembered.hash if offer.remembered else None,
         candidate_protocols=offer.candidates,
+        candidate_roles=offer.roles,
     )
 
 
 class _Role(SessionRole):
-    """The common part of both roles. `role`: the name of the role in the protocol that the caller wants, or ""."""
+    """The common part of both roles."""
 
-    def __init__(self, context: AgentContext, name: RoleName, *, role: str = "", opening: str = "") -> None:
+    def __init__(self, context: AgentContext, name: RoleName, *, opening: str = "") -> None:
         self.timeouts, self.answerer, self.opening = context.timeouts, context.answerer, opening
         self.negotiator: Negotiator | None = None
+        self.pipeline = context.pipeline
         self.documents = BaseCache(context.ports.protocols.document).fetch
-        self._context, self._name, self._wanted = context, name, role
+        self._context, self._name = context, name
         self._is_initiator = name == "initiator"
+        self._spoken_as = ""
+
+    async def admit(self) -> None:
+        pass
+
+    def end_opening(self) -> None:
+        pass
 
     def is_approved(self, document: str) -> bool:
         return document in self._context.approvals
@@ -238,10 +197,21 @@ class _Role(SessionRole):
         return self._context.negotiated.document(protocol.hash)
 
     async def host(
-        self, port: HandlerPort, protocol: SpokenProtocol, peer: str, answers: OperationHandlers | None = None
+        self,
+        port: HandlerPort,
+        protocol: SpokenProtocol,
+        peer: str,
+        peer_role: str,
+        answers: OperationHandlers | None = None,
     ) -> HandlerHost:
-        request = HostRequest(peer, self._is_initiator, role=self._wanted, answers=answers)
-        return await self._context.hosts.host(port, protocol, request)
+        wanted = HostRequest(peer, self._is_initiator, peer_role=peer_role, answers=answers)
+        host = await self._context.hosts.host(port, protocol, self._completed(wanted, protocol))
+        self._spoken_as = host.role.name
+        return host
+
+    def _completed(self, wanted: HostRequest, protocol: SpokenProtocol) -> HostRequest:
+        """Return the request for a handler with the role and the functions that this side wants in a protocol."""
+        return wanted
 
     async def cosign(
         self, protocol: SpokenProtocol | None, parties: ReportParties, proposal: ReportProposed, *, spoke: bool
@@ -273,17 +243,25 @@ class InitiatorRole(_Role):
     def __init__(
         self, context: AgentContext, *, address: str, request: SessionRequest, offer: HelloOffer, opening: str = ""
     ) -> None:
-        super().__init__(context, "initiator", role=request.role, opening=opening)
-        self._address, self._request, self._candidates = address, request, offer.candidates
+        super().__init__(context, "initiator", opening=opening)
+        self._address, self._request, self._offer = address, request, offer
         if context.negotiators is not None and request.requirement is not None:
             self.negotiator = self._open_negotiator(context.negotiators, offer.peer, request.requirement)
 
     async def resolve(self, agreement: Agreement) -> SpokenProtocol:
         return await self._context.ports.protocols.fetch(agreement.uri)
 
-    async def keep_agreement(self, peer: str, protocol: SpokenProtocol, written: Implementation | None) -> None:
-        record = AgreementRecord(self._address, self._request.key, peer, protocol.hash, protocol.uri, self._candidates)
-        await self._keep(record, protocol, written)
+    async def keep_agreement(
+        self, peer: str, protocol: SpokenProtocol, written: Implementation | None, *, is_reader: bool
+    ) -> None:
+        named = (self._address, self._request.key, peer, protocol.hash, protocol.uri, self._offer.candidates)
+        await self._keep(AgreementRecord(*named, is_reader=is_reader, role=self._spoken_as), protocol, written)
+
+    def _completed(self, wanted: HostRequest, protocol: SpokenProtocol) -> HostRequest:
+        role, remembered = self._request.role, self._offer.remembered
+        if remembered is not None and remembered.hash == protocol.hash:
+            role = role or remembered.role
+        return replace(wanted, role=role, serving=self._request.serving)
 
 
 class ResponderRole(_Role):
@@ -293,8 +271,20 @@ class ResponderRole(_Role):
         """Open the negotiator. `peer`: the DID that the transport proved, or ""."""
         super().__init__(context, "responder")
         self._negotiates = False
+        self._asker: str | None = None
         if context.negotiators is not None:
             self.negotiator = self._open_negotiator(context.negotiators, peer, None)
+
+    async def admit(self) -> None:
+        try:
+            self._asker = await self._context.admissions.take(self._context.capacity.wait)
+        except TimeoutError as error:
+            raise no_room() from error
+
+    def end_opening(self) -> None:
+        if self._asker is not None:
+            self._context.admissions.give_back(self._asker)
+            self._asker = None
 
     def may_negotiate(self) -> bool:
         # Counted once for each session, however many proposals it has.
@@ -328,7 +318,9 @@ class ResponderRole(_Role):
             raise
         return service.protocol
 
-    async def keep_agreement(self, peer: str, protocol: SpokenProtocol, written: Implementation | None) -> None:
+    async def keep_agreement(
+        self, peer: str, protocol: SpokenProtocol, written: Implementation | None, *, is_reader: bool
+    ) -> None:
         # A peer that does not name itself may offer the hash again; it needs no record.
         record = AgreementRecord(peer, protocol.topic, peer, protocol.hash, protocol.uri, ()) if peer else None
         await self._keep(record, protocol, written)

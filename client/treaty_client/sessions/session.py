@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
@@ -10,7 +11,9 @@ from typing import Any, Generic, Protocol, TypeVar
 from treaty_consensus.errors import Refused, TreatyError
 
 from ..anp.hello_profile.messages import ReportCosignature, ReportProposed
+from ..anp.trace_context import TraceContext
 from ..codes import SessionCode
+from .activity import CallCounts
 from .agreements import Profile
 from .calls import CallTable
 from .interfaces import SessionEvent, SpokenProtocol
@@ -73,6 +76,10 @@ class SessionBackend(Protocol):
         """The agreed end of the session, in milliseconds since 1970; 0 without one."""
 
     @property
+    def role(self) -> str:
+        """This side's role in the protocol, "" until its handler runs."""
+
+    @property
     def resumed(self) -> bool:
         """Whether a remembered agreement was confirmed."""
 
@@ -114,6 +121,10 @@ class SessionBackend(Protocol):
     async def renegotiate(self, parameters: Mapping[str, Any] | None, protocol: str) -> None:
         """See `Session.renegotiate`."""
 
+    def retire(self) -> None:
+        """End the session for its application: calls fail from now on, and the handler gives its worker back. The connection
+        stays open for a report, until `close`. Safe to repeat."""
+
     async def close(self) -> None:
         """See `Session.close`."""
 
@@ -150,11 +161,12 @@ class ItemStream(Generic[_Item_co]):
 
 
 class Session:
-    """A session with another agent, made by `Agent.connect`. For one event loop; several calls may run at once."""
+    """A session with another agent: one of `Agent.connect`, or one that the other agent opened (`Agent.on_session`). For one
+    event loop; several calls may run at once."""
 
-    def __init__(self, backend: SessionBackend) -> None:
-        """Wrap a backend, which runs in a task of its own."""
-        self._backend = backend
+    def __init__(self, backend: SessionBackend, counts: CallCounts | None = None) -> None:
+        """Wrap a backend, which runs in a task of its own. `counts`: of the calls."""
+        self._backend, self._counts = backend, counts or CallCounts()
 
     async def __aenter__(self) -> Session:
         return self
@@ -195,6 +207,11 @@ class Session:
         return self._backend.protocol_id
 
     @property
+    def role(self) -> str:
+        """This side's role in the protocol, such as `requester`; "" until the handler of the protocol runs."""
+        return self._backend.role
+
+    @property
     def document(self) -> str:
         """The text of a negotiated protocol, else ""."""
         return self._backend.document
@@ -216,7 +233,9 @@ class Session:
 
     @property
     def is_over(self) -> bool:
-        """Whether the session has ended."""
+        """Whether the session takes no further calls. Calls under way may still be answered."""
+        if self._backend.calls.is_refusing:
+            return True
         try:
             self._backend.check_open()
         except TreatyError:
@@ -244,17 +263,21 @@ class Session:
 
         Raises `OutcomeUnknown` (`session.outcome-unknown`) when the session ends before the answer, and the session's error when
         it ended before the call was sent. Raises `Malformed` (`operation.arguments`, `operation.kind` for a stream) or `Refused`
-        (`session.operation`, `session.busy`) when the call does not fit the protocol.
+        (`session.operation`) when the call does not fit the protocol, and `Unavailable` (`session.busy`) when there is no room
+        for it now. It was not sent then, and the session goes on.
         """
         return await self.call_within(None, operation, arguments)
 
-    async def call_within(self, seconds: float | None, operation: str, arguments: Mapping[str, Any]) -> Any:
-        """Call an operation as `call` does, in less than its own time.
+    async def call_within(
+        self, seconds: float | None, operation: str, arguments: Mapping[str, Any], *, trace: TraceContext | None = None
+    ) -> Any:
+        """Call an operation as `call` does, in less than its own time. `trace`: its span, by default a new one.
 
         Also raises `OutcomeUnknown` when the time is over after the call was sent, and `Unavailable` (`session.late`) before.
         """
         self._backend.check_open()
-        return await self._backend.calls.make(operation, dict(arguments), within=seconds)
+        with self._counts.counted():
+            return await self._backend.calls.make(operation, dict(arguments), within=seconds, trace=trace)
 
     def stream(self, operation: str, /, **arguments: Any) -> ItemStream[Any]:
         """Call an operation of the other side that is a stream, and return its items, JSON values by the operation's schema.
@@ -270,7 +293,13 @@ class Session:
         items that wait hold too many bytes.
         """
         self._backend.check_open()
-        return ItemStream(self._backend.calls.stream(operation, arguments))
+        return ItemStream(self._items(operation, arguments))
+
+    async def _items(self, operation: str, arguments: dict[str, Any]) -> AsyncGenerator[Any, None]:
+        with self._counts.counted():
+            async with aclosing(self._backend.calls.stream(operation, arguments)) as items:
+                async for item in items:
+                    yield item
 
     async def say(self, text: str) -> None:
         """Send a text in natural language; it may be Markdown. Wait while the peer reads slowly.

@@ -14,7 +14,7 @@ from ..codes import ClientReportCode, MetaCode
 
 class CosignatureExchange:
     """Exchange the report messages of one session. `send`: send a message to the peer. `answer`: return the answer to a proposal;
-    never raises."""
+    never raises. `seconds`: for an answer of either side."""
 
     def __init__(
         self,
@@ -25,16 +25,20 @@ class CosignatureExchange:
         self._send, self._answer, self._seconds = send, answer, seconds
         self._proposed: asyncio.Future[ReportCosignature] | None = None
         self._answering: asyncio.Task[None] | None = None
+        # The proposals whose answers this side does not wait for any more.
+        self._given_up = 0
 
     async def propose(self, proposal: ReportProposed) -> ReportCosignature:
         """Propose, and return the answer. Raises `Unavailable` (`report.no-answer`), or the error that ended the session."""
-        self._proposed = abandonable()
+        self._proposed = answer = abandonable()
         self._send(proposal)
         try:
             # A peer that never answers must not hold the end of the session.
             async with asyncio.timeout(self._seconds):
-                return await self._proposed
+                signed: ReportCosignature = await answer
+                return signed
         except TimeoutError as error:
+            self._given_up += 1
             raise Unavailable(ClientReportCode.NO_ANSWER, "The other side did not answer the proposed report.") from error
         finally:
             self._proposed = None
@@ -49,6 +53,8 @@ class CosignatureExchange:
                 self._answering = asyncio.create_task(self._reply(message))
         elif self._proposed is not None and not self._proposed.done():
             self._proposed.set_result(message)
+        elif self._given_up:
+            self._given_up -= 1  # the answer came too late
         else:
             raise Refused(MetaCode.UNEXPECTED, "The other side answered a report that was not proposed.")
 
@@ -61,4 +67,10 @@ class CosignatureExchange:
             self._proposed.set_exception(error)
 
     async def _reply(self, proposal: ReportProposed) -> None:
-        self._send(await self._answer(proposal))
+        try:
+            # The other side gives its proposal up, and the next one must not find this side busy.
+            async with asyncio.timeout(self._seconds):
+                answer = await self._answer(proposal)
+        except TimeoutError:
+            answer = ReportRefused(ClientReportCode.NOT_CHECKED)
+        self._send(answer)

@@ -3,9 +3,9 @@
 A report makes two counterparties public for ever. So it is made only if both policies allow it, and its submission waits for a
 random time of up to `delay` seconds. The outbox survives a crash: `resume` submits its reports.
 
-No session waits for a registry. The facts of a report are read beforehand (`report_facts`). The responder refuses a report that
-it cannot check in `patience` seconds, and refuses at once while a registry does not answer. Such a report is not lost: the next
-session of the pair proposes one, and an election counts one of a pair, topic and epoch.
+No application waits for a registry. The facts of a report are read beforehand (`report_facts`). While the registry is silent, the
+responder refuses at once. Such a report is not lost: the next session of the pair proposes one, and an election counts one of a
+pair, topic and epoch. Of the sessions with one peer on one topic, one at a time proposes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -43,6 +45,7 @@ from .report_rules import (
     check_proposal,
     check_signature,
     draft_report,
+    later_negotiation_id,
     refusal_code,
     undated,
 )
@@ -91,44 +94,44 @@ class Reporter:
         *,
         delay: float,
         clock: Callable[[], float] = time.time,
-        patience: float = 0.4,
     ) -> None:
         """Set the ledger and the logs. `log_of`: return the log of an origin; raises for an untrusted one. `delay`: seconds.
-        `clock`: Unix seconds. `patience`: seconds for checking a proposed report."""
-        self._identity, self._log_of, self._delay, self._clock = identity, log_of, delay, clock
-        self._ledger, self._facts, self._patience = ReportLedger(home), ReportFacts(log_of, clock), patience
+        `clock`: Unix seconds."""
+        self.identity, self._log_of, self._delay, self._clock = identity, log_of, delay, clock
+        self._ledger, self._facts = ReportLedger(home), ReportFacts(log_of, clock)
+        # By peer and topic. Held during an exchange: the next session then finds the report in the ledger. Weak, because a lock
+        # that no session uses is not needed.
+        self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
         self._due: set[asyncio.Future[None]] = set()
-        self._overdue: dict[str, asyncio.Task[Statement]] = {}  # by log: a check that its registry holds up
         self._resumed = False
         self._uncounted: set[tuple[str, str]] = set()  # log and code of the refusals that were logged already
 
     async def prepare(self, origin: str, peer: str) -> None:
         """Read the facts that a report with `peer` will need, unless they are known. Never raises."""
+        keys = [self._facts.keys(origin, parse_did(peer))] if peer else []
         try:
-            await self._facts.epoch(origin)
-            if peer:
-                await self._facts.keys(origin, parse_did(peer))
+            await asyncio.gather(self._facts.epoch(origin), *keys)
         except TreatyError as error:
             _log.info("The facts for a report are not known: %s", error)
         except Exception:  # a defect here must not reach the agent's other tasks
             _log.exception("Reading the facts for a report failed")
 
-    def is_prepared(self, facts: SessionFacts) -> bool:
-        """Return whether a report needs no request before the other side has signed it."""
-        return self._facts.has(facts.log, parse_key_id(facts.peer_key)[0])
+    def can_settle(self, origin: str, peer: str) -> bool:
+        """Return whether a session may wait for a report with `peer`: its facts are known, or the registry is not silent."""
+        return not self._facts.is_silent(origin) or self._facts.has(origin, parse_did(peer))
 
     async def cosign(self, facts: SessionFacts, proposal: ReportProposed) -> ReportSigned | ReportRefused:
         """Answer a proposed report at the responder: sign it if all rules of `report_rules` hold. Never raises."""
         try:
             # Compared with the session before the registry is asked for keys: a wrong proposal costs no request.
             proposed = check_proposal(facts, proposal.payload, proposal.key_id)
-            await self._check_in_time(facts, proposed, proposal)
+            await self._check(facts, proposed, proposal)
             body = proposed.body
             assert isinstance(body, Report)
             peer, _ = parse_key_id(facts.peer_key)
             # Stored before signing: after a crash this side cannot sign a second report.
-            self._ledger.claim(facts.nid, SignedReport(peer.text, body.topic, body.document, body.epoch, settled=True))
+            self._ledger.claim(body.nid, SignedReport(peer.text, body.topic, body.document, body.epoch, settled=True))
         except TreatyError as error:
             _log.info("Refused to co-sign a report with %s: %s", facts.peer_key, error)
             return ReportRefused(refusal_code(error))
@@ -153,12 +156,14 @@ class Reporter:
             # All requests come before the exchange: the peer is not kept waiting for this side's registry.
             epoch = await self._facts.epoch(facts.log)
             keys = await self._facts.keys(facts.log, peer)
-            # Of a pair, a topic and an epoch the first report counts (election.md). A second one would only show the two again.
-            if self._ledger.has(peer.text, facts.topic, epoch.number):
-                return False
-            report = await self._cosigned(facts, epoch, keys, propose)
-            # The random time hides when two agents met, and nothing else.
-            submitted = self._keep(report, random.uniform(0, self._delay))  # noqa: S311
+            async with self._turns.setdefault((peer.text, facts.topic), asyncio.Lock()):
+                # Of a pair, a topic and an epoch the first report counts (election.md). A second one would only show the two
+                # again.
+                if self._ledger.has(peer.text, facts.topic, epoch.number):
+                    return False
+                report = await self._cosigned(self._named(facts, epoch.number), epoch, keys, propose)
+                # The random time hides when two agents met, and nothing else.
+                submitted = self._keep(report, random.uniform(0, self._delay))  # noqa: S311
             kept()
             if self._delay > 0:
                 return True
@@ -175,6 +180,11 @@ class Reporter:
             return True
         raise Refused(ReportCode.EPOCH, "The epochs close before a report can be signed.", fix="Report a later session.")
 
+    @property
+    def waiting(self) -> int:
+        """How many signed reports are not in a log yet."""
+        return len(self._tasks)
+
     def resume(self) -> None:
         """Submit the reports that an earlier process left in the outbox. Later calls do nothing. Raises `Unavailable`."""
         if not self._resumed:
@@ -182,53 +192,35 @@ class Reporter:
                 self._submit_later(report, max(0.0, due - self._clock()))
             self._resumed = True
 
-    async def finish(self, seconds: float) -> None:
-        """Wait for the first answers to the submissions that are due, at most `seconds`."""
+    async def finish(self) -> None:
+        """Wait for the first answers to the submissions that are due."""
         if self._due:
-            await asyncio.wait(self._due, timeout=seconds)
+            await asyncio.wait(self._due)
 
     async def close(self) -> None:
         """Stop. Pending reports stay in the outbox."""
-        tasks = (*self._tasks, *self._overdue.values())
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
         # Waited for, so that no task writes to the outbox or uses the client after the end.
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _check_in_time(self, facts: SessionFacts, proposed: Statement, proposal: ReportProposed) -> None:
-        """Check a proposed report within `patience`. A check that takes longer goes on, so that the next one finds its facts.
-        Raises the errors of `report_rules`, and `Unavailable` (`report.not-checked`)."""
-        late = Unavailable(ClientReportCode.NOT_CHECKED, f"The registry {facts.log} does not answer in time.")
-        # The other side waits at the end of its session, and must not wait for a registry that is known to hang.
-        if facts.log in self._overdue:
-            raise late
-        check = asyncio.create_task(self._check(facts, proposed, proposal))
-        done, _ = await asyncio.wait({check}, timeout=self._patience)
-        if done:
-            check.result()
-            return
-        self._overdue[facts.log] = check
-        check.add_done_callback(lambda ended: self._answered(facts.log, ended))
-        raise late
-
-    def _answered(self, log: str, check: asyncio.Task[Statement]) -> None:
-        del self._overdue[log]
-        if not check.cancelled():
-            check.exception()  # the refusal was sent already
-
-    async def _check(self, facts: SessionFacts, proposed: Statement, proposal: ReportProposed) -> Statement:
+    async def _check(self, facts: SessionFacts, proposed: Statement, proposal: ReportProposed) -> None:
+        """Check a proposed report by the facts of its registry. Raises the errors of `report_rules`, and `Unavailable`
+        (`report.not-checked`)."""
+        # The other side keeps its connection for the answer, and must not wait for a registry that is known to hang.
+        if self._facts.is_silent(facts.log):
+            raise Unavailable(ClientReportCode.NOT_CHECKED, f"The registry {facts.log} did not answer lately.")
         body, (peer, _) = proposed.body, parse_key_id(facts.peer_key)
         assert isinstance(body, Report)
         check_signature(proposed, proposal.key_id, proposal.signature, await self._facts.keys(facts.log, peer))
         # A checkpoint of a fork is noticed here, before this side's signature says that it saw it.
-        await self._log_of(facts.log).observe(body.seen_checkpoint.encode())
+        await self._facts.observe(facts.log, body.seen_checkpoint.encode())
         epoch = await self._facts.epoch(facts.log)
         if epoch.number != body.epoch:
             # The known epoch may have closed meanwhile.
             self._facts.forget(facts.log)
             epoch = await self._facts.epoch(facts.log)
         check_epoch(proposed, epoch)
-        return proposed
 
     async def _cosigned(self, facts: SessionFacts, epoch: OpenEpoch, keys: Mapping[str, bytes], propose: Propose) -> Statement:
         draft = draft_report(facts, epoch, self._log_of(facts.log).newest_seen())
@@ -252,8 +244,13 @@ class Reporter:
         self._ledger.claim(facts.nid, msgspec.structs.replace(signed, settled=True))
         return report
 
+    def _named(self, facts: SessionFacts, epoch: int) -> SessionFacts:
+        """Return the facts with the id of a report in an epoch: another one if the session was reported in an earlier epoch."""
+        before = self._ledger.epoch_of(facts.nid)
+        return facts if before in (None, epoch) else replace(facts, nid=later_negotiation_id(facts.nid, epoch))
+
     def _signed(self, payload: bytes) -> ReportSigned:
-        return ReportSigned(self._identity.key_id, self._identity.sign(pre_authentication_encoding(payload)))
+        return ReportSigned(self.identity.key_id, self.identity.sign(pre_authentication_encoding(payload)))
 
     def _keep(self, report: Statement, delay: float) -> asyncio.Future[None]:
         # On the disk before the task starts: a crash keeps the report and its random time.

@@ -1,7 +1,10 @@
-"""Hold the facts of a registry that reports need, so that a session need not wait for them: the open epoch, and keys of peers.
+"""Hold the facts of a registry that reports need, so that a session need not wait for them: the open epoch, keys of peers, and
+the checkpoints that peers have seen.
 
 Facts are read in the background, when a session begins. They are used for a minute. An older epoch is harmless: the other side or
 the registry refuses the report, and it is read again. One request for a fact runs at a time, so a registry that hangs gets one.
+
+A registry that did not answer is *silent* for a minute, or until it answers again. Sessions do not wait for it meanwhile.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from treaty_consensus.did import Did
+from treaty_consensus.errors import Unavailable
 
 from .report_rules import OpenEpoch
 
@@ -32,13 +36,18 @@ class FactSource(Protocol):
     async def keys(self, did: Did) -> Mapping[str, bytes]:
         """Return the keys of a DID."""
 
+    async def observe(self, note: bytes) -> None:
+        """Verify a checkpoint."""
+
 
 class ReportFacts:
     """The facts of one agent. For one event loop at a time. `clock`: seconds."""
 
     def __init__(self, log_of: Callable[[str], FactSource], clock: Callable[[], float]) -> None:
         """Ask for nothing yet."""
-        self._log_of = log_of
+        self._log_of, self._clock = log_of, clock
+        self._silent_until: dict[str, float] = {}
+        self._checkpoints = _Facts[tuple[str, bytes], None](clock)
         self._epochs = _Facts[str, OpenEpoch](clock)
         self._keys = _Facts[tuple[str, Did], Mapping[str, bytes]](clock)
 
@@ -48,17 +57,36 @@ class ReportFacts:
 
     async def epoch(self, origin: str) -> OpenEpoch:
         """Return the open epoch of a log. Raises the errors of `FactSource`."""
-        return await self._epochs.get(origin, lambda: self._log_of(origin).epoch())
+        return await self._epochs.get(origin, lambda: self._asked(origin, self._log_of(origin).epoch()))
 
     async def keys(self, origin: str, did: Did) -> Mapping[str, bytes]:
         """Return the keys of a DID. Raises the errors of `FactSource`."""
+        # Not `_asked`: the keys of a DID that is new to the log are on its own host, which may be the one that is silent.
         return await self._keys.get((origin, did), lambda: self._log_of(origin).keys(did))
+
+    async def observe(self, origin: str, note: bytes) -> None:
+        """Verify a checkpoint of a log. Raises the errors of `FactSource`."""
+        await self._checkpoints.get((origin, note), lambda: self._asked(origin, self._log_of(origin).observe(note)))
+
+    def is_silent(self, origin: str) -> bool:
+        """Return whether the registry of a log gave no answer in the last minute."""
+        return self._clock() < self._silent_until.get(origin, 0.0)
 
     def forget(self, origin: str, did: Did | None = None) -> None:
         """Read the epoch again at its next use, and the keys of `did`."""
         self._epochs.forget(origin)
         if did is not None:
             self._keys.forget((origin, did))
+
+    async def _asked(self, origin: str, request: Awaitable[_V]) -> _V:
+        """Return the answer of a registry, and note whether it gave one."""
+        try:
+            answer = await request
+        except Unavailable:
+            self._silent_until[origin] = self._clock() + LIFETIME
+            raise
+        self._silent_until.pop(origin, None)
+        return answer
 
 
 class _Facts(Generic[_K, _V]):

@@ -62,14 +62,18 @@ class ReportLedger:
             self._pairs = {(record.peer, record.topic, record.epoch) for record in records if record and record.settled}
         return (peer, topic, epoch) in self._pairs
 
+    def epoch_of(self, nid: str) -> int | None:
+        """Return the epoch of the settled report of a negotiation, or None."""
+        known = self._record(nid)
+        return known.epoch if known is not None and known.settled else None
+
     def claim(self, nid: str, signed: SignedReport) -> None:
         """Store a report durably before it is signed; again when it is settled, or signed for a later epoch.
 
         Raises `Conflict` (`report.equivocation`) when this negotiation was signed with other content, `Refused`
         (`report.repeated`) when another negotiation with this peer on this topic was signed in this epoch.
         """
-        path = self._folder / f"{canonical.parse_digest(nid)}.json"
-        before = _guarded(partial(_read, path, SignedReport, _MAX_RECORD))
+        path, before = self._path(nid), self._record(nid)
         # Compared with the disk and not with this process's memory: another process of the same home may have signed.
         if before is not None and (before.peer, before.topic, before.document) != (signed.peer, signed.topic, signed.document):
             raise Conflict(ClientReportCode.EQUIVOCATION, "This negotiation was reported with another document.")
@@ -86,6 +90,12 @@ class ReportLedger:
         # Only after the write: a failed write must not count as a report.
         if self._pairs is not None and signed.settled:
             self._pairs.add((signed.peer, signed.topic, signed.epoch))
+
+    def _path(self, nid: str) -> Path:
+        return self._folder / f"{canonical.parse_digest(nid)}.json"
+
+    def _record(self, nid: str) -> SignedReport | None:
+        return _guarded(partial(_read, self._path(nid), SignedReport, _MAX_RECORD))
 
     def keep(self, report: Statement, due: int) -> None:
         """Keep a signed report for submission at Unix time `due`."""

@@ -4,6 +4,8 @@ The negotiation id is the same for both sides. It is new for each session, becau
 
     nid = SHA-256(JCS([initiator's DID, responder's DID, initiator's random, responder's random]))
 
+A session that is open in a later epoch may be reported again, by another id: SHA-256(JCS([nid, epoch])).
+
 The initiator proposes: it signs the payload of a `report` statement (see `treaty_consensus.statement`) and sends it. The
 responder signs the same payload only if
 
@@ -76,6 +78,11 @@ def flow_negotiation_id(initiator: str, responder: str, session_id: str, acknowl
     return canonical.hex_digest(canonical.dumps([initiator, responder, session_id, acknowledgment]))
 
 
+def later_negotiation_id(nid: str, epoch: int) -> str:
+    """Return the nid of a further report of a session, in a later epoch than its first one: a log takes a nid once."""
+    return canonical.hex_digest(canonical.dumps([nid, epoch]))
+
+
 def draft_report(facts: SessionFacts, epoch: OpenEpoch, seen_checkpoint: bytes) -> Draft:
     """Return the report that this side would propose. Raises `Malformed`, and `Refused` (`report.outcome`) if no message
     arrived."""
@@ -101,7 +108,7 @@ def check_proposal(facts: SessionFacts, payload: bytes, key_id: str) -> Statemen
     expected = {
         ReportCode.PARTIES: (proposed.by, key_id) == (tuple(sorted((facts.own_key, facts.peer_key))), facts.peer_key),
         ClientReportCode.LOG: proposed.log == facts.log,
-        ClientReportCode.NID: body.nid == facts.nid,
+        ClientReportCode.NID: body.nid in (facts.nid, later_negotiation_id(facts.nid, body.epoch)),
         ClientReportCode.TOPIC: body.topic == facts.topic,
         ClientReportCode.DOCUMENT: body.document == facts.document,
         ClientReportCode.OUTCOME: body.outcome == "agreed" and facts.spoke,

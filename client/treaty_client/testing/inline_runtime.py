@@ -17,8 +17,8 @@ from treaty_consensus.handler import HandlerPackage
 from treaty_handler import Handler
 
 from ..sandbox.in_process import CompiledPackage, DeclarativePackage, LocalWorker
-from ..sandbox.interface import RunningHandler
-from ..sandbox.validation import Operations
+from ..sandbox.interface import RunningHandler, WorkerMetrics
+from ..sandbox.operation_schemas import Operations
 
 _numbers = itertools.count()
 
@@ -38,6 +38,10 @@ class InlineRuntime:
     async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str, seed: str | None = None) -> RunningHandler:
         """Open a session. Raises `Refused` (`session.role`)."""
         return await LocalWorker(self._load(package), local, [peer]).open(role, seed=seed)
+
+    def metrics(self) -> WorkerMetrics:
+        """Return zeros: there are no workers."""
+        return WorkerMetrics()
 
     async def close(self) -> None:
         """Do nothing."""

@@ -14,7 +14,7 @@ from typing import Literal
 
 from treaty_consensus.codes import PublishCode, ReportCode
 from treaty_consensus.did import Did
-from treaty_consensus.errors import Conflict, Unavailable
+from treaty_consensus.errors import Conflict
 from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.merkle import EMPTY_ROOT
 from treaty_consensus.log.note import KeyType, SignerKey
@@ -23,6 +23,7 @@ from treaty_consensus.statement import Statement
 from treaty_consensus.statement import verify as verify_statement
 
 from ..codes import ClientRegistryCode
+from ..errors import RegistryUnavailable
 from ..identity import Identity
 from ..network.did_documents import DidResolver
 from ..protocols.local import ORIGIN, LocalProtocol, LocalProtocols, build_protocol
@@ -66,12 +67,12 @@ class MemoryRegistry:
         changed.set()
 
     async def answer(self, request: str) -> None:
-        """Wait as the state demands. Raises `Unavailable` (`registry.unreachable`)."""
+        """Wait as the state demands. Raises `RegistryUnavailable` (`registry.unreachable`)."""
         self.requests.append(request)
         while self._state == "silent":
             await self._changed.wait()
         if self._state == "down":
-            raise Unavailable(
+            raise RegistryUnavailable(
                 ClientRegistryCode.UNREACHABLE, "The registry is down.", fix="The test has set its state to down; set it to up."
             )
 
@@ -94,6 +95,9 @@ class RegistryView:
             await self.registry.answer(f"fetch {uri}")
             self._known[uri] = await self.registry.protocols.fetch(uri)
         return self._known[uri]
+
+    async def renew(self, uri: str) -> LocalProtocol:
+        return await self.fetch(uri)
 
     def cached(self, document_hash: str) -> LocalProtocol | None:
         """Return a protocol that was fetched, or None."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
 
 from ..agent import Agent
+from ..sessions.call_context import CallContext, current_call
 from ..sessions.operation_errors import OperationError
 
 
@@ -26,12 +27,13 @@ class PeerDouble:
 
     `answers`: by operation; change them at any time. An exception is raised, for example `OperationError(404, "No such room.")`;
     a tuple is the items of a stream, and any other value is the result. The answer given here decides whether the operation is a
-    stream. `calls`: what was received, in order. `delay`: seconds before each answer.
+    stream. `calls`: the received calls, in order. `contexts`: theirs. `delay`: seconds before each answer.
     """
 
     def __init__(self, agent: Agent, uri: str, answers: Mapping[str, Any], *, role: str = "") -> None:
         """Register a function for each operation in `answers`. Raises the errors of `Agent.provides`."""
         self.agent, self.answers, self.calls, self.delay = agent, dict(answers), list[ReceivedCall](), 0.0
+        self.contexts: list[CallContext] = []
         for operation in answers:
             agent.provides(uri, role=role)(self._function(operation))
 
@@ -49,6 +51,7 @@ class PeerDouble:
 
     async def _answer(self, operation: str, arguments: Mapping[str, Any]) -> Any:
         self.calls.append(ReceivedCall(operation, arguments))
+        self.contexts.append(current_call() or CallContext())
         await asyncio.sleep(self.delay)
         result = self.answers[operation]
         if isinstance(result, OperationError):

@@ -30,8 +30,8 @@ from ..network.transport import memory
 from ..network.transport.application import Application
 from ..network.transport.connection import Connection, ConnectionFailed
 from ..policy import Policy
-from ..sessions.context import Ports
 from ..sessions.flow_context import LocalNames
+from ..sessions.interfaces import Ports
 from .inline_runtime import InlineRuntime
 from .memory_registry import MemoryRegistry, RegistryView
 
@@ -80,7 +80,7 @@ class Simulation:
         self._documents: dict[str, Application] = {}
         self._network = _SimulatedNetwork(documents=self._documents)
         self._home = Path(tempfile.mkdtemp(prefix="treaty-testing-"))
-        self._agents = AsyncExitStack()
+        self._agents, self._made = AsyncExitStack(), list[Agent]()
         self._sessions: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Simulation:
@@ -126,6 +126,7 @@ class Simulation:
             ),
             **options,
         )
+        self._made.append(agent)
         self._agents.push_async_callback(agent.aclose)
         return agent
 
@@ -140,6 +141,8 @@ class Simulation:
         try:
             yield
         finally:
+            # The sessions that the block left may wait for their reports.
+            await asyncio.gather(*(agent.context.finish() for agent in self._made))
             for domain in domains:
                 del self._serving[domain], self._documents[domain]
                 await self.links[domain].cut()

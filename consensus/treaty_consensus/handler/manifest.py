@@ -96,6 +96,17 @@ class Role:
     calls: Mapping[str, Operation]
     invokes: Mapping[str, Operation]
 
+    def fits(self, other: Role) -> bool:
+        """Tell whether a session can have this role on one side and `other` on the other side.
+
+        They fit if each names the other as its peer, as in a protocol where both sides have the same role. They also fit if each
+        invokes all operations that the other calls, and at least one calls something: several roles may share one peer.
+        """
+        if self.peer == other.name and other.peer == self.name:
+            return True
+        served = self.calls.keys() <= other.invokes.keys() and other.calls.keys() <= self.invokes.keys()
+        return served and bool(self.calls or other.calls)
+
 
 @dataclass(frozen=True, slots=True)
 class Manifest:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from treaty_consensus.errors import TooLarge, TreatyError
 
 from ...codes import FlowCode
+from ..call_metadata import CallMetadata
 from ..hello_profile.messages import ReportCosignature
 from ..transitions import StateTable
 from .messages import FlowMessage
@@ -94,11 +95,13 @@ class PeerChanged:
 
 @dataclass(frozen=True)
 class DeliverData:
-    """Give these bytes of the peer to the session's handler. `action`: of a message in the JSON form, else ""."""
+    """Give these bytes of the peer to the session's handler. `action`: of a message in the JSON form, else "". `metadata`: of the
+    call that led to them."""
 
     session_id: str
     data: bytes
     action: str = ""
+    metadata: CallMetadata | None = None
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ class FlowRequest:
 
     `protocols`: ids; empty for all of the registry. `required`: capabilities that the protocol must have. `requirements`: those
     of the task (`dataVolume`, `timeConstraint`, `securityLevel`, …). `summary`: exchange capabilities in two steps.
-    `simplified`: exchange none, and propose the first protocol at once.
+    `simplified`: exchange none, and propose the first protocol at once. `role`: this side's role in the protocol, or "".
     """
 
     purpose: str
@@ -31,6 +31,7 @@ class FlowRequest:
     requirements: Mapping[str, str] = field(default_factory=dict)
     summary: bool = False
     simplified: bool = False
+    role: str = ""
 
 
 @dataclass

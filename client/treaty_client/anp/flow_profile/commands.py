@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from treaty_consensus.errors import TreatyError
 
+from ..call_metadata import CallMetadata
 from ..hello_profile.messages import ReportCosignature
 from .payloads import ContextInfo
 from .strategy import Evaluation
@@ -58,12 +59,13 @@ class HostFailed:
 
 @dataclass(frozen=True)
 class SendData:
-    """Send a handler's bytes. They wait while the session changes. `action`: of the JSON form, or "". Raises `NotFound` or
-    `TooLarge`."""
+    """Send a handler's bytes. They wait while the session changes. `action`: of the JSON form, or "". `metadata`: of their
+    call; for the byte form alone. Raises `NotFound` or `TooLarge`."""
 
     session_id: str
     data: bytes
     action: str = ""
+    metadata: CallMetadata | None = None
 
 
 @dataclass(frozen=True)

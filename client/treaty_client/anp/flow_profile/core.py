@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from treaty_consensus.errors import TreatyError
 
+from ..call_metadata import CallMetadata
 from ..hello_profile.hello import REPORT_COSIGNATURE
 from ..recording import Recorder
 from ..transitions import StateTable
@@ -19,17 +20,19 @@ from .actions import Action, NegotiationEnded, SendMessage, Track
 from .capabilities import CapabilityManager, PeerCapabilities
 from .errors import ErrorCode, error_of, report
 from .messages import TYPE, FlowMessage, Foreign
-from .parameters import Choice, Rules
+from .parameters import Choice, Rule, Rules
 from .payloads import ErrorReport, Payload
 from .processor import Now
 from .sessions import SessionManager
 from .states import FINAL, FlowEvent, FlowGuard, FlowLimits, FlowState, FlowTimeouts, FlowWait, TrackTransitions, Transitions
-from .terms import kept
+from .terms import RoleName, kept
 from .transfer import BYTE_FORM
 
 PROTOCOL_HASH = "protocolHash"
 """The extension with the SHA-256 of an id's document, 64 hexadecimal digits."""
-OWN_EXTENSIONS = frozenset((PROTOCOL_HASH, REPORT_COSIGNATURE, BYTE_FORM))
+INITIATOR_ROLE = "initiatorRole"
+"""The extension with the initiator's role in the protocol."""
+OWN_EXTENSIONS = frozenset((PROTOCOL_HASH, REPORT_COSIGNATURE, BYTE_FORM, INITIATOR_ROLE))
 """The extensions that the profile itself offers; the others belong to the owner's offers."""
 
 
@@ -81,7 +84,9 @@ class EngineCore:
     def _extension_rules(self, track: Track) -> Rules:
         """Return this side's rules for extensions, with those of the profile itself."""
         offer = self.capabilities.registry.get(track.protocol)
-        own = {**(offer.extensions if offer else {}), BYTE_FORM: Choice((True,))}
+        own: dict[str, Rule] = {**(offer.extensions if offer else {}), BYTE_FORM: Choice((True,))}
+        # Compared when the handler is started, because the manifest says which roles fit.
+        own[INITIATOR_ROLE] = RoleName()
         if self.reports:
             own[REPORT_COSIGNATURE] = Choice((True,))
         # The hash is compared once this side knows its own document.
@@ -108,7 +113,7 @@ class EngineCore:
         )
         return SendMessage(message)
 
-    def _pack(self, session_id: str, data: bytes, action: str = "") -> list[Action]:
+    def _pack(self, session_id: str, data: bytes, action: str, metadata: CallMetadata | None) -> list[Action]:
         """Return the messages that carry a handler's bytes: one, or one for each chunk."""
         session = self.sessions.get(session_id)
         return [
@@ -122,6 +127,8 @@ class EngineCore:
                     timestamp=0,
                     payload=Foreign(value),
                     session_id=session_id,
+                    # Only agents of this profile agree on the byte form. Others may refuse members that they do not know.
+                    call_context=None if session.codec.json_form else metadata,
                 )
             )
             for named, value in session.codec.encode(data, action)

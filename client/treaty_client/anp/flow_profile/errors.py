@@ -19,9 +19,11 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from treaty_consensus.errors import Refused, TreatyError, Unauthorized, Unavailable
+from treaty_consensus.errors import Refused, TreatyError, Unauthorized
+from treaty_consensus.printable import printable
 
 from ...codes import FlowCode
+from ...errors import MAX_PEER_CODE, PeerUnavailable, code_in
 from .parameters import Unsupported
 from .payloads import VERSION, ErrorReport
 from .processor import BUSY_TIME
@@ -42,7 +44,7 @@ RENEGOTIATE, RETRY, ABORT = "renegotiate", "retry", "abort"
 
 _KINDS: Mapping[str, tuple[type[TreatyError], str, str]] = {
     ErrorCode.NO_COMMON_PROTOCOL: (Refused, FlowCode.NO_COMMON_PROTOCOL, "Offer a protocol that the other side speaks."),
-    ErrorCode.NEGOTIATION_TIMEOUT: (Unavailable, FlowCode.TIMEOUT, "Try again later."),
+    ErrorCode.NEGOTIATION_TIMEOUT: (PeerUnavailable, FlowCode.TIMEOUT, "Try again later."),
     ErrorCode.VERSION_CONFLICT: (Refused, FlowCode.VERSION_CONFLICT, "Offer a version that the other side speaks."),
     ErrorCode.PARAM_NEGOTIATION_FAILED: (Refused, FlowCode.PARAMETERS, "Ask for other parameters."),
     ErrorCode.VERIFICATION_FAILED: (
@@ -50,7 +52,7 @@ _KINDS: Mapping[str, tuple[type[TreatyError], str, str]] = {
         FlowCode.VERIFICATION,
         "See whether the DID documents and the clocks are right.",
     ),
-    ErrorCode.BUSY: (Unavailable, FlowCode.BUSY, "Try again later."),
+    ErrorCode.BUSY: (PeerUnavailable, FlowCode.BUSY, "Try again later."),
 }
 _SUGGESTED = {
     ErrorCode.NO_COMMON_PROTOCOL: ABORT,
@@ -73,8 +75,13 @@ def peers_error(report: ErrorReport) -> TreatyError:
     """Return the exception for a peer's error message. Its texts are escaped."""
     # Escaped and cut: the text is of a stranger, and goes to logs and terminals.
     said = ascii(report.error_message[:200])
+    error_code = printable(report.error_code, MAX_PEER_CODE)
     later = f" It may be tried again after {report.retry_after:g} seconds." if report.retry_after else ""
-    return error_of(report.error_code, f"The other side says {report.error_code}: {said}.{later}")
+    error = error_of(report.error_code, f"The other side says {error_code}: {said}.{later}")
+    # This implementation adds the exact code to one of the five.
+    reason = report.details.get("reason")
+    error.peer_code = (code_in(reason) if isinstance(reason, str) else "") or error_code
+    return error
 
 
 def report(

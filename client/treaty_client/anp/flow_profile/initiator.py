@@ -16,6 +16,7 @@ from ..hello_profile.hello import REPORT_COSIGNATURE
 from . import parameters as rules
 from .actions import Action, Evaluate, LoadProtocol, PeerChanged, Shortcut
 from .commands import Renegotiate
+from .core import INITIATOR_ROLE
 from .errors import RENEGOTIATE, ErrorCode, error_of, peers_error
 from .messages import FlowMessage, parse_time
 from .payloads import (
@@ -144,7 +145,8 @@ class Initiator(ProposingEngine):
         actions: list[Action] = [hello, self._propose(track, None, None)]
         if not track.digest:
             return actions
-        former = {name: value for name, value in agreed.extensions.items() if name != REPORT_COSIGNATURE}
+        own = (REPORT_COSIGNATURE, INITIATOR_ROLE)  # offered again below, as this request wants them
+        former = {name: value for name, value in agreed.extensions.items() if name not in own}
         extensions = {**former, **self._own_extensions(track)}
         actions += [LoadProtocol(track.protocol, track.digest), *self._offer(track, agreed.parameters, extensions)]
         if shortcut.confirmed:

@@ -18,9 +18,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
+from treaty_consensus.errors import Malformed, Refused, TreatyError
 
-from ...codes import FlowCode
+from ...codes import FlowCode, SessionCode
+from ...errors import PeerUnavailable
+from ..ending import ended_by_peer
+from ..hello_profile.hello import ROLE_FIX
 from ..recording import recorded
 from .actions import Action, DeliverData, Ready, RenegotiationFailed, ReportReceived, Track
 from .commands import (
@@ -129,11 +132,13 @@ class NegotiationEngine(EngineCore, ABC):
         """End, as the connection ended. `reason`: the peer's, or ""."""
         if self.is_final:
             return []
-        said = f": {reason[:80]!a}" if reason else ""
         running = self.state is FlowState.RUNNING
         if running and reason == expired().code:  # the peer's clock reached the expiry first
             return self._end(FlowEvent.LOST, expired())
-        error = Unavailable(FlowCode.PEER_LOST, f"The other side ended the connection{said}.")
+        if reason == SessionCode.ROLE:
+            refused = Refused(SessionCode.ROLE, "The other side refused this side's role in the protocol.", fix=ROLE_FIX)
+            return self._end(FlowEvent.LOST, refused)
+        error = ended_by_peer(reason, "The other side ended the connection", FlowCode.PEER_LOST, FlowCode.PEER_REFUSED)
         return self._end(FlowEvent.LOST, error if reason or not running else None)
 
     @recorded
@@ -160,7 +165,7 @@ class NegotiationEngine(EngineCore, ABC):
         if not self.tracks and self.state is not FlowState.RUNNING and now.seconds >= self._phase_deadline:
             return [*actions, *self._time_out(f"no answer came in phase {self.state}.")]
         if self.state is FlowState.RUNNING and now.seconds >= self._phase_deadline:
-            idle = Unavailable(FlowCode.IDLE, f"Nothing was said for {self.timeouts.idle:g} seconds.")
+            idle = PeerUnavailable(FlowCode.IDLE, f"Nothing was said for {self.timeouts.idle:g} seconds.")
             return [*actions, *self._end(FlowEvent.DEADLINE_PASSED, idle)]
         return actions
 
@@ -183,8 +188,8 @@ class NegotiationEngine(EngineCore, ABC):
                 return self._hosted(session_id, now)
             case HostFailed(session_id, error):
                 return self._end(FlowEvent.FAILED, error) if self._of(session_id) else []
-            case SendData(session_id, data, action):
-                return self._send(session_id, data, action, now)
+            case SendData():
+                return self._send(command, now)
             case EndSession(session_id):
                 return self._end_session(session_id)
             case Renegotiate():
@@ -198,13 +203,13 @@ class NegotiationEngine(EngineCore, ABC):
             case Unverified():
                 return self._unverified(command)
 
-    def _send(self, session_id: str, data: bytes, action: str, now: Now) -> list[Action]:
-        session = self.sessions.check_send(session_id)
+    def _send(self, wanted: SendData, now: Now) -> list[Action]:
+        session, message = self.sessions.check_send(wanted.session_id), (wanted.data, wanted.action, wanted.metadata)
         if session.changing:
             # The peer would read it by the new terms, or by the old ones: it waits until both sides have the same.
-            session.waiting.append((data, action))
+            session.waiting.append(message)
             return []
-        packed = self._pack(session_id, data, action)
+        packed = self._pack(session.id, *message)
         self._fire(FlowEvent.ACTIVITY, now)
         return packed
 
@@ -305,8 +310,8 @@ class NegotiationEngine(EngineCore, ABC):
         session.renew_at = self._renewal(session.expires_at, now)
         actions: list[Action] = [Ready(session.id, session.agreed, session.expires_at, replaces)]
         try:
-            for data, action in waiting:
-                actions += self._pack(session.id, data, action)
+            for message in waiting:
+                actions += self._pack(session.id, *message)
         except TreatyError as error:  # the new terms admit only smaller messages
             return [*actions, *self._end(FlowEvent.FAILED, error)]
         return actions
@@ -316,4 +321,4 @@ class NegotiationEngine(EngineCore, ABC):
             raise Malformed(FlowCode.UNEXPECTED, "A message of a protocol came before a session was ready.")
         session, received = self.sessions.receive(message, now.unix)
         self._fire(FlowEvent.ACTIVITY, now)
-        return [DeliverData(session.id, *received)] if received is not None else []
+        return [DeliverData(session.id, *received, message.call_context)] if received is not None else []

@@ -9,6 +9,7 @@
      "sessionId": "session-…",                       of a protocol's message, and of negotiations about a running session
      "timestamp": "2026-11-20T14:05:00.123Z",        RFC 3339; written in UTC with none or three decimals
      "payload": {…},
+     "callContext": {…},                             of a protocol's message in the byte form: the trace and the time of its call
      "signature": "eyJhbGciOiJFZERTQSIsImI2NCI6ZmFsc2UsImNyaXQiOlsiYjY0Il19..…"}        see `signatures`
 
 A message of the agreed protocol has a payload of its own, or `{"data": B64}` (see `transfer`), and at most 1 MiB. All other
@@ -51,6 +52,7 @@ from treaty_handler.values import MAX_INTEGER, decode_json
 
 from ...codes import FlowCode
 from ...identity import Identity
+from ..call_metadata import CallMetadata, call_fields, parse_call_metadata
 from ..frame import MAX_PAYLOAD
 from .payloads import Identifier, Payload, encode_payload, parse_payload
 
@@ -130,6 +132,7 @@ class FlowMessage:
     payload: Payload | Foreign
     reply_to: str | None = None
     session_id: str | None = None
+    call_context: CallMetadata | None = None
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,7 @@ class _Message(msgspec.Struct, frozen=True, rename="camel"):
     signature: str = ""
     reply_to: Identifier | None = None
     session_id: Identifier | None = None
+    call_context: Any = None
 
 
 class Claimed(NamedTuple):
@@ -226,6 +230,7 @@ def parse(text: str, *, limit: int = MAX_APPLICATION) -> SignedMessage:
         payload=_payload(envelope),
         reply_to=envelope.reply_to,
         session_id=envelope.session_id,
+        call_context=_call_context(envelope.call_context),
     )
     return SignedMessage(message, signing_input(value), parse_signature(envelope.signature))
 
@@ -245,6 +250,8 @@ def encode(message: FlowMessage, identity: Identity) -> str:
         value["replyTo"] = message.reply_to
     if message.session_id is not None:
         value["sessionId"] = message.session_id
+    if message.call_context is not None:
+        value["callContext"] = call_fields(message.call_context)
     try:
         value["signature"] = sign(signing_input(value), identity)
         data = rfc8785.dumps(value)
@@ -273,6 +280,14 @@ def format_time(milliseconds: int) -> str:
     moment = _EPOCH + timedelta(milliseconds=milliseconds)
     text = moment.isoformat(timespec="milliseconds" if milliseconds % 1000 else "seconds")
     return text.removesuffix("+00:00") + "Z"
+
+
+def _call_context(value: object) -> CallMetadata | None:
+    """Return the context of a call; None for a member of another form, which may be another profile's."""
+    try:
+        return None if value is None else parse_call_metadata(value)
+    except msgspec.ValidationError:
+        return None
 
 
 def _payload(envelope: _Message) -> Payload | Foreign:

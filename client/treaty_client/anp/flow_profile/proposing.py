@@ -18,7 +18,7 @@ from ..hello_profile.hello import REPORT_COSIGNATURE
 from . import parameters as rules
 from .actions import Action, Host, RenegotiationFailed, SendMessage, Shortcut, Track, check_rounds
 from .capabilities import FlowRequest
-from .core import PROTOCOL_HASH
+from .core import INITIATOR_ROLE, PROTOCOL_HASH
 from .errors import ABORT, ErrorCode, report
 from .machine import NegotiationEngine
 from .messages import FlowMessage, format_time
@@ -199,4 +199,10 @@ class ProposingEngine(NegotiationEngine):
     def _own_extensions(self, track: Track) -> dict[str, Any]:
         """Return the extensions that this profile always offers."""
         own: dict[str, Any] = {BYTE_FORM: True, **({REPORT_COSIGNATURE: True} if self.reports else {})}
+        if self.goal.role:
+            own[INITIATOR_ROLE] = self.goal.role
         return {**own, PROTOCOL_HASH: track.digest} if track.digest else own
+
+    def _extension_rules(self, track: Track) -> rules.Rules:
+        """Return this side's rules for extensions. The responder repeats this side's role, or leaves it out."""
+        return {**super()._extension_rules(track), INITIATOR_ROLE: rules.Choice((self.goal.role,))}

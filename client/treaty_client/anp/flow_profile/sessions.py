@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused, TooLarge, TreatyError
 
 from ...codes import FlowCode
+from ..call_metadata import CallMetadata
 from ..hello_profile.hello import REPORT_COSIGNATURE
 from .actions import Agreed, SessionEnded
 from .messages import FlowMessage, Foreign
@@ -31,7 +32,8 @@ MAX_WAITING = 64
 class NegotiationSession:
     """A session that runs. `changing`: nothing may be sent until the other side has acknowledged the change. `acknowledgment`:
     the messageId of the acknowledgment of the present protocol. With the session's id it makes the negotiation id of a
-    report. `renew_at`: when this side renews it, in milliseconds since 1970. `waiting`: messages with their actions."""
+    report. `renew_at`: when this side renews it, in milliseconds since 1970. `waiting`: messages, with their actions and
+    metadata."""
 
     id: str
     agreed: Agreed
@@ -40,7 +42,7 @@ class NegotiationSession:
     changing: bool = False
     renegotiations: int = 0
     renew_at: int | None = None
-    waiting: list[tuple[bytes, str]] = field(default_factory=list)
+    waiting: list[tuple[bytes, str, CallMetadata | None]] = field(default_factory=list)
     codec: PayloadCodec = field(default_factory=PayloadCodec)
 
     @property

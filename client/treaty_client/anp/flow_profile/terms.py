@@ -13,6 +13,7 @@ its values.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -25,6 +26,7 @@ CHUNK_SIZE, COMPRESSION, ENCRYPTION = "chunkSize", "compressionFormat", "encrypt
 MIN_CHUNK = 512
 """Bytes. Each chunk costs a signature and an envelope of half a kilobyte, so a peer must not be able to ask for tiny ones."""
 NONE = "none"
+_ROLE = re.compile(r"[a-z][a-z0-9-]{0,31}")
 COMPRESSIONS = ("gzip", "deflate", NONE)
 CIPHER = "AES-128-GCM"
 """The one cipher of the E2EE profile."""
@@ -50,6 +52,29 @@ class Unkept:
     def clamp(self, name: str, value: Json) -> Json:
         """Raise `Unsupported`."""
         raise Unsupported(name, value, [])
+
+
+@dataclass(frozen=True)
+class RoleName:
+    """The rule of the initiator's role: any name that a manifest may give to a role."""
+
+    required: bool = False
+
+    @property
+    def preferred(self) -> Json:
+        """Raise `Unsupported`: only the initiator names its role."""
+        raise Unsupported("role", None, [])
+
+    @property
+    def supported(self) -> Json:
+        """The values to name to a peer: the manifest has them."""
+        return []
+
+    def clamp(self, name: str, value: Json) -> Json:
+        """Return the role. Raises `Unsupported`."""
+        if not isinstance(value, str) or not _ROLE.fullmatch(value):
+            raise Unsupported(name, value, [])
+        return value
 
 
 def check_kept(rules: Rules) -> None:

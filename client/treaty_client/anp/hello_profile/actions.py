@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from treaty_consensus.errors import TreatyError
 
+from ..call_metadata import CallMetadata
 from .messages import ReportCosignature
 
 
@@ -16,13 +17,15 @@ class Agreement:
 
     Published: `uri` names it, and `protocol_hash` is None where a destination selected a URI without saying its hash.
     Negotiated: `uri` is "" and `document` the agreed text, `protocol_hash` its SHA-256. Natural language alone: all three are
-    empty. `confirmed`: a remembered hash, so that nothing was negotiated.
+    empty. `confirmed`: a remembered hash, so that nothing was negotiated. `peer_role`: the role that the other side says it has
+    in the protocol, or "".
     """
 
     uri: str
     protocol_hash: str | None
     confirmed: bool
     document: str | None = None
+    peer_role: str = ""
 
 
 @dataclass(frozen=True)
@@ -106,9 +109,10 @@ class Running:
 
 @dataclass(frozen=True)
 class Deliver:
-    """Give this application message to the protocol's handler."""
+    """Give this application message to the protocol's handler. `metadata`: those that came before it."""
 
     payload: bytes
+    metadata: CallMetadata | None = None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import ClassVar, TypeAlias
 
 from treaty_consensus.errors import TreatyError
 
+from ..call_metadata import CallMetadata
 from .messages import ReportCosignature
 
 # Agreeing on a protocol
@@ -123,10 +124,13 @@ class Send:
 
     `early`: it may go out before the peer confirmed the hash, as nothing is lost if it is done twice. No message overtakes one
     that is kept. Raises `Refused` (`session.natural`) in a session without a protocol.
+
+    `metadata`: sent before it, to a peer that reads them.
     """
 
     payload: bytes
     early: bool = False
+    metadata: CallMetadata | None = None
 
 
 @dataclass(frozen=True)

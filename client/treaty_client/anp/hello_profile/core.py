@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from treaty_consensus.errors import Refused, TreatyError, Unavailable
+from treaty_consensus.errors import Refused, TreatyError
 
 from ...codes import FrameCode, MetaCode, SessionCode
+from ...errors import PeerUnavailable
 from .. import frame
+from ..ending import ended_by_peer
 from ..frame import ProtocolType
 from ..transitions import StateTable
 from . import messages
@@ -88,16 +90,18 @@ class Deadlines:
         if not self._until or now < self.next:
             return None
         (wait, _), (_, seconds) = min(self._until.items(), key=lambda item: item[1][0])
-        return Unavailable(WAITS[wait].code, WAITS[wait].sentence.format(seconds))
+        return PeerUnavailable(WAITS[wait].code, WAITS[wait].sentence.format(seconds))
 
 
 class InitiatorOptions(TypedDict, total=False):
     """`known_uri`: the URI of the hash that the Hello offers, if any. `negotiates`: it proposes a protocol where none is in
     common. `wants_tests`: it proposes test cases where both sides can. `natural`: it wants natural language alone, and its
-    Hello offers no protocol. An initiator that would go on by the flow profile lists `flowProfile` in its Hello."""
+    Hello offers no protocol. An initiator that would go on by the flow profile lists `flowProfile` in its Hello. `known_reader`:
+    the peer of the offered hash read the metadata of calls before, so that early data have them."""
 
     limits: Limits
     known_uri: str
+    known_reader: bool
     negotiates: bool
     wants_tests: bool
     natural: bool
@@ -196,6 +200,18 @@ def say(message: MetaMessage) -> SendBinary:
 def unexpected(what: str) -> Refused:
     """The error for a meta message that is not due."""
     return Refused(MetaCode.UNEXPECTED, f"There is no place here for {what}.")
+
+
+def lost_session(reason: str, *, is_begun: bool) -> TreatyError:
+    """The error where the other side closed the connection. `reason`: its code, or "". `is_begun`: whether a call may be."""
+    if reason == SessionCode.BUSY and not is_begun:
+        return no_room()
+    return ended_by_peer(reason, "The other side ended the session", SessionCode.PEER_LOST, SessionCode.PEER_REFUSED)
+
+
+def no_room() -> PeerUnavailable:
+    """The error where the other side refused the session before it was begun, for want of room."""
+    return PeerUnavailable(SessionCode.BUSY, "The other side has no room for another session now.", fix="Try again later.")
 
 
 def nothing_in_common(why: str) -> Refused:

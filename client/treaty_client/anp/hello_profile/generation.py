@@ -20,6 +20,8 @@ from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.printable import printable
 
 from ...codes import NegotiationCode, SessionCode
+from ...errors import code_in
+from ..ending import refused_by_peer
 from .actions import Action, Agreement, ConsiderError, ErrorRejected, Load, SendBinary
 from .core import Core, say, unexpected
 from .hello import FIX_ERROR_NEGOTIATION
@@ -73,13 +75,18 @@ class Generation:
         """Tell the peer that this side's code cannot be made, and end."""
         if self._core.is_final:
             return []
-        agreed = self._core.agreement is not None and not self._core.is_natural
-        return [*([say(CodeGeneration("error"))] if agreed else []), *self._core.end(Event.FAILED, error)]
+        # Not for want of room: the code is at no fault, and the reason of the close tells the peer to try again.
+        agreed = self._core.agreement is not None and not self._core.is_natural and error.code != SessionCode.BUSY
+        # The code alone: the message may name things of this machine.
+        said = [say(CodeGeneration("error", code_in(error.code)))] if agreed else []
+        return [*said, *self._core.end(Event.FAILED, error)]
 
     def receive(self, message: CodeGeneration, now: float) -> list[Action]:
         """Take a message of the peer. Raises `Refused` (`meta.unexpected`) without an agreement."""
         if message.status == "error":
-            error = Refused(SessionCode.PEER_CODE, "The other side could not get the protocol's code ready.")
+            why = f": {message.reason}." if message.reason else "."
+            said = f"The other side could not get the protocol's code ready{why}"
+            error = refused_by_peer(SessionCode.PEER_CODE, said, message.reason)
             return self._core.end(Event.FAILED, error)
         if self._core.agreement is None or self._core.is_natural:
             raise unexpected("a codeGeneration message")
@@ -178,6 +185,7 @@ class Repairs:
         if not repairable:
             said = printable(description, 500)
             error = Refused(NegotiationCode.NONCONFORMING, f"The other side refused a message of this side: {said}")
+            error.peer_code = code_in(description)
             return self._core.end(Event.FAILED, error)
         if self._peer_open:
             raise unexpected("a second error report before the first one was answered")

@@ -6,7 +6,7 @@ docs/specification/hello-profile.md, section 3, has the format and its table. Fo
      "sourceDid": "did:wba:buyer.example", "destinationDid": "did:wba:shop.example",
      "verificationMethod": {"id": "did:wba:buyer.example#key-1"},
      "metaProtocol": {"version": "1.0", "supportedCapabilities": ["reportCosignature"],
-       "usedProtocolHash": "…64 hex digits", "candidateProtocols": ["https://…"]}}
+       "usedProtocolHash": "…64 hex digits", "candidateProtocols": ["https://…"], "candidateRoles": {"https://…": "requester"}}}
 
 The source prints a Hello with `version`, `type` and `metaProtocol` alone; that is enough. Null means absent. The meaning of a
 destinationHello to an initiator that offered the hash H (or none):
@@ -24,16 +24,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from treaty_consensus import canonical
 from treaty_consensus.did import parse_did, parse_key_id
-from treaty_consensus.errors import Malformed, Refused
+from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 
-from ...codes import HelloCode
+from ...codes import HelloCode, SessionCode
+from ..ending import refused_by_peer
 from .actions import Agreement
 from .messages import fault_of
 
@@ -41,6 +42,8 @@ from .messages import fault_of
 MAX_HELLO = 32 * 1024
 # Each candidate is looked up; further ones are passed over.
 MAX_CANDIDATES = 16
+# More than the candidates that are read. Further ones are refused: without its role a candidate would be taken for any role.
+MAX_CANDIDATE_ROLES = 64
 HELLO_VERSION = "1.0"
 META_VERSIONS = ("1.0",)
 """The versions of the meta-protocol spoken here, lowest first."""
@@ -57,8 +60,12 @@ FIX_ERROR_NEGOTIATION = "fixErrorNegotiation"
 """The capability of reporting errors and having them mended."""
 REPORT_COSIGNATURE = "reportCosignature"
 """The capability of co-signing reports; listed only by an agent whose policy reports."""
+CALL_CONTEXT = "callContext"
+"""The capability of reading the trace and the time of a call."""
 FLOW_PROFILE = "flowProfile"
 """The capability of going on by the flow profile where nothing else is in common."""
+
+ROLE_FIX = "Connect in another role (role=…), or to an agent that provides the protocol in a role that fits."
 
 HelloType: TypeAlias = Literal["sourceHello", "destinationHello"]
 
@@ -66,6 +73,8 @@ HelloType: TypeAlias = Literal["sourceHello", "destinationHello"]
 _Id: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,128}\Z")]
 _Random: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_-]{16,128}\Z")]
 _Uri: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,512}\Z")]
+_Role: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[a-z][a-z0-9-]{0,31}\Z")]
+_Roles: TypeAlias = Annotated[dict[_Uri, _Role], msgspec.Meta(max_length=MAX_CANDIDATE_ROLES)]
 _Version: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})\Z")]
 
 _URI = re.compile(r"[!-~]{1,512}")
@@ -82,6 +91,9 @@ class _Meta(msgspec.Struct, frozen=True, rename="camel"):
     candidate_protocols: tuple[Any, ...] | None = None
     selected_protocol: _Uri | None = None
     selected_protocol_hash: Any = None
+    candidate_roles: _Roles | None = None
+    role: _Role | None = None
+    peer_role: _Role | None = None
 
 
 class _Hello(msgspec.Struct, frozen=True, rename="camel"):
@@ -100,7 +112,11 @@ class _Hello(msgspec.Struct, frozen=True, rename="camel"):
 @dataclass(frozen=True, kw_only=True)
 class Hello:
     """One Hello. `source_did` is its sender's, `destination_did` its receiver's. Each is "" where the sender leaves it out, and
-    so are the ids."""
+    so are the ids.
+
+    `candidate_roles`: the source's role in the protocols of these URIs.
+    `role`, `peer_role`: the destination's role in the agreed protocol, and the source's; "" unless they are said.
+    """
 
     type: HelloType
     message_id: str
@@ -115,6 +131,9 @@ class Hello:
     candidate_protocols: tuple[str, ...] = ()
     selected_protocol: str | None = None
     selected_protocol_hash: str | None = None
+    candidate_roles: Mapping[str, str] = field(default_factory=dict)
+    role: str = ""
+    peer_role: str = ""
 
     def format(self) -> str:
         """The message's text. Raises `Malformed` or `TooLarge` where `parse` would."""
@@ -127,6 +146,12 @@ class Hello:
             meta["selectedProtocol"] = self.selected_protocol
         if self.selected_protocol_hash is not None:
             meta["selectedProtocolHash"] = self.selected_protocol_hash
+        if self.candidate_roles:
+            meta["candidateRoles"] = dict(self.candidate_roles)
+        if self.role:
+            meta["role"] = self.role
+        if self.peer_role:
+            meta["peerRole"] = self.peer_role
         value: dict[str, Any] = {
             "version": HELLO_VERSION,
             "type": self.type,
@@ -174,9 +199,14 @@ def parse(text: str | bytes, expected: HelloType) -> Hello:
         used_protocol_hash=_usable_hash(meta.used_protocol_hash, meta.protocol_hash),
     )
     if expected == "sourceHello":
-        return replace(parsed, candidate_protocols=_matching(meta.candidate_protocols or (), _URI)[:MAX_CANDIDATES])
+        candidates = _matching(meta.candidate_protocols or (), _URI)[:MAX_CANDIDATES]
+        return replace(parsed, candidate_protocols=candidates, candidate_roles=meta.candidate_roles or {})
     return replace(
-        parsed, selected_protocol=meta.selected_protocol, selected_protocol_hash=_usable_hash(meta.selected_protocol_hash)
+        parsed,
+        selected_protocol=meta.selected_protocol,
+        selected_protocol_hash=_usable_hash(meta.selected_protocol_hash),
+        role=meta.role or "",
+        peer_role=meta.peer_role or "",
     )
 
 
@@ -192,44 +222,77 @@ def common_version(theirs: str) -> str:
 
 
 class Provided(NamedTuple):
-    """A protocol that this side speaks: its hash, and whether that may be confirmed without fetching it again."""
+    """A protocol that this side speaks: its hash, and whether that may be confirmed without fetching it again. `UNAVAILABLE`:
+    it is provided, and cannot be verified now.
+
+    `role`: this side's role, "" if it is not known yet. `peer_roles`: those that fit it.
+    """
 
     protocol_hash: str
     confirmable: bool
+    role: str = ""
+    peer_roles: tuple[str, ...] = ()
+
+    def admits(self, said: str) -> bool:
+        """Return whether a peer may have this role, "" for one that says none."""
+        return not (said and self.role) or said in self.peer_roles
+
+
+UNAVAILABLE = Provided("", False)
 
 
 def choose(own: Hello, hello: Hello, provides: Mapping[str, Provided]) -> tuple[Hello, Agreement | None]:
     """The responder's answer to a sourceHello: a hash it can confirm, else the first candidate, in the initiator's order, that it
-    provides, else nothing. `own`: its Hello, to be completed. Raises `Refused` (`hello.destination`, `hello.version`)."""
+    provides, else nothing. `own`: its Hello, to be completed.
+
+    Raises `Refused`: `hello.destination`, `hello.version`, and `session.role` if only the initiator's role is in the way. Raises
+    `Unavailable` (`session.protocol-unavailable`) if a candidate is provided and none can be verified now.
+    """
     if hello.destination_did not in ("", own.source_did):
         raise Refused(
             HelloCode.DESTINATION,
             f"This is {own.source_did}, not {hello.destination_did}.",
             fix="Connect to the address of the agent you mean, or leave the DID out.",
         )
+    # A peer of the source gets only the names that it knows.
+    unread = {CALL_CONTEXT} - set(hello.capabilities)
     answer = replace(
         own,
+        capabilities=tuple(name for name in own.capabilities if name not in unread),
         session_id=hello.session_id or own.session_id,
         destination_did=hello.source_did,
         meta_version=common_version(hello.meta_version),
     )
-    offered = hello.used_protocol_hash
+    offered, roles = hello.used_protocol_hash, hello.candidate_roles
     # Only if it was verified recently: else the peer would speak before this side knows of a revocation.
-    confirmed = next((uri for uri, known in provides.items() if known.confirmable and known.protocol_hash == offered), None)
-    if confirmed is not None:
-        return replace(answer, used_protocol_hash=offered), Agreement(confirmed, offered, True)
+    remembered = [uri for uri, known in provides.items() if known.confirmable and known.protocol_hash == offered]
     # The source's order decides: it named its candidates best first.
-    selected = next((uri for uri in hello.candidate_protocols if uri in provides), None)
-    if selected is None:
+    common = [*remembered, *(uri for uri in hello.candidate_protocols if uri in provides)]
+    ready = [uri for uri in common if provides[uri] != UNAVAILABLE]
+    fitting = [uri for uri in ready if provides[uri].admits(roles.get(uri, ""))]
+    if common and not ready:
+        raise Unavailable(
+            SessionCode.PROTOCOL_UNAVAILABLE,
+            f"{common[0]} cannot be verified at the moment.",
+            fix="Try again later: the registry of this protocol may be back soon.",
+        )
+    if not common:
         return answer, None
-    chosen = provides[selected].protocol_hash
+    if not fitting:
+        raise _misfit(ready[0], provides[ready[0]], roles[ready[0]])
+    uri = fitting[0]
+    known, said = provides[uri], roles.get(uri, "")
+    answer = replace(answer, role=known.role, peer_role=said)
+    if uri in remembered:
+        return replace(answer, used_protocol_hash=offered), Agreement(uri, offered, True, peer_role=said)
     # Never as `usedProtocolHash`: by the source that confirms an offered hash, and the peer would speak at once.
-    return replace(answer, selected_protocol=selected, selected_protocol_hash=chosen), Agreement(selected, chosen, False)
+    agreed = Agreement(uri, known.protocol_hash, False, peer_role=said)
+    return replace(answer, selected_protocol=uri, selected_protocol_hash=known.protocol_hash), agreed
 
 
 def validate_answer(own: Hello, hello: Hello, known_uri: str) -> Agreement | None:
     """The agreement that a destinationHello makes of the offers in `own`; None where nothing is in common. `known_uri`: the
-    protocol of the offered hash. Raises `Refused` (`hello.*`)."""
+    protocol of the offered hash. Raises `Refused` (`hello.*`, `session.role`)."""
     if hello.session_id not in ("", own.session_id) or hello.destination_did not in ("", own.source_did):
         raise Refused(HelloCode.SESSION, "This destinationHello answers another sourceHello.")
     if own.destination_did not in ("", hello.source_did):
@@ -242,13 +305,33 @@ def validate_answer(own: Hello, hello: Hello, known_uri: str) -> Agreement | Non
     if selected is not None and selected not in own.candidate_protocols:
         raise Refused(HelloCode.SELECTED, "The other side selected a protocol that was not among the candidates.")
     if shown is not None and shown == offered:
-        return Agreement(known_uri, offered, True)
+        return _with_roles(own, hello, Agreement(known_uri, offered, True))
     if selected is not None:
         # A hash that was not offered confirms nothing; here it is passed over, as the selection says enough.
-        return Agreement(selected, hello.selected_protocol_hash, False)
+        return _with_roles(own, hello, Agreement(selected, hello.selected_protocol_hash, False))
     if shown is not None:
         raise Refused(HelloCode.HASH, "The other side confirmed a protocol hash that was not offered.")
     return None
+
+
+def _with_roles(own: Hello, hello: Hello, agreement: Agreement) -> Agreement:
+    """Return the agreement with the destination's role. Raises `Refused` (`session.role`) if it takes this side for another role.
+    Whether the two roles fit is for the manifest to say."""
+    said = own.candidate_roles.get(agreement.uri, "")
+    if said and hello.peer_role not in ("", said):
+        raise Refused(
+            SessionCode.ROLE, f"In {agreement.uri} this side is {said}, and the other side takes it for {hello.peer_role}."
+        )
+    return replace(agreement, peer_role=hello.role)
+
+
+def _misfit(uri: str, known: Provided, said: str) -> Refused:
+    return Refused(
+        SessionCode.ROLE,
+        f"In {uri} the agent that answers is {known.role}, which speaks with {' or '.join(known.peer_roles) or 'no role'}. "
+        f"The agent that connects is {said}.",
+        fix=ROLE_FIX,
+    )
 
 
 def _order(version: str) -> tuple[int, int]:
@@ -283,8 +366,11 @@ def _own_key(hello: _Hello) -> str | None:
     return key_id if did.text == hello.source_did else None
 
 
-def refused_hello(reason: str) -> Refused:
+def refused_hello(reason: str) -> TreatyError:
     """Return the error for a Hello that the peer refused. `reason`: its text, which begins with a code."""
-    # Callers tell another agent at the address from all other refusals.
-    code = HelloCode.DESTINATION if reason.startswith(HelloCode.DESTINATION) else HelloCode.REFUSED
-    return Refused(code, f"The other side refused this side's Hello: {reason}")
+    # Callers tell another agent at the address, and a role or a time that does not fit, from all other refusals.
+    told = (HelloCode.DESTINATION, SessionCode.ROLE, SessionCode.PROTOCOL_UNAVAILABLE)
+    code = next((code for code in told if reason.startswith(f"{code}:")), HelloCode.REFUSED)
+    if code is SessionCode.ROLE:
+        return Refused(code, f"The other side refused this side's Hello: {reason}", fix=ROLE_FIX)
+    return refused_by_peer(code, f"The other side refused this side's Hello: {reason}", reason)

@@ -17,12 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Unpack
 
-from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
+from treaty_consensus.errors import Malformed, Refused, TreatyError
 from treaty_consensus.printable import printable
 from treaty_consensus.protocol import check_document
 
 from ...codes import FrameCode, HelloCode, SessionCode
 from .. import frame
+from ..call_metadata import CallMetadata
 from ..frame import ProtocolType
 from ..recording import Recorder, recorded
 from . import actions as a
@@ -36,6 +37,7 @@ from .core import (
     InitiatorOptions,
     Limits,
     ResponderOptions,
+    lost_session,
     nothing_in_common,
     say,
     unexpected,
@@ -66,6 +68,7 @@ class Machine(Core):
         negotiates: bool = False,
         provides: Mapping[str, Provided] | None = None,
         known_uri: str = "",
+        known_reader: bool = False,
         wants_tests: bool = False,
         natural: bool = False,
     ) -> None:
@@ -83,7 +86,7 @@ class Machine(Core):
         self._generation = Generation(self, both_ready=self._tests.begin)
         self._repairs = Repairs(self, self._generation)
         self._questions = Questions(self)
-        self.application = ApplicationMessages(self, self._generation, spoken=self._tests.never)
+        self.application = ApplicationMessages(self, self._generation, spoken=self._tests.never, known_reader=known_reader)
         self.deadlines.begin(Wait.HELLO, now, timeouts.hello)
 
     @classmethod
@@ -180,8 +183,8 @@ class Machine(Core):
                 return self._questions.ask(message_id, text, now)
             case c.Answer(message_id, text):
                 return self._questions.answer(message_id, text, now)
-            case c.Send(payload, early):
-                return self.application.send(payload, early, now)
+            case c.Send(payload, early, metadata):
+                return self.application.send(payload, early, metadata, now)
             case c.SendMeta(message):
                 running = self.state is HelloState.RUNNING and not self.is_natural
                 return self._said(say(message), now) if running else []
@@ -209,7 +212,7 @@ class Machine(Core):
     @recorded
     def fail(self, error: TreatyError) -> list[Action]:
         """End the session, as this side cannot go on."""
-        # The code alone: the message may name things of this machine.
+        # The code alone, as the message may name things of this machine.
         return [] if self.is_final else [*self._goodbye(error.code), *self.end(Event.FAILED, error)]
 
     @recorded
@@ -219,8 +222,7 @@ class Machine(Core):
             return []
         if self.allows(Event.LEFT):
             return self.end(Event.LEFT, nothing_in_common("and the other side proposed none."))
-        said = f": {reason[:80]!a}" if reason else ""
-        error = Unavailable(SessionCode.PEER_LOST, f"The other side ended the session{said}.")
+        error = lost_session(reason, is_begun=self.state not in (HelloState.HELLO, HelloState.AGREED))
         return self.end(Event.LOST, error if reason or self.state is not HelloState.RUNNING else None)
 
     def _notice(self, error: TreatyError) -> list[Action]:
@@ -240,9 +242,8 @@ class Machine(Core):
     def _report_error(self, description: str, now: float) -> list[Action]:
         self.require(hello.FIX_ERROR_NEGOTIATION)
         heard = self._generation.was_ready and self._generation.heard_from_peer and not self._tests.may_come
-        if not ((heard and self.state is HelloState.RUNNING) or self._tests.are_due):
-            return []
-        return self._repairs.report(description, now)
+        is_due = (heard and self.state is HelloState.RUNNING) or self._tests.are_due
+        return self._repairs.report(description, now) if is_due else []
 
     def _said(self, action: a.SendBinary, now: float) -> list[Action]:
         self.fire_if_allowed(Event.ACTIVITY, now)
@@ -308,7 +309,7 @@ class Machine(Core):
     def _run(self, event: Event, now: float) -> list[Action]:
         """Run, and send and deliver the messages that were kept."""
         self.fire(event, now)
-        return [a.Running(), *self.application.flush()]
+        return [a.Running(), *self.application.flush(now)]
 
     # Frames
 
@@ -321,7 +322,7 @@ class Machine(Core):
             case ProtocolType.META:
                 return self._receive_meta(payload, now)
             case ProtocolType.APPLICATION:
-                return self.application.receive(payload)
+                return self.application.receive(payload, now)
             case ProtocolType.NATURAL_LANGUAGE:
                 return self._receive_text(payload, now)
             case ProtocolType.VERIFICATION:
@@ -335,8 +336,7 @@ class Machine(Core):
         type, payload = frame.decode(message)
         said = messages.parse(payload) if self.is_initiator and type is ProtocolType.META else None
         if isinstance(said, messages.ProtocolNegotiation) and said.status == "rejected":
-            reason = printable(said.modification_summary or "no reason given", 500)
-            return self.end(Event.FAILED, refused_hello(reason))
+            return self.end(Event.FAILED, refused_hello(printable(said.modification_summary or "no reason given", 500)))
         raise Malformed(HelloCode.MISSING, "A Hello comes before anything else.")
 
     def _receive_meta(self, payload: bytes, now: float) -> list[Action]:
@@ -356,6 +356,8 @@ class Machine(Core):
                 return self._repairs.receive(message, now, repairable=repairable)
             case messages.NaturalLanguageNegotiation() as message:
                 return self._questions.receive(message)
+            case CallMetadata() | messages.TracedMessage() as message:
+                return self.application.announce(message, now)
             case message:
                 self.require(hello.REPORT_COSIGNATURE)
                 if not ((self.state is HelloState.RUNNING and not self.is_natural) or self._generation.was_ready):
@@ -366,9 +368,7 @@ class Machine(Core):
         if not self.both_list(hello.NATURAL_LANGUAGE_PROTOCOL):
             raise unsupported(ProtocolType.NATURAL_LANGUAGE)
         text = a.DeliverText(frame.decode_text(payload))
-        if self.allows(Event.NATURAL_LANGUAGE):
-            return [*self._speak_naturally(now), text]
-        return [text]
+        return [*(self._speak_naturally(now) if self.allows(Event.NATURAL_LANGUAGE) else []), text]
 
     def _receive_verification(self, payload: bytes) -> list[Action]:
         if not self.both_list(hello.VERIFICATION_PROTOCOL):

@@ -3,8 +3,8 @@
 
     {"action": "protocolNegotiation", "sequenceId": 0, "candidateProtocols": TEXT, "modificationSummary": TEXT,
      "status": "negotiating"}                                 or "accepted", "rejected"
-    {"action": "codeGeneration", "status": "generated"}       or "error": the code to speak the protocol is ready, or never will
-                                                              be
+    {"action": "codeGeneration", "status": "generated"}       the code to speak the protocol is ready
+    {"action": "codeGeneration", "status": "error", "reason": CODE}         it cannot be made
     {"action": "testCasesNegotiation", "testCases": TEXT, "modificationSummary": TEXT, "status": "negotiating"}
     {"action": "fixErrorNegotiation", "errorDescription": TEXT, "status": "negotiating"}
     {"action": "naturalLanguageNegotiation", "type": "REQUEST", "messageId": ID, "message": TEXT}        or "RESPONSE"
@@ -12,6 +12,9 @@
     {"action": "reportCosignature", "status": "proposed", "payload": B64, "keyid": DID-URL, "signature": B64}
     {"action": "reportCosignature", "status": "signed", "keyid": DID-URL, "signature": B64}
     {"action": "reportCosignature", "status": "refused", "reason": CODE}
+
+    {"action": "callContext", "traceparent": TEXT, "tracestate": TEXT, "timeout": MILLISECONDS}
+    the same, a line feed, and a PT=01 frame: the application message that the context belongs to
 
 Three messages share the statuses negotiating, accepted and rejected; `timeout` is read as rejected and never sent.
 
@@ -24,8 +27,10 @@ Three messages share the statuses negotiating, accepted and rejected; `timeout` 
 
 All texts are counted in UTF-8 bytes, after JSON's escapes; the largest document fits a frame in every spelling but the wasteful
 ones. A text that is negotiated about must be there, and an error and a rejection of one have a description. Elsewhere a text
-may be absent, null or empty, which mean the same. `payload` is the unsigned payload of a `report` statement, `signature`
-Ed25519 over its DSSE pre-authentication encoding, `reason` a machine code such as `report.document`. Base64 is padded standard.
+may be absent, null or empty, which mean the same. `reason` of codeGeneration is an extension of this implementation: a machine
+code, by which the other side tells a temporary failure from a permanent one. `payload` is the unsigned payload of a `report`
+statement, `signature` Ed25519 over its DSSE pre-authentication encoding, and `reason` of a refusal a machine code such as
+`report.document`. Base64 is padded standard. The members of `callContext` are those of `call_metadata`.
 Names that a message does not have here are ignored. An action not listed here is an error: a peer learns from the Hello's
 capabilities which ones are understood.
 """
@@ -35,7 +40,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -45,7 +50,9 @@ from treaty_consensus.protocol import MAX_DOCUMENT, check_document
 from treaty_consensus.statement import MAX_PAYLOAD
 
 from ...codes import MetaCode
+from ...errors import code_in
 from .. import frame
+from ..call_metadata import CallMetadata, call_fields, parse_call_metadata
 
 # The largest document fits in ASCII with `\u` escapes, as the official SDK writes it.
 MAX_MESSAGE = frame.MAX_PAYLOAD
@@ -59,6 +66,11 @@ MAX_ID = 128
 # So that a peer with 32-bit integers can read the answer's number.
 MAX_SEQUENCE = 2**31 - 1
 
+# In no JSON text does a line feed stand before an at sign, which is the header of a PT=01 frame.
+CARRIES = b"\n@"
+"""The bytes between a context and the payload of the application message in its frame."""
+_CALL_CONTEXT = "callContext"
+
 NegotiationStatus: TypeAlias = Literal["negotiating", "accepted", "rejected"]
 
 _Status: TypeAlias = Literal["negotiating", "accepted", "rejected", "timeout"]
@@ -70,9 +82,11 @@ _Reason: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9.-]{1,64}\Z"
 
 @dataclass(frozen=True)
 class CodeGeneration:
-    """The code for the agreed protocol is ready, or could not be made; an error ends the session."""
+    """The code for the agreed protocol is ready, or could not be made; an error ends the session. `reason`: the code of the
+    error, or ""; only this implementation sends it."""
 
     status: Literal["generated", "error"]
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -135,6 +149,14 @@ class ReportRefused:
     reason: str
 
 
+@dataclass(frozen=True)
+class TracedMessage:
+    """An application message behind the metadata of its call, in one frame."""
+
+    metadata: CallMetadata
+    payload: bytes
+
+
 ReportCosignature: TypeAlias = ReportProposed | ReportSigned | ReportRefused
 MetaMessage: TypeAlias = (
     ProtocolNegotiation
@@ -143,6 +165,8 @@ MetaMessage: TypeAlias = (
     | FixErrorNegotiation
     | NaturalLanguageNegotiation
     | ReportCosignature
+    | CallMetadata
+    | TracedMessage
 )
 
 
@@ -152,6 +176,8 @@ class _Action(msgspec.Struct, frozen=True):
 
 class _CodeGeneration(msgspec.Struct, frozen=True):
     status: Literal["generated", "error"]
+    # Any value: the source has no such member, and another make may use the name for something else.
+    reason: Any = ""
 
 
 class _ProtocolNegotiation(msgspec.Struct, frozen=True, rename="camel"):
@@ -198,6 +224,10 @@ def encode(message: MetaMessage) -> bytes:
     action, fields = _fields(message)
     # Left out and not null: some readers tell these apart.
     present = {name: value for name, value in fields.items() if value is not None}
+    # One for each call: canonical form and the check below would cost as much as the rest of sending it.
+    if isinstance(message, CallMetadata | TracedMessage):
+        text = msgspec.json.encode({"action": action, **present})
+        return text if isinstance(message, CallMetadata) else text + CARRIES + message.payload
     payload = canonical.dumps({"action": action, **present})
     parse(payload)
     return payload
@@ -206,10 +236,15 @@ def encode(message: MetaMessage) -> bytes:
 def parse(payload: bytes) -> MetaMessage:
     """Parse the payload of a PT=00 frame. Raises `TooLarge` (`meta.too-large`, `document.too-large`, `canonical.too-large`),
     `Malformed` (`meta.message`, `document.*`, `canonical.*`) or `Refused` (`meta.unknown-action`)."""
+    payload, carries, carried = payload.partition(CARRIES)
     value = canonical.parse_json(payload, limit=MAX_MESSAGE, name="meta message", values=MAX_VALUES, floats=True)
     try:
         action = msgspec.convert(value, _Action).action
         parser = _PARSERS.get(action)
+        if carries and action == _CALL_CONTEXT:
+            return TracedMessage(parse_call_metadata(value), carried)
+        if carries:
+            raise Malformed(MetaCode.MESSAGE, f"Only {_CALL_CONTEXT} has an application message behind it.")
         if parser is not None:
             return parser(value)
     except msgspec.ValidationError as error:
@@ -231,8 +266,8 @@ def _fields(message: MetaMessage) -> tuple[str, dict[str, object]]:
         case ProtocolNegotiation(number, status, text, summary):
             negotiated = {"candidateProtocols": text, "modificationSummary": summary}
             return "protocolNegotiation", {"sequenceId": number, "status": status, **negotiated}
-        case CodeGeneration(result):
-            return "codeGeneration", {"status": result}
+        case CodeGeneration(result, reason):
+            return "codeGeneration", {"status": result, "reason": reason or None}
         case TestCasesNegotiation(status, text, summary):
             return "testCasesNegotiation", {"status": status, "testCases": text, "modificationSummary": summary}
         case FixErrorNegotiation(status, description):
@@ -241,6 +276,10 @@ def _fields(message: MetaMessage) -> tuple[str, dict[str, object]]:
             return "naturalLanguageNegotiation", {"type": type, "messageId": message_id, "message": text}
         case ReportProposed() | ReportSigned() | ReportRefused():
             return "reportCosignature", {**report_fields(message)}
+        case CallMetadata():
+            return _CALL_CONTEXT, {**call_fields(message)}
+        case TracedMessage(metadata):
+            return _fields(metadata)
 
 
 def report_fields(message: ReportCosignature) -> dict[str, str]:
@@ -252,6 +291,12 @@ def report_fields(message: ReportCosignature) -> dict[str, str]:
             return {"status": "signed", **_signed(key_id, signature)}
         case ReportRefused(reason):
             return {"status": "refused", "reason": reason}
+
+
+def _code_generation(value: object) -> CodeGeneration:
+    message = msgspec.convert(value, _CodeGeneration)
+    is_reason = message.status == "error" and isinstance(message.reason, str)
+    return CodeGeneration(message.status, code_in(message.reason) if is_reason else "")
 
 
 def _protocol(value: object) -> ProtocolNegotiation:
@@ -296,11 +341,12 @@ def parse_report(value: object) -> ReportCosignature:
 
 _PARSERS: dict[str, Callable[[object], MetaMessage]] = {
     "protocolNegotiation": _protocol,
-    "codeGeneration": lambda value: CodeGeneration(msgspec.convert(value, _CodeGeneration).status),
+    "codeGeneration": _code_generation,
     "testCasesNegotiation": _test_cases,
     "fixErrorNegotiation": _fix_error,
     "naturalLanguageNegotiation": _natural_language,
     "reportCosignature": parse_report,
+    _CALL_CONTEXT: parse_call_metadata,
 }
 
 

@@ -26,6 +26,7 @@ from treaty_consensus.errors import Malformed, Refused
 from treaty_consensus.printable import printable
 
 from ...codes import NegotiationCode, QuestionCode, SessionCode
+from ...errors import code_in
 from .actions import Action, Answered, Consider, ConsiderTests, DraftTests, Question, SendBinary, Test
 from .core import Core, say, unexpected
 from .hello import NATURAL_LANGUAGE_NEGOTIATION, TEST_CASES_NEGOTIATION
@@ -139,7 +140,9 @@ class ProposalExchange(ABC):
 
     def _rejection(self, summary: str | None) -> Refused:
         said = f": {printable(summary, 500)}" if summary else "."
-        return Refused(self.rejected, f"The other side rejected the negotiation{said}")
+        error = Refused(self.rejected, f"The other side rejected the negotiation{said}")
+        error.peer_code = code_in(summary or "")
+        return error
 
     def _pass_turn(self, own: bool, now: float) -> None:
         self._own_turn = own

@@ -159,7 +159,7 @@ class RequestSigner:
         `legacy`: whether to use the older `DIDWba` header, for peers without another form; it covers nothing of the request.
         `clock`: Unix seconds.
         """
-        self._identity = identity
+        self.identity = identity
         self._legacy = legacy
         self._clock = clock
 
@@ -172,7 +172,7 @@ class RequestSigner:
         nonce, created = secrets.token_hex(16), int(self._clock())
         if self._legacy:
             message_signature.target_uri(url)
-            host, key_id = httpx.URL(url).host, self._identity.key_id
-            return {"Authorization": didwba.sign(key_id, nonce, created, host, self._identity.sign)}
-        parameters = Parameters(self._identity.key_id, nonce, created, created + LIFETIME)
-        return message_signature.sign(Request(method.upper(), url, {}, body), parameters, self._identity.sign)
+            host, key_id = httpx.URL(url).host, self.identity.key_id
+            return {"Authorization": didwba.sign(key_id, nonce, created, host, self.identity.sign)}
+        parameters = Parameters(self.identity.key_id, nonce, created, created + LIFETIME)
+        return message_signature.sign(Request(method.upper(), url, {}, body), parameters, self.identity.sign)

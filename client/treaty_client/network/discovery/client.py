@@ -19,10 +19,11 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from treaty_consensus.did import Did, is_host, parse_did
-from treaty_consensus.errors import Malformed, NotFound, Refused, TooLarge, TreatyError
+from treaty_consensus.errors import Malformed, NotFound, Refused, TooLarge, TreatyError, Unavailable
 
 from ...anp.hello_profile.hello import MAX_CANDIDATES
 from ...codes import DiscoveryCode
+from ...errors import PeerUnavailable
 from ..egress import EgressGuard
 from ..hosts import Network
 from .parsing import CARD_PATH, DESCRIPTIONS_PATH, AgentDescription, CollectionPage, parse, parse_service
@@ -57,13 +58,14 @@ class Discoverer:
     """
 
     def __init__(self, network: Network, *, get: Callable[[str], Awaitable[bytes]] | None = None) -> None:
-        self._get = get or EgressGuard(network, interval=0).get
+        self._fetch = get or EgressGuard(network, interval=0).get
 
     async def discover(self, name: str) -> Discovery:
         """Find the agents of a domain, a DID or a URL, by the form of `name`.
 
         If no agent can be read, raises `Malformed` (`discovery.name`, `did.*`), `NotFound` (`discovery.nothing`,
-        `discovery.no-service`), `Refused` (`discovery.did`) and the errors of the guard and of `parse`.
+        `discovery.no-service`), `Refused` (`discovery.did`), `PeerUnavailable` (`egress.*`), and the other errors of the guard
+        and of `parse`.
         """
         if name.startswith("did:"):
             return await self.did(parse_did(name))
@@ -77,6 +79,12 @@ class Discoverer:
             f"Not a domain, a DID or a URL: {name[:120]!r}.",
             fix="Name shop.example, did:wba:shop.example or https://shop.example/ad.json.",
         )
+
+    async def _get(self, url: str) -> bytes:
+        try:
+            return await self._fetch(url)
+        except Unavailable as error:  # the documents of an agent are a part of it
+            raise PeerUnavailable(error.code, error.message, fix=error.fix) from error
 
     async def domain(self, host: str) -> Discovery:
         """Find the agents that a domain lists, or else the agent of its A2A card. Raises the errors of `discover`."""
@@ -176,16 +184,20 @@ def _too_many() -> TooLarge:
     )
 
 
-def candidates(agent: AgentDescription, own: Sequence[str] = (), *, consensus: Collection[str] = ()) -> tuple[str, ...]:
+def candidates(
+    agent: AgentDescription, own: Sequence[str] = (), *, consensus: Collection[str] = (), role: str = ""
+) -> tuple[str, ...]:
     """Return the URIs for a Hello, best first, at most `MAX_CANDIDATES`.
 
     `own`: the protocols that this side speaks, best first, for example those of a topic. If it is empty, the agent's list is
     returned in its order. `consensus`: the members of `own` that are the consensus of their topic; they come first, listed or
-    not. Then follow the protocols of both sides, then the rest of `own`.
+    not. Then follow the protocols of both sides, then the rest of `own`. `role`: this side's role; protocols in which the agent
+    lists the same role come last, because two equal roles rarely speak with each other.
     """
     listed = frozenset(agent.uris)
+    equal = frozenset(protocol.uri for protocol in agent.protocols if role and protocol.role == role)
 
-    def rank(uri: str) -> int:
-        return 0 if uri in consensus else 1 if uri in listed else 2
+    def rank(uri: str) -> tuple[bool, int]:
+        return uri in equal, 0 if uri in consensus or not own else 1 if uri in listed else 2
 
-    return tuple(sorted(dict.fromkeys(own), key=rank)[:MAX_CANDIDATES]) if own else agent.uris[:MAX_CANDIDATES]
+    return tuple(sorted(dict.fromkeys(own or agent.uris), key=rank)[:MAX_CANDIDATES])

@@ -45,7 +45,7 @@ class OfferedProtocol:
     """A protocol that the agent provides.
 
     `digest`: the SHA-256 of its document. `title`: for people; default the URI's name and version. `operations`: those that
-    others may call. Raises `Malformed`.
+    others may call. `role`: the agent's role in it. Raises `Malformed`.
     """
 
     uri: str
@@ -53,6 +53,7 @@ class OfferedProtocol:
     topic: str = ""
     title: str = ""
     operations: tuple[str, ...] = ()
+    role: str = ""
 
     def __post_init__(self) -> None:
         parse_protocol_uri(self.uri)
@@ -234,6 +235,7 @@ def _structured(protocol: OfferedProtocol) -> dict[str, object]:
         "url": protocol.uri + ".md",
         "description": protocol.text,
         "digest": protocol.digest,
+        **_role(protocol),
     }
 
 
@@ -265,6 +267,7 @@ def _artifact(protocol: OfferedProtocol) -> dict[str, object]:
         "description": protocol.text,
         "methods": [{"name": name} for name in protocol.operations],
         "digest": "sha-256:" + base64.urlsafe_b64encode(bytes.fromhex(protocol.digest)).decode().rstrip("="),
+        **_role(protocol),
     }
 
 
@@ -272,8 +275,12 @@ def _extension(protocol: OfferedProtocol) -> dict[str, object]:
     return {
         "uri": protocol.uri,
         "description": protocol.text,
-        "params": {"digest": protocol.digest, "version": protocol.parsed.version},
+        "params": {"digest": protocol.digest, "version": protocol.parsed.version, **_role(protocol)},
     }
+
+
+def _role(protocol: OfferedProtocol) -> dict[str, str]:
+    return {"role": protocol.role} if protocol.role else {}
 
 
 def _skill(protocol: OfferedProtocol) -> dict[str, object]:

@@ -42,6 +42,7 @@ MAX_ADDRESSES = 8
 MAX_TEXT = 200
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[!-~]+")
+_ROLE = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _VISIBLE = re.compile(r"[!-~]{1,512}")
 _SECURE = ("wss", "https")
 _SCHEMES = (*_SECURE, "ws", "http")
@@ -49,11 +50,13 @@ _SCHEMES = (*_SECURE, "ws", "http")
 
 @dataclass(frozen=True)
 class SupportedProtocol:
-    """A protocol that a document lists. `digest`: the claimed SHA-256 of the protocol's document."""
+    """A protocol that a document lists. `digest`: the claimed SHA-256 of the protocol's document. `role`: the agent's role in it,
+    or "" if it is missing or malformed."""
 
     uri: str
     digest: str | None = None
     version: str = ""
+    role: str = ""
 
 
 @dataclass(frozen=True)
@@ -166,21 +169,22 @@ def _card(value: _Object, url: str) -> AgentDescription:
     for extension in _objects(extensions, url):
         params = extension.get("params")
         params = params if isinstance(params, dict) else {}
-        listed.append((extension.get("uri"), params.get("digest"), params.get("version")))
+        listed.append((extension.get("uri"), params.get("digest"), params.get("version"), params.get("role")))
     interfaces = _objects(value.get("supportedInterfaces"), url)
     addresses = [interface.get("url") for interface in interfaces if interface.get("protocolBinding") == PROFILE]
     return _agent(value, url, listed, [], addresses)
 
 
-_Listed: TypeAlias = tuple[object, object, object]
+_Listed: TypeAlias = tuple[object, object, object, object]
 
 
 def _agent(value: _Object, url: str, listed: list[_Listed], more: list[_Listed], addresses: list[object]) -> AgentDescription:
-    """Build a description. `listed` and `more`: unchecked URI, digest and version. The first entry of a repeated URI counts."""
+    """Build a description. `listed` and `more`: unchecked URI, digest, version and role. The first entry of a repeated URI
+    counts."""
     protocols: dict[str, SupportedProtocol] = {}
-    for uri, digest, version in (*listed, *more):
+    for uri, digest, version, role in (*listed, *more):
         if isinstance(uri, str) and len(uri) <= 512 and _URI.fullmatch(uri) and uri not in protocols:
-            protocols[uri] = SupportedProtocol(uri, _digest(digest), _line(version, 64))
+            protocols[uri] = SupportedProtocol(uri, _digest(digest), _line(version, 64), _role(role))
     if len(protocols) > MAX_PROTOCOLS:
         raise TooLarge(DiscoveryCode.TOO_LARGE, f"The agent at {url} lists more than {MAX_PROTOCOLS} protocols.")
     reachable = dict.fromkeys(address for address in addresses if isinstance(address, str) and _is_public(address))
@@ -193,14 +197,14 @@ def _agent(value: _Object, url: str, listed: list[_Listed], more: list[_Listed],
 def _described(interfaces: list[_Object]) -> Iterator[_Listed]:
     for interface in interfaces:
         if interface.get("type") == "StructuredInterface":
-            yield interface.get("protocol"), interface.get("digest"), interface.get("version")
+            yield interface.get("protocol"), interface.get("digest"), interface.get("version"), interface.get("role")
 
 
 def _artifacts(interfaces: list[_Object], url: str) -> Iterator[_Listed]:
     for interface in interfaces:
         if interface.get("type") == "MetaProtocolInterface":
             for artifact in _objects(interface.get("protocolArtifacts"), url):
-                yield artifact.get("protocol_uri"), artifact.get("digest"), artifact.get("version")
+                yield artifact.get("protocol_uri"), artifact.get("digest"), artifact.get("version"), artifact.get("role")
 
 
 def _meta_addresses(interfaces: list[_Object]) -> list[object]:
@@ -272,6 +276,10 @@ def _digest(value: object) -> str | None:
         return parse_digest(value.removeprefix("sha256:"))
     except (Malformed, binascii.Error, ValueError):
         return None
+
+
+def _role(value: object) -> str:
+    return value if isinstance(value, str) and _ROLE.fullmatch(value) else ""
 
 
 def _line(value: object, limit: int) -> str:

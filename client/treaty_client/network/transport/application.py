@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack, suppress
+from email.utils import formatdate
 from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote
@@ -31,7 +33,7 @@ from treaty_consensus.errors import (
 )
 
 from ...codes import ConnectionCode, SessionCode
-from ..turns import asking_for
+from ..turns import asker_at, asking_for
 from .connection import Connection, Receive, Scope, Send
 from .http import MAX_BODY, MEDIA_TYPE, SESSIONS
 from .http_server import HttpResponse, ServedSession, SessionGone, Sessions
@@ -42,6 +44,8 @@ BODY_TIMEOUT = 30
 """Seconds for a request's body to arrive."""
 MAX_READING = 256 * 1024 * 1024
 """Bytes of all bodies of unfinished requests and answers together. Beyond the limit a request gets 503."""
+ANY_NETWORK = 64
+"""Connections that one network may have even if fewer places are left."""
 PIECE = 64 * 1024
 """Bytes of an answer that the server gets in one event. It takes the next ones when the peer has read."""
 MAX_QUERY = 512
@@ -76,6 +80,29 @@ class StaticDocument(NamedTuple):
         return f'"{hex_digest(self.body)[:32]}"'
 
 
+class Intake:
+    """Whether an agent takes new sessions, at all of its ports and applications. For one event loop. `is_closed`: for good."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self._stops: list[Callable[[], None]] = []
+
+    def open(self, stop: Callable[[], None]) -> None:
+        """Note a port. `stop`: closes it, so that it accepts no further connections."""
+        self._stops.append(stop)
+
+    def forget(self, stop: Callable[[], None]) -> None:
+        """Forget a port that is closed."""
+        self._stops = [other for other in self._stops if other != stop]
+
+    def close(self) -> None:
+        """Take no further sessions. Open ones go on."""
+        self.is_closed = True
+        for stop in self._stops:
+            stop()
+        self._stops.clear()
+
+
 class Application:
     """The ASGI application of an agent. For one event loop. End it by `aclose`, or by the server's lifespan events."""
 
@@ -87,17 +114,23 @@ class Application:
         documents: Mapping[str, StaticDocument] = MappingProxyType({}),
         authenticate: Authenticate | None = None,
         challenge: Callable[[], Mapping[str, str]] = dict,
+        intake: Intake | None = None,
+        drain: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Start with no connection.
 
-        `accept`: called for each connection, which is closed when it returns. `max_connections`: further ones get 503.
+        `accept`: called for each connection, which is closed when it returns. `max_connections`: further ones get 503. So do
+        those of a network that has as many as are left, so that one network gets at most half.
         `documents`: by path; looked up anew for each request. `authenticate`: proves the sender of a request; without it, all
-        requests are accepted unproved. `challenge`: returns the headers of a 401 answer.
+        requests are accepted unproved. `challenge`: returns the headers of a 401 answer. `intake`: when it is closed, new
+        sessions get 503. `drain`: called before the end by the server's lifespan events.
         """
+        self._intake, self._drain = intake or Intake(), drain
         self._accept, self._max, self._documents, self._authenticate = accept, max_connections, documents, authenticate
         self._challenge = challenge
         self._connections: dict[ServedWebSocket | ServedSession, asyncio.Event] = {}
-        self.sessions = Sessions(self._serve, lambda: self._is_full)
+        self._of_network = Counter[str]()
+        self.sessions = Sessions(self._serve, self._refusal)
         self.reading = 0
         self._closed = False
 
@@ -112,25 +145,38 @@ class Application:
                 await receive()
                 await send({"type": "lifespan.startup.complete"})
                 await receive()
+                if self._drain is not None:
+                    await self._drain()
                 await self.aclose()
                 await send({"type": "lifespan.shutdown.complete"})
 
     async def aclose(self) -> None:
-        """Close all connections (1001) and wait until `accept` has returned for each. Later ones get 503."""
+        """Close all connections (1001) and wait until `accept` has returned for each. Later ones get 503. Sources over HTTP get
+        a moment to fetch their last messages."""
         self._closed = True  # first: no connection may be accepted while the others close
         # Copies: each connection removes itself while the others close.
         over = list(self._connections.values())
         await asyncio.gather(*(connection.leave() for connection in list(self._connections)))
         await asyncio.gather(*(event.wait() for event in over))
+        await self.sessions.deliver()
 
-    @property
-    def _is_full(self) -> bool:
-        return self._closed or len(self._connections) >= self._max
+    def _refusal(self, address: str | None) -> Unavailable | None:
+        """Return the answer to a new session from an IP address, or None if it may open. None for the address: from any."""
+        if self._closed or self._intake.is_closed:
+            return Unavailable(ConnectionCode.DRAINING, "This agent stops; try again in a moment.")
+        free = self._max - len(self._connections)
+        network = asker_at(address)
+        # Without an address, as behind a Unix socket, nothing tells the peers apart.
+        if free <= 0 or (network and self._of_network[network] >= max(free, ANY_NETWORK)):
+            return Unavailable(ConnectionCode.BUSY, "This agent is busy; try again later.")
+        return None
 
     async def _serve(self, connection: ServedWebSocket | ServedSession) -> None:
         if self._closed:  # `aclose` ran after the connection was made
             return await connection.leave()
         over = self._connections[connection] = asyncio.Event()
+        network = asker_at(connection.address.rpartition(":")[0])
+        self._of_network[network] += 1
         try:
             await self._accept(connection)
             await connection.close()
@@ -139,19 +185,22 @@ class Application:
             await connection.close(SessionCode.INTERNAL)
         finally:
             del self._connections[connection]
+            self._of_network[network] -= 1
+            if not self._of_network[network]:
+                del self._of_network[network]  # strangers choose their networks
             over.set()
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         if _has_origin(scope):
             await send({"type": "websocket.close"})  # before it is accepted: 403
-        elif not self._is_full:
+        elif (refusal := self._refusal((scope.get("client") or ("", 0))[0])) is None:
             await send({"type": "websocket.accept"})
             await self._serve(ServedWebSocket(scope, receive, send))
         elif "websocket.http.response" in (scope.get("extensions") or {}):
             headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"retry-after", b"1")]
             await send({"type": "websocket.http.response.start", "status": 503, "headers": headers})
-            await send({"type": "websocket.http.response.body", "body": b"This agent is busy; try again later.\n"})
+            await send({"type": "websocket.http.response.body", "body": f"{refusal.message}\n".encode()})
         else:
             await send({"type": "websocket.close"})
 
@@ -313,11 +362,15 @@ def _refusal(error: TreatyError) -> HttpResponse:
         "status": status,
         "code": error.code,
         "detail": error.message,
+        "family": error.family,
+        "retryable": error.retryable,
     }
     problem |= {"fix": error.fix} if error.fix else {}
     problem |= {"reason": error.reason} if isinstance(error, SessionGone) else {}
     headers = {"Content-Type": "application/problem+json", "Cache-Control": "no-store"}
     headers |= {"Retry-After": "1"} if status == 503 else {}
+    # By it the client measures how far its clock is off: most refused signatures are too old or too new.
+    headers |= {"Date": formatdate(usegmt=True)} if status == 401 else {}
     return HttpResponse(status, headers, msgspec.json.encode(problem))
 
 

@@ -12,12 +12,11 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from treaty_consensus.errors import Unavailable
-
 from ...codes import ConnectionCode
+from ...errors import PeerUnavailable
 
 
-class ConnectionLost(Unavailable):
+class ConnectionLost(PeerUnavailable):
     """The connection is closed (`connection.lost`). `reason`: the peer's machine code (foreign text), or ""."""
 
     def __init__(self, reason: str = "") -> None:
@@ -25,7 +24,7 @@ class ConnectionLost(Unavailable):
         self.reason = reason
 
 
-class ConnectionFailed(Unavailable):
+class ConnectionFailed(PeerUnavailable):
     """The connection could not be opened (`connection.failed`).
 
     `again`: whether a retry may succeed. It may after a refused connection, a network failure or a busy agent. It cannot after a

@@ -13,6 +13,7 @@ import asyncio
 import re
 import secrets
 import ssl
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -24,8 +25,10 @@ import httpx
 from treaty_consensus.canonical import parse_decimal, parse_json
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unavailable
 
+from ...anp.ending import is_about_clock
 from ...anp.frame import MAX_FRAME
 from ...codes import ConnectionCode, FrameCode
+from ...errors import clock_difference, clock_error
 from ..exchange import BoundedClient, HttpReply
 from ..hosts import Network
 from .connection import Backoff, Connection, ConnectionFailed, ConnectionLost
@@ -321,15 +324,23 @@ class HttpConnection:
         if status == 204:
             return MessageBatch("", 0, 0, [])
         if status not in (200, 201):
-            said = _problem(body, "code", _CODE) or f"HTTP status {status}"
-            message = f"The agent at {self._base[:120]} refuses the session: {said}."
-            raise Refused(ConnectionCode.REFUSED, message, fix=self._unproved if status == 401 else "")
+            raise self._refused(reply)
         if not reply.whole:
             raise TooLarge(ConnectionCode.TOO_LARGE, f"A body has at most {MAX_BODY} bytes.")
         if reply.headers.get("Content-Type") != MEDIA_TYPE:
             raise Malformed(ConnectionCode.MESSAGES, "The answer is not a sequence of messages.")
         sequence, taken = (parse_decimal(reply.headers.get(name, ""), limit=MAX_NUMBER) for name in (SEQUENCE, ACKNOWLEDGE))
         return MessageBatch(reply.headers.get("Location", ""), sequence, taken, decode_messages(body))
+
+    def _refused(self, reply: HttpReply) -> Refused:
+        code = _problem(reply.body, "code", _CODE)
+        message = f"The agent at {self._base[:120]} refuses the session: {code or f'HTTP status {reply.status}'}."
+        if is_about_clock(code):
+            error = clock_error(Refused, ConnectionCode.REFUSED, message, clock_difference(reply.headers, time.time()))
+        else:
+            error = Refused(ConnectionCode.REFUSED, message, fix=self._unproved if reply.status == 401 else "")
+        error.peer_code = code
+        return error
 
     async def _end(self, reason: str) -> None:
         async with self._changed:

@@ -38,6 +38,8 @@ EXPIRY = 60
 """Seconds without a request after which the source counts as gone."""
 LINGER = 30
 """Seconds for which a closed session still answers, so that the source gets the last messages."""
+DELIVERY = 1.0
+"""Seconds for sources to fetch the last messages when the agent stops. A source asks again as soon as it has an answer."""
 # Closed sessions are cheap, but strangers choose their number; the oldest is forgotten first.
 MAX_LINGERING = 256
 MAX_HELD = 256 * 1024 * 1024
@@ -84,6 +86,8 @@ class ServedSession:
         self._changed = asyncio.Condition()
         self._held: object | None = None
         self._taking: object | None = None
+        self.told = asyncio.Event()
+        """Set when the source was told that the session is over."""
         self.requests = 0
         self.last_request = asyncio.get_running_loop().time()
 
@@ -156,6 +160,7 @@ class ServedSession:
         chosen = fitting(self._unacknowledged) if mine else []
         # Also for the request that opens the session: a Hello that is refused without a word is refused at once.
         if mine and not chosen and self._over is not None:
+            self.told.set()
             raise SessionGone(self._over)
         headers = {"Content-Type": MEDIA_TYPE, SEQUENCE: str(self._acknowledged), ACKNOWLEDGE: str(self._taken)}
         return HttpResponse(200, headers, encode_messages(chosen))
@@ -219,12 +224,15 @@ class ServedSession:
 class Sessions:
     """All sessions of an agent over HTTP. For one event loop."""
 
-    def __init__(self, serve: Callable[[ServedSession], Awaitable[None]], full: Callable[[], bool]) -> None:
+    def __init__(
+        self, serve: Callable[[ServedSession], Awaitable[None]], refusal: Callable[[str | None], Unavailable | None]
+    ) -> None:
         """Start with no session.
 
-        `serve`: called for each new session, which ends when it returns. `full`: returns whether no further session may open.
+        `serve`: called for each new session, which ends when it returns. `refusal`: returns the error for a new session from an
+        IP address, or from any (None), or None.
         """
-        self._serve, self._full = serve, full
+        self._serve, self._refusal = serve, refusal
         self._sessions: dict[str, ServedSession] = {}
         self._keys: dict[str, ServedSession] = {}
         self._lingering: OrderedDict[str, asyncio.TimerHandle] = OrderedDict()
@@ -233,6 +241,18 @@ class Sessions:
         """The sessions with messages that arrived and were not received, or were said and not acknowledged."""
         self.held = 0
         """Bytes of these messages."""
+
+    async def deliver(self) -> None:
+        """Wait a moment for the sources of closed sessions to fetch the last messages and the reason."""
+        waiting = [self._sessions[id] for id in self._lingering]
+        # Only sources that ask now or did lately: the others are gone.
+        since = asyncio.get_running_loop().time() - DELIVERY
+        asking = [session for session in waiting if session.requests or session.last_request >= since]
+        if asking:
+            told = asyncio.gather(*(session.told.wait() for session in asking))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DELIVERY):
+                    await told
 
     def __len__(self) -> int:
         """How many sessions are open, or over and still answer."""
@@ -246,8 +266,8 @@ class Sessions:
         """
         session = self._keys.get(parameters.get("key", "")) if path == SESSIONS else self._find(path)
         if session is None:
-            if self._full():
-                raise Unavailable(ConnectionCode.BUSY, "This agent is busy; try again later.")
+            if (refusal := self._refusal(None)) is not None:
+                raise refusal
             yield
             return
         # Before the body is read: otherwise one session could keep many bodies of 2 MiB in memory.
@@ -288,8 +308,8 @@ class Sessions:
             raise Malformed(ConnectionCode.REQUEST, "A session is opened by the sourceHello.")
         session = self._keys.get(key)
         if session is None:
-            if self._full():
-                raise Unavailable(ConnectionCode.BUSY, "This agent is busy; try again later.")
+            if (refusal := self._refusal(address.rpartition(":")[0])) is not None:
+                raise refusal
             session = ServedSession(address, peer, key=key, weigh=self._weigh)
             self._sessions[session.id] = self._keys[key] = session
             self._spawn(self._run(session))
@@ -356,6 +376,7 @@ class Sessions:
     def _drop(self, session: ServedSession) -> None:
         self._sessions.pop(session.id, None)
         self._keys.pop(session.key, None)
+        session.told.set()  # by its DELETE, or it does not ask any more
         session.withdraw()
         timer = self._lingering.pop(session.id, None)
         if timer is not None:

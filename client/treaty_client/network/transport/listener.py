@@ -3,7 +3,7 @@
 This module adds bounds to uvicorn (docs/specification/transports.md, section 4). A TLS handshake and the head of a request must
 each arrive within 10 seconds. A closed WebSocket is aborted after 3 seconds, also if its peer reads nothing. An answer over HTTP
 is aborted if the peer stops reading for 30 seconds. At most twice `max_connections` sockets are open, because a source over HTTP
-uses two, and 64 more. uvicorn logs nothing, catches no signals, and sends neither a `Server` nor a `Date` header.
+uses two, and 64 more. uvicorn logs only warnings, catches no signals, and sends neither a `Server` nor a `Date` header.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from treaty_consensus.errors import Unavailable
 
 from ...anp.frame import MAX_FRAME
 from ...codes import ConnectionCode
-from .application import Application, Authenticate, StaticDocument
+from .application import Application, Authenticate, Intake, StaticDocument
 from .connection import Connection
 from .websocket import CLOSE_TIMEOUT, OPEN_TIMEOUT, PING_INTERVAL, PING_TIMEOUT
 
@@ -40,7 +40,9 @@ SPARE_SOCKETS = 64
 READ_TIMEOUT = 30
 """Seconds for a peer to read on, while its answer is waiting."""
 
-_log = logging.getLogger(__name__)
+# uvicorn writes two lines at INFO for each WebSocket. A session has its own events, and a busy agent thousands of them.
+_log = logging.getLogger(f"{__name__}.uvicorn")
+_log.setLevel(logging.WARNING)
 
 
 @asynccontextmanager
@@ -54,13 +56,21 @@ async def listen(
     documents: Mapping[str, StaticDocument] = MappingProxyType({}),
     authenticate: Authenticate | None = None,
     challenge: Callable[[], Mapping[str, str]] = dict,
+    intake: Intake | None = None,
 ) -> AsyncIterator[int]:
     """Serve an `Application` (see there for the arguments), and yield the port. `port` 0 chooses a free one.
 
-    On exit, close all connections (1001) and wait until `accept` has returned. Raises `Unavailable` (`connection.listen`).
+    When the intake is closed, the port is closed too, and another process may open it. On exit, close all connections (1001) and
+    wait until `accept` has returned. Raises `Unavailable` (`connection.listen`).
     """
+    intake = intake or Intake()
     application = Application(
-        accept, max_connections=max_connections, documents=documents, authenticate=authenticate, challenge=challenge
+        accept,
+        max_connections=max_connections,
+        documents=documents,
+        authenticate=authenticate,
+        challenge=challenge,
+        intake=intake,
     )
     config, state = _configuration(application), ServerState()
     loop = asyncio.get_running_loop()
@@ -73,9 +83,11 @@ async def listen(
         server = await loop.create_server(protocol, host, port, ssl=tls, ssl_handshake_timeout=patience, backlog=BACKLOG)
     except OSError as error:
         raise Unavailable(ConnectionCode.LISTEN, f"Cannot listen on {host}:{port}: {error.strerror}.") from error
+    intake.open(server.close)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
+        intake.forget(server.close)
         server.close()
         await application.aclose()
         await _shut(state)
@@ -83,6 +95,15 @@ async def listen(
 
 async def _shut(state: ServerState) -> None:
     """End the remaining connections: idle ones at once, the others after their answer, at most `CLOSE_TIMEOUT` seconds later."""
+    # First the handshakes that close WebSockets. To close a socket with unread messages resets it, and the peer would lose the
+    # last messages and the reason.
+    closing = [
+        asyncio.create_task(one.gone.wait()) for one in state.connections if isinstance(one, _WebSocket) and one.close_sent
+    ]
+    if closing:
+        _, late = await asyncio.wait(closing, timeout=CLOSE_TIMEOUT)
+        for task in late:
+            task.cancel()
     for connection in list(state.connections):
         connection.shutdown()
     if state.tasks:
@@ -180,8 +201,10 @@ class _WebSocket(WebSocketsSansIOProtocol):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.logger = _log
+        self.logger = self.conn.logger = _log
         self.close_timeout = CLOSE_TIMEOUT
+        self.gone = asyncio.Event()
+        """Set when the socket is closed."""
         self._end: asyncio.TimerHandle | None = None
 
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
@@ -197,4 +220,5 @@ class _WebSocket(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._end is not None:
             self._end.cancel()
+        self.gone.set()
         super().connection_lost(exc)

@@ -11,10 +11,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from treaty_consensus.errors import TreatyError, Unavailable
+from treaty_consensus.errors import TreatyError
 
 from ...anp.frame import MAX_PAYLOAD
 from ...codes import SessionCode
+from ...errors import PeerUnavailable
 from .connection import Connection
 
 # Local callers wait early, so that answers to the peer still find room: answers cannot wait, because the
@@ -108,5 +109,5 @@ class Outbox:
                 event.clear()
 
 
-def _slow() -> Unavailable:
-    return Unavailable(SessionCode.SLOW_PEER, "The other side reads its messages too slowly.")
+def _slow() -> PeerUnavailable:
+    return PeerUnavailable(SessionCode.SLOW_PEER, "The other side reads its messages too slowly.")

@@ -20,6 +20,7 @@ from ...codes import ConnectionCode
 from ..hosts import Network
 from . import http, websocket
 from .connection import Backoff, Connection, ConnectionFailed, ConnectionLost
+from .parting import is_draining
 
 MAX_REPEATED = 1024 * 1024
 """Bytes of messages that are kept for sending again."""
@@ -113,8 +114,8 @@ class ReconnectingConnection:
         """Replace a broken connection and send the kept messages again. Raises `lost` if this is not allowed or fails."""
         async with self._opening:
             while self._connection is broken:
-                # A reason is an answer: the peer is there and refuses.
-                if self._said is None or self._closed or lost.reason:
+                # A reason is an answer: the peer is there and refuses. One that stops may have a successor.
+                if self._said is None or self._closed or (lost.reason and not is_draining(lost.reason)):
                     raise lost
                 try:
                     self._failures += 1

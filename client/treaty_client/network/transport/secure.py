@@ -15,12 +15,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 
-from treaty_consensus.errors import TreatyError, Unauthorized, Unavailable
+from treaty_consensus.errors import TreatyError, Unauthorized
 
 from ...anp.e2ee.channel import Action, ChannelState, Resolve, SecureChannel, SendRecord
 from ...anp.e2ee.keys import HelloSigner
 from ...anp.e2ee.records import Close, ReceivedMessage
 from ...codes import SecureCode
+from ...errors import PeerUnavailable
 from .connection import Connection, ConnectionLost
 
 Resolver: TypeAlias = Callable[[str, str], Awaitable[Mapping[str, Any]]]
@@ -201,7 +202,7 @@ class SecureConnection:
             async with asyncio.timeout_at(self._deadline):
                 return await work
         except TimeoutError as error:
-            raise Unavailable(
+            raise PeerUnavailable(
                 SecureCode.TIMEOUT, f"The handshake of the E2EE profile was not over after {self._timeout:g} seconds."
             ) from error
 

@@ -23,6 +23,7 @@ from ...anp.frame import MAX_FRAME
 from ...codes import ConnectionCode
 from ..hosts import Network
 from .connection import Connection, ConnectionFailed, ConnectionLost, Receive, Scope, Send
+from .parting import is_draining
 
 NORMAL, GOING_AWAY, POLICY, TOO_BIG = 1000, 1001, 1008, 1009
 # A TCP connection over a bad line needs several seconds, a TLS handshake a few round trips more.
@@ -34,6 +35,8 @@ PING_INTERVAL = PING_TIMEOUT = 20
 MAX_QUEUE = 4
 """Messages read ahead of `receive`. Beyond them, reading stops and TCP slows the peer down."""
 
+_REASONED = (POLICY, GOING_AWAY)
+"""The close codes whose reason is a machine code of this product."""
 _AGAIN = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
@@ -67,7 +70,7 @@ class WebSocketConnection:
             raise _lost(error) from error
 
     async def close(self, reason: str = "") -> None:
-        await self._socket.close(POLICY if reason else NORMAL, reason.encode("ascii", "replace")[:120].decode())
+        await self._socket.close(_code_for(reason), reason.encode("ascii", "replace")[:120].decode())
 
 
 class ServedWebSocket:
@@ -100,7 +103,7 @@ class ServedWebSocket:
             raise ConnectionLost(self._over)
         event = await self._receive()
         if event["type"] != "websocket.receive":
-            raise self._lost(event.get("reason") or "" if event.get("code") == POLICY else "")
+            raise self._lost(event.get("reason") or "" if event.get("code") in _REASONED else "")
         text = event.get("text")
         message: str | bytes = text if text is not None else event["bytes"]
         # The server's own limit is on bytes; under another ASGI server there may be none.
@@ -110,7 +113,7 @@ class ServedWebSocket:
         return message
 
     async def close(self, reason: str = "") -> None:
-        await self._close(POLICY if reason else NORMAL, reason.encode("ascii", "replace")[:120].decode())
+        await self._close(_code_for(reason), reason.encode("ascii", "replace")[:120].decode())
 
     async def leave(self) -> None:
         """Close the connection because this agent stops."""
@@ -179,4 +182,10 @@ class _DirectConnect(_connect):
 
 def _lost(error: ConnectionClosed) -> ConnectionLost:
     received = error.rcvd
-    return ConnectionLost(received.reason if received is not None and received.code == POLICY else "")
+    return ConnectionLost(received.reason if received is not None and received.code in _REASONED else "")
+
+
+def _code_for(reason: str) -> int:
+    if not reason:
+        return NORMAL
+    return GOING_AWAY if is_draining(reason) else POLICY

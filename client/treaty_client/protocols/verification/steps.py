@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 
-from treaty_consensus.errors import TreatyError
+from treaty_consensus.errors import Origin, TreatyError, Untrusted
 
 _log = logging.getLogger(__name__)
 
@@ -55,10 +55,27 @@ class VerificationFailed(TreatyError):
     prove that a log contradicts itself, else empty.
     """
 
+    default_origin = Origin.REGISTRY
+
     def __init__(self, step: int, code: str, message: str, fix: str = "", *, evidence: tuple[bytes, ...] = ()) -> None:
         super().__init__(code, message, fix=fix)
         self.step = Step(step)
         self.evidence = evidence
+
+    @property
+    def family(self) -> str:
+        """The family of the broken rule's error; `Untrusted` where the step itself found the fault."""
+        return self.__cause__.family if isinstance(self.__cause__, TreatyError) else Untrusted.__name__
+
+    @property
+    def origin(self) -> Origin:
+        """The origin of that error."""
+        return self.__cause__.origin if isinstance(self.__cause__, TreatyError) else super().origin
+
+    @property
+    def retryable(self) -> bool:
+        """Whether that error may pass, for example because a host could not be reached."""
+        return self.__cause__.retryable if isinstance(self.__cause__, TreatyError) else super().retryable
 
     def __str__(self) -> str:
         return f"Step {self.step.value} ({self.step.title}): {super().__str__()}"

@@ -2,9 +2,10 @@
 
     python -I -S -c 'import sys; …; sys.path += sys.argv[4:]; from worker.main import main; main()' MODE MEMORY CPU PATH…
 
-Descriptor 0 is the pipe (`framing`); all others are closed. MODE is `sandbox`, which installs the system call filter, or
-`none`. MEMORY is the address space in bytes, CPU the processor time in seconds. Before "ready" the worker has read no data of a
-handler, and has finished all work that needs further system calls, such as mapping the standard library's native code.
+Descriptor 0 is the pipe (`framing`); all others are closed. MODE is `sandbox`, which installs the system call filter, `none`, or
+`template`, whose forks go on as with `sandbox` (`template`). MEMORY is the address space in bytes, CPU the processor time in
+seconds. Before "ready" the worker has read no data of a handler, and has finished all work that needs further system calls, such
+as mapping the standard library's native code.
 """
 
 from __future__ import annotations
@@ -173,7 +174,9 @@ def map_native_code() -> None:
 
 def _harden(mode: str, memory: int, cpu: int) -> None:
     """Set resource limits, filter system calls and close descriptors. Raises `OSError` or `ValueError` if a step fails."""
-    map_native_code()  # first: the filter forbids it later
+    # A descriptor that the agent passed on by mistake could lead to its key or to a connection. Before the filter: it does not
+    # allow close_range, and 65,000 calls of close would take longer than the rest of a start.
+    os.closerange(3, 1 << 16)
     # CPU ends an endless loop also when the host has died. CORE: a core dump would put session data on the
     # disk. FSIZE and NOFILE hold even with isolation "none", where nothing else restricts files.
     limits = [
@@ -192,8 +195,7 @@ def _harden(mode: str, memory: int, cpu: int) -> None:
         # After the limits: the filter does not allow setrlimit.
         seccomp.install(os.uname().machine)
     sys.stdin = sys.stdout = sys.stderr = None  # so print() does nothing instead of raising
-    # A descriptor that the agent passed on by mistake could lead to its key or to a connection.
-    os.closerange(1, 1 << 16)
+    os.closerange(1, 3)  # last: an error before is told on descriptor 2
 
 
 def _read_frame() -> bytes | None:
@@ -215,14 +217,25 @@ def _write_frame(frame: bytes) -> None:
 
 def main() -> None:
     """Run until the host closes the pipe. Exit by `os._exit`, which does not run a handler's `atexit` functions."""
-    mode, memory, cpu = sys.argv[1:4]
-    server = Server()
+    mode, memory, cpu = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    if mode == "template":
+        from . import template
     # The host's packages were needed to start. With isolation "none" a handler could import others beside them, which no sandbox
     # has.
     sys.path[:] = [path for path in sys.path if path not in sys.argv[4:]]
-    _harden(mode, int(memory), int(cpu))
+    map_native_code()  # the filter forbids it later
+    if mode == "template":
+        template.run(lambda: serve("sandbox", memory, cpu))
+    else:
+        serve(mode, memory, cpu)
+    os._exit(0)
+
+
+def serve(mode: str, memory: int, cpu: int) -> None:
+    """Restrict this process, then answer requests until the host closes the pipe."""
+    _harden(mode, memory, cpu)
+    server = Server()
     # After all restrictions: the host sends code of a handler only after this frame.
     _write_frame(framing.encode_frame("ready"))
     while (payload := _read_frame()) is not None:
         _write_frame(server.reply(payload))
-    os._exit(0)
