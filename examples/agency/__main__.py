@@ -34,7 +34,6 @@ def run(root: Path, faults: Sequence[str], *, trips: int, at_once: int, every: f
         more.touch()
         pace = ("--trips", str(trips), "--at-once", str(at_once), "--every", str(every))
         traveller = world.start_agent(TRAVELLER, *pace)
-        world.wait(TRAVELLER)
         live = Live(get_renderable=lambda: _table(world, chaos, trips), console=console) if console.is_terminal else nullcontext()
         with live:
             chaos.run(faults, trips=trips, finished=lambda: len(lines_of(results)))

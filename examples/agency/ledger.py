@@ -39,6 +39,10 @@ class Ledger:
         row = self._rows.execute("select * from journal where key = ? and event = ?", (key, event)).fetchone()
         return Entry(*row) if row else None
 
+    def is_of(self, key: str, owner: str) -> bool:
+        """Return whether a key is new, or was used by this agent alone."""
+        return not self._rows.execute("select 1 from journal where key = ? and owner != ?", (key, owner)).fetchone()
+
     def active(self, detail: str) -> int:
         """Return the number of bookings with a detail that were not cancelled."""
         cancelled = "select key from journal where event = 'cancelled'"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from treaty_client import Agent, OperationError
+from treaty_client import Agent, CallContext, OperationError
 
 from .ledger import Ledger
-from .settings import Settings, serve
+from .settings import AUDITOR, Settings, serve
 
 LIMIT = 40_000
 
@@ -16,21 +16,25 @@ class Bank:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
 
-    async def reserve(self, payment: str, amount: int) -> None:
+    async def reserve(self, payment: str, amount: int, context: CallContext) -> None:
+        if not self.ledger.is_of(payment, context.peer):
+            raise OperationError(403, "This payment is another payer's.")
         known = self.ledger.find(payment, "reserved")
         if known and known.price != amount:
             raise OperationError(409, "This key is that of another amount.")
         if amount > LIMIT:
             raise OperationError(402, "The account is too low.")
-        self.ledger.add(payment, "reserved", amount)
+        self.ledger.add(payment, "reserved", amount, owner=context.peer)
 
-    async def capture(self, payment: str) -> None:
+    async def capture(self, payment: str, context: CallContext) -> None:
         known = self.ledger.find(payment, "reserved")
-        if known is None:
-            raise OperationError(403, "Nothing was reserved under this key.")
-        self.ledger.add(payment, "captured", known.price)
+        if known is None or known.owner != context.peer:
+            raise OperationError(403, "Nothing was reserved under this key by this payer.")
+        self.ledger.add(payment, "captured", known.price, owner=context.peer)
 
-    async def journal(self, after: int) -> list[dict[str, object]]:
+    async def journal(self, after: int, context: CallContext) -> list[dict[str, object]]:
+        if context.peer != AUDITOR:
+            raise OperationError(403, "This journal is for the auditor.")
         return self.ledger.after(after)
 
 

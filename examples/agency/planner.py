@@ -7,7 +7,7 @@ was.
 
 from __future__ import annotations
 
-from treaty_client import Agent, OperationError
+from treaty_client import Agent, CallContext, OperationError
 
 from .ledger import Ledger
 from .settings import Settings, serve
@@ -49,19 +49,21 @@ class Agency:
     """The business of the agency."""
 
     def __init__(self, agent: Agent, ledger: Ledger) -> None:
-        self.ledger = ledger
+        self.agent, self.ledger = agent, ledger
         self.vendors = [Vendor(agent, domain) for domain in ("flights.example", "hotels.example")]
         self.bank = agent.peer("payments.example", topic="travel/payment")
-        self.traveller = agent.peer("traveller.example", topic="travel/booking", role="agency")
 
-    async def arrange(self, trip: str, place: str, day: str, name: str) -> int:
+    async def arrange(self, trip: str, place: str, day: str, name: str, context: CallContext) -> int:
+        if not self.ledger.is_of(trip, context.peer):
+            raise OperationError(404, "There is no such trip.")
         if known := self.ledger.find(trip, "arranged"):
             return known.price
         if known := self.ledger.find(trip, "lost"):
             raise OperationError(known.price, known.detail)
         try:
             price = sum([await vendor.book(trip, place, day, name) for vendor in self.vendors])
-            if not await self.traveller.call("approve", trip=trip, price=price):
+            traveller = next(session for session in self.agent.sessions() if session.id == context.session)
+            if not await traveller.call("approve", trip=trip, price=price):
                 raise OperationError(403, "The traveller did not approve the price.")
             await self.bank.call("pay", payment=trip, amount=price)
         except OperationError as error:
@@ -69,9 +71,9 @@ class Agency:
                 raise
             for vendor in self.vendors:
                 await vendor.cancel(trip)
-            self.ledger.add(trip, "lost", error.status, error.message)
+            self.ledger.add(trip, "lost", error.status, error.message, context.peer)
             raise OperationError(error.status, error.message) from error
-        self.ledger.add(trip, "arranged", price)
+        self.ledger.add(trip, "arranged", price, owner=context.peer)
         return price
 
 

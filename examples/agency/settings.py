@@ -7,12 +7,13 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from treaty_client import Agent
 from treaty_consensus.protocol import parse_protocol_uri
+
+AUDITOR = "did:wba:auditor.example"
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,6 @@ def parse(given: argparse.Namespace) -> Settings:
     return Settings(given.home, given.host, given.port, given.certificate, given.key, tuple(given.protocols))
 
 
-def listen(agent: Agent, settings: Settings) -> AbstractAsyncContextManager[int]:
-    """Serve at the place of the settings."""
-    return agent.listen("127.0.0.1", settings.port, tls=settings.tls, public=[f"wss://{settings.host}"])
-
-
 def serve(open_agent: Callable[[Agent, Settings], None]) -> None:
     """Serve the agent of a home until terminated. `open_agent`: registers its functions."""
     settings = parse(parser().parse_args())
@@ -65,7 +61,6 @@ def serve(open_agent: Callable[[Agent, Settings], None]) -> None:
     async def main() -> None:
         async with Agent.from_home(settings.home) as agent:
             open_agent(agent, settings)
-            async with listen(agent, settings):
-                await asyncio.get_running_loop().create_future()
+            await agent.serve("127.0.0.1", settings.port, tls=settings.tls, public=[f"wss://{settings.host}"])
 
     asyncio.run(main())

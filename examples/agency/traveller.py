@@ -14,7 +14,7 @@ from pathlib import Path
 from treaty_client import Agent, OperationError
 from treaty_consensus.errors import TreatyError
 
-from .settings import Settings, listen, parse, parser
+from .settings import Settings, parse, parser
 from .vendor import PLACES
 
 TRIPS_A_DAY = 200
@@ -24,7 +24,7 @@ class Traveller:
     """The business of a traveller. `results`: the file of the outcomes."""
 
     def __init__(self, agent: Agent, results: Path) -> None:
-        self.agency = agent.peer("planner.example", topic="travel/booking", role="traveller")
+        self.agency = agent.peer("planner.example", topic="travel/booking", role="traveller", serving=[self.approve])
         self.results, self.budgets = results, dict[str, int]()
 
     async def approve(self, trip: str, price: int) -> bool:
@@ -51,10 +51,8 @@ class Traveller:
 async def main(settings: Settings, trips: int, at_once: int, every: float) -> None:
     async with Agent.from_home(settings.home) as agent:
         traveller = Traveller(agent, settings.home / "trips.jsonl")
-        for uri in settings.uris("travel-booking"):
-            agent.provides(uri, role="traveller")(traveller.approve)
         more, room = settings.home / "more", asyncio.Semaphore(at_once)
-        async with listen(agent, settings), asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as group:
             for number in itertools.takewhile(lambda number: number < trips or more.exists(), itertools.count()):
                 await room.acquire()
                 group.create_task(traveller.travel(number)).add_done_callback(lambda _: room.release())

@@ -5,10 +5,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import AsyncIterator
 
-from treaty_client import Agent, OperationError
+from treaty_client import Agent, CallContext, OperationError
 
 from .ledger import Ledger
-from .settings import Settings
+from .settings import AUDITOR, Settings
 
 PLACES = ("DUB", "LIS", "OSL", "ROM", "VIE")
 OFFERS = 4
@@ -28,7 +28,9 @@ class Vendor:
             if left := self._left(offer):
                 yield {"offer": offer, "price": self._price(offer), "left": left}
 
-    async def book(self, booking: str, offer: str, name: str) -> dict[str, object]:
+    async def book(self, booking: str, offer: str, name: str, context: CallContext) -> dict[str, object]:
+        if not self.ledger.is_of(booking, context.peer):
+            raise OperationError(403, "This booking is another customer's.")
         if self.ledger.find(booking, "cancelled"):
             raise OperationError(410, "This booking was cancelled.")
         if known := self.ledger.find(booking, "booked"):
@@ -37,14 +39,18 @@ class Vendor:
             raise OperationError(404, "There is no such offer.")
         if not self._left(offer):
             raise OperationError(409, "This offer is sold out.")
-        self.ledger.add(booking, "booked", self._price(offer), offer)
+        self.ledger.add(booking, "booked", self._price(offer), offer, context.peer)
         return {"offer": offer, "price": self._price(offer)}
 
-    async def cancel(self, booking: str) -> None:
+    async def cancel(self, booking: str, context: CallContext) -> None:
+        if not self.ledger.is_of(booking, context.peer):
+            raise OperationError(403, "This booking is another customer's.")
         known = self.ledger.find(booking, "booked")
-        self.ledger.add(booking, "cancelled", known.price if known else 0)
+        self.ledger.add(booking, "cancelled", known.price if known else 0, owner=context.peer)
 
-    async def journal(self, after: int) -> list[dict[str, object]]:
+    async def journal(self, after: int, context: CallContext) -> list[dict[str, object]]:
+        if context.peer != AUDITOR:
+            raise OperationError(403, "This journal is for the auditor.")
         return self.ledger.after(after)
 
     def open(self, agent: Agent, settings: Settings) -> None:

@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agency.ledger import Ledger
+from agency.payments import Bank
+from agency.vendor import Vendor
 from depth import FULL
+
+from treaty_client import CallContext, OperationError
 
 ROOT = Path(__file__).parents[2]
 AGENCY = ROOT / "examples" / "agency"
@@ -44,6 +49,28 @@ def test_no_trip_fails_that_a_person_would_not_call_lost(report: dict[str, Any])
 
 def test_each_trip_is_booked_and_paid_once_and_all_ledgers_agree(report: dict[str, Any]) -> None:
     assert report["mistakes"] == []
+
+
+async def test_a_booking_and_a_payment_belong_to_the_agent_that_made_them(tmp_path: Path) -> None:
+    for name in ("vendor", "bank"):
+        (tmp_path / name).mkdir()
+    vendor, bank = Vendor(Ledger(tmp_path / "vendor"), price=100, seats=1), Bank(Ledger(tmp_path / "bank"))
+    owner, stranger, auditor = (CallContext(peer=f"did:wba:{name}.example") for name in ("planner", "other", "auditor"))
+    assert await vendor.book("B1", "LIS-2030-05-02-1", "Ada", owner) == await vendor.book("B1", "another", "Ada", owner)
+    await bank.reserve("P1", 100, owner)
+    journals = await vendor.journal(0, auditor), await bank.journal(0, auditor)
+    for refused in (
+        vendor.book("B1", "LIS-2030-05-02-1", "Eve", stranger),
+        vendor.cancel("B1", stranger),
+        vendor.journal(0, stranger),
+        bank.reserve("P1", 100, stranger),
+        bank.capture("P1", stranger),
+        bank.journal(0, owner),
+    ):
+        with pytest.raises(OperationError) as failure:
+            await refused
+        assert failure.value.status == 403
+    assert (await vendor.journal(0, auditor), await bank.journal(0, auditor)) == journals
 
 
 def test_no_agent_has_a_line_of_retry() -> None:

@@ -120,7 +120,7 @@ class SimulatedProtocols:
     def holds(self, uri: str) -> bool:
         return uri in self.published
 
-    async def candidates(self, topic: str) -> Candidates:
+    async def candidates(self, topic: str, *, fresh: bool = False) -> Candidates:
         self.asked += 1
         return Candidates(tuple(uri for uri, protocol in self.published.items() if protocol.topic == topic), self.consensus)
 

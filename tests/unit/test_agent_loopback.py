@@ -11,7 +11,7 @@ import pytest
 from meetings import LAPTOP, TOPIC, identity
 from signers import key_signer
 from simulated_registry import SimulatedRegistry, flipped
-from working_agents import CUSTOMER, NEW, OLD, SELLER, agent, agents_registry, open_shop
+from working_agents import CUSTOMER, NEW, OLD, SELLER, agent, agents_registry, open_shop, publish
 
 from treaty_client.anp.flow_profile.registry import ProtocolOffer
 from treaty_client.protocols.verification.steps import VerificationFailed
@@ -19,7 +19,7 @@ from treaty_client.sessions.flow_context import FlowSettings
 from treaty_client.sessions.interfaces import AgentEvent
 from treaty_client.sessions.operation_errors import OperationError
 from treaty_consensus import kinds
-from treaty_consensus.errors import TreatyError
+from treaty_consensus.errors import Refused, TreatyError
 
 
 @pytest.fixture
@@ -63,6 +63,34 @@ async def test_a_resumed_session_after_a_restart_asks_nobody(tmp_path: Path, reg
                 assert await session.call("getProductInfo", productId="P12345") == LAPTOP
                 assert session.resumed is resumed
             assert bool(registry.requests) is not resumed
+
+
+async def test_a_version_that_was_published_since_is_found_when_the_stored_ones_lead_nowhere(tmp_path: Path) -> None:
+    registry = agents_registry(published=False)
+    publish(registry, OLD)
+    async with agent(registry, tmp_path, CUSTOMER) as customer:
+        async with open_shop(registry, tmp_path, OLD) as url, customer.connect(url, topic=TOPIC) as session:
+            assert session.protocol == OLD
+        publish(registry, NEW)
+        # The shop speaks the new version alone, and the customer knows the old one alone.
+        async with open_shop(registry, tmp_path, NEW) as url, customer.connect(url, topic=TOPIC) as session:
+            assert await session.call("getProductInfo", productId="P12345") == LAPTOP
+            assert session.protocol == NEW
+
+
+async def test_two_agents_without_a_common_version_are_told_so_after_one_more_attempt(
+    tmp_path: Path, registry: SimulatedRegistry
+) -> None:
+    events: list[AgentEvent] = []
+    async with (
+        open_shop(registry, tmp_path) as url,
+        agent(registry, tmp_path, CUSTOMER, on_event=events.append) as customer,
+    ):
+        with pytest.raises(Refused) as refusal:
+            async with customer.connect(url, topic="demo/echo"):
+                raise AssertionError("a session without a protocol")
+        assert refusal.value.code == "session.no-common-protocol"
+    assert [event.name for event in events].count("hello") == 2
 
 
 async def test_a_tampered_wheel_is_refused_at_step_7_before_anything_runs(tmp_path: Path, registry: SimulatedRegistry) -> None:

@@ -187,10 +187,10 @@ class Fetcher:
         answer = await self._answers.protocol(parsed)
         return prove_document(answer.bundle, parsed, answer.evidence)
 
-    async def candidates(self, topic: str) -> Candidates:
-        """Return a topic's protocols at all registries of the policy, from the store if its proofs are young enough. Raises as
-        `topic`."""
-        return await self._topics.candidates(topic)
+    async def candidates(self, topic: str, *, fresh: bool = False) -> Candidates:
+        """Return a topic's protocols at all registries of the policy, from the store if its proofs are young enough and not
+        `fresh`. Raises as `topic`."""
+        return await self._topics.candidates(topic, fresh=fresh)
 
     async def topic(self, topic: str) -> list[TopicView]:
         """Return the verified view of a topic at each registry of the policy, asked now. Raises `VerificationFailed`, and

@@ -99,7 +99,7 @@ class LocalProtocols:
         """Return the document of a URI. Raises `NotFound` (`local.unknown`)."""
         return (await self.fetch(uri)).document
 
-    async def candidates(self, topic: str) -> Candidates:
+    async def candidates(self, topic: str, *, fresh: bool = False) -> Candidates:
         """Return the protocols of a topic, in the order of the folders."""
         return Candidates(tuple(uri for uri, protocol in self._protocols.items() if protocol.topic == topic))
 

@@ -53,12 +53,14 @@ class Topics:
         self._stored_about = stored_about
         self._renewals: dict[str, asyncio.Task[list[TopicView]]] = {}
 
-    async def candidates(self, topic: str) -> Candidates:
-        """Return a topic's protocols at all registries of the policy. Raises as `ask`.
+    async def candidates(self, topic: str, *, fresh: bool = False) -> Candidates:
+        """Return a topic's protocols at all registries of the policy. `fresh`: wait for their answers. Raises as `ask`.
 
         A stored answer is used while its proof is young enough, and renewed in the background. If no registry answers, the
         verified protocols of the store that are about the topic are returned.
         """
+        if fresh:
+            return ranked(await asyncio.shield(self._renew(topic)))
         asked = [origin for origin in self._registries.all() if self._policy.admits_registry(origin)]
         views = [view for origin in asked if (view := await asyncio.to_thread(self._cache.get, origin, topic)) is not None]
         stored = [] if views else await asyncio.to_thread(self._stored_about, topic)

@@ -186,8 +186,8 @@ class ProtocolSource(Protocol):
     async def document(self, uri: str) -> bytes:
         """Return the published document of a URI, proved by the log, even if its handler may not run. Raises `TreatyError`."""
 
-    async def candidates(self, topic: str) -> Candidates:
-        """Return the protocols to offer for a topic. Raises `TreatyError`."""
+    async def candidates(self, topic: str, *, fresh: bool = False) -> Candidates:
+        """Return the protocols to offer for a topic. `fresh`: ask for them now, whatever is stored. Raises `TreatyError`."""
 
     async def aclose(self) -> None:
         """Close all connections."""

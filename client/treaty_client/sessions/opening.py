@@ -35,6 +35,7 @@ _BUSY = Backoff(attempts=100, most=2.0, within=math.inf)
 """The pauses before a busy agent is asked again."""
 _OTHER_AGENT = frozenset((HelloCode.DESTINATION, FlowCode.PEER, FlowCode.SENDER, FlowCode.RECIPIENT))
 """The codes of an answer by another DID than the expected one."""
+_NOTHING_IN_COMMON = frozenset((SessionCode.NO_COMMON_PROTOCOL, FlowCode.NO_COMMON_PROTOCOL))
 _log = logging.getLogger(__name__)
 
 
@@ -151,11 +152,11 @@ class SessionOpener:
         return opened
 
     async def _when_room(self, name: PeerName, request: SessionRequest, pinned: str) -> tuple[OpenSession, str]:
-        """Open a session as `_with_moves` does, again while one side has no room. `open` bounds the time."""
+        """Open a session as `_with_newest` does, again while one side has no room. `open` bounds the time."""
         failures = 0
         while True:
             try:
-                opened, pin = await self._with_moves(name, request, pinned)
+                opened, pin = await self._with_newest(name, request, pinned)
                 if failures:
                     await _until_ready(opened)
                 return opened, pin
@@ -163,6 +164,20 @@ class SessionOpener:
                 failures += 1
                 if error.code != SessionCode.BUSY or not await _BUSY.pause(failures):
                     raise
+
+    async def _with_newest(self, name: PeerName, request: SessionRequest, pinned: str) -> tuple[OpenSession, str]:
+        """Open a session as `_with_moves` does. If the stored protocols of the topic lead nowhere, ask the registries for newer
+        ones, and try once more: the other side may speak only a version that was published since."""
+        try:
+            return await self._with_moves(name, request, pinned)
+        except TreatyError as error:
+            if not request.topic or error.code not in _NOTHING_IN_COMMON:
+                raise
+            try:
+                await self._context.ports.protocols.candidates(request.topic, fresh=True)
+            except TreatyError:
+                raise error from None
+        return await self._with_moves(name, request, pinned)
 
     async def _with_moves(self, name: PeerName, request: SessionRequest, pinned: str) -> tuple[OpenSession, str]:
         """Open a session at the address of the name, and at its new addresses. Return it with the DID to compare it with, "" if

@@ -111,7 +111,7 @@ class RegistryView:
         """Return the document of a URI. Raises the errors of `fetch`."""
         return (await self.fetch(uri)).document
 
-    async def candidates(self, topic: str) -> Candidates:
+    async def candidates(self, topic: str, *, fresh: bool = False) -> Candidates:
         """Return the protocols of a topic. Raises `Unavailable`."""
         await self.registry.answer(f"topic {topic}")
         return await self.registry.protocols.candidates(topic)
