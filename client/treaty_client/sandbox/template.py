@@ -91,7 +91,7 @@ class TemplateStarter:
         """Return the template that forks. Start one if there is none, or if it has died or lost its files."""
         root = interpreter.known_snapshot()
         if root is None:
-            root = await asyncio.to_thread(interpreter.snapshot)  # the first call takes seconds
+            root = await asyncio.to_thread(interpreter.snapshot)  # it may take seconds
         for template in self._templates:
             if not template.is_alive:
                 self._templates.remove(template)
