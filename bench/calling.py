@@ -88,9 +88,9 @@ class Measure:
 MEASURES = (
     Measure("call", 1, 50, 4, "plain HTTP", 1.1),
     Measure("call", 32, 2, 3, "plain HTTP", 1.1),
-    Measure("opening", 1, 6, 2, "MCP", 2),
+    Measure("opening", 1, 12, 1, "MCP", 2),
     Measure("opening", 32, 1, 1, "MCP", 2),
-    Measure("first", 1, 6, 2, "MCP", 2),
+    Measure("first", 1, 12, 1, "MCP", 2),
 )
 
 

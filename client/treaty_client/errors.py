@@ -24,8 +24,8 @@ MAX_PEER_CODE = 80
 """Characters of a peer's code that are kept."""
 _COMPARE = "Compare your clock with the other side's, and set the wrong one by NTP."
 _E = TypeVar("_E", bound=TreatyError)
-_SAID = re.compile(r"([a-z0-9-]{1,40}\.[a-z0-9.-]{1,39})(?::|\Z)")
-"""A code at the beginning of a peer's sentence."""
+_SAID = re.compile(r"([a-z0-9-]{1,40}\.[a-z0-9.-]{1,39})(?::|\Z| [0-9]{1,15}\Z)")
+"""A code at the beginning of a peer's sentence, or before a number (`network.transport.parting`)."""
 
 
 class PeerUnavailable(Unavailable):

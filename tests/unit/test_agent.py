@@ -322,7 +322,12 @@ def test_000_34_code_that_does_not_come_ends_both_sides(tmp_path: Path) -> None:
 
 def test_a_role_nobody_serves_is_found_before_the_door_opens(tmp_path: Path) -> None:
     seller = party("shop", tmp_path)
-    assert _error(seller.agent.prepare).code == "agent.provides-nothing"
+
+    async def listen() -> None:
+        async with seller.agent.listen("127.0.0.1", 0):
+            pass
+
+    assert _error(listen).code == "agent.provides-nothing"
 
     @seller.agent.provides(URI_1)
     async def somethingElse() -> None: ...  # noqa: N802

@@ -363,7 +363,7 @@ def test_both_sides_log_a_call_and_its_failure_with_the_same_trace(caplog: pytes
         lines = [record.getMessage() for record in caplog.records if trace in record.getMessage()]
         assert [line.partition(": ")[0] for line in lines] == [
             "call in greet from did:wba:guest.example",
-            f"The function greet raised, {trace}",
+            "operation.uncaught",
             "call out greet to did:wba:host.example",
         ]
 

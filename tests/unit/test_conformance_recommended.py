@@ -59,7 +59,8 @@ async def talks(seller: Party, here: Script, home: Path) -> AsyncIterator[tuple[
 
 def metas(tap: Tap) -> list[dict[str, Any]]:
     """The meta messages of both sides."""
-    return [json.loads(said[1:]) for _, said in tap.seen if isinstance(said, bytes) and said[0] == 0]
+    # The context of a call shares the frame of its message, behind a line feed.
+    return [json.loads(said[1:].partition(b"\n")[0]) for _, said in tap.seen if isinstance(said, bytes) and said[0] == 0]
 
 
 async def test_000_11_generated_code_runs_in_a_sandbox_and_sees_nothing_of_this_machine(

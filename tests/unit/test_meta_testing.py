@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import pytest
 from meta_peers import (
     DOCUMENT,
-    FAILED,
     FRESH,
     GENERATED,
     HASH,
@@ -261,7 +260,7 @@ def test_tests_that_fail_by_this_sides_fault_end_it() -> None:
     pair = Pair.testing()
     cause = Refused("negotiation.tests-failed", "Case 2 does not pass.")
     told, ended = pair.source.apply(CodeFailed(cause), 0.0)
-    assert (told, ended) == (SendBinary(FAILED), Ended(cause))
+    assert (told, ended) == (SendBinary(meta(messages.CodeGeneration("error", "negotiation.tests-failed"))), Ended(cause))
     pair.pass_on(pair.source, [told])
     assert error_of(pair.destination) == "session.peer-code"
 

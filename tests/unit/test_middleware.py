@@ -315,7 +315,7 @@ def test_it_sees_the_failure_of_a_stream() -> None:
                 async for _ in session.stream("find", day="2026-11-23"):
                     await asyncio.sleep(3)
         assert (failed.value.status, met.ended) == (504, ["function"])
-        assert told[-1] == "guest raised OperationError"
+        assert told[-1] == "guest raised PeerOperationError"
 
     meet(visit)
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from treaty_client import Agent, NotFound, OperationError, Refused, Session
+from treaty_client import Agent, CallContext, NotFound, OperationError, Refused, Session
 from treaty_client.anp.flow_profile.registry import ProtocolOffer
 from treaty_client.network.discovery.client import candidates
 from treaty_client.network.discovery.parsing import AgentDescription, parse
@@ -45,8 +45,8 @@ def payee(simulation: Simulation, **options: Any) -> Agent:
     agent, uri = simulation.agent("shop.example", **options), simulation.uri("payment")
 
     @agent.provides(uri, role="payee")
-    async def pay(amount: int) -> str:
-        (session,) = agent.sessions(uri)
+    async def pay(amount: int, context: CallContext) -> str:
+        (session,) = (one for one in agent.sessions(uri) if one.id == context.session)
         if not await session.call("approve", amount=amount):
             raise OperationError(402, "Not approved.")
         return f"paid {amount}"

@@ -165,7 +165,7 @@ class FunctionFailures:
         trace_id = trace_id or secrets.token_hex(16)
         # A foreseen failure needs no traceback: its message says everything.
         trace = error if code is OperationCode.UNCAUGHT else None
-        _log.error("%s: %s for %s failed, trace %s: %r", code, operation.name, self._peer, trace_id, str(error), exc_info=trace)
+        _log.error("%s: %s for %s failed, trace=%s: %r", code, operation.name, self._peer, trace_id, str(error), exc_info=trace)
         if self._on_fault is not None:
             self._on_fault(FunctionFault(code, operation.name, trace_id))
         return Failure(code=status, message=f"{_SAID.get(code, _FAILED)} Its log has trace {trace_id}.")
