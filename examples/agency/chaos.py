@@ -177,18 +177,23 @@ SHORT = ("vendor_killed", "registry_restarts", "bank_hangs", "vendor_moves", "pl
 ONCE = ("version_published", "handler_yanked")
 """Faults that can happen only once in a world, in this order."""
 FULL = (
-    *(
-        "vendor_killed",
-        "registry_hangs",
-        "planner_killed",
-        "registry_restarts",
-        "vendor_hangs",
-        "bank_killed",
-        "vendor_moves",
-        "vendor_killed_without_registry",
-    ),
-    *("clocks_differ", "version_published", "bank_hangs", "bank_moves", "handler_yanked", "key_rotated", "planner_deployed"),
-    *("vendor_moves", "clocks_right"),
+    "vendor_killed",
+    "registry_hangs",
+    "planner_killed",
+    "registry_restarts",
+    "vendor_hangs",
+    "bank_killed",
+    "vendor_moves",
+    "vendor_killed_without_registry",
+    "clocks_differ",
+    "version_published",
+    "bank_hangs",
+    "bank_moves",
+    "handler_yanked",
+    "key_rotated",
+    "planner_deployed",
+    "vendor_moves",
+    "clocks_right",
 )
 
 
