@@ -104,7 +104,7 @@ async def test_a_busy_agent_refuses_before_it_begins_and_the_initiator_comes_aga
         ends = [event for event in seller.events if event.name == "end"]
         assert len(runtime.opened) == 3 < len(ends)
         # A session that its application has left waits for its report.
-        await until(lambda: seller.agent.metrics().sessions_in == 0)
+        await until(lambda: seller.agent.metrics().sessions_in == customer.agent.metrics().sessions_out == 0)
         told = seller.agent.metrics()
         assert (told.opening, told.sessions_waiting) == (0, 0)
 

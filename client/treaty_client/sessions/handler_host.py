@@ -117,6 +117,7 @@ class HandlerHost:
             ),
         )
         self._closed = False
+        self._closing: asyncio.Task[None] | None = None
         # The messages of a handler that has retired; None before.
         self._last: list[tuple[Send, _Cause]] | None = None
         context.activity.sessions[context.is_initiator] += 1
@@ -181,10 +182,16 @@ class HandlerHost:
         self._closed = True
 
     async def close(self) -> None:
-        """Cancel timers and functions, and close the handler, in bounded time. Steps that they posted before have no effect."""
-        if not self._closed:
-            self._context.activity.sessions[self._context.is_initiator] -= 1
+        """Cancel timers and functions, and close the handler, in bounded time. Steps that they posted before have no effect. Safe
+        to repeat: every caller waits for the end of the first."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        # Shielded: a retired handler is closed beside the session, whose end cancels that task.
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         self._closed = True
+        self._context.activity.sessions[self._context.is_initiator] -= 1
         for timer in self._timers.values():
             timer.cancel()
         await asyncio.gather(self._invocations.close(), self._handler.close())
