@@ -18,7 +18,7 @@ from stage import Stage
 
 from .chaos import FULL, SHORT, Chaos, of_rounds
 from .oracle import LOST, Report, judge
-from .world import AUDITOR, DOMAINS, TRAVELLER, World, lines_of
+from .world import AUDITOR, DOMAINS, SERVING, TRAVELLER, World, lines_of
 
 FAULTS: dict[str, tuple[str, ...]] = {"none": (), "short": SHORT, "full": FULL}
 
@@ -53,7 +53,7 @@ def _table(world: World, chaos: Chaos, trips: int) -> Table:
     for domain in DOMAINS:
         process = world.actors[domain].process if domain in world.actors else None
         state = "ended" if process is None or process.poll() is not None else str(process.pid)
-        table.add_row(domain, world.hosts.get(domain, "") if domain != AUDITOR else "", state)
+        table.add_row(domain, world.hosts[domain] if domain in SERVING else "", state)
     paid = len(audits[-1].get("paid", ())) if audits else 0
     table.caption = (
         f"{said['arranged']} arranged, {said['lost']} lost, {len(results) - said.total()} failed; audited: {paid} paid"

@@ -51,12 +51,8 @@ class Chaos:
 
     def registry_restarts(self) -> None:
         """The registry is ended, is away for a while, and starts again on its log."""
-        registry = self.world.actors[REGISTRY]
-        registry.terminate()
-        registry.end()
-        time.sleep(self.down)
-        self.world.start_registry()
-        self.world.actors[REGISTRY].listens(self.world.stage.ports["registry"])
+        with self._registry_away():
+            time.sleep(self.down)
 
     def registry_hangs(self) -> None:
         """The registry takes connections and answers nothing."""
@@ -65,6 +61,11 @@ class Chaos:
     def vendor_killed(self) -> None:
         """A vendor dies, and its operator starts it again."""
         self._restart(FLIGHTS)
+
+    def vendor_killed_without_registry(self) -> None:
+        """A vendor dies and starts again while the registry is away."""
+        with self._registry_away():
+            self._restart(HOTELS)
 
     def planner_killed(self) -> None:
         """The agency dies in the midst of trips."""
@@ -137,6 +138,15 @@ class Chaos:
 
     # Parts of faults
 
+    @contextmanager
+    def _registry_away(self) -> Iterator[None]:
+        registry = self.world.actors[REGISTRY]
+        registry.terminate()
+        registry.end()
+        yield
+        self.world.start_registry()
+        self.world.actors[REGISTRY].listens(self.world.stage.ports["registry"])
+
     def _restart(self, domain: str, seconds: int = 0) -> None:
         _kill(self.world.actors[domain])
         shifted = {"PYTHONPATH": f"{HERE.parent}:{HERE / 'clock'}", "CLOCK_OFFSET": str(seconds)} if seconds else {}
@@ -167,9 +177,23 @@ SHORT = ("vendor_killed", "registry_restarts", "bank_hangs", "vendor_moves", "pl
 ONCE = ("version_published", "handler_yanked")
 """Faults that can happen only once in a world, in this order."""
 FULL = (
-    *("vendor_killed", "registry_hangs", "planner_killed", "registry_restarts", "vendor_hangs", "bank_killed", "vendor_moves"),
-    *("clocks_differ", "version_published", "bank_hangs", "bank_moves", "handler_yanked", "key_rotated", "planner_deployed"),
-    *("vendor_moves", "clocks_right"),
+    "vendor_killed",
+    "registry_hangs",
+    "planner_killed",
+    "registry_restarts",
+    "vendor_hangs",
+    "bank_killed",
+    "vendor_moves",
+    "vendor_killed_without_registry",
+    "clocks_differ",
+    "version_published",
+    "bank_hangs",
+    "bank_moves",
+    "handler_yanked",
+    "key_rotated",
+    "planner_deployed",
+    "vendor_moves",
+    "clocks_right",
 )
 
 

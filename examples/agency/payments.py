@@ -7,7 +7,7 @@ from treaty_client import Agent, CallContext, OperationError
 from .ledger import Ledger
 from .settings import AUDITOR, Settings, serve
 
-LIMIT = 40_000
+LIMIT = 44_000
 
 
 class Bank:

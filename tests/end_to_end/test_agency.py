@@ -26,7 +26,7 @@ RETRYING = re.compile(r"retry|again|attempt|backoff|reconnect|sleep\(", re.IGNOR
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The report of a run: of 60 trips amid 5 faults, and with all examples of 1,000 trips amid 44."""
+    """The report of a run: of 60 trips amid 5 faults, and with all examples of 1,000 trips amid 47."""
     short, full = (
         ["--trips", "60", "--every", "0.3", "--down", "2"],
         ["--trips", "1000", "--every", "0.35", "--rounds", "3", "--down", "8"],
