@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +20,23 @@ from treaty_consensus.errors import TreatyError
 from treaty_handler import Opened
 
 OWN = ("pid", "net", "ipc", "uts", "mnt", "cgroup")
+
+
+# A template outside of a sandbox. At its first fork the kernel has no room for a process.
+FULL = """
+import errno, os, sys
+sys.path.insert(0, sys.argv[1])
+from worker import template
+
+fork = os.fork
+
+def full():
+    os.fork = fork
+    raise OSError(errno.EAGAIN, "fork")
+
+os.fork = full
+template.run(lambda: None)
+"""
 
 
 async def hire(pool: SandboxPool) -> Probe:
@@ -121,3 +142,24 @@ async def test_thirty_workers_start_at_once() -> None:
         effects = await asyncio.gather(*(inside.run(f"value = {number}") for number, inside in enumerate(hired)))
         assert effects == list(range(30))
     assert gone(descendants())
+
+
+@pytest.mark.threat(57)
+def test_a_template_without_room_for_a_process_says_so_and_goes_on() -> None:
+    ours, theirs = socket.socketpair()
+    line = (sys.executable, "-c", FULL, str(Path(bubblewrap.__file__).parent))
+    with ours, theirs, subprocess.Popen(line, stdin=theirs.fileno()) as forking:
+        theirs.close()
+        ours.settimeout(30)
+        answers = [ours.recv(16)]
+        for _ in range(2):
+            pipe, other = socket.socketpair()
+            with pipe, other:
+                socket.send_fds(ours, [b"w"], [pipe.fileno()])
+                answers.append(ours.recv(16))
+        assert answers[:2] == [b"+", b"-%d" % errno.EAGAIN]
+        # With the rights to make namespaces it forked, without them it says that. In both cases it answered.
+        assert answers[2][:1] in (b"+", b"-")
+        assert forking.poll() is None
+        ours.close()
+        assert forking.wait(30) == 0

@@ -262,6 +262,50 @@ def test_the_calling_side_leaves_a_revoked_protocol_too(tmp_path: Path) -> None:
     run(main())
 
 
+class SlowRegistry(Registry):
+    """A registry that answers one request later: it has decided, and the answer is on its way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_slow = False
+        self.asked_slowly, self.go = asyncio.Event(), asyncio.Event()
+
+    async def fetch(self, uri: str) -> Published:
+        published = await super().fetch(uri)
+        if self.is_slow:
+            self.is_slow = False
+            self.asked_slowly.set()
+            await self.go.wait()
+        return published
+
+
+def test_an_answer_from_before_a_revocation_does_not_serve_the_protocol_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        registry = SlowRegistry()
+        seller = shop(tmp_path, URI_2, protocols=registry)
+        await seller.agent.prepare()
+        registry.is_slow = True
+
+        async def connect() -> None:
+            async with meeting(seller) as wire, buyer(tmp_path).agent.connect_over(wire, protocols=[URI_2]):
+                pass
+
+        connecting = asyncio.create_task(connect())
+        await registry.asked_slowly.wait()
+        registry.refused[URI_2] = REVOKED
+        await freshness.renew(seller.agent.context)
+        assert not seller.agent.served
+        registry.go.set()
+        with pytest.raises(TreatyError) as told:
+            await connecting
+        assert told.value.code == "session.peer-code"
+        assert not seller.agent.served
+        assert list(seller.agent.unserved) == [URI_2]
+        await seller.agent.aclose()
+
+    run(main())
+
+
 @pytest.mark.parametrize(("seconds_old", "is_served"), [(3000, True), (3700, False)])
 def test_a_registry_that_is_away_closes_a_protocol_when_its_proof_is_too_old_and_for_a_time(
     tmp_path: Path, seconds_old: int, is_served: bool

@@ -27,6 +27,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 from treaty_consensus.errors import TooLarge, TreatyError
 from treaty_consensus.handler import OperationKind
@@ -59,6 +60,8 @@ class CallTable:
         self._open: dict[str, OpenCall] = {}
         self._held = 0
         self._error: TreatyError | None = None
+        # Weakly: an error is of interest only while its caller has it.
+        self._failures = WeakSet[TreatyError]()
         # Serializes the wait for room in the outbox.
         self._turn = asyncio.Lock()
         self._numbers = itertools.count(1)
@@ -142,6 +145,11 @@ class CallTable:
         """Whether a call has no answer yet."""
         return any(not call.answer.done() for call in self._open.values())
 
+    def has_failed_with(self, error: TreatyError) -> bool:
+        """Return whether a call of this session ended with this error. The errors of middleware, and of the calls that middleware
+        makes to others, say nothing about that."""
+        return error in self._failures
+
     @property
     def is_refusing(self) -> bool:
         """Whether further calls are refused."""
@@ -178,14 +186,18 @@ class CallTable:
         except TimeoutError as error:
             if shorter is not None:
                 self._note(call.due - shorter, False)
-                raise call.late(shorter) from error
+                raise self._noted(call.late(shorter)) from error
             raise call.timed_out(f"The handler gave no answer to {call.operation}.") from error
 
     async def _exchange(self, call: OpenCall, described: Call) -> Any:
         """Send a call and wait for its answer."""
         call.trace = described.context.trace
-        await self._submit(call)
-        return await call.answer
+        try:
+            await self._submit(call)
+            return await call.answer
+        except TreatyError as error:
+            self._noted(error)
+            raise
 
     async def _items(self, call: OpenCall, described: Call) -> AsyncGenerator[Any, None]:
         """Send the call of a stream and yield its items."""
@@ -206,8 +218,10 @@ class CallTable:
         except TimeoutError as error:
             self._note(began, False)
             raise call.timed_out(f"{operation} was silent for too long.") from error
-        except OperationError as error:
-            self._note(began, error.status < 500)
+        except TreatyError as error:
+            if isinstance(error, OperationError):
+                self._note(began, error.status < 500)
+            self._noted(error)
             raise
         finally:
             self._leave(call)
@@ -215,9 +229,13 @@ class CallTable:
     def _enter(self, call: OpenCall) -> OpenCall:
         # A stream begins later than `Session.stream`, perhaps after the session's end.
         if self._error is not None:
-            raise self._error
+            raise self._noted(self._error)
         self._open[call.number] = call
         return call
+
+    def _noted(self, error: TreatyError) -> TreatyError:
+        self._failures.add(error)
+        return error
 
     async def _submit(self, call: OpenCall) -> None:
         # One call at a time waits for room: else all waiting callers would use the same free room.

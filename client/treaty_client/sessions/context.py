@@ -259,6 +259,10 @@ class AgentContext:
         """Return whether the proofs of this protocol are recent enough for the policy."""
         return protocol.age(int(time.time())) <= self.policy.max_age
 
+    def is_served(self, service: Service, uri: str) -> bool:
+        """Return whether this service of a protocol is still provided, and ready. Ask after each wait for a registry."""
+        return self.services.get(uri) is service and service.protocol is not None
+
     def provided(self) -> dict[str, Provided]:
         """Return the protocols that a responder may choose from now: the provided ones, and the negotiated ones whose
         functions are still offered. A provided one that cannot be verified now is marked."""

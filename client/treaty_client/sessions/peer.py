@@ -10,6 +10,7 @@ share it. A failed call is repeated only if that is safe:
     sent, not answered, idempotent          again
     sent, not answered, not idempotent      `OutcomeUnknown`: the application decides
     answered, also with an error            the answer
+    an error of this side's middleware      the error
 
 There are no parallel attempts. The first repetition is at once, later ones follow after a random pause, as in `Backoff`.
 """
@@ -147,6 +148,8 @@ class _Attempts:
 
     async def next(self, error: TreatyError, pooled: _PooledSession) -> None:
         """Wait before the next attempt. Raises the error of the last one if the call may not be repeated, or not any more."""
+        if not pooled.session.has_failed_with(error):
+            raise error  # of middleware, perhaps after the answer: the call may be done
         if isinstance(error, OutcomeUnknown):
             if error.operation is None or not error.operation.idempotent:
                 raise error

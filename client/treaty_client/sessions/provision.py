@@ -119,7 +119,9 @@ async def replace_protocol(context: AgentContext, uri: str, protocol: SpokenProt
         return
     if protocol.package.digest != service.protocol.package.digest:
         await _check(context, service, protocol)
-    service.protocol = protocol
+    # It may have been withdrawn or taken back during the check.
+    if context.is_served(service, uri):
+        service.protocol = protocol
 
 
 def end_taken_back(context: AgentContext, uri: str, error: TreatyError) -> None:

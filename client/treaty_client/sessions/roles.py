@@ -310,13 +310,18 @@ class ResponderRole(_Role):
         if service.protocol is None:
             raise Refused(SessionCode.PROTOCOL, f"{agreement.uri} is not provided here at present.")
         try:
-            service.protocol = await self._context.ports.protocols.fetch(agreement.uri)
+            protocol = await self._context.ports.protocols.fetch(agreement.uri)
         except Unavailable:  # no fact against the protocol: the next session asks again
             raise
         except TreatyError as error:
-            withdraw(self._context, agreement.uri, error)
+            if self._context.is_served(service, agreement.uri):
+                withdraw(self._context, agreement.uri, error)
             raise
-        return service.protocol
+        # It may have been withdrawn or taken back during the request. This answer is older than that.
+        if not self._context.is_served(service, agreement.uri):
+            raise Refused(SessionCode.PROTOCOL, f"{agreement.uri} is not provided here any more.")
+        service.protocol = protocol
+        return protocol
 
     async def keep_agreement(
         self, peer: str, protocol: SpokenProtocol, written: Implementation | None, *, is_reader: bool

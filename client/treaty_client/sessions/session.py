@@ -242,6 +242,10 @@ class Session:
             return True
         return False
 
+    def has_failed_with(self, error: TreatyError) -> bool:
+        """Return whether a call of this session ended with this error, and not the middleware around it."""
+        return self._backend.calls.has_failed_with(error)
+
     @property
     def timeline(self) -> list[SessionEvent]:
         """The events so far, with their times."""

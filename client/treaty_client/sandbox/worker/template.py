@@ -43,8 +43,12 @@ def run(serve: Callable[[], None]) -> None:
         if not message:
             return
         pipe = array.array("i", ancillary[0][2])[0]
-        if os.fork() == 0:
-            _beget(control, pipe, serve)
+        try:
+            if os.fork() == 0:
+                _beget(control, pipe, serve)
+        except OSError as error:
+            # A limit on processes or memory is reached. The other workers go on: they would end with this process.
+            control.send(b"-%d" % (error.errno or 0))
         os.close(pipe)
 
 
