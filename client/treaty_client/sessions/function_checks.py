@@ -43,7 +43,7 @@ def check_functions(functions: Functions, role: Role, uri: str) -> None:
             AgentCode.FUNCTION_MISSING,
             f"No function serves {', '.join(missing)} of {uri}.",
             fix="Register a function of that name: @agent.provides(URI), or @agent.offers for negotiated protocols. For one "
-            "session that this side opens: connect(serving=[…]).",
+            "session that this side opens: connect(…, serving=[…]), and likewise peer.",
         )
     misfits = functions.misfits(role.invokes.values())
     if misfits:

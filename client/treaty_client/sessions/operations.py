@@ -89,7 +89,7 @@ def choose_role(manifest: Manifest, *, is_initiator: bool, wanted: str | None, p
         raise Refused(
             SessionCode.ROLE,
             f"{manifest.protocol_uri} has no role {wanted!r}." if wanted else f"{manifest.protocol_uri} leaves the role open.",
-            fix=f"Name one of its roles: {', '.join(manifest.roles)}.",
+            fix=f"Name one of its roles, as role=…: {', '.join(manifest.roles)}.",
         )
     check_peer_role(manifest, found[0], peer_role)
     return found[0]

@@ -220,8 +220,10 @@ async def _get_ready(context: AgentContext, uri: str, service: Service) -> bool:
         return False
     service.protocol = protocol
     _offer_aliases(context, service, protocol)
-    if context.unserved.pop(uri, None) is not None or context.is_providing:
-        _log.warning("%s is served from now on.", uri)
+    was_unserved = context.unserved.pop(uri, None) is not None
+    if was_unserved or context.is_providing:
+        # The end of an error is at the level where an operator saw the error.
+        _log.log(logging.WARNING if was_unserved else logging.INFO, "%s is served from now on.", uri)
         context.record_event(AgentEvent("responder", "", uri, "served", 0.0))
     context.note_change()
     return True
@@ -245,7 +247,7 @@ def _check_answers(uri: str, service: Service, role: Role, protocol: SpokenProto
         raise Refused(
             SessionCode.ROLE,
             f"As {role.name} of {uri} an agent answers no calls, so it is not offered to others.",
-            fix="For operations that a peer calls back, use connect(serving=[…]). To call the agents that connect, use "
+            fix="For operations that a peer calls back, use connect(…, serving=[…]) or peer(…, serving=[…]). To call the agents that connect, use "
             "@agent.on_session(URI, role=…).",
         )
 
