@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from meetings import LAPTOP, TOPIC, identity
 from signers import key_signer
-from simulated_registry import SimulatedRegistry, flipped
+from simulated_registry import ALICE, SimulatedRegistry, flipped
 from working_agents import CUSTOMER, NEW, OLD, SELLER, agent, agents_registry, open_shop, publish
 
 from treaty_client.anp.flow_profile.registry import ProtocolOffer
@@ -76,6 +76,17 @@ async def test_a_version_that_was_published_since_is_found_when_the_stored_ones_
         async with open_shop(registry, tmp_path, NEW) as url, customer.connect(url, topic=TOPIC) as session:
             assert await session.call("getProductInfo", productId="P12345") == LAPTOP
             assert session.protocol == NEW
+
+
+async def test_a_version_that_was_taken_back_since_gives_way_to_another(tmp_path: Path) -> None:
+    registry = agents_registry()
+    async with open_shop(registry, tmp_path, OLD, NEW) as url, agent(registry, tmp_path, CUSTOMER) as customer:
+        known = await customer.context.ports.protocols.candidates(TOPIC)
+        assert set(known.uris) == {OLD, NEW}
+        registry.add(kinds.Status(known.uris[0], "yanked"), ALICE)
+        async with customer.connect(url, topic=TOPIC) as session:
+            assert await session.call("getProductInfo", productId="P12345") == LAPTOP
+            assert session.protocol == known.uris[1]
 
 
 async def test_two_agents_without_a_common_version_are_told_so_after_one_more_attempt(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 
-from ..codes import AgentCode, ConnectionCode, FlowCode, HelloCode, PeerCode, SessionCode
+from ..codes import AgentCode, ClientStatusCode, ConnectionCode, FlowCode, HelloCode, PeerCode, SessionCode
 from ..errors import PeerUnavailable
 from ..network.discovery.cache import CachedDiscoverer
 from ..network.discovery.client import candidates
@@ -35,7 +35,10 @@ _BUSY = Backoff(attempts=100, most=2.0, within=math.inf)
 """The pauses before a busy agent is asked again."""
 _OTHER_AGENT = frozenset((HelloCode.DESTINATION, FlowCode.PEER, FlowCode.SENDER, FlowCode.RECIPIENT))
 """The codes of an answer by another DID than the expected one."""
-_NOTHING_IN_COMMON = frozenset((SessionCode.NO_COMMON_PROTOCOL, FlowCode.NO_COMMON_PROTOCOL))
+_OUTDATED = frozenset(
+    (SessionCode.NO_COMMON_PROTOCOL, FlowCode.NO_COMMON_PROTOCOL, ClientStatusCode.YANKED, ClientStatusCode.REVOKED)
+)
+"""The codes of failures that the newest protocols of a topic may avoid."""
 _log = logging.getLogger(__name__)
 
 
@@ -167,11 +170,12 @@ class SessionOpener:
 
     async def _with_newest(self, name: PeerName, request: SessionRequest, pinned: str) -> tuple[OpenSession, str]:
         """Open a session as `_with_moves` does. If the stored protocols of the topic lead nowhere, ask the registries for newer
-        ones, and try once more: the other side may speak only a version that was published since."""
+        ones, and try once more: the other side may speak only a version that was published since, and a stored one may have been
+        taken back."""
         try:
             return await self._with_moves(name, request, pinned)
         except TreatyError as error:
-            if not request.topic or error.code not in _NOTHING_IN_COMMON:
+            if not request.topic or error.code not in _OUTDATED:
                 raise
             try:
                 await self._context.ports.protocols.candidates(request.topic, fresh=True)
