@@ -15,6 +15,7 @@ from fetching import kept_in
 from loopback import Loopback
 from simulated_registry import NAME, TOPIC, SimulatedNetwork, SimulatedRegistry, uri_of, with_echo
 
+from treaty_client.errors import RegistryUnavailable
 from treaty_client.network.egress import EgressGuard
 from treaty_client.network.exchange import MAX_AT_ONCE, BoundedClient
 from treaty_client.network.hosts import Address, Network
@@ -146,7 +147,7 @@ async def test_a_registry_that_answers_for_ever_is_left_at_the_deadline(how: str
                 await registry.tile(Bundle(0))
         assert failure.value.code in ("network.deadline", "network.pieces", "registry.unreachable", "registry.answer")
         if "drips" in how or how == "says nothing":
-            assert failure.value.code == "network.deadline" and type(failure.value) is Unavailable
+            assert failure.value.code == "network.deadline" and type(failure.value) is RegistryUnavailable
             assert "127.0.0.1" in failure.value.message and "0.4 seconds" in failure.value.message
         await closed(connections)
 

@@ -71,7 +71,7 @@ ENDS = {
         "session.not-natural",
     },
     HelloState.CLOSED: {"session.peer-lost"},
-    HelloState.ERROR: {"negotiation.fix-limit", "session.peer-code", "session.peer-lost", "own.code"},
+    HelloState.ERROR: {"negotiation.fix-limit", "session.peer-code", "session.peer-lost", "session.peer-refused", "own.code"},
 }
 """How a session between honest sides may end, besides running."""
 

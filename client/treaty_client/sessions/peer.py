@@ -202,6 +202,8 @@ class SessionPool:
         self._settings, self._timeout = settings, timeout
         self._sessions: list[_PooledSession] = []
         self._opening: asyncio.Task[_PooledSession] | None = None
+        # The error of the last attempt to open one; None after a success.
+        self._failure: TreatyError | None = None
         # Set when a call is over: a busy session may take another one.
         self._room = asyncio.Event()
         self._closed = False
@@ -229,10 +231,16 @@ class SessionPool:
                     else:
                         self._room.clear()
                         await self._room.wait()
-            except TimeoutError as error:
-                raise PeerUnavailable(
-                    SessionCode.LATE, f"No session with {self._name.text[:120]} took the call in time. It was not sent."
-                ) from error
+            except TimeoutError:
+                raise self._late() from self._failure
+
+    def _late(self) -> PeerUnavailable:
+        said = f"No session with {self._name.text[:120]} took the call in time. It was not sent."
+        if self._failure is None:
+            return PeerUnavailable(SessionCode.LATE, said)
+        late = PeerUnavailable(SessionCode.LATE, f"{said} The last attempt failed: {self._failure.message}")
+        late.peer_code = self._failure.peer_code
+        return late
 
     def put(self, pooled: _PooledSession) -> None:
         """Take a session back after a call."""
@@ -295,9 +303,10 @@ class SessionPool:
             left = None if until is None else max(until - now(), 0.0)
             try:
                 opened = await self._opener.open(self._name, self._request, within=left)
+                self._failure = None
                 return _PooledSession(opened, now())
             except Unavailable as error:
-                failures += 1
+                failures, self._failure = failures + 1, error
                 if (isinstance(error, ConnectionFailed) and not error.again) or (until is not None and now() >= until):
                     raise
                 _log.info("No session with %s yet: %s", self._name.text, error)

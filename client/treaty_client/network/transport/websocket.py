@@ -35,8 +35,6 @@ PING_INTERVAL = PING_TIMEOUT = 20
 MAX_QUEUE = 4
 """Messages read ahead of `receive`. Beyond them, reading stops and TCP slows the peer down."""
 
-_REASONED = (POLICY, GOING_AWAY)
-"""The close codes whose reason is a machine code of this product."""
 _AGAIN = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
@@ -103,7 +101,7 @@ class ServedWebSocket:
             raise ConnectionLost(self._over)
         event = await self._receive()
         if event["type"] != "websocket.receive":
-            raise self._lost(event.get("reason") or "" if event.get("code") in _REASONED else "")
+            raise self._lost(_reason(event.get("code"), event.get("reason") or ""))
         text = event.get("text")
         message: str | bytes = text if text is not None else event["bytes"]
         # The server's own limit is on bytes; under another ASGI server there may be none.
@@ -182,7 +180,12 @@ class _DirectConnect(_connect):
 
 def _lost(error: ConnectionClosed) -> ConnectionLost:
     received = error.rcvd
-    return ConnectionLost(received.reason if received is not None and received.code in _REASONED else "")
+    return ConnectionLost(_reason(received.code, received.reason) if received is not None else "")
+
+
+def _reason(code: object, reason: str) -> str:
+    """Return the reason of a close as far as it is a machine code of this product, else ""."""
+    return reason if code == POLICY or (code == GOING_AWAY and is_draining(reason)) else ""
 
 
 def _code_for(reason: str) -> int:
