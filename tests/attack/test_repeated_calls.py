@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from treaty_client import Agent, Call, Identity, LocalProtocols, Proceed
 from treaty_client.codes import SessionCode
+from treaty_client.errors import PeerUnavailable
 from treaty_client.sessions.operation_errors import OutcomeUnknown
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.handler import Operation
@@ -68,3 +70,34 @@ async def test_an_error_after_the_answer_does_not_repeat_a_payment(tmp_path: Pat
                 await peer.within(5).call("pay", amount=1)
     assert told.value is failure
     assert paid == [1]
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 1e-9])
+async def test_a_call_without_time_is_not_sent(tmp_path: Path, seconds: float) -> None:
+    protocols, asked, rung = LocalProtocols({NAME: PAYMENT}), list[str](), asyncio.Event()
+    async with (
+        Agent(Identity.create(), protocols, home=tmp_path / "payee") as payee,
+        Agent(Identity.create(), protocols, home=tmp_path / "payer") as payer,
+    ):
+
+        @payee.middleware
+        async def note(call: Call, proceed: Proceed) -> Any:
+            asked.append(call.operation)
+            return await proceed()
+
+        @payee.provides(NAME, role="hearer")
+        async def rang(bell: str) -> None:
+            if bell == "last":
+                rung.set()
+
+        async with (
+            payee.listen("127.0.0.1", 0) as port,
+            payer.peer(f"ws://127.0.0.1:{port}", protocols=[NAME], role="bell") as peer,
+        ):
+            await peer.call("rang", bell="front")
+            with pytest.raises(PeerUnavailable) as told:
+                await peer.within(seconds).call("rang", bell="back")
+            assert told.value.code == "session.late"
+            await peer.call("rang", bell="last")
+            await rung.wait()
+        assert asked == ["rang", "rang"]

@@ -121,18 +121,17 @@ def _version(bwrap: Path) -> tuple[int, ...]:
         # A program of this name in PATH may hang. The agent's start must not hang with it.
         shown = subprocess.run([bwrap, "--version"], capture_output=True, text=True, timeout=10, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
-        # --unshare-user as well: --unshare-all only tries it, and --disable-userns needs it. Without nested user namespaces a
-        # handler cannot become root in one and reach the kernel code that only root can.
-        # --new-session: a handler cannot push input into the terminal of the agent's owner (TIOCSTI). --die-with-parent: a crash
-        # of the agent leaves no worker behind.
-        # --as-pid-1: the kernel ends the whole namespace with the worker. --clearenv: variables of the agent may hold
-        # credentials.
         return ()
     match = re.search(r"(\d{1,4})\.(\d{1,4})", shown.stdout)
     return (int(match[1]), int(match[2])) if match else ()
 
 
 def _inner_options() -> tuple[str, ...]:
+    # --unshare-user as well: --unshare-all only tries it, and --disable-userns needs it. Without nested user namespaces a handler
+    # cannot become root in one and reach the kernel code that only root can.
+    # --new-session: a handler cannot push input into the terminal of the agent's owner (TIOCSTI). --die-with-parent: a crash of
+    # the agent leaves no worker behind.
+    # --as-pid-1: the kernel ends the whole namespace with the worker. --clearenv: variables of the agent may hold credentials.
     return (
         *("--unshare-all", "--unshare-user", "--disable-userns", "--uid", _UNPRIVILEGED, "--gid", _UNPRIVILEGED),
         *("--new-session", "--die-with-parent", "--as-pid-1", "--cap-drop", "ALL", "--hostname", "sandbox"),

@@ -75,6 +75,8 @@ class TemplateStarter:
                     try:
                         return await self._fork(pipe)
                     except PermissionError as error:
+                        if self._is_closed:  # `close` ended a template that was starting
+                            raise _closed() from error
                         _log.info("Workers are not forked here (%s): each gets a bubblewrap of its own.", error)
                         self._is_refused = True
             return await self._direct.start(pipe)
@@ -91,13 +93,13 @@ class TemplateStarter:
         """Return the template that forks. Start one if there is none, or if it has died or lost its files."""
         root = interpreter.known_snapshot()
         if root is None:
-            root = await asyncio.to_thread(interpreter.snapshot)  # it may take seconds
-        for template in self._templates:
+            root = await asyncio.to_thread(interpreter.snapshot)  # the first call takes seconds
+        for template in list(self._templates):
             if not template.is_alive:
                 self._templates.remove(template)
                 await template.end()
         if self._is_closed:
-            raise Unavailable(SandboxCode.CLOSED, "The pool of workers is closed.")
+            raise _closed()
         if not (self._templates and self._templates[-1].shows(root)):
             self._templates.append(await Template.start(root, self._limits))
             await self._templates[-1].ready()
@@ -232,6 +234,10 @@ class ForkedProcess:
 
     def said(self) -> str:
         return self._template.said()
+
+
+def _closed() -> Unavailable:
+    return Unavailable(SandboxCode.CLOSED, "The pool of workers is closed.")
 
 
 def _identity(root: Path) -> tuple[int, int, int]:

@@ -288,6 +288,8 @@ class CallTable:
             return
         if not call.had_room or call.answer.done() or handler is None or not handler.is_open or call.given_to is handler:
             return
+        if call.given_to is None and call.due <= asyncio.get_running_loop().time():
+            return  # its time is over: so its caller learns that it was not sent
         if phase is Phase.WAITING:
             return  # `issue` is called again when the session runs
         operation = handler.role.calls.get(call.operation)

@@ -85,7 +85,7 @@ class OpenCall:
         if self.given_to is not None:
             return self.unknown(f"No answer came within {seconds:.3g} seconds.")
         return PeerUnavailable(
-            SessionCode.LATE, f"{self.operation} was not sent within {seconds:.3g} seconds.", fix="Call again."
+            SessionCode.LATE, f"{self.operation} was not sent within {max(seconds, 0):.3g} seconds.", fix="Call again."
         )
 
     def timed_out(self, why: str) -> PeerOperationError:
