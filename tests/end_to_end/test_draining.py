@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
-from office_process import PROTOCOL, SLOW
+from office_process import PROTOCOL, SHORT_DAY, SLOW
 from ports import free_port
 
 from treaty_client import Agent, Identity, LocalProtocols, OutcomeUnknown
@@ -120,6 +120,21 @@ async def test_a_stream_ends_with_a_retryable_error_and_holds_nothing_up(tmp_pat
                 async for _ in slots:
                     office.signal(signal.SIGTERM)
         assert over.value.code == "session.draining"
+    assert office.ended() == 0
+
+
+async def test_a_stream_that_ends_soon_is_not_cut(tmp_path: Path, office: Office) -> None:
+    office.start(drain=3600)
+    async with (
+        customer(tmp_path) as agent,
+        agent.connect(f"ws://127.0.0.1:{office.port}", topic="scheduling/appointment") as session,
+    ):
+        starts = []
+        async with session.stream("find", day=SHORT_DAY) as slots:
+            async for slot in slots:
+                starts.append(slot["start"])
+                office.signal(signal.SIGTERM) if len(starts) == 1 else None
+    assert starts == [f"{SHORT_DAY}T09:00", f"{SHORT_DAY}T10:00"]
     assert office.ended() == 0
 
 

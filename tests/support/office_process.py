@@ -2,7 +2,8 @@
 
 python tests/support/office_process.py HOME PORT [DRAIN]      prints its port once it serves
 
-`HOME/bookings` gets a line for each booking. The names of `SLOW` are booked when `HOME/go` exists; a day of `find` never ends.
+`HOME/bookings` gets a line for each booking. The names of `SLOW` are booked when `HOME/go` exists. A day of `find` never ends, but
+`SHORT_DAY` does.
 `DRAIN`: the seconds of `timeouts.drain`.
 """
 
@@ -17,7 +18,7 @@ from treaty_client import Agent, AgentConfig, Identity, LocalProtocols, Policy
 from treaty_client.sessions.interfaces import SessionTimeouts
 
 PROTOCOL = Path(__file__).parents[2] / "examples" / "appointment"
-SLOW = "slow"
+SLOW, SHORT_DAY = "slow", "2030-05-03"
 
 
 async def serve(home: Path, port: int, drain: float) -> None:
@@ -39,6 +40,10 @@ async def serve(home: Path, port: int, drain: float) -> None:
         @office.provides(protocols.uri("appointment"))
         async def find(day: str) -> AsyncIterator[dict[str, object]]:
             yield {"start": f"{day}T09:00", "minutes": 30}
+            if day == SHORT_DAY:
+                await asyncio.sleep(0.3)
+                yield {"start": f"{day}T10:00", "minutes": 30}
+                return
             await asyncio.get_running_loop().create_future()
 
         @office.provides(protocols.uri("appointment"))

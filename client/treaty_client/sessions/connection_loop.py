@@ -29,6 +29,8 @@ from .handler_host import HandlerHost
 from .interfaces import CANCELLING_TIME, SessionTimeouts, Step
 from .wire import INTERNAL, Wire
 
+STREAM_TIME = 2.0
+"""Seconds that streams under way get to end, when a connection parts. Some never end, and must not hold up an agent."""
 _A = TypeVar("_A")
 _T = TypeVar("_T")
 _T_contra = TypeVar("_T_contra", contravariant=True)
@@ -93,6 +95,7 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
         self._tasks: set[asyncio.Task[None]] = set()
         self._released = False
         self._parts_with: SessionCode | None = None
+        self._streams_until = math.inf
         self.parting: SessionParting | None = None
         self.closed = asyncio.Event()
 
@@ -141,7 +144,8 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
 
     def part(self, code: SessionCode, *, at_once: bool = False) -> None:
         """Request the end when the calls under way are answered, or `at_once`. No further message is read, unless this side waits
-        for an answer of the peer. Streams do not delay the end."""
+        for an answer of the peer. Streams delay the end for at most
+        `STREAM_TIME` seconds."""
         self.post(partial(self._part, code, at_once))
 
     @abstractmethod
@@ -227,19 +231,30 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
             await self._fail(Unavailable(SessionCode.INTERNAL, INTERNAL))
         self._after_step()
         waits = any(table.is_waiting for table in self._call_tables())
-        if self._parts_with is not None and not (waits or any(handler.is_working for handler in self._speaking())):
+        if self._parts_with is not None and not (waits or self._is_working()):
             await self._fail(SessionParting(self._parts_with, self.wire.received))
         allowed = self._machine.accepts_input and self.wire.is_readable and self._may_read() and not self._released
         # While the session parts, unread messages are calls that the peer may repeat elsewhere.
         self.wire.allow_reading(allowed and (waits or self._parts_with is None))
 
+    def _is_working(self) -> bool:
+        streams = asyncio.get_running_loop().time() < self._streams_until
+        return any(handler.is_working(streams=streams) for handler in self._speaking())
+
     async def _part(self, code: SessionCode, at_once: bool) -> None:
         # `_guarded` ends the session after this step if nothing is under way.
-        self._parts_with = self._parts_with or code
+        if self._parts_with is None:
+            self._parts_with, self._streams_until = code, asyncio.get_running_loop().time() + STREAM_TIME
+            self.spawn(self._step_at(self._streams_until))
         for table in self._call_tables():
             table.refuse(SessionParting(code, 0))
         if at_once:
             await self._fail(SessionParting(self._parts_with, self.wire.received))
+
+    async def _step_at(self, due: float) -> None:
+        """Run an empty step at a time, after which `_guarded` looks again."""
+        await asyncio.sleep(due - asyncio.get_running_loop().time())
+        self.post(_nothing)
 
     async def _fail(self, error: TreatyError) -> None:
         # The error is final, so a failure to send it is ignored.
@@ -282,3 +297,7 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
             # `wait` with a timeout: a business function may ignore cancellation.
             await asyncio.wait(tasks, timeout=CANCELLING_TIME)
         await self._close_parts()
+
+
+async def _nothing() -> None:
+    pass

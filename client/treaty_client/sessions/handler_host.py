@@ -122,10 +122,10 @@ class HandlerHost:
         self._last: list[tuple[Send, _Cause]] | None = None
         context.activity.sessions[context.is_initiator] += 1
 
-    @property
-    def is_working(self) -> bool:
-        """Whether a function runs, or waits to run, that is not a stream."""
-        return self._invocations.is_working
+    def is_working(self, *, streams: bool) -> bool:
+        """Return whether a function runs, or waits to run. `streams`: those of streams count, as far as they need no message of
+        the peer."""
+        return self._invocations.is_working(streams=streams)
 
     async def open(self) -> None:
         """Give the first event. Raises `TreatyError`."""

@@ -94,10 +94,10 @@ class Invocations:
         # One item at a time waits for room: else the items of all streams would use the same free room.
         self._turn = asyncio.Lock()
 
-    @property
-    def is_working(self) -> bool:
-        """Whether an `Invoke` of a request or an event has no `Result` yet."""
-        return any(one.operation.kind is not OperationKind.STREAM for one in self._pending.values())
+    def is_working(self, *, streams: bool) -> bool:
+        """Return whether an `Invoke` of a request or an event has no `Result` yet. `streams`: or of a stream that was asked for
+        items."""
+        return any(one.operation.kind is not OperationKind.STREAM or (streams and one.credit) for one in self._pending.values())
 
     # Called by the handler's host, in the connection's task. The effects are checked, so the ids are right.
 
