@@ -279,6 +279,7 @@ class SlowRegistry(Registry):
         return published
 
 
+@pytest.mark.threat(217)
 def test_an_answer_from_before_a_revocation_does_not_serve_the_protocol_again(tmp_path: Path) -> None:
     async def main() -> None:
         registry = SlowRegistry()
