@@ -21,7 +21,7 @@ NAME = "https://registry.example/protocols/example.com/payment/1.0"
 METER = Operation("meter", {}, {}, {}, idempotent=True, timeout=5)
 
 
-@pytest.mark.threat(200)
+@pytest.mark.threat(216)
 @pytest.mark.parametrize(
     ("failure", "ends"),
     [

@@ -144,7 +144,7 @@ async def test_thirty_workers_start_at_once() -> None:
     assert gone(descendants())
 
 
-@pytest.mark.threat(57)
+@pytest.mark.threat(215)
 def test_a_template_without_room_for_a_process_says_so_and_goes_on() -> None:
     ours, theirs = socket.socketpair()
     line = (sys.executable, "-c", FULL, str(Path(bubblewrap.__file__).parent))

@@ -279,6 +279,7 @@ class SlowRegistry(Registry):
         return published
 
 
+@pytest.mark.threat(217)
 def test_an_answer_from_before_a_revocation_does_not_serve_the_protocol_again(tmp_path: Path) -> None:
     async def main() -> None:
         registry = SlowRegistry()
@@ -401,6 +402,36 @@ async def test_signals_reload_and_end_an_agent_that_serves(tmp_path: Path) -> No
         await serving
         assert [signal.getsignal(number) for number in handled] == before
         assert not await asyncio.to_thread(accepts, port)
+
+
+async def test_a_reload_while_the_agent_drains_does_not_end_it(tmp_path: Path) -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    host, port, begun, go = Host(tmp_path), free_port(), asyncio.Event(), asyncio.Event()
+
+    @host.agent.provides(host.uri("greeting"))
+    async def greet(name: str) -> str:
+        begun.set()
+        await go.wait()
+        return name
+
+    async with host.agent, Agent(Identity.create(), host.protocols, home=tmp_path / "guest") as guest:
+        serving = asyncio.create_task(host.agent.serve("127.0.0.1", port))
+        while signal.getsignal(signal.SIGHUP) == before[signal.SIGHUP]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        async with guest.connect(f"ws://127.0.0.1:{port}", topic="social/greeting") as session:
+            call = asyncio.create_task(session.call("greet", name="Ada"))
+            await begun.wait()
+            os.kill(os.getpid(), signal.SIGTERM)
+            # The second one ends the process.
+            while signal.getsignal(signal.SIGTERM) != before[signal.SIGTERM]:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert signal.getsignal(signal.SIGHUP) != before[signal.SIGHUP]
+            (tmp_path / "identity.json").mkdir()
+            os.kill(os.getpid(), signal.SIGHUP)
+            go.set()
+            assert await call == "Ada"
+        await serving
+    assert signal.getsignal(signal.SIGHUP) == before[signal.SIGHUP]
 
 
 def accepts(port: int) -> bool:

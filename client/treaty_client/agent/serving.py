@@ -191,12 +191,12 @@ class ServingAgent(ABC):
                 await asyncio.get_running_loop().create_future()
             with stop_signals(self._reload_at_signal) as stop:
                 await stop.wait()
-            await self.drain()
+                await self.drain()
 
     def _reload_at_signal(self) -> None:
         try:
             changed = self.reload()
-        except TreatyError as error:
+        except (TreatyError, OSError) as error:  # the file may be unreadable, too
             _log.error("The identity cannot be read again, the former key stays in use: %s", error)
         else:
             _log.info("The identity was read again; %s", "its key changed" if changed else "its key is the same")

@@ -24,16 +24,16 @@ def stop_signals(reload: Callable[[], None]) -> Iterator[asyncio.Event]:
         return
     loop, former = asyncio.get_running_loop(), dict[int, Any]()
 
-    def restore() -> None:
-        for number, handler in former.items():
+    def restore(*numbers: int) -> None:
+        for number in numbers:
             loop.remove_signal_handler(number)
             # None: a handler that was not set from Python, which cannot be set again.
-            if handler is not None:
+            if (handler := former.pop(number)) is not None:
                 signal.signal(number, handler)
-        former.clear()
 
     def begin_stop() -> None:
-        restore()
+        # Not that of SIGHUP, which would end the process while it drains.
+        restore(signal.SIGTERM, signal.SIGINT)
         stop.set()
 
     for number, act in ((signal.SIGTERM, begin_stop), (signal.SIGINT, begin_stop), (signal.SIGHUP, reload)):
@@ -42,4 +42,4 @@ def stop_signals(reload: Callable[[], None]) -> Iterator[asyncio.Event]:
     try:
         yield stop
     finally:
-        restore()
+        restore(*former)
