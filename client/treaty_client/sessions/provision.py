@@ -245,8 +245,8 @@ def _check_answers(uri: str, service: Service, role: Role, protocol: SpokenProto
         raise Refused(
             SessionCode.ROLE,
             f"As {role.name} of {uri} an agent answers no calls, so it is not offered to others.",
-            fix="For operations that a peer calls back, use connect(…, serving=[…]) or peer(…, serving=[…]). To call the agents that "
-            "connect, use @agent.on_session(URI, role=…).",
+            fix="For operations that a peer calls back, use connect(…, serving=[…]) or peer(…, serving=[…]). To call the agents "
+            "that connect, use @agent.on_session(URI, role=…).",
         )
 
 
