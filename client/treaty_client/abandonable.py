@@ -9,8 +9,8 @@ from typing import Any
 def abandonable() -> asyncio.Future[Any]:
     """Make a future for the running loop. When it fails after its waiter was cancelled or gave up, nothing is logged.
 
-    A plain future would be reported as "Future exception was never retrieved", on the error stream and at the whim of whoever
-    made it fail, such as a handler that dies.
+    A plain future would be reported as "Future exception was never retrieved", on the error stream, when a peer
+    or a handler makes it fail.
     """
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     future.add_done_callback(_read)

@@ -2,8 +2,8 @@
 
 python tests/support/office_process.py HOME PORT [DRAIN]      prints its port once it serves
 
-`HOME/bookings` gets a line for each booking. The names of `SLOW` are booked when `HOME/go` exists. A day of `find` never ends, but
-`SHORT_DAY` does.
+`HOME/bookings` gets a line for each booking. The names of `SLOW` are booked when `HOME/go` exists. A day of `find` never
+ends, but `SHORT_DAY` does.
 `DRAIN`: the seconds of `timeouts.drain`.
 """
 

@@ -66,6 +66,7 @@ def ended(reason: str) -> TreatyError:
     [
         "session.idle",
         "session.no-worker",
+        "secure.truncated",
         "sandbox.memory",
         "sandbox.died",
         "connection.busy",

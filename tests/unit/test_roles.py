@@ -6,12 +6,12 @@ import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pytest
 
-from treaty_client import Agent, CallContext, NotFound, OperationError, Refused, Session
+from treaty_client import Agent, CallContext, NotFound, OperationError, Policy, Refused, Session
 from treaty_client.anp.flow_profile.registry import ProtocolOffer
 from treaty_client.network.discovery.client import candidates
 from treaty_client.network.discovery.parsing import AgentDescription, parse
@@ -210,6 +210,21 @@ def test_the_flow_profile_carries_the_role_of_the_initiator(role: str) -> None:
                         pass
                 assert refused.value.code == "session.role"
                 assert shop.sessions() == []
+
+    simulated(body)
+
+
+@pytest.mark.parametrize("encryption", ["off", "required"])
+def test_a_refused_role_has_the_same_code_with_encryption(encryption: Literal["off", "required"]) -> None:
+    async def body(simulation: Simulation, uri: str) -> None:
+        policy = Policy(encryption=encryption)
+        shop, buyer = simulation.agent("shop.example", policy), simulation.agent("buyer.example", policy)
+        shop.provides(uri, role="equal")(approve)
+        async with simulation.serving(shop):
+            with pytest.raises(Refused) as refused:
+                async with buyer.connect(SHOP, protocols=[uri], role="payer", serving=[approve, numbers]):
+                    pass
+            assert (refused.value.code, "role=" in refused.value.fix, shop.sessions()) == ("session.role", True, [])
 
     simulated(body)
 

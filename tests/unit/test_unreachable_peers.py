@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from meetings import TOPIC, buyer, meeting, shop
 
-from treaty_client import Agent, OutcomeUnknown, PeerUnavailable, RegistryUnavailable, Session
+from treaty_client import Agent, OutcomeUnknown, PeerUnavailable, Policy, RegistryUnavailable, Session
 from treaty_client.testing import PeerDouble, Simulation, run
 from treaty_consensus.errors import NotFound, Origin, TreatyError
 
@@ -138,5 +139,23 @@ def test_a_peer_whose_proof_is_too_old_says_whether_that_passes(
         assert "secret-host" not in str(error)
         await seller.agent.aclose()
         await customer.agent.aclose()
+
+    run(main())
+
+
+@pytest.mark.parametrize("encryption", ["off", "required"])
+def test_a_session_without_its_last_message_may_be_opened_again(encryption: Literal["off", "required"]) -> None:
+    async def main() -> None:
+        async with Simulation([GREETING]) as simulation:
+            policy = Policy(encryption=encryption)
+            host = PeerDouble(simulation.agent("host.example", policy), simulation.uri("greeting"), {"greet": "Hello!"})
+            guest = simulation.agent("guest.example", policy)
+            async with simulation.serving(host.agent), guest.connect(HOST, topic=ABOUT) as session:
+                await simulation.links["host.example"].cut()
+                await ended(session)
+                with pytest.raises(PeerUnavailable) as error:
+                    await session.call("greet", name="Ada")
+            assert error.value.retryable
+            assert host.calls == []
 
     run(main())

@@ -1,6 +1,6 @@
 """Start processes: bubblewrap with all that is below it, or a worker without a sandbox.
 
-`Process` is what a starter returns. Each start leaves no process behind, whatever happens to it or its caller.
+`Process` is what a starter returns. A start that fails or is cancelled leaves no process behind.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class ProtocolSource(Protocol):
         """Return the published document of a URI, proved by the log, even if its handler may not run. Raises `TreatyError`."""
 
     async def candidates(self, topic: str, *, fresh: bool = False) -> Candidates:
-        """Return the protocols to offer for a topic. `fresh`: ask for them now, whatever is stored. Raises `TreatyError`."""
+        """Return the protocols to offer for a topic. `fresh`: ask for them now, also if some are stored. Raises `TreatyError`."""
 
     async def aclose(self) -> None:
         """Close all connections."""

@@ -127,7 +127,7 @@ class Negotiation:
         # Before the base is fetched: a stranger's proposals must not cost more than there is room for.
         if not approved and not self._port.may_negotiate():
             return Rejection(BUSY)
-        # Here and not in the negotiator: the meaning of a text must not change with a URI, whoever decides.
+        # Here and not in the negotiator: the meaning of a text must not change with a URI.
         try:
             await resolve(document, self._port.documents)
         except TreatyError as error:

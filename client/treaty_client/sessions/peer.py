@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 class Peer:
-    """Another agent, whatever happens to its sessions. For one event loop; `aclose` it, or use `async with`."""
+    """Another agent, over sessions that come and go. For one event loop; `aclose` it, or use `async with`."""
 
     def __init__(
         self, pool: SessionPool, *, backoff: Backoff, on_close: Callable[[SessionPool], None], within: float | None = None

@@ -19,7 +19,7 @@ from ..frame import ProtocolType
 from ..transitions import StateTable
 from . import messages
 from .actions import Action, Agreement, Ended, SendBinary
-from .hello import Hello, Provided
+from .hello import Hello, Provided, refused_hello, told_by
 from .messages import MetaMessage
 from .states import FINAL, PHASES, TRANSITIONS, WAITS, Event, Guard, HelloState, Timeouts, Wait
 
@@ -206,6 +206,9 @@ def lost_session(reason: str, *, is_begun: bool) -> TreatyError:
     """The error where the other side closed the connection. `reason`: its code, or "". `is_begun`: whether a call may be."""
     if reason == SessionCode.BUSY and not is_begun:
         return no_room()
+    # In place of an encrypted answer there is no message: its keys do not exist. The reason is that of the close alone.
+    if not is_begun and told_by(reason):
+        return refused_hello(reason)
     return ended_by_peer(reason, "The other side ended the session", SessionCode.PEER_LOST, SessionCode.PEER_REFUSED)
 
 

@@ -34,6 +34,7 @@ from treaty_consensus.did import parse_did, parse_key_id
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 
 from ...codes import HelloCode, SessionCode
+from ...errors import code_in
 from ..ending import refused_by_peer
 from .actions import Agreement
 from .messages import fault_of
@@ -366,11 +367,17 @@ def _own_key(hello: _Hello) -> str | None:
     return key_id if did.text == hello.source_did else None
 
 
+def told_by(reason: str) -> HelloCode | SessionCode | None:
+    """Return the code at the beginning of a peer's text, if refusals of a Hello keep it as their own."""
+    told = (HelloCode.DESTINATION, SessionCode.ROLE, SessionCode.PROTOCOL_UNAVAILABLE)
+    said = code_in(reason)
+    return next((code for code in told if code == said), None)
+
+
 def refused_hello(reason: str) -> TreatyError:
     """Return the error for a Hello that the peer refused. `reason`: its text, which begins with a code."""
     # Callers tell another agent at the address, and a role or a time that does not fit, from all other refusals.
-    told = (HelloCode.DESTINATION, SessionCode.ROLE, SessionCode.PROTOCOL_UNAVAILABLE)
-    code = next((code for code in told if reason.startswith(f"{code}:")), HelloCode.REFUSED)
+    code = told_by(reason) or HelloCode.REFUSED
     if code is SessionCode.ROLE:
         return Refused(code, f"The other side refused this side's Hello: {reason}", fix=ROLE_FIX)
     return refused_by_peer(code, f"The other side refused this side's Hello: {reason}", reason)
