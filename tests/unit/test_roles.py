@@ -19,6 +19,7 @@ from treaty_client.protocols.project import load_project
 from treaty_client.sessions.interfaces import AgentEvent
 from treaty_client.sessions.operations import choose_role
 from treaty_client.testing import Simulation, run
+from treaty_consensus.errors import Malformed
 from treaty_consensus.handler import Manifest, read_wheel
 
 PAYMENT = Path(__file__).parents[1] / "support" / "payment"
@@ -225,6 +226,24 @@ def test_a_refused_role_has_the_same_code_with_encryption(encryption: Literal["o
                 async with buyer.connect(SHOP, protocols=[uri], role="payer", serving=[approve, numbers]):
                     pass
             assert (refused.value.code, "role=" in refused.value.fix, shop.sessions()) == ("session.role", True, [])
+
+    simulated(body)
+
+
+def test_functions_of_one_session_are_compared_with_the_manifest() -> None:
+    async def body(simulation: Simulation, uri: str) -> None:
+        shop, buyer = payee(simulation), simulation.agent("buyer.example")
+        called: list[float] = []
+
+        async def approve(sum: float) -> bool:
+            called.append(sum)
+            return True
+
+        async with simulation.serving(shop):
+            with pytest.raises(Malformed) as refused:
+                async with buyer.connect(SHOP, protocols=[uri], role="payer", serving=[approve, numbers]) as session:
+                    await session.call("pay", amount=1)
+            assert (refused.value.code, "approve" in refused.value.message, called) == ("agent.function-signature", True, [])
 
     simulated(body)
 

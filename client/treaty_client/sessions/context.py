@@ -35,7 +35,7 @@ from .activity import Activity, AgentMetrics
 from .agreements import URN, AgreementCache, NegotiatedProtocols, Profile, is_negotiated
 from .arrivals import OnSession, ServedSessions
 from .escalation import Approvals, EscalationLimiter, OnEscalation
-from .function_checks import check_functions
+from .function_checks import check_functions, check_signatures
 from .handler_host import RESPONDER, HandlerHosts, HostRequest
 from .interfaces import AgentEvent, Capacity, Ports, SessionTimeouts, SpokenProtocol
 from .middleware import Call, CallPipeline
@@ -286,11 +286,14 @@ class AgentContext:
 
     def served(self, protocol: SpokenProtocol, request: HostRequest) -> tuple[Role, Functions]:
         """Return this side's role and functions for a session. Raises `Refused` (`session.role`), `NotFound`
-        (`agent.function-missing`), `Malformed` (`agent.function-kind`)."""
+        (`agent.function-missing`), `Malformed` (`agent.function-kind`, `agent.function-signature`)."""
         service, manifest = self.service(protocol, request.serving), protocol.package.manifest
         wanted = request.role or service.role
         found = choose_role(manifest, is_initiator=request.is_initiator, wanted=wanted, peer_role=request.peer_role)
         check_functions(service.functions, found, protocol.uri)
+        # Those that the agent provides were compared with the manifest when the protocol was loaded (`provision`).
+        if request.serving is not None:
+            check_signatures(service.functions, found, protocol.uri)
         return found, service.functions
 
     async def keys(self, did: str) -> Mapping[str, bytes]:
