@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unauthorized, Unavailable
 
 from ..abandonable import abandonable
@@ -47,6 +46,7 @@ from ..anp.transcript import TranscriptRecorder
 from ..codes import ClientReportCode, FlowCode, SessionCode
 from ..errors import session_over
 from ..network.transport.connection import Connection
+from ..statements.report_rules import flow_negotiation_id
 from .calls import CallTable
 from .connection_loop import ConnectionLoop
 from .flow_adaptation import SessionAdapter
@@ -144,8 +144,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         await self._command(commands.SendReport(session_id, message))
 
     async def report_parties(self, session_id: str) -> ReportParties:
-        """Return the keys and the nid: SHA-256(JCS([initiator's DID, responder's DID, sessionId, messageId of the
-        acknowledgment of the present protocol])). Each side chose one of the last two ids with new random bits."""
+        """Return the keys and the nid. Each side chose one of the two ids in it with new random bits."""
         session, key = self.machine.sessions.get(session_id), self._processor.peer_key
         if key is None or self._dependencies.key_ids is None:
             raise Refused(ClientReportCode.KEY, "A report needs a key of each side.")
@@ -154,8 +153,8 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         if peer_key is None:
             raise Refused(ClientReportCode.KEY, f"The key by which {self.peer} signs has no id.")
         local = self.machine.local
-        sides = [local, self.peer] if self.is_initiator else [self.peer, local]
-        nid = canonical.hex_digest(canonical.dumps([*sides, session_id, session.acknowledgment]))
+        initiator, responder = (local, self.peer) if self.is_initiator else (self.peer, local)
+        nid = flow_negotiation_id(initiator, responder, session_id, session.acknowledgment)
         return ReportParties(self._processor.identity.key_id, peer_key, nid)
 
     async def cosign(
