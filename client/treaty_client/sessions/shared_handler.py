@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 class SharedSettings(NamedTuple):
-    """The surroundings of a shared session. `protocol`: its URI. `digest`: of the handler. `start`: load it. Raises `TreatyError`."""
+    """The surroundings of a shared session. `protocol`: its URI. `digest`: of the handler. `start`: load it; may raise."""
 
     protocol: str
     role: Role
