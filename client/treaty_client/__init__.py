@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from .sessions.operation_errors import OperationError, OutcomeUnknown, PeerOperationError
     from .sessions.peer import Peer
     from .sessions.session import ItemStream, Session
+    from .sessions.shared_member import SharedMember
+    from .sessions.shared_session import SharedSession
 else:
     _ERRORS = ("Conflict", "Gone", "Malformed", "NotFound", "Refused", "TooLarge", "TreatyError")
     _MODULES = {
@@ -90,6 +92,8 @@ else:
         "SandboxLimits": ".sandbox.bubblewrap",
         "Session": ".sessions.session",
         "SessionTimeouts": ".sessions.interfaces",
+        "SharedMember": ".sessions.shared_member",
+        "SharedSession": ".sessions.shared_session",
         "TraceContext": ".anp.trace_context",
         "current_call": ".sessions.call_context",
         **dict.fromkeys((*_ERRORS, "Unauthorized", "Unavailable", "Untrusted", "Origin"), "treaty_consensus.errors"),
@@ -156,6 +160,8 @@ __all__ = [
     "SandboxLimits",
     "Session",
     "SessionTimeouts",
+    "SharedMember",
+    "SharedSession",
     "TooLarge",
     "TraceContext",
     "TreatyError",

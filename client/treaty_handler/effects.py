@@ -17,6 +17,8 @@ from .values import Failure, Value
 class Send:
     """Send one whole message to a peer of the session, after all earlier messages to it on this stream.
 
+    In a shared role, a message to an agent that is not in the session is dropped, and an `Audit` note says so.
+
     `stream`: "" where the transport has one stream. In ANP's flow profile it is the action of a message that goes out as JSON.
     """
 

@@ -112,8 +112,25 @@ class Timer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PeerJoined:
+    """Report that an agent joined this session of a shared role. It is there until its `PeerLost`. Interface 3.
+
+    `peer`: its DID, unique in the session. A later connection that proves the same DID replaces the earlier one: `PeerLost` and
+    then `PeerJoined`.
+    `role`: its role in the protocol.
+    `is_proved`: whether it proved the DID; False for a mere claim.
+    """
+
+    peer: str
+    role: str
+    is_proved: bool = False
+    at: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PeerLost:
-    """Report that the connection to this peer ended without an effect of the session.
+    """Report that the connection to this peer ended without an effect of the session. In a shared role: that the peer left,
+    was lost or was too slow.
 
     Messages that were sent before may or may not have arrived.
     """
@@ -129,4 +146,4 @@ class Close:
     at: int = 0
 
 
-Event = Opened | Received | Call | Requested | Cancelled | Result | Item | Timer | PeerLost | Close
+Event = Opened | Received | Call | Requested | Cancelled | Result | Item | Timer | PeerJoined | PeerLost | Close

@@ -34,8 +34,8 @@ class Handler(Protocol):
     def open(self, role: str, parameters: Mapping[str, Value], snapshot: bytes = b"") -> Session:
         """Open a session in one of the manifest's roles.
 
-        `parameters`: `local` and `peer` (DIDs; `peer` is the first one where a role has several), `seed` (32 hex digits, new
-        for each session: see `derive_id`), and the parameters that the two sides agreed on.
+        `parameters`: `local` and `peer` (DIDs; in a shared role `peer` is "", and `PeerJoined` tells the peers), `seed` (32 hex
+        digits, new for each session: see `derive_id`), and the parameters that the two sides agreed on.
         `snapshot`: the state to continue from; b"" for a new session.
         """
 

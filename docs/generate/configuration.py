@@ -63,6 +63,7 @@ _MEANINGS = {
     "capacity.functions": "functions of requests and events that run at once for one session; others wait",
     "capacity.streams": "streams that a session provides at once; a further one fails with 503",
     "capacity.threads": "functions without `async` that run at once for one protocol; others wait. One network gets at most half",
+    "capacity.members": "members of one session in a shared role; one network gets at most half",
     "peers.sessions": "sessions with one peer of `Agent.peer` at once",
     "peers.attempts": "times that one call is sent",
     "peers.lifetime": "seconds after which a session gets no new calls",

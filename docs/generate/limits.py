@@ -13,7 +13,7 @@ from treaty_client.network import egress, turns
 from treaty_client.network.transport import application, http, http_server, listener, outbox, websocket
 from treaty_client.sandbox import validation
 from treaty_client.sandbox.passivation import Passivation
-from treaty_client.sessions import calls
+from treaty_client.sessions import calls, invocations
 from treaty_client.sessions.interfaces import CANCELLING_TIME, PATIENT, Capacity
 from treaty_consensus.election import defaults
 from treaty_consensus.kinds import MAX_ANCHORS, MIN_ANCHORS, Blob
@@ -158,6 +158,22 @@ def stream_limits() -> str:
     )
 
 
+def shared_limits() -> str:
+    """What the members of a shared session may take of it."""
+    return table(
+        ("bound", "value", "beyond it"),
+        [
+            ("members of a session", Capacity().members, "`session.busy` for the one that connects"),
+            ("members of one network", "as many as places are free", "`session.busy`"),
+            ("functions of requests and events that run for one member", Capacity().functions, "its next message waits"),
+            ("such functions of all members", invocations.MAX_SHARED, "the next message of each member waits"),
+            ("streams that are provided to one member", Capacity().streams, "the `Invoke` fails with 503"),
+            ("streams that are provided to all members", invocations.MAX_SHARED, "the `Invoke` fails with 503"),
+            ("bytes that wait for one member", size(outbox.MAX_BACKLOG), "the member is dropped: `session.slow-peer`"),
+        ],
+    )
+
+
 def connection_limits() -> str:
     """What one client of a registry can take of its connections."""
     limits = ConnectionLimits()
@@ -295,6 +311,7 @@ GENERATORS.update(
         "transport-limits": transport_limits,
         "session-workers": session_workers,
         "stream-limits": stream_limits,
+        "shared-limits": shared_limits,
         "connection-limits": connection_limits,
         "quotas": quotas,
         "fetch-limits": fetch_limits,

@@ -45,7 +45,7 @@ from treaty_client.network.transport import memory
 from treaty_client.network.transport.connection import Connection
 from treaty_client.sessions.flow_context import DidKeys, FlowDependencies, FlowSettings
 from treaty_client.sessions.flow_manager import MetaProtocolManager
-from treaty_client.sessions.handler_host import HandlerHosts, HostRequest
+from treaty_client.sessions.handler_hosts import HandlerHosts, HostRequest
 from treaty_client.sessions.interfaces import Located, SpokenProtocol
 from treaty_client.sessions.operation_errors import OperationError
 from treaty_client.sessions.operations import Functions, choose_role

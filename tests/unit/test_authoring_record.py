@@ -17,12 +17,15 @@ from working_agents import CUSTOMER, NEW, SELLER, agents_registry
 from treaty_client import Agent, AgentConfig, Policy
 from treaty_client.authoring.check import check_project
 from treaty_client.authoring.recorded import add_recordings
+from treaty_client.protocols.project import load_project
 from treaty_client.sandbox import SandboxPool, parse_vector, run_vectors
 from treaty_client.sandbox.recorder import MAX_RECORDINGS, RecordingRuntime
 from treaty_client.sandbox.runtime import SandboxRuntime
 from treaty_client.sessions.operation_errors import OperationError
+from treaty_client.testing.inline_runtime import InlineRuntime
 from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused
-from treaty_handler import Call, Opened, PeerLost
+from treaty_consensus.handler import read_wheel
+from treaty_handler import Call, Opened, PeerJoined, PeerLost, Received, Result, encode_json
 
 PROJECT = Path(__file__).parents[2] / "protocols" / "product-info" / "1.1"
 
@@ -153,3 +156,28 @@ async def test_a_handler_with_code_is_recorded_with_its_seed(tmp_path: Path) -> 
     assert json.loads(data)["seed"] != "0" * 32
     async with SandboxPool(size=0) as pool:
         assert await run_vectors(pool, package, [parse_vector(path.name, data)]) == []
+
+
+async def test_a_recording_of_a_shared_session_names_no_member(tmp_path: Path) -> None:
+    project = load_project(PROJECT.parents[2] / "examples" / "assembly")
+    package = read_wheel(*project.build_wheel("https://registry.example/protocols/example.com/assembly/1.0"))
+    runtime = RecordingRuntime(InlineRuntime(), tmp_path)
+    handler = await runtime.open(package, "room", local="did:wba:room.example", peer="")
+    await handler.handle(Opened())
+    members = ["did:wba:ada.example", "did:wba:ada.example:phone", "did:wba:bob.example"]
+    for member in members:
+        await handler.handle(PeerJoined(peer=member, role="member"))
+    said = {"type": "say", "id": "1", "text": "I am did:wba:bob.example."}
+    await handler.handle(Received(peer=members[1], data=encode_json(said)))
+    await handler.handle(Result(call="1", value="Hello."))
+    await handler.handle(PeerLost(peer=members[0]))
+    await handler.close()
+    [path] = listed(tmp_path)
+    data = path.read_bytes()
+    assert b"ada" not in data
+    assert b"bob" not in data
+    vector = parse_vector(path.name, data)
+    joined = [step.event.peer for step in vector.steps if isinstance(step.event, PeerJoined)]
+    assert joined == ["did:example:peer", "did:example:peer2", "did:example:peer3"]
+    async with SandboxPool(size=0) as pool:
+        assert await run_vectors(pool, package, [vector]) == []

@@ -1,4 +1,4 @@
-"""The protocols of examples/: three without code, and one whose handler has logic of its own."""
+"""The protocols of examples/: three without code, and two whose handlers have logic of their own."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def built(name: str) -> HandlerPackage:
 
 
 @pytest.mark.parametrize(
-    ("name", "declarative"), [("greeting", True), ("appointment", True), ("chat", True), ("haggling", False)]
+    ("name", "declarative"), [("greeting", True), ("appointment", True), ("chat", True), ("haggling", False), ("assembly", False)]
 )
 @pytest.mark.parametrize("isolation", ["bubblewrap", "none"])
 async def test_vectors(name: str, declarative: bool, isolation: Isolation) -> None:

@@ -23,7 +23,7 @@ from treaty_client.protocols.project import load_project
 from treaty_client.sandbox.runtime import SandboxRuntime
 from treaty_client.sessions.flow_context import DidKeys, FlowDependencies, PolicyNames
 from treaty_client.sessions.flow_manager import MetaProtocolManager
-from treaty_client.sessions.handler_host import HandlerHosts, HostRequest
+from treaty_client.sessions.handler_hosts import HandlerHosts, HostRequest
 from treaty_client.sessions.interfaces import SpokenProtocol
 from treaty_client.sessions.operations import Functions, choose_role
 from treaty_consensus import canonical, kinds

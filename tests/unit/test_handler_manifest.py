@@ -138,7 +138,7 @@ def test_what_it_declares_cannot_be_changed() -> None:
         manifest.operations["ask"].arguments["type"] = "array"  # type: ignore[index]
 
 
-@pytest.mark.parametrize("interface", [0, 3, True, 1.0, "1", None])
+@pytest.mark.parametrize("interface", [0, 4, True, 1.0, "1", None])
 def test_another_interface(interface: object) -> None:
     assert code_of(changed("interface", interface)) == "handler.interface"
 

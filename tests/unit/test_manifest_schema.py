@@ -54,6 +54,13 @@ def test_both_accept_a_manifest(manifest: dict[str, Any]) -> None:
     assert parser_accepts(manifest)
 
 
+def test_both_accept_a_shared_role_of_a_protocol_with_code() -> None:
+    manifest = copy.deepcopy(CODED)
+    next(iter(manifest["roles"].values()))["peers"] = "many"
+    VALIDATOR.validate(manifest)
+    assert parser_accepts(manifest)
+
+
 def operation(name: str, **members: Any) -> Change:
     def change(manifest: dict[str, Any]) -> None:
         found = manifest["operations"][name]
@@ -93,7 +100,11 @@ DELETED = object()
         operation("ask", errors={"1000000000": "What."}),
         operation("ask", retries=3),
         lambda manifest: manifest.update(interface=1),
-        lambda manifest: manifest.update(interface=3),
+        lambda manifest: manifest.update(interface=4),
+        lambda manifest: manifest["roles"]["left"].update(peers="many"),
+        lambda manifest: manifest["roles"]["left"].update(peers="several"),
+        lambda manifest: manifest["roles"]["left"].update(peers=2),
+        lambda manifest: (manifest.update(interface=2), manifest["roles"]["left"].update(peers="one")),
         lambda manifest: manifest.update(protocol={}),
         lambda manifest: manifest.update(operations={}),
         lambda manifest: manifest.update(extra=1),

@@ -83,7 +83,7 @@ def test_the_new_events_and_effects_are_written_and_read() -> None:
 def test_the_handler_of_the_guide() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "guides" / "handlers.md").read_text(encoding="utf-8")
     sources = re.findall(r"^```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
-    (source,) = [block for block in sources if "from treaty_handler import" in block]
+    (source,) = [block for block in sources if "class Finder:" in block]
     space: dict[str, Any] = {}
     exec(compile(source, "docs/guides/handlers.md", "exec"), space)
     finder = space["Finder"]("did:example:peer")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..sessions.negotiation import Answerer
     from ..sessions.operations import Function
     from ..sessions.session import Session
+    from ..sessions.shared_session import SharedSession
 
 _F = TypeVar("_F", bound="Function")
 _M = TypeVar("_M", bound="Middleware")
@@ -106,6 +107,17 @@ class ServingAgent(ABC):
     def sessions(self, uri: str = "") -> list[Session]:
         """Return the running sessions that other agents opened, in either profile. `uri`: those with this protocol alone."""
         return self._context.arrivals.of(uri)
+
+    def shared(self, uri: str) -> SharedSession:
+        """Return the one session of a shared role that this agent provides, with all agents that chose it. It begins with the
+        first of them, or now. Call this in the event loop, while the protocol is served.
+
+        Raises `NotFound` (`agent.not-provided`), `Refused` (`session.role`) for a role that is not shared, and the protocol's
+        error while it is not served.
+        """
+        from ..sessions.shared_session import shared_session
+
+        return shared_session(self._context, uri)
 
     async def broadcast(self, uri: str, operation: str, /, **arguments: Any) -> list[BroadcastOutcome]:
         """Call an operation in all `sessions` with a protocol, and return the outcomes. An event is over when it is sent.

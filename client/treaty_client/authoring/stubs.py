@@ -3,6 +3,7 @@
 For each role the module has
 
     Requester       the operations that an application calls: async with agent.connect(…) as session: Requester(session).…
+                    of a shared role: Room(agent.shared(URI)).…
     Provider        a `Protocol` of the functions that it provides, and `provide_provider(agent, functions)`
 
 and a TypedDict for each object in their schemas (`types`).
@@ -29,12 +30,12 @@ from collections.abc import AsyncIterator
 from functools import wraps
 from typing import Any, Literal, NotRequired, Protocol, TypeAlias, TypedDict, Unpack
 
-from treaty_client import Agent, ItemStream, Session
+from treaty_client import Agent, ItemStream, Session, SharedSession
 
 """
-_TAKEN = ("Agent", "AsyncIterator", "ItemStream", "Session", "URI", "wraps")
+_TAKEN = ("Agent", "AsyncIterator", "ItemStream", "Session", "SharedSession", "URI", "wraps")
 # Names of the annotations of methods: a method of such a name would hide it from the methods after it.
-_HIDING = frozenset({"Any", "AsyncIterator", "ItemStream", "Session", "Unpack"})
+_HIDING = frozenset({"Any", "AsyncIterator", "ItemStream", "Session", "SharedSession", "Unpack"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +103,9 @@ def _role(role: Role, signatures: Mapping[str, _Signature], names: Names) -> Ite
 
 
 def _caller(role: Role, signatures: Sequence[_Signature], name: str) -> Iterator[str]:
+    session = "SharedSession" if role.is_shared else "Session"
     yield f"class {name}:\n    {_said(f'The operations that the role {role.name} calls, over an open session.')}\n\n"
-    yield "    def __init__(self, session: Session) -> None:\n        self._session = session\n"
+    yield f"    def __init__(self, session: {session}) -> None:\n        self._session = session\n"
     for made in signatures:
         given = f"**arguments: Unpack[{made.arguments}]" if made.plain else f"arguments: {made.arguments}, /"
         if made.operation.kind is OperationKind.STREAM:

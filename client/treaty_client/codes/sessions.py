@@ -284,6 +284,7 @@ class SessionCode(Code, origin=Origin.PEER):
     INTERNAL = "session.internal", "This side failed; its log has the reason.", Unavailable, Origin.CALLER
     ITEMS = "session.items", "The items that wait for the application hold too many bytes.", TooLarge, Origin.CALLER
     LATE = "session.late", "The call was not sent within its time, and was not done.", Unavailable
+    MEMBER = "session.member", "The agent cannot join the shared session under this DID.", Refused, Origin.CALLER
     MESSAGE = "session.message", "The message is over its cap, or on a stream without a plain name.", TooLarge
     NATURAL = "session.natural", "The session is natural language only and has no protocol.", Refused, Origin.CALLER
     NO_CODE = "session.no-code", "There is no code yet that the peer could fix.", Refused, Origin.CALLER
@@ -313,6 +314,12 @@ class SessionCode(Code, origin=Origin.PEER):
     PROFILE = "session.profile", "The profile of the session does not have this function.", Refused, Origin.CALLER
     PROTOCOL = "session.protocol", "The protocol is not provided at present.", Refused, Retry.YES
     PROTOCOL_UNAVAILABLE = "session.protocol-unavailable", "The protocol is provided, and cannot be verified now.", Unavailable
+    REPLACED = (
+        "session.replaced",
+        "A later connection of the same DID took the place in the shared session.",
+        Refused,
+        Origin.CALLER,
+    )
     REPLY_TIMEOUT = "session.reply-timeout", "One side did not answer in time.", Unavailable
     REVOKED = "session.revoked", "The protocol of the session was taken back by its publisher.", Unavailable
     ROLE = (

@@ -71,7 +71,7 @@ class Worker:
         transcript needs a fixed one. Raises `Refused` (`session.role`) and the errors of `HandlerSession.handle`.
         """
         known = find_role(self.package, role)
-        full = session_parameters(self.local, self.peers[0], parameters or {}, seed)
+        full = session_parameters(self.local, "" if known.is_shared else self.peers[0], parameters or {}, seed)
         rules = SessionRules(known, self._operations, self.peers)
         async with self._turn:
             number = await self._open(role, full, b"")

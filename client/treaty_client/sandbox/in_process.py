@@ -60,8 +60,9 @@ class LocalWorker:
 
     async def open(self, role: str, parameters: Mapping[str, Value] | None = None, *, seed: str | None = None) -> LocalSession:
         """Open a session. Raises `Refused` (`session.role`) and `Malformed` (`session.parameters`)."""
-        rules = SessionRules(find_role(self.package, role), self._compiled.operations, self.peers)
-        full = session_parameters(self.local, self.peers[0], parameters or {}, seed)
+        known = find_role(self.package, role)
+        rules = SessionRules(known, self._compiled.operations, self.peers)
+        full = session_parameters(self.local, "" if known.is_shared else self.peers[0], parameters or {}, seed)
         return LocalSession(rules, lambda snapshot: self._compiled.handler.open(role, full, snapshot))
 
     async def encode(self, message: Value) -> bytes:

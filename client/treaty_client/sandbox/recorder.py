@@ -20,7 +20,7 @@ from pathlib import Path
 
 from treaty_consensus.handler import HandlerPackage
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
-from treaty_handler import Effect, Event
+from treaty_handler import Effect, Event, PeerJoined
 
 from .. import durable
 from .interface import RunningHandler, Runtime, WorkerMetrics
@@ -93,8 +93,8 @@ class _Recorded:
     def __init__(self, handler: RunningHandler, recording: _Recording, names: Mapping[str, str]) -> None:
         """`names`: the text that replaces each DID."""
         self._handler, self._recording = handler, recording
-        # The longest first: a DID with a path begins with the DID of its host. A peer without a name is no text to replace.
-        self._names = sorted(((own, other) for own, other in names.items() if own), key=lambda pair: -len(pair[0]))
+        # A peer without a name is no text to replace.
+        self._names = {own: other for own, other in names.items() if own}
         self._steps: list[str] = []
         self._size = 0
         self._open = True
@@ -117,9 +117,13 @@ class _Recorded:
                 _log.warning("A recording cannot be written: %s", error)
 
     def _note(self, event: Event, effects: Sequence[Effect]) -> None:
+        if isinstance(event, PeerJoined) and event.peer not in self._names:
+            known = len(self._names)  # this side, and the peers that joined before
+            self._names[event.peer] = PEER if known == 1 else f"{PEER}{known}"
         text = json.dumps(format_step(event, effects), ensure_ascii=False)
-        for own, other in self._names:
-            text = text.replace(own, other)
+        # The longest first: a DID with a path begins with the DID of its host.
+        for own in sorted(self._names, key=len, reverse=True):
+            text = text.replace(own, self._names[own])
         self._size += len(text.encode("utf-8", "surrogatepass"))
         # Twice, because the file is indented.
         self._open = 2 * self._size < MAX_VECTOR

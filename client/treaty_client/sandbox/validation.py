@@ -29,6 +29,7 @@ from treaty_handler import (
     Invoke,
     Item,
     Opened,
+    PeerJoined,
     PeerLost,
     Persist,
     Received,
@@ -79,11 +80,12 @@ class _Pending:
 
 
 class SessionRules:
-    """The rules of one session, and its pending calls, invokes and timers. `peers`: the DIDs it may receive from and send to."""
+    """The rules of one session, and its pending calls, invokes and timers. `peers`: the DIDs it may receive from and send to; in
+    a shared role they are those that joined instead."""
 
     def __init__(self, role: Role, operations: Operations, peers: Iterable[str]) -> None:
         self.role = role
-        self.peers = frozenset(peers)
+        self.peers = set() if role.is_shared else set(peers)
         self.ended = False
         self._operations = operations
         self._opened = False
@@ -147,8 +149,14 @@ class SessionRules:
                 if name not in self._timers:
                     return False
                 self._timers.remove(name)
+            case PeerJoined(peer=peer):
+                if not self.role.is_shared or peer in self.peers:
+                    raise ValueError(f"{peer!r} is in the session already, or the role {self.role.name} is not shared")
+                self.peers.add(peer)
             case PeerLost(peer=peer):
                 self._check_peer(peer)
+                if self.role.is_shared:
+                    self.peers.remove(peer)
             case Close():
                 pass
         return True
@@ -164,12 +172,20 @@ class SessionRules:
         if sum(1 for effect in effects if type(effect) is Audit) > MAX_NOTES:
             raise _refused(ClientHandlerCode.EFFECT_MANY, f"wrote more than {MAX_NOTES} notes at once")
         budget = ValidationBudget()  # one for all effects: their checks block the host's event loop together
-        admitted = []
+        admitted: list[Effect] = []
+        dropped = 0
         for effect in effects:
             # In order: an effect before End counts, one after it is refused.
             if self.ended:
                 raise _refused(ClientHandlerCode.EFFECT_AFTER_END, "asked for something after End")
+            if self.role.is_shared and type(effect) is Send and effect.peer not in self.peers:
+                # Refused, it would end the session of all others, and a peer may leave at any moment.
+                dropped += 1
+                continue
             admitted.append(self._leave_one(effect, budget))
+        if dropped:
+            # One note for all, and first, because End is last.
+            admitted.insert(0, Audit(text=f"Messages to agents that are not in the session were dropped: {dropped}."))
         if isinstance(event, Close):
             self.ended = True
         return admitted

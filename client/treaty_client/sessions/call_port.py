@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from .call_context import CallOrigin
-from .handler_host import HandlerHost
+from .handler_port import HostedHandler
 from .interfaces import Step
 from .middleware import CallPipeline
 
@@ -40,7 +40,7 @@ class CallPort:
     wait_writable: Callable[[], Awaitable[None]]
     origin: Callable[[], CallOrigin]
     pipeline: CallPipeline
-    handler: Callable[[], HandlerHost | None]
+    handler: Callable[[], HostedHandler | None]
     phase: Callable[[], Phase]
     time_limit: Callable[[str], float]
     is_reissued: Callable[[], bool]

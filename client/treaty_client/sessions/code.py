@@ -23,7 +23,7 @@ from ..anp.hello_profile.actions import Agreement
 from ..codes import SessionCode
 from ..negotiators.negotiator import Implementation
 from .agreements import NegotiatedProtocol, accept_implementation
-from .handler_host import HandlerHost
+from .handler_port import HostedHandler
 from .interfaces import SpokenProtocol, Step
 from .operations import check_peer_role
 
@@ -54,7 +54,7 @@ class CodePort:
     resolve: Callable[[Agreement], Awaitable[SpokenProtocol]]
     stored_document: Callable[[SpokenProtocol], str]
     implement: Callable[[str, str], Awaitable[Implementation]]
-    host: Callable[[SpokenProtocol, str], Awaitable[HandlerHost]]
+    host: Callable[[SpokenProtocol, str], Awaitable[HostedHandler]]
     issue_calls: Callable[[], Awaitable[None]]
 
 
@@ -63,7 +63,7 @@ class CodeLoader:
 
     def __init__(self, port: CodePort) -> None:
         self.protocol: SpokenProtocol | None = None
-        self.handler: HandlerHost | None = None
+        self.handler: HostedHandler | None = None
         self._port = port
         self._written: Implementation | None = None
         self._document = ""

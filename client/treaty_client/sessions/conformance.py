@@ -34,8 +34,7 @@ from ..codes import NegotiationCode, SessionCode
 from ..negotiators.negotiator import Implementation
 from ..negotiators.test_cases import Outcome, Success, TestCase, describe, format_test_cases, read_test_cases
 from .call_context import CallContext, CallOrigin
-from .handler_host import HandlerHost
-from .handler_port import HandlerPort
+from .handler_port import HandlerPort, HostedHandler
 from .interfaces import Step
 from .operation_errors import OperationError
 from .operations import OperationHandlers
@@ -48,7 +47,7 @@ MAX_SHOWN = 300
 
 _log = logging.getLogger(__name__)
 
-HostUnderTest = Callable[[HandlerPort, OperationHandlers], Awaitable[HandlerHost]]
+HostUnderTest = Callable[[HandlerPort, OperationHandlers], Awaitable[HostedHandler]]
 """Start a handler of the agreed code. Raises `TreatyError`, TimeoutError."""
 
 
@@ -175,7 +174,7 @@ class TestedHandler:
 
     def __init__(self, port: ConformancePort, cases: Sequence[TestCase]) -> None:
         self._port, self._cases = port, cases
-        self._host: HandlerHost | None = None
+        self._host: HostedHandler | None = None
         self._outcomes: dict[str, asyncio.Future[Return]] = {}
 
     async def open(self) -> None:

@@ -25,7 +25,7 @@ from ..codes import SessionCode
 from ..network.transport.connection import Connection
 from ..network.transport.parting import SessionParting
 from .calls import CallTable
-from .handler_host import HandlerHost
+from .handler_port import HostedHandler
 from .interfaces import CANCELLING_TIME, SessionTimeouts, Step
 from .wire import INTERNAL, Wire
 
@@ -175,7 +175,7 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
         """Return the time on the clock of `StateMachine.deadline`."""
 
     @abstractmethod
-    def _speaking(self) -> Iterable[HandlerHost]:
+    def _speaking(self) -> Iterable[HostedHandler]:
         """Return the handlers that are open in a running session."""
 
     @abstractmethod

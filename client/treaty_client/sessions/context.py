@@ -36,7 +36,7 @@ from .agreements import URN, AgreementCache, NegotiatedProtocols, Profile, is_ne
 from .arrivals import OnSession, ServedSessions
 from .escalation import Approvals, EscalationLimiter, OnEscalation
 from .function_checks import check_functions, check_signatures
-from .handler_host import RESPONDER, HandlerHosts, HostRequest
+from .handler_hosts import RESPONDER, HandlerHosts, HostRequest
 from .interfaces import AgentEvent, Capacity, Ports, SessionTimeouts, SpokenProtocol
 from .middleware import Call, CallPipeline
 from .negotiation import Answerer
@@ -248,6 +248,8 @@ class AgentContext:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.reporter.close()
+        # Before the runtime: the handlers of shared sessions keep what they have to keep.
+        await self.hosts.close()
         if self.negotiators is not None:
             await self.negotiators.aclose()
         await self.ports.runtime.close()

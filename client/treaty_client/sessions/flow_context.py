@@ -41,7 +41,7 @@ from ..protocols.local import LocalProtocol, LocalProtocols
 from ..protocols.verification.records import VerifiedProtocol
 from ..registries.replies import Match
 from .arrivals import ServedSessions
-from .handler_host import HandlerHosts, HostRequest
+from .handler_hosts import HandlerHosts, HostRequest
 from .interfaces import FlowNames, Located, Lookup, SessionEvent, SessionTimeouts, SpokenProtocol
 from .open_connections import OpenConnections
 from .session import ReportParties

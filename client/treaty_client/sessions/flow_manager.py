@@ -40,7 +40,7 @@ from .agreements import FlowHistory
 from .flow_context import FlowDependencies, RequestedNames
 from .flow_run import MetaProtocolNegotiator
 from .flow_session import FlowSession
-from .handler_host import HostRequest
+from .handler_hosts import HostRequest
 from .interfaces import SpokenProtocol
 from .operations import Functions
 from .session import Session

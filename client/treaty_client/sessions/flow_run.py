@@ -1,7 +1,6 @@
 """Drive one connection of the flow profile: its machine, its signed messages, and the handlers of its sessions.
 
-Long work (evaluating, fetching, starting a handler) runs beside the steps, for all protocols at once. So running sessions
-continue while others are negotiated.
+Long work (evaluating, fetching, starting a handler) runs beside the steps, so running sessions continue meanwhile.
 """
 
 from __future__ import annotations
@@ -52,7 +51,8 @@ from .connection_loop import ConnectionLoop
 from .flow_adaptation import SessionAdapter
 from .flow_context import FlowDependencies, host_request
 from .flow_session import ActiveHandler, FlowSession, HandlerLine
-from .handler_host import RESPONDER, HandlerHost, HostRequest
+from .handler_hosts import RESPONDER, HostRequest
+from .handler_port import HostedHandler
 from .interfaces import SessionEvent, SpokenProtocol
 from .session import ReportParties
 from .wire import INTERNAL
@@ -225,7 +225,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
     def _seconds(self) -> float:
         return self.now().seconds
 
-    def _speaking(self) -> Iterable[HandlerHost]:
+    def _speaking(self) -> Iterable[HostedHandler]:
         return [session.active.host for session in self.sessions.values() if session.is_running and session.active]
 
     def _on_lost(self) -> None:

@@ -30,7 +30,7 @@ from .agreements import Profile
 from .call_context import CallOrigin
 from .call_port import CallPort, Phase
 from .calls import CallTable
-from .handler_host import HandlerHost
+from .handler_port import HostedHandler
 from .interfaces import SessionEvent, SessionTimeouts, SpokenProtocol, Step
 from .middleware import CallPipeline
 from .session import ReportParties, not_in_profile
@@ -148,7 +148,7 @@ class HandlerLine:
 class ActiveHandler:
     """A handler, its protocol and its line to the session."""
 
-    host: HandlerHost
+    host: HostedHandler
     protocol: SpokenProtocol
     line: HandlerLine
 

@@ -1,6 +1,6 @@
 """Give events to the handler of one session, and perform its effects.
 
-    Send      to the peer of the session, as an application message
+    Send      to the peer of the session, as an application message; in a shared role to one of its peers
     Invoke    the business function of that name (`invocations`)
     Request   more items of a function that streams
     Cancel    stops a function
@@ -20,15 +20,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
-from treaty_consensus.handler import Role
 from treaty_handler import (
     Audit,
     Call,
@@ -41,6 +39,7 @@ from treaty_handler import (
     Event,
     Invoke,
     Opened,
+    PeerJoined,
     PeerLost,
     Persist,
     Received,
@@ -54,15 +53,12 @@ from treaty_handler import (
 
 from ..anp.call_metadata import CallMetadata
 from ..codes import SessionCode
-from ..sandbox.interface import RunningHandler, Runtime
-from .activity import Activity
-from .handler_port import HandlerContext, HandlerPort, SendNamed
-from .handler_state import HandlerState, NullState, SessionStore
-from .interfaces import Capacity, SpokenProtocol
-from .invocations import LOCAL_FAULTS, InvocationPort, Invocations, OnServed
-from .middleware import CallPipeline
-from .operation_errors import FunctionFailures, FunctionFault
-from .operations import Functions, OperationHandlers
+from ..sandbox.interface import RunningHandler
+from .handler_port import HandlerContext, HandlerPort
+from .handler_state import HandlerState
+from .invocations import LOCAL_FAULTS, InvocationPort, Invocations
+from .operation_errors import FunctionFailures
+from .operations import OperationHandlers
 
 ATTEMPTS = 2
 """Times that an event which cannot be refused waits for a worker. Then the session ends."""
@@ -87,7 +83,7 @@ _NO_CAUSE = _Cause()
 
 
 class HandlerHost:
-    """The host of one handler. Always call `close`."""
+    """The host of one handler. Implements `HostedHandler`. Always call `close`."""
 
     def __init__(
         self,
@@ -127,16 +123,25 @@ class HandlerHost:
         the peer."""
         return self._invocations.is_working(streams=streams)
 
+    def working_for(self, peer: str | None = None) -> int:
+        """Return the number of such functions: all, or those that messages of this peer led to."""
+        return self._invocations.working_for(peer)
+
     async def open(self) -> None:
         """Give the first event. Raises `TreatyError`."""
         stored = await self._store.load()
         await self._give(Opened(stored=stored, parameters=dict(self._context.parameters), at=_now()))
         self.is_open = True
 
-    async def received(self, payload: bytes, *, stream: str = "", metadata: CallMetadata | None = None) -> None:
+    async def joined(self, peer: str, role: str, *, is_proved: bool) -> None:
+        """Report a new peer of a shared role. Raises `TreatyError`."""
+        await self._give(PeerJoined(peer=peer, role=role, is_proved=is_proved, at=_now()))
+
+    async def received(self, payload: bytes, *, stream: str = "", metadata: CallMetadata | None = None, peer: str = "") -> None:
         """Give a message of the peer. `stream`: its action, where messages have one. `metadata`: of the call that the message
-        belongs to. Raises `TreatyError`."""
-        await self._give(Received(peer=self._context.peer, data=payload, stream=stream, at=_now()), _Cause(received=metadata))
+        belongs to. `peer`: in a shared role, the one that sent it. Raises `TreatyError`."""
+        event = Received(peer=peer or self._context.peer, data=payload, stream=stream, at=_now())
+        await self._give(event, _Cause(received=metadata))
 
     async def call(
         self, call: str, operation: str, arguments: dict[str, Any], *, early: bool, metadata: CallMetadata | None = None
@@ -162,9 +167,9 @@ class HandlerHost:
         if self._context.interface >= 2:
             await self._give(Cancelled(call=call, at=_now()), _Cause(early, operation))
 
-    async def peer_lost(self) -> None:
-        """Report the loss of the connection. Raises `TreatyError`."""
-        await self._give(PeerLost(peer=self._context.peer, at=_now()))
+    async def peer_lost(self, peer: str = "") -> None:
+        """Report the loss of the connection. `peer`: in a shared role, the one that left. Raises `TreatyError`."""
+        await self._give(PeerLost(peer=peer or self._context.peer, at=_now()))
 
     async def say_goodbye(self) -> None:
         """Report that this side ends the session, or send the last messages of a retired handler. Raises `TreatyError`."""
@@ -249,7 +254,9 @@ class HandlerHost:
                 _log.info("%s with %s: %s", self.role.name, self._context.peer, text)
 
     async def _send(self, effect: Send, cause: _Cause) -> None:
-        if self._context.send_named is not None:
+        if self._context.send_to is not None:
+            await self._context.send_to(effect, cause.operation, cause.sent)
+        elif self._context.send_named is not None:
             await self._context.send_named(effect.data, effect.stream or cause.operation, cause.sent)
         elif effect.stream:
             raise Refused(SessionCode.STREAM, "This handler uses several streams, but a connection has only one.")
@@ -272,107 +279,6 @@ class HandlerHost:
         if self._timers.get(name) is handle:  # else it was replaced or cancelled after it expired
             del self._timers[name]
             await self._give(Timer(name=name, at=_now()))
-
-
-class ServedRole(Protocol):
-    """Find this side's role in a protocol and its functions. `request`: the use of the handler."""
-
-    def __call__(self, protocol: SpokenProtocol, request: HostRequest) -> tuple[Role, OperationHandlers]:
-        """Return the role and the functions. Raises `Refused` (`session.role`) or `NotFound` (`agent.function-missing`)."""
-
-
-@dataclass(frozen=True)
-class HostRequest:
-    """Describe the use of a new handler.
-
-    `role`: the name of the role, or "" for the only one of this side. `peer_role`: the one that the peer says it has, or "".
-    `serving`: the functions of this session alone, or None for those that the agent provides.
-    `parameters`: the agreed parameters.
-    `answers`: replace the business functions of a handler under test, which stores nothing.
-    `send_named`: send messages with an action: the stream that the handler names, else the operation that it was called for.
-    `on_served`: called after each business function.
-    """
-
-    peer: str
-    is_initiator: bool
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    role: str = ""
-    peer_role: str = ""
-    serving: Functions | None = None
-    answers: OperationHandlers | None = None
-    send_named: SendNamed | None = None
-    on_served: OnServed | None = None
-
-
-RESPONDER = HostRequest("", False)
-"""A session that another agent opens, before that agent is known."""
-
-
-class HandlerHosts:
-    """Start the handlers of an agent's sessions in a runtime, with their state below `home`. For one event loop."""
-
-    def __init__(
-        self,
-        local: str,
-        home: Path,
-        runtime: Runtime,
-        served: ServedRole,
-        *,
-        handler_time: float = 10.0,
-        worker_wait: float = 0.0,
-        capacity: Capacity | None = None,
-        activity: Activity | None = None,
-        pipeline: CallPipeline | None = None,
-        on_fault: Callable[[SpokenProtocol, HostRequest, FunctionFault], None] | None = None,
-    ) -> None:
-        """Start no handler yet. `handler_time`, `capacity`, `activity`, `pipeline`, `on_fault`: as in `HandlerContext`.
-        `worker_wait`: seconds that an event of a handler with code may wait for a worker before."""
-        self._local, self._home, self._runtime, self._served = local, home, runtime, served
-        self._handler_time, self._worker_wait = handler_time, worker_wait
-        self._capacity, self.activity = capacity or Capacity(), activity or Activity()
-        self.pipeline, self._on_fault = pipeline or CallPipeline(), on_fault
-
-    async def host(self, port: HandlerPort, protocol: SpokenProtocol, request: HostRequest) -> HandlerHost:
-        """Return a handler for a session, before its first event. Raises `TreatyError`."""
-        role, functions = self._served(protocol, request)
-        handler = await self._runtime.open(protocol.package, role.name, local=self._local, peer=request.peer)
-        context = HandlerContext(
-            request.peer,
-            role,
-            self._handler_time if protocol.package.is_declarative else self._handler_time + self._worker_wait,
-            request.parameters,
-            request.send_named,
-            request.on_served,
-            protocol.package.manifest.interface,
-            request.is_initiator,
-            self._capacity,
-            self.activity,
-            # A handler under test runs no function of the application, and its test cases are no calls.
-            self.pipeline if request.answers is None else CallPipeline(),
-            partial(self._on_fault, protocol, request) if self._on_fault and request.answers is None else None,
-        )
-        if request.answers is not None:
-            return HandlerHost(handler, context, request.answers, NullState(), port)
-        # Peers that do not name themselves must not see each other's state.
-        state = self._store(protocol, role, request) if request.peer else NullState()
-        return HandlerHost(handler, context, functions, state, port)
-
-    async def carry(self, former: SpokenProtocol, protocol: SpokenProtocol, request: HostRequest) -> None:
-        """Copy the stored state of a former handler for the new one, which fits the peer's role. Of a key that both have, the
-        former handler's value is newer and replaces the other; other values of the new one stay. The former handler is closed
-        already. Raises `TreatyError`."""
-        stores = []
-        for spoken in (former, protocol):
-            role, _ = self._served(spoken, replace(request, peer_role=""))
-            stores.append(self._store(spoken, role, request))
-        kept, own = [await store.load() for store in stores]
-        # A crash in between leaves some of the values, whole ones; the next change of the protocol copies the rest.
-        for key, value in kept.items():
-            if own.get(key) != value:
-                await stores[1].put(key, value)
-
-    def _store(self, protocol: SpokenProtocol, role: Role, request: HostRequest) -> SessionStore:
-        return SessionStore(self._home, wheel=protocol.package.digest, role=role.name, local=self._local, peer=request.peer)
 
 
 def _now() -> int:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import Role
-from treaty_handler import INTERFACE, Return, Value
+from treaty_handler import INTERFACE, Return, Send, Value
 
 from ..anp.call_metadata import CallMetadata
 from .activity import Activity
@@ -47,6 +47,53 @@ class HandlerPort(Protocol):
 SendNamed: TypeAlias = Callable[[bytes, str, CallMetadata | None], Awaitable[None]]
 """Send an application message with an action, and the metadata of the call that led to it."""
 
+SendTo: TypeAlias = Callable[[Send, str, CallMetadata | None], Awaitable[None]]
+"""Send an application message to one peer of a shared session. The operation and the metadata are those of the call that led to
+it."""
+
+
+class HostedHandler(Protocol):
+    """The handler of a session, as its connection uses it: a `HandlerHost`, or a `MemberHandler` in a shared role.
+
+    `is_open`: whether the handler has begun. Methods that give an event raise `TreatyError`, and end the session by it.
+    """
+
+    role: Role
+    is_open: bool
+
+    @property
+    def is_working(self) -> bool:
+        """Whether a function runs, or waits to run, that is not a stream."""
+
+    async def open(self) -> None:
+        """Begin."""
+
+    async def received(self, payload: bytes, *, stream: str = "", metadata: CallMetadata | None = None) -> None:
+        """Take a message of the peer. `stream`: its action, where messages have one. `metadata`: of its call."""
+
+    async def call(
+        self, call: str, operation: str, arguments: dict[str, Any], *, early: bool, metadata: CallMetadata | None = None
+    ) -> None:
+        """Take a call of the local application. `early`: resulting messages may be sent before the hash is confirmed."""
+
+    async def requested(self, call: str, operation: str, count: int, *, early: bool) -> None:
+        """Note that the local application takes more items of a stream."""
+
+    async def cancelled(self, call: str, operation: str, *, early: bool) -> None:
+        """Note that the local application gave a call up."""
+
+    async def peer_lost(self) -> None:
+        """Note the loss of the connection."""
+
+    async def say_goodbye(self) -> None:
+        """Note that this side ends the session."""
+
+    async def retire(self) -> None:
+        """End the session for its application; it stays open without the handler. Raises nothing."""
+
+    async def close(self) -> None:
+        """Release everything, in bounded time. Safe to repeat."""
+
 
 @dataclass(frozen=True)
 class HandlerContext:
@@ -54,7 +101,7 @@ class HandlerContext:
 
     `handler_time`: seconds that the handler may take for one event.
     `parameters`: the agreed parameters, for its `Opened`.
-    `send_named`, `on_served`: as in `HostRequest`.
+    `send_named`, `on_served`: as in `HostRequest`. `send_to`: send to the peers of a shared role.
     `interface`: the handler's version of the interface.
     `pipeline`: the middleware around each function.
     `on_fault`: called for each failure of a business function that its operator should know.
@@ -74,3 +121,4 @@ class HandlerContext:
     activity: Activity = field(default_factory=Activity)
     pipeline: CallPipeline = field(default_factory=CallPipeline)
     on_fault: OnFault | None = None
+    send_to: SendTo | None = None

@@ -58,8 +58,7 @@ from .calls import CallTable
 from .code import CodeLoader, CodePort
 from .conformance import ConformancePort, ConformanceRun
 from .connection_loop import ConnectionLoop
-from .handler_host import HandlerHost
-from .handler_port import HandlerPort
+from .handler_port import HandlerPort, HostedHandler
 from .hello_session import HelloSession, SessionRole
 from .interfaces import SessionEvent, SpokenProtocol
 from .negotiation import Negotiation, NegotiationPort, PeerRequests, TextChannel
@@ -186,7 +185,7 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
             record_event=self.record_event,
         )
 
-    async def _host_under_test(self, port: HandlerPort, answers: OperationHandlers) -> HandlerHost:
+    async def _host_under_test(self, port: HandlerPort, answers: OperationHandlers) -> HostedHandler:
         assert self.code.protocol is not None
         async with asyncio.timeout(self._role.timeouts.code):
             return await self._role.host(port, self.code.protocol, self.peer, self._peer_role, answers)
@@ -273,7 +272,7 @@ class HelloRun(ConnectionLoop[Action, float], HelloSession):
     def _seconds(self) -> float:
         return self.now()
 
-    def _speaking(self) -> Iterable[HandlerHost]:
+    def _speaking(self) -> Iterable[HostedHandler]:
         handler = self.code.handler
         return [handler] if handler is not None and handler.is_open and self.machine.state is HelloState.RUNNING else []
 

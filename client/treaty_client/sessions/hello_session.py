@@ -27,8 +27,7 @@ from .call_context import CallOrigin
 from .call_port import Phase
 from .calls import CallTable
 from .code import CodeLoader
-from .handler_host import HandlerHost
-from .handler_port import HandlerPort
+from .handler_port import HandlerPort, HostedHandler
 from .interfaces import SessionEvent, SessionTimeouts, SpokenProtocol, Step
 from .middleware import CallPipeline
 from .negotiation import Answerer, Negotiation, PeerRequests, TextChannel
@@ -77,7 +76,7 @@ class SessionRole(Protocol):
         peer: str,
         peer_role: str,
         answers: OperationHandlers | None = None,
-    ) -> HandlerHost:
+    ) -> HostedHandler:
         """Return a handler for a protocol and a peer; with `answers`, a handler under test. `peer_role`: the role that the peer
         says it has, or "". Raises `TreatyError`."""
 
@@ -140,7 +139,7 @@ class HelloSession(ABC):
         """Run a task beside the steps."""
 
     @abstractmethod
-    def _speaking(self) -> Iterable[HandlerHost]:
+    def _speaking(self) -> Iterable[HostedHandler]:
         """Return the handlers that are open in a running session."""
 
     @abstractmethod

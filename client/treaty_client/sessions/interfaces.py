@@ -71,8 +71,9 @@ class Capacity:
     `negotiations`: sessions of other initiators in which it negotiates. `preloads`: handlers that are loaded at the start.
     `functions`: functions of requests and events that run for one session; others wait. `streams`: streams that a session
     provides; a further one fails with 503. `threads`: functions without `async` that run for one protocol; one network gets at
-    most half, and others wait. `lingering`: own sessions that wait for their report after the application has left; a further
-    one ends without one.
+    most half, and others wait. `members`: of a session in a shared role; one network
+    gets at most half. `lingering`: own sessions that wait for their report after the application has left; a further one ends
+    without one.
     """
 
     sessions: int = 10_000
@@ -87,6 +88,8 @@ class Capacity:
     # `finally` blocks still run. Without that bound a peer could start any number of them, by cancelling each.
     streams: int = 64
     threads: int = 32
+    # Each message to all members is an effect for each, and an event has at most 4,096 effects.
+    members: int = 512
 
 
 @dataclass(frozen=True)

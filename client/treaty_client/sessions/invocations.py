@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ from treaty_handler import Cancel, Event, Failure, Invoke, Item, Request, Result
 from ..anp.call_metadata import CallMetadata
 from ..anp.trace_context import TraceContext
 from ..codes import OperationCode, SessionCode
+from ..sandbox.validation import MAX_PENDING
 from .activity import CallCounts
 from .call_context import CallOrigin, enter_call
 from .interfaces import CANCELLING_TIME, Capacity, Step
@@ -37,6 +39,9 @@ from .operations import OperationHandlers
 
 LOCAL_FAULTS = frozenset({OperationCode.ARGUMENTS, OperationCode.RESULT, SessionCode.OPERATION})
 """The codes of events that the local application got wrong. The session is unchanged."""
+MAX_SHARED = MAX_PENDING // 4
+"""Functions of one shared session that are under way when no further message of a member is read, and streams of all members. The
+rest of `MAX_PENDING` is for what an event or a timer begins beyond that."""
 OnServed: TypeAlias = Callable[[float, bool], None]
 """Take the seconds until a business function answered, and whether it succeeded."""
 _END: Final = object()
@@ -88,7 +93,8 @@ class Invocations:
         self._functions, self._port = functions, port
         self._pending: dict[str, _Invocation] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._streams: set[asyncio.Task[None]] = set()
+        # By peer: the streams whose task runs, those that are being stopped too.
+        self._streams = Counter[str]()
         # Bounds the functions that one session runs at the same time.
         self._running = asyncio.Semaphore(port.capacity.functions)
         # One item at a time waits for room: else the items of all streams would use the same free room.
@@ -99,6 +105,11 @@ class Invocations:
         items."""
         return any(one.operation.kind is not OperationKind.STREAM or (streams and one.credit) for one in self._pending.values())
 
+    def working_for(self, peer: str | None = None) -> int:
+        """Return the number of such `Invoke` effects: all, or those that messages of this peer led to."""
+        pending = (one for one in self._pending.values() if one.operation.kind is not OperationKind.STREAM)
+        return sum(1 for one in pending if peer is None or one.call.context.peer == peer)
+
     # Called by the handler's host, in the connection's task. The effects are checked, so the ids are right.
 
     def begin(
@@ -106,19 +117,23 @@ class Invocations:
     ) -> None:
         """Start the function of an `Invoke`. `metadata`: those of the message that led to it."""
         one = _Invocation(operation, effect, _described(effect, operation, origin, metadata))
-        is_stream = operation.kind is OperationKind.STREAM
-        streams = sum(1 for other in self._pending.values() if other.operation.kind is OperationKind.STREAM)
+        is_stream, peer = operation.kind is OperationKind.STREAM, one.call.context.peer
+        streams = [other.call.context.peer for other in self._pending.values() if other.operation.kind is OperationKind.STREAM]
         self._pending[effect.call] = one
         most = self._port.capacity.streams
-        if is_stream and (streams >= most or len(self._streams) >= 2 * most):
+        # In a shared role each peer has its own streams, and all have a part of the calls that a handler may have open.
+        full = streams.count(peer) >= most or len(streams) >= max(most, MAX_SHARED)
+        if is_stream and (full or self._streams[peer] >= 2 * most):
             failure = Failure(code=503, message=f"{most} streams are open already.")
             self._port.post(partial(self._finish, one, Result(call=effect.call, error=failure)))
             return
         one.task = asyncio.create_task(self._stream(one) if is_stream else self._run(one))
-        # The sets keep a reference: the event loop holds tasks only weakly.
-        for tasks in (self._tasks, self._streams) if is_stream else (self._tasks,):
-            tasks.add(one.task)
-            one.task.add_done_callback(tasks.discard)
+        # The set keeps a reference: the event loop holds tasks only weakly.
+        self._tasks.add(one.task)
+        one.task.add_done_callback(self._tasks.discard)
+        if is_stream:
+            self._streams[peer] += 1
+            one.task.add_done_callback(lambda _: self._end_stream(peer))
 
     def request(self, effect: Request) -> None:
         """Let the function of a stream make more items."""
@@ -143,6 +158,11 @@ class Invocations:
         if tasks:
             # `wait` with a timeout: a business function may ignore cancellation.
             await asyncio.wait(tasks, timeout=CANCELLING_TIME)
+
+    def _end_stream(self, peer: str) -> None:
+        self._streams[peer] -= 1
+        if not self._streams[peer]:
+            del self._streams[peer]  # members of a shared session come and go
 
     # The tasks
 

@@ -17,7 +17,7 @@ from ..anp.trace_context import TraceContext
 from ..codes import SessionCode
 from ..errors import PeerUnavailable
 from ..network.transport.parting import SessionParting
-from .handler_host import HandlerHost
+from .handler_port import HostedHandler
 from .operation_errors import OutcomeUnknown, PeerOperationError
 
 
@@ -51,7 +51,7 @@ class OpenCall:
     answer: asyncio.Future[Any] = field(default_factory=abandonable)
     had_room: bool = False
     issued: asyncio.Event = field(default_factory=asyncio.Event)
-    given_to: HandlerHost | None = None
+    given_to: HostedHandler | None = None
     sent_before: int | None = None
     early: bool = False
     trace: TraceContext | None = None

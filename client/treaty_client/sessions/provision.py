@@ -25,7 +25,7 @@ from ..anp.flow_profile.registry import ProtocolOffer
 from ..codes import AgentCode, ClientStatusCode, SessionCode
 from .context import AgentContext
 from .function_checks import check_signatures
-from .handler_host import RESPONDER
+from .handler_hosts import RESPONDER
 from .interfaces import AgentEvent, SpokenProtocol
 from .open_connections import part
 from .services import Service
@@ -80,6 +80,7 @@ async def stop_providing(context: AgentContext, uri: str) -> None:
     context.note_change()
     _log.info("%s is withdrawn.", uri)
     await part(context.connections.speaking(uri), SessionCode.WITHDRAWN, context.timeouts.drain)
+    await context.hosts.close(uri)
     # Last: the calls above may run in its threads.
     service.functions.close()
 

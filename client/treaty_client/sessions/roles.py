@@ -39,8 +39,8 @@ from ..negotiators.documents import BaseCache
 from ..negotiators.negotiator import Implementation, NegotiationContext, Negotiator, Negotiators, Requirement, RoleName
 from .agreements import AgreementRecord, NegotiatedProtocol, is_negotiated
 from .context import AgentContext
-from .handler_host import HandlerHost, HostRequest
-from .handler_port import HandlerPort
+from .handler_hosts import HostRequest
+from .handler_port import HandlerPort, HostedHandler
 from .hello_session import SessionRole
 from .interfaces import AgentEvent, SessionEvent, SpokenProtocol
 from .operations import OperationHandlers
@@ -203,7 +203,7 @@ class _Role(SessionRole):
         peer: str,
         peer_role: str,
         answers: OperationHandlers | None = None,
-    ) -> HandlerHost:
+    ) -> HostedHandler:
         wanted = HostRequest(peer, self._is_initiator, peer_role=peer_role, answers=answers)
         host = await self._context.hosts.host(port, protocol, self._completed(wanted, protocol))
         self._spoken_as = host.role.name

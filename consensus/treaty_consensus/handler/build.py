@@ -12,7 +12,7 @@ from ..codes import HandlerCode
 from ..errors import Malformed, Refused
 from .archive import write_archive
 from .dist_info import GROUP, record_of
-from .manifest import INTERFACE, INTERFACES, MANIFEST_NAME
+from .manifest import MANIFEST_NAME
 from .wheel import PREFIX, TAG, read_wheel
 
 
@@ -72,16 +72,22 @@ def build_wheel(sources: Mapping[str, bytes], metadata: HandlerMetadata) -> tupl
 
 def encode_manifest(manifest: Mapping[str, object], protocol_uri: str, protocol_hash: str) -> bytes:
     """Return the manifest of a package: the author's `manifest`, with its protocol and the lowest interface that it needs."""
-    operations = manifest.get("operations")
-    kinds = isinstance(operations, dict) and any(isinstance(item, dict) and "kind" in item for item in operations.values())
     # The lowest interface: hosts of an earlier version can then run the handler too.
-    later = kinds or "messages" in manifest
+    interface = 3 if _names(manifest, "roles", "peers") else 2 if _names(manifest, "operations", "kind") else 1
+    if "messages" in manifest:
+        interface = max(interface, 2)
     # `$schema` is for the author's editor.
     members = {name: member for name, member in manifest.items() if name != "$schema"}
     protocol = {"uri": protocol_uri, "sha256": protocol_hash}
-    value = {"interface": INTERFACE if later else INTERFACES[0], "protocol": protocol, **members}
+    value = {"interface": interface, "protocol": protocol, **members}
     # Sorted, so that equal metadata give equal bytes.
     return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True, allow_nan=False).encode() + b"\n"
+
+
+def _names(manifest: Mapping[str, object], table: str, member: str) -> bool:
+    """Tell whether an entry of a table of the author's manifest has a member."""
+    entries = manifest.get(table)
+    return isinstance(entries, dict) and any(isinstance(entry, dict) and member in entry for entry in entries.values())
 
 
 def _record(files: Mapping[str, bytes], record: str) -> bytes:

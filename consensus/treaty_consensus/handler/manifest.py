@@ -7,7 +7,7 @@ With the manifest, a host checks every effect of a handler, and every call to it
                        "errors": {"404": "There is no such product."}, "idempotent": true, "timeout": 15}
 
 An operation of interface 2 may have another `kind`: a `stream` answers with many results, an `event` with none. With the member
-`messages` the protocol needs no code (`messages`).
+`messages` the protocol needs no code (`messages`). A role of interface 3 may be shared (`"peers": "many"`).
 Schemas are foreign and the host compiles them: `schema` refuses those that cost too much.
 """
 
@@ -28,9 +28,10 @@ from ..protocol import parse_protocol_uri
 from .messages import Forms, parse_messages
 from .schema import check_schema, check_together
 
-# The versions of the interface between host and handler. Interface 2 adds streams, events and cancellation.
-INTERFACE = 2
-INTERFACES = (1, 2)
+# The versions of the interface between host and handler. Interface 2 adds streams, events and cancellation. Interface 3 adds
+# sessions with many peers.
+INTERFACE = 3
+INTERFACES = (1, 2, 3)
 MANIFEST_NAME = "manifest.json"
 # Large enough for 64 operations with schemas; every peer parses it before the first session.
 MAX_MANIFEST = 128 * 1024
@@ -52,6 +53,8 @@ COMMON_ERRORS = frozenset({500, 502, 503, 504})
 
 _OPERATION = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _ROLE = re.compile(r"[a-z][a-z0-9-]{0,31}")
+# The values of `peers`: the connections of one session in a role.
+_ONE, _MANY = "one", "many"
 
 
 class OperationKind(StrEnum):
@@ -89,12 +92,16 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Hold one side of the protocol: the role of its peer, and the operations on its own side."""
+    """Hold one side of the protocol: the role of its peer, and the operations on its own side.
+
+    `is_shared`: one session of this role has many peers.
+    """
 
     name: str
     peer: str
     calls: Mapping[str, Operation]
     invokes: Mapping[str, Operation]
+    is_shared: bool = False
 
     def fits(self, other: Role) -> bool:
         """Tell whether a session can have this role on one side and `other` on the other side.
@@ -144,10 +151,15 @@ def parse_manifest(data: bytes) -> Manifest:
     }
     # Each schema has passed on its own; many small ones could still exhaust a host together.
     check_together(schema for item in operations.values() for schema in (item.arguments, item.result) if schema is not None)
-    roles = {name: _role(name, item, operations) for name, item in _named(fields["roles"], "roles", _ROLE, MAX_ROLES).items()}
+    roles = {
+        name: _role(name, item, operations, interface)
+        for name, item in _named(fields["roles"], "roles", _ROLE, MAX_ROLES).items()
+    }
     for role in roles.values():
         if role.peer not in roles:
             raise _malformed(f"roles.{role.name}.peer is {role.peer!a:.80}, which is not a role; there are {', '.join(roles)}")
+        if role.is_shared and roles[role.peer].is_shared:
+            raise _malformed(f"roles.{role.name} and its peer {role.peer} are both shared; only one of them may be")
     try:
         parse_protocol_uri(uri)
         protocol_hash = parse_digest(_text(protocol["sha256"], "protocol.sha256"))
@@ -155,6 +167,8 @@ def parse_manifest(data: bytes) -> Manifest:
         raise _malformed(f"protocol: {error.message}") from error
     if declared and interface < 2:
         raise _malformed('messages need "interface": 2')
+    if declared and any(role.is_shared for role in roles.values()):
+        raise _malformed("messages are for sessions with one peer; a shared role needs code")
     messages = parse_messages(fields["messages"], operations) if declared else MappingProxyType[str, Forms]({})
     return Manifest(uri, protocol_hash, MappingProxyType(operations), MappingProxyType(roles), interface, messages)
 
@@ -164,7 +178,7 @@ def _check_interface(interface: object) -> None:
     if type(interface) is not int or interface not in INTERFACES:
         raise Refused(
             HandlerCode.INTERFACE,
-            f"This handler needs interface {interface!r:.20}; this version has the interfaces 1 and {INTERFACE}.",
+            f"This handler needs interface {interface!r:.20}; this version has the interfaces 1 to {INTERFACE}.",
             fix="Upgrade treaty, or ask the publisher for a package of one of these interfaces.",
         )
 
@@ -223,9 +237,15 @@ def _arguments(value: object, where: str) -> Mapping[str, Any]:
     return arguments
 
 
-def _role(name: str, value: object, operations: Mapping[str, Operation]) -> Role:
+def _role(name: str, value: object, operations: Mapping[str, Operation], interface: int) -> Role:
     where = f"roles.{name}"
-    fields = _object(value, where, {"peer", "calls", "invokes"})
+    optional = {"peers"} if isinstance(value, dict) and "peers" in value else set[str]()
+    fields = _object(value, where, {"peer", "calls", "invokes"} | optional)
+    peers = fields.get("peers", _ONE)
+    if peers not in (_ONE, _MANY):
+        raise _malformed(f"{where}.peers is neither {_ONE} nor {_MANY}")
+    if optional and interface < 3:
+        raise _malformed(f'{where}.peers needs "interface": 3')
     listed: list[Mapping[str, Operation]] = []
     for key in ("calls", "invokes"):
         names = fields[key]
@@ -238,7 +258,7 @@ def _role(name: str, value: object, operations: Mapping[str, Operation]) -> Role
         if len(chosen) != len(names):
             raise _malformed(f"{where}.{key} names an operation twice")
         listed.append(MappingProxyType(chosen))
-    return Role(name, _text(fields["peer"], f"{where}.peer"), *listed)
+    return Role(name, _text(fields["peer"], f"{where}.peer"), listed[0], listed[1], peers == _MANY)
 
 
 def _parse_json(data: bytes) -> Any:

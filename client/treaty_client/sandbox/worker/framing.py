@@ -51,6 +51,7 @@ from treaty_handler import (
     Invoke,
     Item,
     Opened,
+    PeerJoined,
     PeerLost,
     Persist,
     Received,
@@ -70,7 +71,8 @@ MAX_REPLY_VALUES = 65_536
 HEADER = 4
 
 EVENTS: dict[str, type[Event]] = {
-    kind.__name__.lower(): kind for kind in (Opened, Received, Call, Requested, Cancelled, Result, Item, Timer, PeerLost, Close)
+    kind.__name__.lower(): kind
+    for kind in (Opened, Received, Call, Requested, Cancelled, Result, Item, Timer, PeerJoined, PeerLost, Close)
 }
 EFFECTS: dict[str, type[Effect]] = {
     kind.__name__.lower(): kind for kind in (Send, Invoke, Request, Cancel, Return, Emit, SetTimer, Persist, End, Audit)

@@ -1,0 +1,339 @@
+"""Run one handler session for all connections of a shared role.
+
+    connection A ── MemberHandler ─┐
+    connection B ── MemberHandler ─┼── SharedHandler ── HandlerHost
+    local application (CallTable) ─┘
+
+A connection has a `MemberHandler` in the place of its own handler. It joins when its session begins, and leaves when its session
+ends in any way. `SharedHandler` gives the events of all members to the handler, one at a time, in a task of its own. Messages to
+a member go to the outbox of its connection. A member whose outbox is full, or whose connection refuses a message, is dropped, and
+the others go on. An error of the handler ends the sessions of all members.
+
+A member is known by its DID. A later connection that proves the same DID replaces the earlier one, as in a chat server: after a
+loss that this side did not notice, a member can come back. A connection that only claims the DID of a member is refused, so that
+a stranger cannot take a place that is held.
+
+A message of a member is read only when fewer than `Capacity.functions` of its functions run, and all functions together are fewer
+than `MAX_SHARED`. So one member cannot use up the calls that a handler may have open, which would end the session of all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from contextvars import Context
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from treaty_consensus.errors import Refused, TreatyError, Unavailable
+from treaty_consensus.handler import Role
+from treaty_handler import Return, Send, Value
+
+from ..anp.call_metadata import CallMetadata
+from ..codes import SessionCode
+from ..errors import session_over
+from ..places import Places, asker
+from .call_context import CallOrigin
+from .call_port import CallPort, Phase
+from .calls import CallTable
+from .handler_host import HandlerHost
+from .handler_port import HandlerPort, SendTo
+from .interfaces import CANCELLING_TIME, Capacity, SessionTimeouts, Step
+from .invocations import MAX_SHARED
+from .middleware import CallPipeline
+from .shared_member import MemberHandler, SharedMember
+
+MEMBER_FAULTS: Final = frozenset((SessionCode.MESSAGE, SessionCode.PEER, SessionCode.BUSY))
+"""The codes of an event that the handler did not get. They end the member's session, and no other."""
+_INTERNAL = "This side failed; its log says why."
+_log = logging.getLogger(__name__)
+
+
+class SharedSettings(NamedTuple):
+    """The surroundings of a shared session. `protocol`: its URI. `digest`: of the handler. `start`: load it; may raise."""
+
+    protocol: str
+    role: Role
+    digest: str
+    capacity: Capacity
+    pipeline: CallPipeline
+    start: Callable[[HandlerPort, SendTo], Awaitable[HandlerHost]]
+
+
+class SharedHandler:
+    """A shared session. Implements `HandlerPort` and `Membership`. For one event loop. It begins at once; always call `close`."""
+
+    def __init__(self, settings: SharedSettings, ended: Callable[[SharedHandler], None]) -> None:
+        """Start the handler in the background. `ended`: called once, when no further member can join."""
+        self.settings, self.role = settings, settings.role
+        self.is_over = False
+        self._ended = ended
+        self._members: dict[str, MemberHandler] = {}
+        # The members of which the handler knows. One that has left stays here until the handler was told.
+        self._told: dict[str, MemberHandler] = {}
+        self._places = Places(settings.capacity.members, keeps_some=True)
+        # Unbounded, because its producers are bounded: one message of each member, capped functions, calls that wait.
+        self._steps: asyncio.Queue[Step] = asyncio.Queue()
+        self._step_done = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._host: HandlerHost | None = None
+        self._cause: MemberHandler | None = None
+        self._error: TreatyError | None = None
+        self._is_outdated = False
+        self.calls = CallTable(
+            CallPort(
+                post=self.post,
+                spawn=self.spawn,
+                wait_writable=self.wait_writable,
+                origin=self._own_origin,
+                pipeline=settings.pipeline,
+                handler=lambda: self._host,
+                phase=lambda: Phase.RUNNING if self._host is not None and self._host.is_open else Phase.WAITING,
+                time_limit=self._time_limit,
+                is_reissued=lambda: True,
+                on_first_reply=lambda: None,
+            )
+        )
+        # A context of its own: the session outlives the connection that began it, and works for all networks.
+        self._task = asyncio.create_task(self._run(), context=Context())
+
+    @property
+    def members(self) -> list[SharedMember]:
+        """The members now, in the order in which they joined."""
+        return [member.described for member in self._members.values()]
+
+    # Called by members
+
+    async def join(self, member: MemberHandler) -> None:
+        """Add a member, and return when the handler knows it. Raises `TreatyError`; then it is no member."""
+        if self.is_over:
+            raise self._error or session_over()
+        peer, former = member.described.peer, self._members.get(member.described.peer)
+        if not peer or (former is not None and not member.described.is_proved):
+            raise Refused(
+                SessionCode.MEMBER,
+                "This DID is in the shared session already." if peer else "A shared session has no members without a DID.",
+                fix="Prove the DID, by end-to-end encryption or a signed request.",
+            )
+        if former is not None:
+            self.expel(former, Refused(SessionCode.REPLACED, "A later connection of the same DID took this one's place."))
+        try:
+            member.place = await self._places.take(0)
+        except TimeoutError as error:
+            most = self.settings.capacity.members
+            raise Unavailable(SessionCode.BUSY, f"The shared session has room for {most} members.", fix="Try later.") from error
+        self._members[peer] = member
+        await self._wait_for(member, self._tell_joined)
+
+    async def received(self, member: MemberHandler, payload: bytes, stream: str, metadata: CallMetadata | None) -> None:
+        """Give a message of a member to the handler, when it has room for it. Raises `TreatyError` for a message that it did not
+        get."""
+        # Before the event: the handler must not be stopped between two effects.
+        while self._is_busy_for(member):
+            await self._step_done.wait()
+        if self.is_member(member):
+            await self._wait_for(member, partial(self._give, payload, stream, metadata))
+
+    def is_member(self, member: MemberHandler) -> bool:
+        """Return whether a connection is in the session."""
+        return self._members.get(member.described.peer) is member
+
+    def working_for(self, member: MemberHandler) -> int:
+        """Return the number of functions that messages of a member led to."""
+        return self._host.working_for(member.described.peer) if self._host is not None and self.is_member(member) else 0
+
+    def leave(self, member: MemberHandler) -> None:
+        """Remove a member; safe to repeat. The handler is told after all earlier events."""
+        if self.is_member(member):
+            del self._members[member.described.peer]
+            self._places.give_back(member.place)
+            member.settle(None)
+            self._note_step()
+            self.post(partial(self._tell_lost, member))
+            self._end_if_outdated()
+
+    def expel(self, member: MemberHandler, error: TreatyError) -> None:
+        """Remove a member, and end its session by an error."""
+        if self.is_member(member):
+            self.leave(member)
+            member.fail(error)
+
+    # Called by the agent
+
+    def outdate(self) -> None:
+        """End the session when its last member has left: further members join another one."""
+        self._is_outdated = True
+        self._end_if_outdated()
+
+    async def close(self) -> None:
+        """Tell the handler that the session ends, perform its last effects and end the sessions of all members. Never raises."""
+        self.post(self._say_goodbye)
+        # Bounded: a step before this one may hang in a handler.
+        _, late = await asyncio.wait({self._task}, timeout=CANCELLING_TIME)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
+
+    # The interface of a session to the handler's host
+
+    def post(self, step: Step) -> None:
+        self._steps.put_nowait(step)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a task beside the steps."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def origin(self) -> CallOrigin:
+        """Return the origin of calls of the member whose message is handled now; without one, of calls without a peer."""
+        return self._cause.port.origin() if self._cause is not None else self._own_origin()
+
+    async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
+        raise AssertionError("a shared session sends by send_to")
+
+    async def send_to(self, effect: Send, operation: str, metadata: CallMetadata | None) -> None:
+        """Send a message to a member. One that leaves meanwhile misses it, and one that cannot take it is dropped."""
+        member = self._told.get(effect.peer)
+        if member is None or not self.is_member(member):
+            return  # it has left, and the handler is told next
+        try:
+            await member.send(effect, operation, metadata)
+        except TreatyError as error:
+            self.expel(member, error)
+
+    async def wait_writable(self) -> None:
+        """Return at once: no member holds up the others. One that reads too slowly is dropped."""
+
+    def item(self, call: str, value: Value) -> None:
+        self.calls.item(call, value)
+
+    def answer(self, call: str, outcome: Return | TreatyError) -> None:
+        self.calls.answered(call, outcome)
+
+    async def end(self, error: TreatyError | None) -> None:
+        self.is_over, self._error = True, error
+
+    # Steps
+
+    async def _run(self) -> None:
+        try:
+            self._host = await self.settings.start(self, self.send_to)
+            await self._host.open()
+            await self.calls.issue()
+            while not self.is_over:
+                step = await self._steps.get()
+                await step()
+                self._note_step()
+        except TreatyError as error:
+            self._error = error
+            _log.warning(
+                "The shared session of %s as %s ended: %s (%s)", self.settings.protocol, self.role.name, error, error.code
+            )
+        except Exception:
+            _log.exception("The shared session of %s failed", self.settings.protocol)
+            self._error = Unavailable(SessionCode.INTERNAL, _INTERNAL)
+        finally:
+            await self._wind_up()
+
+    async def _tell_joined(self, member: MemberHandler) -> None:
+        assert self._host is not None
+        peer, role, is_proved = member.described
+        # Before the event: its effects may send to the member.
+        self._told[peer] = member
+        try:
+            await self._host.joined(peer, role, is_proved=is_proved)
+        except TreatyError:
+            del self._told[peer]
+            raise
+
+    async def _tell_lost(self, member: MemberHandler) -> None:
+        peer = member.described.peer
+        if self._told.get(peer) is member:
+            assert self._host is not None
+            del self._told[peer]
+            await self._host.peer_lost(peer)
+
+    async def _give(self, payload: bytes, stream: str, metadata: CallMetadata | None, member: MemberHandler) -> None:
+        assert self._host is not None
+        # The functions that the message leads to count for the network of its sender.
+        turn = asker.set(member.place)
+        self._cause = member
+        try:
+            await self._host.received(payload, stream=stream, metadata=metadata, peer=member.described.peer)
+        finally:
+            self._cause = None
+            asker.reset(turn)
+
+    async def _say_goodbye(self) -> None:
+        assert self._host is not None
+        await self._host.say_goodbye()
+        await self.end(None)
+
+    async def _wait_for(self, member: MemberHandler, give: Callable[[MemberHandler], Awaitable[None]]) -> None:
+        """Give the handler an event of a member as a step, and wait for it. Raise its error if it is the member's alone."""
+        done = member.begin()
+
+        async def step() -> None:
+            if done.done():
+                return  # the member has left, or its connection has ended
+            try:
+                await give(member)
+            except TreatyError as error:
+                if error.code not in MEMBER_FAULTS:
+                    raise
+                self.leave(member)
+                if not done.done():
+                    done.set_exception(error)
+            else:
+                if not done.done():
+                    done.set_result(None)
+
+        self.post(step)
+        await done
+
+    # Helpers
+
+    def _is_busy_for(self, member: MemberHandler) -> bool:
+        if self._host is None or not self.is_member(member):
+            return False
+        most = self.settings.capacity.functions
+        return self._host.working_for(member.described.peer) >= most or self._host.working_for() >= MAX_SHARED
+
+    def _note_step(self) -> None:
+        # Each waiting member looks again. A new event, because one that is set and cleared could be missed.
+        done, self._step_done = self._step_done, asyncio.Event()
+        done.set()
+        for member in self._members.values():
+            member.note_idle()
+
+    def _end_if_outdated(self) -> None:
+        if self._is_outdated and not self._members and not self.is_over:
+            self.post(self._say_goodbye)
+
+    def _own_origin(self) -> CallOrigin:
+        return CallOrigin(protocol=self.settings.protocol, role=self.role.name)
+
+    def _time_limit(self, operation: str) -> float:
+        known, defaults = self.role.calls.get(operation), SessionTimeouts()
+        return (known.timeout if known else defaults.operation) + defaults.answer
+
+    async def _wind_up(self) -> None:
+        self.is_over = True
+        self._ended(self)
+        error = self._error
+        self.calls.end(error or session_over())
+        members, self._members = list(self._members.values()), {}
+        for member in members:
+            self._places.give_back(member.place)
+            member.settle(error or session_over())
+            member.port.post(partial(member.port.end, error))
+        self._note_step()
+        for task in self._tasks:
+            task.cancel()
+        if self._host is not None:
+            with suppress(TreatyError):
+                await self._host.close()

@@ -1,0 +1,92 @@
+"""Fault: the worker of a shared session rests, or is killed by SIGKILL. Real sandboxes, sockets and proofs of DIDs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from sandboxes import sandboxed
+
+from treaty_client import Agent, AgentConfig, Identity, LocalProtocols, Passivation, Policy, Session, TreatyError
+
+PROTOCOLS = LocalProtocols([Path(__file__).parents[2] / "examples" / "assembly"])
+ASSEMBLY = PROTOCOLS.uri("assembly")
+SECURE = Policy(encryption="required")
+"""So that each member proves its DID."""
+
+
+@asynccontextmanager
+async def serving(home: Path, config: AgentConfig) -> AsyncIterator[tuple[Agent, str]]:
+    """A room that accepts everything, and its address."""
+    async with Agent(Identity.create(), PROTOCOLS, config) as room:
+
+        @room.provides(ASSEMBLY, role="room")
+        async def accept(text: str) -> str:
+            return text
+
+        async with room.listen("127.0.0.1", 0) as port:
+            yield room, f"ws://127.0.0.1:{port}"
+
+
+class Member:
+    """A member in a session, and what it hears."""
+
+    def __init__(self, home: Path) -> None:
+        self.agent = Agent(Identity.create(), PROTOCOLS, AgentConfig(SECURE, home=home))
+        self.heard = asyncio.Queue[str]()
+
+    @asynccontextmanager
+    async def joined(self, url: str) -> AsyncIterator[Session]:
+        async def said(number: int, speaker: str, text: str) -> None:
+            self.heard.put_nowait(f"{number} {text}")
+
+        async with self.agent.connect(url, protocols=[ASSEMBLY], role="member", serving=[said]) as session:
+            yield session
+
+
+async def test_a_session_at_rest_still_has_its_members(tmp_path: Path) -> None:
+    config = AgentConfig(SECURE, home=tmp_path / "room", workers=Passivation(idle=0.1))
+    async with AsyncExitStack() as stack:
+        room, url = await stack.enter_async_context(serving(tmp_path, config))
+        members = [Member(tmp_path / name) for name in ("ada", "bob")]
+        for member in members:
+            await stack.enter_async_context(member.agent)
+        says = [await stack.enter_async_context(member.joined(url)) for member in members]
+        assert await says[0].call("say", text="Before.") == 1
+        while room.metrics().workers.running:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        assert [member.is_proved for member in room.shared(ASSEMBLY).members] == [True, True]
+        assert await says[1].call("say", text="After.") == 2
+        for member in members:
+            assert [await member.heard.get() for _ in range(2)] == ["1 Before.", "2 After."]
+        assert room.metrics().workers.started >= 2
+
+
+async def test_what_a_killed_worker_kept_is_there_for_the_members_that_come_back(tmp_path: Path) -> None:
+    config = AgentConfig(SECURE, home=tmp_path / "room")
+    async with AsyncExitStack() as stack:
+        room, url = await stack.enter_async_context(serving(tmp_path, config))
+        ada, bob = Member(tmp_path / "ada"), Member(tmp_path / "bob")
+        for member in (ada, bob):
+            await stack.enter_async_context(member.agent)
+        for round in range(3):
+            async with AsyncExitStack() as joined:
+                says = [await joined.enter_async_context(member.joined(url)) for member in (ada, bob)]
+                before = [f"{number + 1} Text {number}." for number in range(round)]
+                for member in (ada, bob):
+                    assert [await member.heard.get() for _ in before] == before
+                assert await says[0].call("say", text=f"Text {round}.") == round + 1
+                for member in (ada, bob):
+                    assert await member.heard.get() == f"{round + 1} Text {round}."
+                for pid in sandboxed():
+                    os.kill(pid, signal.SIGKILL)
+                try:
+                    await says[1].call("say", text="Lost.")
+                except TreatyError:
+                    continue
+                raise AssertionError("the call reached no worker")
+        assert len(room.shared(ASSEMBLY).members) <= 2

@@ -1,0 +1,363 @@
+"""Sessions of a shared role: who is a member, what one member can do to the others, and how the session ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treaty_client import Agent, AgentConfig, CallContext, Capacity, OperationError, Session, SessionTimeouts, TreatyError
+from treaty_client.anp.flow_profile.registry import ProtocolOffer
+from treaty_client.network.transport import memory
+from treaty_client.network.transport.connection import Connection
+from treaty_client.testing import Simulation, run
+
+ASSEMBLY = Path(__file__).parents[2] / "examples" / "assembly"
+
+
+class Deaf:
+    """A connection whose end reads nothing from a moment on."""
+
+    def __init__(self, inner: Connection) -> None:
+        self._inner, self.may_read = inner, asyncio.Event()
+        self.may_read.set()
+        self.address, self.peer = inner.address, inner.peer
+
+    async def send(self, message: str | bytes) -> None:
+        await self._inner.send(message)
+
+    async def receive(self) -> str | bytes:
+        await self.may_read.wait()
+        message = await self._inner.receive()
+        await self.may_read.wait()
+        return message
+
+    async def close(self, reason: str = "") -> None:
+        await self._inner.close(reason)
+
+
+class Member:
+    """A member and what it hears."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent, self.heard, self.connection = agent, list[str](), Deaf(memory.pair()[0])
+        self.hears = asyncio.Event()
+
+    async def said(self, number: int, speaker: str, text: str) -> None:
+        self.heard.append(text)
+        self.hears.set()
+
+    async def has_heard(self, *texts: str) -> None:
+        while self.heard[-len(texts) :] != list(texts):
+            self.hears.clear()
+            await self.hears.wait()
+
+
+class Meeting:
+    """A room and its members, with connections between them that prove the member's DID or do not."""
+
+    def __init__(self, simulation: Simulation, **config: Any) -> None:
+        self.simulation, self.uri = simulation, simulation.uri("assembly")
+        self.room = simulation.agent("room.example", AgentConfig(**config))
+        self.callers, self.serving = list[CallContext](), set[asyncio.Task[None]]()
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+        @self.room.provides(self.uri, role="room")
+        async def accept(text: str, context: CallContext) -> str:
+            self.callers.append(context)
+            if text.startswith("slow"):
+                await self.may_answer.wait()
+            if text.isupper():
+                raise OperationError(403, "Not so loud.")
+            return text
+
+    @property
+    def members(self) -> list[str]:
+        return [member.peer for member in self.room.shared(self.uri).members]
+
+    async def until(self, count: int) -> None:
+        """Wait until the room has so many members."""
+        while len(self.members) != count:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+
+    @asynccontextmanager
+    async def join(self, domain: str, *, proved: bool = True) -> AsyncIterator[tuple[Member, Session]]:
+        member = Member(self.simulation.agent(domain))
+        near, far = memory.pair(source=member.agent.did if proved else "")
+        member.connection = Deaf(near)
+        task = asyncio.create_task(self.room.accept(far))
+        self.serving.add(task)
+        try:
+            over = member.agent.connect_over(
+                member.connection, protocols=[self.uri], peer=self.room.did, role="member", serving=[member.said]
+            )
+            async with over as session:
+                yield member, session
+        finally:
+            await near.close()
+
+    async def joined(self, stack: AsyncExitStack, domain: str, **options: Any) -> tuple[Member, Session]:
+        return await stack.enter_async_context(self.join(domain, **options))
+
+
+def meet(test: Callable[[Meeting, AsyncExitStack], Awaitable[None]], **config: Any) -> None:
+    async def main() -> None:
+        async with Simulation([ASSEMBLY]) as simulation, AsyncExitStack() as stack:
+            meeting = Meeting(simulation, **config)
+            await meeting.room.prepare()
+            await test(meeting, stack)
+
+    run(main())
+
+
+def test_all_members_are_in_one_session_and_the_application_calls_it() -> None:
+    async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
+        (ada, says), (bob, _) = [await meeting.joined(stack, f"{name}.example") for name in ("ada", "bob")]
+        assert meeting.members == [ada.agent.did, bob.agent.did]
+        assert await says.call("say", text="Hello.") == 1
+        await asyncio.gather(ada.has_heard("Hello."), bob.has_heard("Hello."))
+        with pytest.raises(OperationError) as caught:
+            await says.call("say", text="HELLO.")
+        assert caught.value.status == 403
+        shared = meeting.room.shared(meeting.uri)
+        assert await shared.call("announce", text="We close.") == 2
+        await asyncio.gather(ada.has_heard("Hello.", "We close."), bob.has_heard("Hello.", "We close."))
+        assert (shared.role, shared.protocol) == ("room", meeting.uri)
+        assert meeting.room.metrics().sessions_in == 2
+        # The peer of a call is the member whose message led to it.
+        assert {(context.peer, context.peer_is_proved) for context in meeting.callers} == {(ada.agent.did, True)}
+
+    meet(test)
+
+
+def test_a_call_in_the_session_of_one_member_is_refused_and_names_the_shared_session() -> None:
+    async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
+        ada, _ = await meeting.joined(stack, "ada.example")
+        while not meeting.room.sessions(meeting.uri):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        [one] = meeting.room.sessions(meeting.uri)
+        with pytest.raises(TreatyError) as caught:
+            await one.call("announce", text="To Ada alone.")
+        assert caught.value.code == "session.operation"
+        assert "agent.shared(URI)" in caught.value.fix
+        assert meeting.members == [ada.agent.did]
+        assert ada.heard == []
+
+    meet(test)
+
+
+def test_a_later_connection_that_proves_the_same_did_replaces_the_earlier_one() -> None:
+    async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
+        ada, first = await meeting.joined(stack, "ada.example")
+        bob, bob_says = await meeting.joined(stack, "bob.example")
+        again, second = await meeting.joined(stack, "ada.example")
+        assert meeting.members == [bob.agent.did, again.agent.did]
+        with pytest.raises(TreatyError) as caught:
+            await first.call("say", text="Am I here?")
+        assert caught.value.peer_code == "session.replaced"
+        await bob_says.call("say", text="Welcome back.")
+        await again.has_heard("Welcome back.")
+        assert ada.heard == []
+        assert await second.call("say", text="Thanks.") == 2
+
+    meet(test)
+
+
+@pytest.mark.threat(210)
+@pytest.mark.parametrize("owner_is_proved", [True, False])
+def test_a_stranger_that_only_claims_a_did_cannot_take_the_place_of_its_owner(owner_is_proved: bool) -> None:
+    async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
+        ada, says = await meeting.joined(stack, "ada.example", proved=owner_is_proved)
+        with pytest.raises(TreatyError) as caught:
+            await meeting.joined(stack, "ada.example", proved=False)
+        assert caught.value.peer_code == "session.member"
+        assert meeting.members == [ada.agent.did]
+        await says.call("say", text="Still me.")
+        await ada.has_heard("Still me.")
+
+    meet(test)
+
+
+def test_the_owner_of_a_did_takes_its_place_from_a_stranger_that_claims_it() -> None:
+    async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
+        await meeting.joined(stack, "ada.example", proved=False)
+        await meeting.joined(stack, "ada.example", proved=True)
+        [member] = meeting.room.shared(meeting.uri).members
+        assert member.is_proved
+
+    meet(test)
+
+
+def test_a_member_that_leaves_or_is_lost_is_no_member_and_the_others_go_on() -> None:
+    async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
+        bob, says = await meeting.joined(stack, "bob.example")
+        async with meeting.join("ada.example"):
+            await meeting.until(2)
+        await meeting.until(1)
+        carol, _ = await meeting.joined(stack, "carol.example")
+        await carol.connection.close()
+        await meeting.until(1)
+        assert await says.call("say", text="Alone.") == 1
+        await bob.has_heard("Alone.")
+        assert await meeting.room.shared(meeting.uri).call("announce", text="One.") == 1
+
+    meet(test)
+
+
+@pytest.mark.threat(211)
+def test_a_member_that_reads_nothing_is_dropped_and_delays_nobody() -> None:
+    async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
+        ada, says = await meeting.joined(stack, "ada.example")
+        deaf, _ = await meeting.joined(stack, "deaf.example")
+        deaf.connection.may_read.clear()
+        for number in range(1, 41):
+            assert await says.call("say", text=f"Text {number}.") == number
+        assert len(meeting.members) == 2, "no call waited until the member was dropped"
+        await meeting.until(1)
+        assert meeting.members == [ada.agent.did]
+        assert await says.call("say", text="Go on.") == 41
+        await ada.has_heard("Go on.")
+
+    meet(test, timeouts=SessionTimeouts(send=1000.0, idle=10_000.0))
+
+
+def test_two_hundred_members_hear_each_text() -> None:
+    async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
+        joined = await asyncio.gather(*(meeting.joined(stack, f"m{number}.example") for number in range(200)))
+        assert len(set(meeting.members)) == 200
+        await joined[0][1].call("say", text="All?")
+        await asyncio.gather(*(member.has_heard("All?") for member, _ in joined))
+        assert await meeting.room.shared(meeting.uri).call("announce", text="All.") == 200
+
+    meet(test)
+
+
+@pytest.mark.threat(211)
+def test_one_network_gets_half_of_the_places_and_a_place_is_given_back() -> None:
+    async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
+        async with meeting.join("ada.example"):
+            await meeting.joined(stack, "bob.example")
+            before = meeting.members
+            with pytest.raises(TreatyError) as caught:
+                await meeting.joined(stack, "carol.example")
+            assert (caught.value.code, caught.value.peer_code) == ("session.busy", "") or caught.value.peer_code == "session.busy"
+            assert meeting.members == before
+        await meeting.until(1)
+        await meeting.joined(stack, "carol.example")
+        await meeting.until(2)
+
+    meet(test, capacity=Capacity(members=4))
+
+
+@pytest.mark.threat(211)
+def test_members_whose_functions_hang_do_not_use_up_the_calls_of_the_others() -> None:
+    async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
+        meeting.may_answer.clear()
+        ada, says = await meeting.joined(stack, "ada.example")
+        greedy = [await meeting.joined(stack, f"g{number}.example") for number in range(3)]
+        calls = [
+            asyncio.create_task(session.call("say", text=f"slow {number}")) for _, session in greedy for number in range(500)
+        ]
+        await asyncio.sleep(1)
+        # Without a bound for each member, 1,500 calls would end the session of all.
+        assert await says.call("say", text="Quick.") == 1
+        await ada.has_heard("Quick.")
+        begun = [context.peer for context in meeting.callers]
+        assert {begun.count(member.agent.did) for member, _ in greedy} == {Capacity().functions}
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        assert len(meeting.members) == 4
+
+    meet(test)
+
+
+def test_a_session_without_members_goes_on_with_its_state() -> None:
+    async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
+        shared = meeting.room.shared(meeting.uri)
+        assert await shared.call("announce", text="First.") == 0
+        async with meeting.join("ada.example") as (ada, says):
+            await ada.has_heard("First.")
+            await says.call("say", text="Second.")
+        await meeting.until(0)
+        bob, _ = await meeting.joined(stack, "bob.example")
+        await bob.has_heard("First.", "Second.")
+
+    meet(test)
+
+
+def test_what_the_session_kept_is_there_when_the_agent_begins_again() -> None:
+    async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
+        await meeting.room.shared(meeting.uri).call("announce", text="Before.")
+        await meeting.room.aclose()
+        again = Meeting(meeting.simulation)
+        await again.room.prepare()
+        ada, says = await again.joined(stack, "ada.example")
+        await ada.has_heard("Before.")
+        assert await says.call("say", text="After.") == 2
+
+    meet(test)
+
+
+def test_a_withdrawn_protocol_ends_the_session_and_its_members() -> None:
+    async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
+        _, says = await meeting.joined(stack, "ada.example")
+        await meeting.room.withdraw(meeting.uri)
+        with pytest.raises(TreatyError):
+            await says.call("say", text="Hello?")
+        with pytest.raises(TreatyError) as caught:
+            meeting.room.shared(meeting.uri)
+        assert caught.value.code == "agent.not-provided"
+        assert meeting.room.metrics().sessions_in == 0
+
+    meet(test)
+
+
+def test_the_side_that_connects_has_no_shared_role() -> None:
+    async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
+        other = meeting.simulation.agent("other.example")
+
+        @other.provides(meeting.uri, role="member")
+        async def said(number: int, speaker: str, text: str) -> None: ...
+
+        await other.prepare()
+        near, far = memory.pair(source=meeting.room.did)
+        serving = asyncio.create_task(other.accept(far))
+        with pytest.raises(TreatyError) as caught:
+            async with meeting.room.connect_over(near, protocols=[meeting.uri], role="room"):
+                raise AssertionError
+        assert caught.value.code == "session.role"
+        with pytest.raises(TreatyError) as caught:
+            other.shared(meeting.uri)
+        assert caught.value.code == "session.role"
+        await near.close()
+        await serving
+
+    meet(test)
+
+
+def test_members_of_both_profiles_are_in_one_session() -> None:
+    async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
+        id = "anp:protocol:assembly:1.0"
+        meeting.room.flow.registry.add(ProtocolOffer(id, ("accept",), uri=meeting.uri))
+        ada, says = await meeting.joined(stack, "ada.example")
+        bob = Member(meeting.simulation.agent("bob.example"))
+        bob.agent.flow.registry.add(ProtocolOffer(id, uri=meeting.uri))
+        await stack.enter_async_context(meeting.simulation.serving(meeting.room))
+        over = bob.agent.connect("wss://room.example", protocols=[id], peer=meeting.room.did, role="member", serving=[bob.said])
+        bob_says = await stack.enter_async_context(over)
+        assert meeting.members == [ada.agent.did, bob.agent.did]
+        assert await says.call("say", text="From Hello.") == 1
+        assert await bob_says.call("say", text="From flow.") == 2
+        for member in (ada, bob):
+            await member.has_heard("From Hello.", "From flow.")
+        await bob_says.close()
+        await meeting.until(1)
+        assert await says.call("say", text="Alone.") == 3
+
+    meet(test)
