@@ -33,6 +33,9 @@ PRIVATE_FOREIGN = {
     "_from_parts",
     "_build_dsse_request",
     "_parser",
+    "_observe",
+    "_set_react_mode",
+    "_watch",
 }
 """Private names of other packages that tests use; theirs offer no other way."""
 PRIVATE_TODAY: set[str] = {

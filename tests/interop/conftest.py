@@ -89,7 +89,8 @@ def environment(request: pytest.FixtureRequest) -> Environment:
         def install(folder: Path) -> None:
             subprocess.run([python, "-m", "venv", "--without-pip", str(folder)], check=True)
             (folder / "requirements").write_text(requirements)
-            command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--require-hashes"]
+            # A lock has all packages already; and of MetaGPT's requirements its lock leaves most out.
+            command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--require-hashes", "--no-deps"]
             subprocess.run([*command, "--python", str(made), "-r", str(folder / "requirements")], check=True)
 
         kept(made.parents[1], install)
@@ -136,6 +137,12 @@ def a2a_script(environment: Environment) -> Scripts:
 def mcp_script(environment: Environment) -> Scripts:
     """The scripts of the official MCP SDK."""
     return _scripts(environment("mcp", (HERE / "mcp.lock").read_text(), sys.executable))
+
+
+@pytest.fixture(scope="session")
+def metagpt_script(environment: Environment) -> Scripts:
+    """The scripts of MetaGPT."""
+    return _scripts(environment("metagpt", (HERE / "metagpt.lock").read_text(), sys.executable))
 
 
 @pytest.fixture(scope="session")

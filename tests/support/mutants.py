@@ -22,7 +22,7 @@ from docs.generate.suite import all_tests
 
 ROOT = Path(__file__).parents[2]
 LIST = ROOT / "tests" / "mutants" / "mutants.toml"
-PACKAGES = ("consensus", "client", "registry")
+PACKAGES = ("consensus", "client", "registry", "protocols")
 
 
 class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

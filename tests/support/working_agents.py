@@ -32,9 +32,9 @@ OLD, NEW = (uri_of(version, name="product-info") for version in ("1.0", "1.1"))
 SELLER, CUSTOMER = "shop.example", "buyer.example"
 
 
-def publish(registry: SimulatedRegistry, uri: str, author: Signer = ALICE) -> None:
-    """Publish a version of product-info with its handler, as `treaty publish` does."""
-    project = load_project(PROTOCOLS / uri.rpartition("/")[2])
+def publish(registry: SimulatedRegistry, uri: str, author: Signer = ALICE, *, folder: Path | None = None) -> None:
+    """Publish a version of product-info, or the project in `folder`, with its handler, as `treaty publish` does."""
+    project = load_project(folder or PROTOCOLS / uri.rpartition("/")[2])
     document, card = registry.put(project.document), registry.put(project.card.encode())
     registry.add(kinds.Publish(uri, project.topic, document, card, project.origin), author)
     filename, wheel = project.build_wheel(uri)

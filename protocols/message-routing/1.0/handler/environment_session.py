@@ -1,0 +1,190 @@
+"""The session of an environment. All its members are peers of one session."""
+
+from __future__ import annotations
+
+from treaty_handler import (
+    Audit,
+    Call,
+    Cancelled,
+    Close,
+    Effect,
+    End,
+    Event,
+    Failure,
+    PeerLost,
+    Received,
+    Return,
+    Send,
+    SetTimer,
+    Timer,
+    Value,
+    encode_json,
+)
+
+from .environment import Environment, Full
+from .load import fitting
+from .message import Message, complete, draft_faults
+from .wire import MAX_TEXT, make_id, pack, read
+
+ROUND, PATIENCE = "round", 3600.0
+"""The timer of a round, and the seconds after which a member that has not finished its part has to leave."""
+MAX_PAGE = 100
+MAX_FAILURES = 100
+
+
+class EnvironmentSession:
+    """`names`: peer → name of the member. `run`: the call that runs rounds, or "". `left`: the rounds that it has left."""
+
+    def __init__(self, seed: str, state: dict[str, Value]) -> None:
+        self.seed = seed
+        self.environment = Environment.from_value(state["environment"]) if state else Environment()
+        self.names: dict[str, str] = state.get("names", {})
+        self.made: int = state.get("made", 0)
+        self.round: int = state.get("round", 0)
+        self.run: str = state.get("run", "")
+        self.left: int = state.get("left", 0)
+        self.done: int = state.get("done", 0)
+        self.failures: list[Value] = state.get("failures", [])
+
+    def snapshot(self) -> bytes:
+        """Return the whole state."""
+        names = ("names", "made", "round", "run", "left", "done", "failures")
+        return pack({"environment": self.environment.to_value(), **{name: getattr(self, name) for name in names}})
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Answer the application's calls and the members' messages."""
+        match event:
+            case Call(call=call, operation=operation, arguments=arguments):
+                return self._called(call, operation, arguments)
+            case Cancelled(call=call) if call == self.run:
+                self.run, self.left = "", 0  # the members finish their round, and no other follows
+            case Received(peer=peer, data=data):
+                return self._received(peer, data)
+            case Timer(name=name) if name == ROUND:
+                late = [peer for peer, member in self.names.items() if self.environment.members[member].is_running]
+                return self._lose(late, "did not finish the round, and left")
+            case PeerLost(peer=peer) if peer in self.names:
+                return self._lose([peer], "left")
+            case Close():
+                return [End()]
+        return []
+
+    def _called(self, call: str, operation: str, arguments: dict[str, Value]) -> list[Effect]:
+        match operation:
+            case "publish":
+                if faults := draft_faults(arguments):
+                    return [_failed(call, 400, faults[0])]
+                return self._publish_own(call, complete(arguments, self._make_id))
+            case "run":
+                if self.run or self.environment.is_running:
+                    return [_failed(call, 409, "A round is not over.")]
+                self.run, self.left, self.done, self.failures = call, arguments.get("rounds", 1), 0, []
+                return self._go_on()
+            case "readHistory":
+                return [Return(call=call, value=self._page(arguments["start"], arguments.get("count", MAX_PAGE)))]
+            case _:
+                members = self.environment.members.values()
+                listed = [{"name": member.name, "address": member.address, "idle": member.is_idle} for member in members]
+                return [Return(call=call, value={"idle": self.environment.is_idle, "members": listed})]
+
+    def _publish_own(self, call: str, message: Message) -> list[Effect]:
+        try:
+            effects = self._publish(message)
+        except Full:
+            return [_failed(call, 429, "Too many messages wait for a member.")]
+        return [*effects, Return(call=call, value={"id": message.id})]
+
+    def _received(self, peer: str, data: bytes) -> list[Effect]:
+        try:
+            message = read(data, "member")
+        except ValueError as error:
+            return [Audit(text=f"Ignored a message of {peer[:MAX_TEXT]}: {str(error)[:MAX_TEXT]}"[:1_000])]
+        name = self.names.get(peer)
+        if message["type"] == "join":
+            reason = "This peer has joined already." if name else self.environment.join(message["name"], message["address"])
+            if reason:
+                return [_refused(peer, message["id"], 409, reason)]
+            self.names[peer] = message["name"]
+            return [_say(peer, type="accepted", id=message["id"])]
+        if name is None:
+            return [_refused(peer, message["id"], 403, "Join first.")] if "id" in message else []
+        if message["type"] == "state":
+            return self._rested(name, message)
+        return self._publish_foreign(peer, name, message)
+
+    def _publish_foreign(self, peer: str, name: str, request: dict[str, Value]) -> list[Effect]:
+        message = complete(request["message"], self._make_id)
+        # A member speaks for itself alone: others decide by the sender whom they believe.
+        if message.sent_from not in self.environment.members[name].addresses:
+            return [_refused(peer, request["id"], 403, "sent_from is the name or the class of another.")]
+        try:
+            effects = self._publish(message)
+        except Full:
+            return [_refused(peer, request["id"], 429, "Too many messages wait for a member.")]
+        return [*effects, _say(peer, type="accepted", id=request["id"])]
+
+    def _publish(self, message: Message) -> list[Effect]:
+        receivers = set(self.environment.publish(message))
+        if not receivers:
+            return [Audit(text=f"The message {message.id} has no recipient.")]
+        value = message.to_value()
+        return [_say(peer, type="message", message=value) for peer, name in self.names.items() if name in receivers]
+
+    def _rested(self, name: str, message: dict[str, Value]) -> list[Effect]:
+        member = self.environment.members[name]
+        if not member.is_running:
+            member.is_busy = not message["idle"]
+            return []
+        if message["round"] != self.round:
+            return []  # sent before it got the round
+        self.environment.rest(name, is_busy=not message["idle"])
+        if message["error"] and len(self.failures) < MAX_FAILURES:
+            self.failures.append({"name": name, "reason": message["error"]})
+        return self._go_on()
+
+    def _go_on(self) -> list[Effect]:
+        """Begin the next round once all members have finished this one, or answer the call."""
+        if self.environment.is_running:
+            return []
+        running = self.environment.begin_round() if self.left else []
+        if running:
+            self.round, self.left, self.done = self.round + 1, self.left - 1, self.done + 1
+            peers = {name: peer for peer, name in self.names.items()}
+            messages = [_say(peers[name], type="run", round=self.round) for name in running]
+            return [SetTimer(name=ROUND, seconds=PATIENCE), *messages]
+        if not self.run:
+            return [SetTimer(name=ROUND, seconds=None)]
+        answer = {"idle": self.environment.is_idle, "rounds": self.done, "failures": self.failures}
+        call, self.run, self.left, self.failures = self.run, "", 0, []
+        return [SetTimer(name=ROUND, seconds=None), Return(call=call, value=answer)]
+
+    def _lose(self, peers: list[str], reason: str) -> list[Effect]:
+        """Remove members. The others go on, and a round that waited for these alone is over."""
+        names = [self.names.pop(peer) for peer in peers]
+        was_running = any(self.environment.members[name].is_running for name in names)
+        for name in names:
+            self.environment.leave(name)
+        return [Audit(text=f"{', '.join(names)[:MAX_TEXT]}: {reason}."), *(self._go_on() if was_running else [])]
+
+    def _page(self, start: int, count: int) -> dict[str, Value]:
+        history = self.environment.history
+        first = max(start, history.forgotten)
+        page = fitting(list(history)[first - history.forgotten :], count)
+        messages = [message.to_value() for message in page]
+        return {"start": first, "messages": messages, "total": history.forgotten + len(history)}
+
+    def _make_id(self) -> str:
+        self.made += 1
+        return make_id(self.seed, self.made)
+
+
+def _say(peer: str, **message: Value) -> Send:
+    return Send(peer=peer, data=encode_json(message))
+
+
+def _refused(peer: str, request: str, code: int, reason: str) -> Send:
+    return _say(peer, type="refused", id=request, code=code, reason=reason)
+
+
+def _failed(call: str, code: int, reason: str) -> Return:
+    return Return(call=call, error=Failure(code=code, message=reason))

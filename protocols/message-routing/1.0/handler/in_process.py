@@ -1,0 +1,123 @@
+"""An environment and its members in one process, without agents and without a network.
+
+    team = Team()
+    team.add(Member("Bob", "Writer", Flow.in_order("Write")), writer)
+    team.publish({"content": "A poem about rain", "send_to": ["Bob"]})
+    while not team.is_idle:
+        await team.run()
+
+A member's application has the functions of the role `member`, `act` and perhaps `think`, with the arguments and results of the
+manifest. So the same application serves an agent. The sandbox does not import this module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from .environment import Environment
+from .member import Act, Member, Rest
+from .memory import Memory
+from .message import Message, complete, draft_faults
+
+_log = logging.getLogger(__name__)
+
+
+class Application(Protocol):
+    """What a member does. With a choice of states, it has `think(state, choices, news)` too, whose result is `{"state": …}`."""
+
+    async def act(self, action: str, news: list[dict[str, Any]]) -> Mapping[str, Any]:
+        """Do an action; return `{"publish": [DRAFT, …], "response": DRAFT, TEXT or None}`, each of which may be missing."""
+
+
+class Team:
+    """An environment whose members are in this process. For one event loop."""
+
+    def __init__(self) -> None:
+        self._environment = Environment()
+        self._members: dict[str, tuple[Member, Any]] = {}
+
+    @property
+    def history(self) -> Memory:
+        """Return the messages that were published."""
+        return self._environment.history
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether all members are idle (rule 8)."""
+        return self._environment.is_idle
+
+    def add(self, member: Member, application: Application) -> None:
+        """Add a member. Raises `ValueError` where it has the name or the class of another."""
+        if reason := self._environment.join(member.name, member.address):
+            raise ValueError(reason)
+        self._members[member.name] = member, application
+
+    def publish(self, draft: Mapping[str, Any]) -> Message:
+        """Publish a message of the user. Raises `ValueError` for one with faults, and `Full`."""
+        if faults := draft_faults(dict(draft)):
+            raise ValueError(faults[0])
+        message = complete(draft, _make_id)
+        self._deliver(message)
+        return message
+
+    async def run(self) -> None:
+        """Run one round: the members that are not idle react, all at once (rule 9).
+
+        An error of one ends its reaction alone. It is raised after the round, with those of others, in an `ExceptionGroup`.
+        """
+        # All look at their messages before one of them acts, as they do across processes.
+        begun = [(name, self._members[name][0].begin()) for name in self._environment.begin_round()]
+        outcomes = await asyncio.gather(*(self._react(name, step) for name, step in begun), return_exceptions=True)
+        if errors := [outcome for outcome in outcomes if isinstance(outcome, Exception)]:
+            raise ExceptionGroup("members failed", errors)
+
+    async def _react(self, name: str, step: Any) -> None:
+        member, application = self._members[name]
+        try:
+            while not isinstance(step, Rest):
+                news = [message.to_value() for message in member.news]
+                if isinstance(step, Act):
+                    step = self._acted(member, await application.act(step.action, news))
+                else:
+                    chosen = await application.think(member.state, list(step.choices), news)
+                    step = member.decide(chosen["state"])
+            if step.response is not None:
+                self._send_out(member, step.response)
+        except Exception:
+            member.failed()
+            raise
+        finally:
+            self._environment.rest(name, is_busy=not member.is_idle)
+
+    def _acted(self, member: Member, answer: Mapping[str, Any]) -> Any:
+        published, responses = answer.get("publish", []), member.response_drafts(answer.get("response"))
+        if faults := [fault for draft in (*published, *responses) for fault in draft_faults(draft)]:
+            raise ValueError(faults[0])
+        for draft in published:
+            self._send_out(member, complete(draft, _make_id))
+        complete_ones = [member.outgoing(complete(draft, _make_id))[0] for draft in responses]
+        return member.acted(complete_ones[0] if complete_ones else None)
+
+    def _send_out(self, member: Member, message: Message) -> None:
+        own, is_own = member.outgoing(message)
+        if is_own:
+            member.put(own)
+        elif own.sent_from in (member.name, member.address):
+            self._deliver(own)
+        else:
+            raise ValueError("sent_from is the name or the class of another.")
+
+    def _deliver(self, message: Message) -> None:
+        receivers = self._environment.publish(message)
+        if not receivers:
+            _log.warning("The message %s has no recipient.", message.id)
+        for name in receivers:
+            self._members[name][0].put(message)
+
+
+def _make_id() -> str:
+    return uuid.uuid4().hex

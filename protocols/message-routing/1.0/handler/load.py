@@ -1,0 +1,45 @@
+"""The bounds of messages that travel together, as an argument or a result of one operation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .message import Message, Size
+
+MAX_MESSAGES = 256
+MAX_BYTES = 1024 * 1024
+# An operation's arguments have at most 20,000 values.
+MAX_VALUES = 16_000
+
+
+@dataclass(slots=True)
+class Load:
+    """The size of some messages."""
+
+    messages: int = 0
+    bytes: int = 0
+    values: int = 0
+
+    def add(self, size: Size) -> bool:
+        """Count a message of this size. Return False, and do not count it, if there is no room."""
+        if not self.has_room(size):
+            return False
+        self.messages += 1
+        self.bytes += size.bytes
+        self.values += size.values
+        return True
+
+    def has_room(self, size: Size) -> bool:
+        """Return whether a message of this size can be added."""
+        return self.messages < MAX_MESSAGES and self.bytes + size.bytes <= MAX_BYTES and self.values + size.values <= MAX_VALUES
+
+
+def fitting(messages: Iterable[Message], count: int) -> list[Message]:
+    """Return the first messages that fit into one result, at most `count`."""
+    load, found = Load(), list[Message]()
+    for message in messages:
+        if len(found) == count or not load.add(message.size):
+            break
+        found.append(message)
+    return found

@@ -1,0 +1,59 @@
+"""The feedback loop of four members, for three and four rounds: in one process, in sessions, and across processes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import feedback_script as script
+import pytest
+from routing_process import in_processes
+from routing_runs import Run, in_sessions, in_team
+
+
+@pytest.fixture(scope="module", params=[3, 4])
+def rounds(request: pytest.FixtureRequest) -> int:
+    """How often a task passes through the three."""
+    return int(request.param)
+
+
+@pytest.fixture(scope="module", params=[in_team, in_sessions, in_processes], ids=lambda begin: begin.__name__)
+def run(request: pytest.FixtureRequest, rounds: int) -> Run:
+    """A whole run."""
+    finished: Run = asyncio.run(request.param(rounds))
+    return finished
+
+
+def proper(run: Run) -> list[dict[str, Any]]:
+    """The history without the dummies."""
+    return [message for message in run.history if message["content"] != script.DUMMY]
+
+
+def test_005_11_the_three_are_called_ten_times_a_round(run: Run) -> None:
+    assert run.members["Alice"].calls == {"UserRequirement": 1}
+    for name in ("Bob", "Carol", "Dave"):
+        assert run.members[name].calls.total() == 10 * run.rounds
+
+
+def test_005_12_bob_gets_ten_messages_of_feedback_for_each_round_but_the_last(run: Run) -> None:
+    assert run.members["Bob"].calls == {"Split": 10, "Review": 10 * (run.rounds - 1)}
+
+
+def test_005_13_the_history_has_eleven_messages_and_thirty_a_round(run: Run) -> None:
+    assert len(proper(run)) == 11 + 30 * run.rounds
+    assert len(run.history) > len(proper(run))
+
+
+def test_005_14_of_each_task_come_work_compilation_and_review_in_turn(run: Run) -> None:
+    for task in range(script.TASKS):
+        causes = [m["cause_by"] for m in proper(run) if m["instruct_content"] and m["instruct_content"]["task"] == task]
+        assert causes == ["Split", *["Work", "Compile", "Review"] * run.rounds]
+
+
+def test_005_15_a_dummy_reaches_nobody(run: Run) -> None:
+    assert run.seen
+    assert not [message for message in run.seen if "<none>" in message["send_to"]]
+
+
+def test_005_16_in_the_end_the_environment_is_idle(run: Run) -> None:
+    assert run.is_idle
