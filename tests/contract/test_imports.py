@@ -75,8 +75,9 @@ def test_importing_the_agents_class_imports_neither_sigstore_nor_a_network(home:
 
 
 def test_the_extras_of_the_error_are_those_of_the_package() -> None:
+    modules = {"grpcio": "grpc", "protobuf": "google"}
     listed = {
-        re.split(r"[^a-z0-9-]", requirement)[0].replace("-", "_"): extra
+        modules.get(name := re.split(r"[^a-z0-9-]", requirement)[0], name.replace("-", "_")): extra
         for extra, requirements in PROJECT["optional-dependencies"].items()
         for requirement in requirements
         if extra != "embedded" and not requirement.startswith("treaty[")
@@ -91,6 +92,7 @@ def test_the_extras_of_the_error_are_those_of_the_package() -> None:
         ("sigstore", "from treaty_client.agent.assembly import import_libraries; import_libraries(None)", "agent"),
         ("websockets", "from treaty_client import Agent, Identity; Agent(Identity.create(), 'x')", "agent"),
         ("jsonschema_rs", "from treaty_client import OpenAIModel", "agent"),
+        ("grpc", "import treaty_aip", "aip"),
         ("numpy", "from treaty_client.cli import main; main(['audit', '--json'])", "audit"),
         ("litestar", "from treaty_registry.cli import main; main(['serve', '--json', '--data', '/nowhere'])", "registry"),
     ],

@@ -52,7 +52,7 @@ def test_no_tracked_file_names_the_host_of_a_package_registry() -> None:
 def test_every_package_is_typed_and_in_the_wheel() -> None:
     packages = [ROOT / name for name in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
     assert [package.name for package in packages if not (package / "py.typed").exists()] == []
-    names = {"treaty_consensus", "treaty_client", "treaty_command", "treaty_handler", "treaty_registry"}
+    names = {"treaty_aip", "treaty_consensus", "treaty_client", "treaty_command", "treaty_handler", "treaty_registry"}
     assert {package.name for package in packages} == names
 
 

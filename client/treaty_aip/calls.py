@@ -1,0 +1,239 @@
+"""The gRPC side of one session: frames of the handler become calls, and calls become frames."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from treaty_consensus.errors import TreatyError
+
+from .flow import Ended, Flow
+from .handler.fields import CONVERSATIONS, METHODS, STREAMS
+from .handler.frames import Frame
+from .security import CallerProofs, Security
+
+MAX_MESSAGE = 4 * 1024 * 1024
+"""Bytes of one message: gRPC's own default."""
+_STATUS = {code.name: code for code in grpc.StatusCode}
+
+Deliver = Callable[[str, Frame], list[Flow]]
+"""Gives the session a frame of a peer; returns the flows that it wrote to."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The bounds of a gateway or node. `message`: bytes. `calls`: open calls of others. `inbox`: messages that wait for the
+    application."""
+
+    message: int = MAX_MESSAGE
+    calls: int = 512
+    inbox: int = 256
+
+    def options(self) -> list[tuple[str, int]]:
+        """Return the options of channels and servers."""
+        return [("grpc.max_receive_message_length", self.message), ("grpc.max_send_message_length", self.message)]
+
+
+def path_of(method: str) -> str:
+    """Return the path of a method."""
+    return f"/grpc_service.{METHODS[method][0]}/{method}"
+
+
+async def _room(flows: list[Flow]) -> None:
+    for flow in flows:
+        await flow.room()
+
+
+class IncomingCalls:
+    """The calls of others at one server."""
+
+    def __init__(self, deliver: Deliver, bounds: Bounds) -> None:
+        self._deliver, self._bounds = deliver, bounds
+        self._flows: dict[str, Flow] = {}
+        self._numbers = itertools.count(1)
+        self.proofs: CallerProofs | None = None
+
+    def handlers(self, methods: list[str]) -> list[Any]:
+        """Return gRPC's handlers for these methods. Messages stay bytes: the session's codec reads them."""
+        services: dict[str, dict[str, Any]] = {}
+        for method in methods:
+            make = grpc.unary_unary_rpc_method_handler
+            if method in STREAMS:
+                make = grpc.stream_stream_rpc_method_handler if method in CONVERSATIONS else grpc.unary_stream_rpc_method_handler
+            serve = self._streaming(method) if method in STREAMS else self._single(method)
+            services.setdefault(METHODS[method][0], {})[method] = make(serve)
+        return [grpc.method_handlers_generic_handler(f"grpc_service.{name}", found) for name, found in services.items()]
+
+    def send(self, frame: Frame) -> Flow | None:
+        """Send a response, or the end of a call."""
+        flow = self._flows.get(frame.call)
+        if flow is not None:
+            _put(flow, frame)
+        return flow
+
+    def _single(self, method: str) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        async def serve(request: bytes, context: Any) -> bytes:
+            responses: list[bytes] = []
+
+            async def keep(data: bytes) -> None:
+                responses[:] = [data]
+
+            await self._serve(method, context, request, keep)
+            return responses[0]
+
+        return serve
+
+    def _streaming(self, method: str) -> Callable[[Any, Any], Awaitable[None]]:
+        async def serve(request: Any, context: Any) -> None:
+            await self._serve(method, context, request if isinstance(request, bytes) else None, context.write)
+
+        return serve
+
+    async def _serve(self, method: str, context: Any, request: bytes | None, write: Callable[[bytes], Awaitable[None]]) -> None:
+        """Serve one call. `request`: the only one, or None for a stream of requests."""
+        peer = await self._peer(method, context)
+        if len(self._flows) >= self._bounds.calls:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"There are {self._bounds.calls} open calls.")
+        call, flow = f"in-{next(self._numbers)}", Flow()
+        self._flows[call] = flow
+        reading = asyncio.create_task(self._read(peer, method, call, request, context))
+        try:
+            while isinstance(item := await flow.get(), bytes):
+                await write(item)
+            if item.code != "OK":
+                await context.abort(_STATUS.get(item.code, grpc.StatusCode.UNKNOWN), item.text)
+        finally:
+            reading.cancel()
+            del self._flows[call]
+            # An end that the session did not ask for: the caller cancelled, or its connection is lost.
+            if not flow.over:
+                self._deliver(peer, Frame("CANCEL", method, call))
+            flow.close()
+
+    async def _read(self, peer: str, method: str, call: str, request: bytes | None, context: Any) -> None:
+        if request is not None:
+            self._deliver(peer, Frame("REQUEST", method, call, request))
+            return
+        while (data := await context.read()) is not grpc.aio.EOF:
+            await _room(self._deliver(peer, Frame("REQUEST", method, call, data)))
+        self._deliver(peer, Frame("END", method, call))
+
+    async def _peer(self, method: str, context: Any) -> str:
+        assert self.proofs is not None
+        try:
+            return await self.proofs.peer(path_of(method), tuple(context.invocation_metadata() or ()))
+        except TreatyError as error:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"{error.code}: {error.message}"[:500])
+            raise
+
+
+class OutgoingCalls:
+    """The calls that a session makes, and the channels to their targets."""
+
+    def __init__(self, deliver: Deliver, security: Security, bounds: Bounds) -> None:
+        self._deliver, self._security, self._bounds = deliver, security, bounds
+        self._flows: dict[str, Flow] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self.paths: dict[str, str] = {}
+        """The paths of methods that the application's stubs name in another way."""
+
+    def send(self, peer: str, frame: Frame) -> Flow | None:
+        """Send a request; the first one of a call begins it at the frame's address."""
+        flow = self._flows.get(frame.call)
+        if flow is None:
+            if frame.kind != "REQUEST" or not frame.address:
+                return None
+            flow = self._flows[frame.call] = Flow()
+            self._tasks[frame.call] = asyncio.create_task(self._run(peer, frame, flow))
+        if frame.kind == "CANCEL":
+            self._tasks[frame.call].cancel()
+            flow.close()
+            return None
+        _put(flow, frame)
+        return flow
+
+    async def hang_up(self, address: str) -> bool:
+        """Close the channel to an address; whether there was one."""
+        channel = self._channels.pop(address, None)
+        if channel is not None:
+            await channel.close()
+        return channel is not None
+
+    async def close(self) -> None:
+        """End all calls and channels."""
+        tasks = [*self._tasks.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for address in [*self._channels]:
+            await self.hang_up(address)
+
+    def _channel(self, address: str) -> grpc.aio.Channel:
+        if address not in self._channels:
+            self._channels[address] = self._security.channel(address, self._bounds.options())
+        return self._channels[address]
+
+    async def _run(self, peer: str, first: Frame, flow: Flow) -> None:
+        call, method = first.call, first.method
+        ending = Frame("STATUS", method, call)
+        try:
+            await self._call(peer, first, flow)
+        except grpc.aio.AioRpcError as error:
+            ending = ending._replace(code=error.code().name, text=(error.details() or "")[:500])
+        except (OSError, ValueError, TreatyError, grpc.aio.UsageError) as error:
+            ending = ending._replace(code="UNAVAILABLE", text=str(error)[:500])
+        finally:
+            del self._flows[call], self._tasks[call]
+            flow.close()
+        self._deliver(peer, ending)
+
+    async def _call(self, peer: str, first: Frame, flow: Flow) -> None:
+        call, method, address = first.call, first.method, first.address
+        path = self.paths.get(method) or path_of(method)
+        channel, proof = self._channel(address), self._security.proof(address, path)
+        if method not in STREAMS:
+            data = await flow.get()
+            response = await channel.unary_unary(path)(data, metadata=proof)
+            self._deliver(peer, Frame("RESPONSE", method, call, response))
+            return
+        if method in CONVERSATIONS:
+            stream = channel.stream_stream(path)(metadata=proof)
+        else:
+            stream = channel.unary_stream(path)(await flow.get(), metadata=proof)
+        writing = asyncio.create_task(_write(stream, flow)) if method in CONVERSATIONS else None
+        try:
+            while (data := await stream.read()) is not grpc.aio.EOF:
+                await _room(self._deliver(peer, Frame("RESPONSE", method, call, data)))
+            code = await stream.code()
+            if code is not grpc.StatusCode.OK:
+                raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details=await stream.details())
+        finally:
+            stream.cancel()
+            if writing is not None:
+                writing.cancel()
+                await asyncio.gather(writing, return_exceptions=True)
+
+
+async def _write(stream: Any, flow: Flow) -> None:
+    while isinstance(item := await flow.get(), bytes):
+        await stream.write(item)
+    await stream.done_writing()
+
+
+def _put(flow: Flow, frame: Frame) -> None:
+    item: bytes | Ended = Ended(frame.code if frame.kind == "STATUS" else "", frame.text)
+    if frame.kind in ("REQUEST", "RESPONSE"):
+        item = frame.message
+    if not flow.put(item):
+        flow.replace(Ended("RESOURCE_EXHAUSTED", "Too many bytes wait for this call."))
+
+
+def served_methods(services: Mapping[str, bool]) -> list[str]:
+    """Return the methods of these services."""
+    return [method for method, (service, _, _) in METHODS.items() if services.get(service)]

@@ -1,0 +1,69 @@
+"""The messages of one call that wait for their way out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import NamedTuple
+
+MAX_WAITING = 16
+"""Messages that wait before the sender of further ones is held up."""
+MAX_WAITING_BYTES = 16 * 1024 * 1024
+"""Bytes that wait before the call is given up: a gateway cannot hold up every sender, such as one of updates."""
+
+
+class Ended(NamedTuple):
+    """The end of a call. `code`, `text`: of its status; "" for the end of requests."""
+
+    code: str
+    text: str
+
+
+class Flow:
+    """A queue with bounds. For one event loop."""
+
+    def __init__(self) -> None:
+        self._items: deque[bytes | Ended] = deque()
+        self._bytes = 0
+        self._filled, self._emptied = asyncio.Event(), asyncio.Event()
+        self._emptied.set()
+        self.over = False
+
+    def put(self, item: bytes | Ended) -> bool:
+        """Add a message or the end. Nothing follows the end. Return False if the bound is reached; then the call has to end."""
+        if self.over:
+            return True
+        self.over = isinstance(item, Ended)
+        self._items.append(item)
+        self._bytes += len(item) if isinstance(item, bytes) else 0
+        self._filled.set()
+        if len(self._items) > MAX_WAITING:
+            self._emptied.clear()
+        return self._bytes <= MAX_WAITING_BYTES
+
+    def replace(self, item: Ended) -> None:
+        """Drop everything that waits, and end."""
+        self._items.clear()
+        self._bytes, self.over = 0, False
+        self.put(item)
+        self._emptied.set()
+
+    async def get(self) -> bytes | Ended:
+        """Wait for the next message, or the end."""
+        while not self._items:
+            self._filled.clear()
+            await self._filled.wait()
+        item = self._items.popleft()
+        self._bytes -= len(item) if isinstance(item, bytes) else 0
+        if len(self._items) <= MAX_WAITING:
+            self._emptied.set()
+        return item
+
+    async def room(self) -> None:
+        """Wait until few messages wait."""
+        await self._emptied.wait()
+
+    def close(self) -> None:
+        """Let waiting senders go on: the messages go nowhere."""
+        self.over = True
+        self._emptied.set()

@@ -1,0 +1,238 @@
+"""Encode and decode the messages of the field table in the wire format of Protocol Buffers, version 3.
+
+A message is a JSON object with the names of the table. Bytes are base64, a map is an object, and an enumeration's value is its
+name, or its number where the table has no name for it. A decoded message has all fields but absent messages
+and members of a oneof.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+
+from treaty_handler import Value
+
+from .fields import ENUMS, MESSAGES, Field
+
+MAX_ITEMS = 4_096
+"""Entries of all repeated fields and maps of one message together. The host's own cap on values is 20,000."""
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+
+
+def encode(message: str, value: Value) -> bytes:
+    """Return the bytes of a message: fields in the order of their numbers, maps in the order of their keys, defaults left out.
+
+    Raises `ValueError` for a value that is none of this message.
+    """
+    fields = MESSAGES[message]
+    if not isinstance(value, dict) or value.keys() - {field.name for field in fields.values()}:
+        raise ValueError(f"this is no {message}, or has a field that it does not define")
+    members = [field.oneof for field in fields.values() if field.oneof and field.name in value]
+    if len(members) > len(set(members)):
+        raise ValueError(f"a {message} has one of its alternatives, not two")
+    return b"".join(_field(field, value[field.name]) for _, field in sorted(fields.items()) if field.name in value)
+
+
+def decode(message: str, data: bytes) -> dict[str, Value]:
+    """Return the message in these bytes. Unknown fields are skipped, as the format wants it. Raises `ValueError`."""
+    return _decode(message, data, [0])
+
+
+def _field(field: Field, value: Value) -> bytes:
+    if field.kind == "map":
+        if not isinstance(value, dict):
+            raise ValueError(f"{field.name} is no object of texts")
+        entries = ({"key": key, "value": value[key]} for key in sorted(value, key=str.encode))
+        # An entry has both fields, also empty ones, as the other implementations write it.
+        return b"".join(lengthy(field.number, _entry(entry)) for entry in entries)
+    if not field.repeated:
+        return _single(field, value, keep_default=bool(field.oneof))
+    if not isinstance(value, list):
+        raise ValueError(f"{field.name} is no list")
+    if field.kind in ENUMS:
+        return lengthy(field.number, b"".join(_varint(_enum(field, item)) for item in value)) if value else b""
+    return b"".join(_single(field, item, keep_default=True) for item in value)
+
+
+def _entry(entry: dict[str, Value]) -> bytes:
+    return b"".join(_single(field, entry[field.name], keep_default=True) for field in MESSAGES["MapEntry"].values())
+
+
+def _single(field: Field, value: Value, *, keep_default: bool) -> bytes:
+    """Encode one value. A message is kept also when it is empty: its presence has a meaning."""
+    if field.kind in MESSAGES:
+        return lengthy(field.number, encode(field.kind, value))
+    if field.kind == "bool" or field.kind in ENUMS:
+        if field.kind == "bool" and type(value) is not bool:
+            raise ValueError(f"{field.name} is neither true nor false")
+        number = int(value) if field.kind == "bool" else _enum(field, value)
+        return varint_field(field.number, number) if number or keep_default else b""
+    if type(value) is not str:
+        raise ValueError(f"{field.name} is no text")
+    try:
+        data = base64.b64decode(value, validate=True) if field.kind == "bytes" else value.encode("utf-8")
+    except (binascii.Error, UnicodeError) as error:
+        raise ValueError(f"{field.name} is no {field.kind}") from error
+    return lengthy(field.number, data) if data or keep_default else b""
+
+
+def _enum(field: Field, value: Value) -> int:
+    names = ENUMS[field.kind]
+    if isinstance(value, str) and value in names:
+        return names.index(value)
+    if type(value) is int and -(2**31) <= value < 2**31:
+        return value
+    raise ValueError(f"{field.name} is none of {', '.join(names)}")
+
+
+def lengthy(number: int, data: bytes) -> bytes:
+    """Return a field of bytes."""
+    return _varint(number << 3 | _LENGTH) + _varint(len(data)) + data
+
+
+def varint_field(number: int, value: int) -> bytes:
+    """Return a field of a number."""
+    return _varint(number << 3 | _VARINT) + _varint(value)
+
+
+def _varint(number: int) -> bytes:
+    number &= 2**64 - 1  # a negative number is written with its sign in 64 bits
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _decode(message: str, data: bytes, count: list[int]) -> dict[str, Value]:
+    """Decode; `count` holds the number of items so far, in this message and the ones around it."""
+    fields, value = MESSAGES[message], _defaults(message)
+    parts: dict[str, bytes] = {}
+    for number, wire, raw in read_fields(data):
+        field = fields.get(number)
+        if field is None or not _fits(field, wire):
+            continue
+        if field.oneof:
+            # The last member of a oneof replaces the others.
+            for other in fields.values():
+                if other.oneof == field.oneof and other.name != field.name:
+                    value.pop(other.name, None)
+                    parts.pop(other.name, None)
+        if field.kind in MESSAGES and not field.repeated:
+            # A message that comes in several parts is their concatenation.
+            parts[field.name] = parts.get(field.name, b"") + _bytes(raw)
+            value[field.name] = None
+        else:
+            _store(value, field, raw, count)
+    by_name = {field.name: field for field in fields.values()}
+    return value | {name: _decode(by_name[name].kind, part, count) for name, part in parts.items()}
+
+
+def _store(value: dict[str, Value], field: Field, raw: int | bytes, count: list[int]) -> None:
+    if not field.repeated and field.kind != "map":
+        value[field.name] = _scalar(field, raw)
+        return
+    packed = field.kind in ENUMS and isinstance(raw, bytes)
+    items = _packed(field, _bytes(raw)) if packed else [raw]
+    count[0] += len(items)
+    if count[0] > MAX_ITEMS:
+        raise ValueError(f"more than {MAX_ITEMS} items")
+    if field.kind == "map":
+        entry = _decode("MapEntry", _bytes(raw), count)
+        value[field.name][entry["key"]] = entry["value"]
+    elif field.kind in MESSAGES:
+        value[field.name].append(_decode(field.kind, _bytes(raw), count))
+    else:
+        value[field.name] += [_scalar(field, item) for item in items]
+
+
+def _packed(field: Field, data: bytes) -> list[int | bytes]:
+    if len(data) > MAX_ITEMS * 10:
+        raise ValueError(f"{field.name} has more than {MAX_ITEMS} items")
+    found: list[int | bytes] = []
+    at = 0
+    while at < len(data):
+        number, at = _read_varint(data, at)
+        found.append(number)
+    return found
+
+
+def _defaults(message: str) -> dict[str, Value]:
+    return {
+        field.name: _default(field) for field in MESSAGES[message].values() if not field.oneof and _default(field) is not None
+    }
+
+
+def _default(field: Field) -> Value:
+    if field.kind == "map":
+        return {}
+    if field.repeated:
+        return []
+    if field.kind in ENUMS:
+        return ENUMS[field.kind][0]
+    return {"string": "", "bytes": "", "bool": False}.get(field.kind)
+
+
+def _scalar(field: Field, raw: int | bytes) -> Value:
+    if field.kind == "bool":
+        return raw != 0
+    if isinstance(raw, int):
+        # An enumeration is an int32: the upper half of a longer number is cut off.
+        number = (raw & 0xFFFFFFFF) - (raw << 1 & 0x100000000)
+        names = ENUMS[field.kind]
+        return names[number] if 0 <= number < len(names) else number
+    if field.kind == "bytes":
+        return base64.b64encode(raw).decode("ascii")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{field.name} is not UTF-8") from error
+
+
+def _fits(field: Field, wire: int) -> bool:
+    """Whether a field has this wire type. One with another is unknown; numbers of a repeated field come packed or one by one."""
+    if field.kind in ENUMS or field.kind == "bool":
+        return wire == _VARINT or (wire == _LENGTH and field.repeated)
+    return wire == _LENGTH
+
+
+def _bytes(raw: int | bytes) -> bytes:
+    assert isinstance(raw, bytes)
+    return raw
+
+
+def read_fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
+    """Yield number, wire type and content of each field."""
+    at = 0
+    while at < len(data):
+        tag, at = _read_varint(data, at)
+        number, wire = tag >> 3, tag & 7
+        if not 1 <= number < 2**29:
+            raise ValueError("a field has no number that a field can have")
+        if wire == _VARINT:
+            value, at = _read_varint(data, at)
+            yield number, wire, value
+            continue
+        if wire not in (_LENGTH, _FIXED64, _FIXED32):
+            raise ValueError("a field has a wire type that is not read")
+        length = {_FIXED64: 8, _FIXED32: 4}.get(wire)
+        if length is None:
+            length, at = _read_varint(data, at)
+        if at + length > len(data):
+            raise ValueError("a field is longer than its message")
+        yield number, wire, data[at : at + length]
+        at += length
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    number = 0
+    for place in range(10):
+        if at + place >= len(data):
+            raise ValueError("the message ends within a number")
+        byte = data[at + place]
+        number |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return number & 2**64 - 1, at + place + 1
+    raise ValueError("a number has more than ten bytes")

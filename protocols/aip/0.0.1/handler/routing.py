@@ -1,0 +1,204 @@
+"""The calls that a gateway forwards: one stream to the receiver for each session, and one call for each request to a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from treaty_handler import Effect, SetTimer, Value, encode_json
+
+from .conversation import first_fault, quest_fault, response_fault, stopped
+from .frames import Frame, Place, finish, respond, send
+from .registry import Refusal, Registry, info_of
+
+MAX_SESSIONS = 128
+"""Open streams and open calls of tools, each."""
+SESSION_SECONDS = 300.0
+"""Seconds without a message after which a session, or a call of a tool, ends."""
+MAX_ROUTES = 30_000
+"""Bytes of all sessions and calls as JSON, before one more: a session's whole state has 64 KiB."""
+FAILURES = frozenset(("UNKNOWN", "DEADLINE_EXCEEDED", "INTERNAL", "UNAVAILABLE"))
+"""The codes after which a receiver counts as failed. With others it refused one call."""
+
+_ROUTE, _CALL = "RouteAgentCalling", "CallAgent"
+
+
+class Routing:
+    """State: `sessions` and `requests`, both by the id of the gateway's own call."""
+
+    def __init__(self, state: Value, parameters: Mapping[str, Value], registry: Registry, new_call: Callable[[], str]) -> None:
+        self._sessions: dict[str, dict[str, Any]] = state.get("sessions", {})
+        self._requests: dict[str, dict[str, Any]] = state.get("requests", {})
+        self._seconds = float(parameters.get("session_seconds", SESSION_SECONDS))
+        self._most = int(parameters.get("max_sessions", MAX_SESSIONS))
+        self._registry, self._new_call = registry, new_call
+
+    def state(self) -> dict[str, Value]:
+        """Return the state for a snapshot."""
+        return {"sessions": self._sessions, "requests": self._requests}
+
+    def stream(self, place: Place, frame: Frame) -> list[Effect]:
+        """Take a frame of an initiator: begin its session, or go on with it."""
+        found = next((name for name, each in self._sessions.items() if (each["peer"], each["call"]) == place), None)
+        if frame.kind == "CANCEL":
+            return [] if found is None else [self._forward(found, Frame("CANCEL", _CALL, found)), *self._drop(found)]
+        if frame.kind == "BROKEN":
+            ending: list[Effect] = (
+                [] if found is None else [self._forward(found, Frame("CANCEL", _CALL, found)), *self._drop(found)]
+            )
+            return [*ending, finish(place, _ROUTE, "INVALID_ARGUMENT", frame.text)]
+        if found is None and frame.kind == "END":
+            # The end of a stream that was refused, or of one without any message.
+            return [finish(place, _ROUTE, "ABORTED", "The stream ended before its first message.")]
+        if found is None:
+            try:
+                return self._begin(place, frame.message)
+            except Refusal as refusal:
+                return [finish(place, _ROUTE, refusal.code, refusal.text)]
+        session = self._sessions[found]
+        if frame.kind == "END":
+            return [self._forward(found, Frame("END", _CALL, found))]
+        if fault := quest_fault(session, frame.message) or self._foreign(session, frame.message):
+            cancel = self._forward(found, Frame("CANCEL", _CALL, found))
+            return [cancel, *self._drop(found), finish(place, _ROUTE, "INVALID_ARGUMENT", fault)]
+        session["last"] = frame.message["session_status"]
+        return [self._wait(found), self._forward(found, Frame("REQUEST", _CALL, found, frame.message))]
+
+    def tool(self, place: Place, message: Value) -> list[Effect]:
+        """Forward a request to a tool. Raises `Refusal`."""
+        self._registry.owned(message["sender_id"], place.peer)
+        node = self._node(message["receiver_id"], "tool_info")
+        if len(self._requests) >= self._most:
+            raise Refusal("RESOURCE_EXHAUSTED", "Too many tools are being called.")
+        self._check_room()
+        call = self._new_call()
+        self._requests[call] = {"peer": place.peer, "call": place.call, "receiver": message["receiver_id"], "to": node["owner"]}
+        address = info_of(node["peer"])["address"]
+        return [self._wait(call), send(node["owner"], Frame("REQUEST", "CallTool", call, message, address=address))]
+
+    def returned(self, place: Place, frame: Frame, forget: Callable[[str], list[Effect]]) -> list[Effect]:
+        """Take a frame of a receiver. `forget`: deregisters a node that failed."""
+        request, session = self._requests.get(frame.call), self._sessions.get(frame.call)
+        if request is not None and request["to"] == place.peer:
+            return self._tool_returned(request, frame, forget)
+        if session is None or session["to"] != place.peer:
+            return []
+        caller = Place(session["peer"], session["call"])
+        if frame.kind == "RESPONSE":
+            if fault := response_fault(session, frame.message):
+                return [*self.end(frame.call, fault), self._cancel(session, frame.call)]
+            stopping = frame.message["session_status"] == "STOP_RESPONSE"
+            ending: list[Effect] = [*self._drop(frame.call), finish(caller, _ROUTE)] if stopping else [self._wait(frame.call)]
+            return [respond(caller, _ROUTE, frame.message), *ending]
+        failed = frame.code in FAILURES
+        effects = self.end(frame.call, f"{frame.code}: {frame.text}" if frame.code != "OK" else "The receiver ended the stream.")
+        return effects + (forget(session["receiver"]) if failed else [])
+
+    def cancelled(self, place: Place) -> list[Effect]:
+        """Pass on that a caller gave up a tool."""
+        found = [name for name, each in self._requests.items() if (each["peer"], each["call"]) == place]
+        effects: list[Effect] = []
+        for name in found:
+            request = self._requests.pop(name)
+            effects += [SetTimer(name=name, seconds=None), send(request["to"], Frame("CANCEL", "CallTool", name))]
+        return effects
+
+    def expired(self, name: str) -> list[Effect]:
+        """End a session or a call that was silent too long."""
+        if name in self._sessions:
+            session = self._sessions[name]
+            return [*self.end(name, "The session was silent too long."), self._cancel(session, name)]
+        if name not in self._requests:
+            return []
+        request = self._requests.pop(name)
+        caller = Place(request["peer"], request["call"])
+        cancel = send(request["to"], Frame("CANCEL", "CallTool", name))
+        return [finish(caller, "RouteToolCalling", "DEADLINE_EXCEEDED", "The tool did not answer in time."), cancel]
+
+    def removed(self, name: str) -> list[Effect]:
+        """End the sessions and calls whose receiver is not registered any more."""
+        sessions = [call for call, each in self._sessions.items() if each["receiver"] == name]
+        requests = [call for call, each in self._requests.items() if each["receiver"] == name]
+        effects = [effect for call in sessions for effect in self.end(call, "The receiver is not registered any more.")]
+        for call in requests:
+            request = self._requests.pop(call)
+            caller = Place(request["peer"], request["call"])
+            effects += [SetTimer(name=call, seconds=None), finish(caller, "RouteToolCalling", "UNAVAILABLE", "The tool is gone.")]
+        return effects
+
+    def lost(self, peer: str) -> list[Effect]:
+        """End the sessions and calls that a lost peer began."""
+        effects: list[Effect] = []
+        for call, session in [*self._sessions.items()]:
+            if session["peer"] == peer:
+                effects += [*self._drop(call), self._cancel(session, call)]
+        for call, request in [*self._requests.items()]:
+            if request["peer"] == peer:
+                del self._requests[call]
+                effects += [SetTimer(name=call, seconds=None), send(request["to"], Frame("CANCEL", "CallTool", call))]
+        return effects
+
+    def end(self, call: str, reason: str) -> list[Effect]:
+        """End a session towards its initiator."""
+        session = self._sessions[call]
+        caller = Place(session["peer"], session["call"])
+        message = stopped(session["session_id"], session["receiver"], session["sender"], reason)
+        return [*self._drop(call), respond(caller, _ROUTE, message), finish(caller, _ROUTE)]
+
+    def _begin(self, place: Place, message: Value) -> list[Effect]:
+        if fault := first_fault(message):
+            raise Refusal("INVALID_ARGUMENT", fault)
+        self._registry.owned(message["sender_id"], place.peer)
+        node = self._node(message["receiver_id"], "agent_info")
+        if any(each["session_id"] == message["session_id"] for each in self._sessions.values()):
+            raise Refusal("INVALID_ARGUMENT", "This session is open.")
+        if len(self._sessions) >= self._most:
+            raise Refusal("RESOURCE_EXHAUSTED", f"The gateway has {self._most} open sessions.")
+        self._check_room()
+        call = self._new_call()
+        self._sessions[call] = {
+            "peer": place.peer,
+            "call": place.call,
+            "to": node["owner"],
+            "session_id": message["session_id"],
+            "sender": message["sender_id"],
+            "receiver": message["receiver_id"],
+            "last": "START_QUEST",
+        }
+        address = info_of(node["peer"])["address"]
+        return [self._wait(call), self._forward(call, Frame("REQUEST", _CALL, call, message, address=address))]
+
+    def _check_room(self) -> None:
+        if len(encode_json(self.state())) > MAX_ROUTES:
+            raise Refusal("RESOURCE_EXHAUSTED", "The names of the open sessions are too long together.")
+
+    def _node(self, name: str, kind: str) -> dict[str, Any]:
+        node = self._registry.nodes.get(name)
+        if node is None or kind not in node["peer"]:
+            raise Refusal("NOT_FOUND", "No receiver of this id is registered.")
+        return node
+
+    def _foreign(self, session: Value, message: Value) -> str:
+        same = message["sender_id"] == session["sender"] and message["receiver_id"] == session["receiver"]
+        return "" if same else "A stream has one sender and one receiver."
+
+    def _tool_returned(self, request: Value, frame: Frame, forget: Callable[[str], list[Effect]]) -> list[Effect]:
+        caller, method = Place(request["peer"], request["call"]), "RouteToolCalling"
+        if frame.kind == "RESPONSE":
+            return [respond(caller, method, frame.message)]
+        del self._requests[frame.call]
+        done: list[Effect] = [SetTimer(name=frame.call, seconds=None), finish(caller, method, frame.code, frame.text)]
+        return done + (forget(request["receiver"]) if frame.code in FAILURES else [])
+
+    def _forward(self, call: str, frame: Frame) -> Effect:
+        return send(self._sessions[call]["to"], frame)
+
+    def _cancel(self, session: Value, call: str) -> Effect:
+        return send(session["to"], Frame("CANCEL", _CALL, call))
+
+    def _wait(self, call: str) -> Effect:
+        return SetTimer(name=call, seconds=self._seconds)
+
+    def _drop(self, call: str) -> list[Effect]:
+        del self._sessions[call]
+        return [SetTimer(name=call, seconds=None)]

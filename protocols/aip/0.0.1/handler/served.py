@@ -1,0 +1,140 @@
+"""The receiver's side: sessions that other agents began, and requests to a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from treaty_handler import Effect, Failure, Invoke, Return, SetTimer, Value, encode_json
+
+from .conversation import RESPONSES, due_response, first_fault, quest_fault, stopped
+from .frames import MAX_NAME, Frame, Place, answer, finish, respond
+
+MAX_SESSIONS = 128
+MAX_INQUIRIES = 256
+"""Inquiries that the application has not taken."""
+MAX_NAMES = 30_000
+"""Bytes of the names of all sessions and requests as JSON, before one more: a session's whole state has 64 KiB."""
+
+
+class Served:
+    """State: `sessions`, own id → a session of another agent; `requests`, own id → a request of a tool."""
+
+    def __init__(self, state: Value, seconds: float, new_call: Callable[[], str]) -> None:
+        self._sessions: dict[str, dict[str, Any]] = state.get("sessions", {})
+        self._requests: dict[str, dict[str, Any]] = state.get("requests", {})
+        self._inquiries: dict[str, str] = state.get("inquiries", {})
+        self._seconds, self._new_call = seconds, new_call
+
+    def state(self) -> dict[str, Value]:
+        """Return the state for a snapshot."""
+        return {"sessions": self._sessions, "requests": self._requests, "inquiries": self._inquiries}
+
+    def stream(self, place: Place, frame: Frame) -> list[Effect]:
+        """Take a frame of an initiator."""
+        found = next((name for name, each in self._sessions.items() if (each["peer"], each["call"]) == place), None)
+        if frame.kind == "CANCEL":
+            return [] if found is None else self._drop(found)
+        if frame.kind == "BROKEN":
+            ending: list[Effect] = [] if found is None else self._drop(found)
+            return [*ending, finish(place, "CallAgent", "INVALID_ARGUMENT", frame.text)]
+        if found is None:
+            return self._begin(place, frame)
+        session = self._sessions[found]
+        if frame.kind == "END":
+            # The initiator sends no more; one that asked to stop still gets its answer.
+            return [] if session["last"] == "STOP_QUEST" else self._stop(found, "The initiator ended the stream.")
+        if fault := quest_fault(session, frame.message):
+            return [*self._drop(found), finish(place, "CallAgent", "INVALID_ARGUMENT", fault)]
+        if len(self._inquiries) >= MAX_INQUIRIES:
+            return self._stop(found, f"{MAX_INQUIRIES} inquiries wait for this agent.")
+        session["last"] = frame.message["session_status"]
+        return [SetTimer(name=found, seconds=self._seconds), self._inquiry(found, frame.message)]
+
+    def submit(self, call: str, message: Value, status: str | None) -> list[Effect]:
+        """Send feedback. Without a status it answers the last inquiry; a STOP_RESPONSE ends the stream."""
+        found = next((name for name, each in self._sessions.items() if each["session_id"] == message["session_id"]), None)
+        session = self._sessions.get(found or "")
+        if found is None or session is None or session["sender"] != message["receiver_id"]:
+            return [Return(call=call, error=Failure(code=404, message="There is no open session of this id and agent."))]
+        if status is not None and status not in RESPONSES:
+            return [Return(call=call, error=Failure(code=400, message="Feedback has the status of a response."))]
+        filled = message | {"session_status": status or due_response(session)}
+        place = Place(session["peer"], session["call"])
+        sent: list[Effect] = [respond(place, "CallAgent", filled), Return(call=call)]
+        if filled["session_status"] == "STOP_RESPONSE":
+            sent += [*self._drop(found), finish(place, "CallAgent")]
+        return sent
+
+    def request(self, place: Place, frame: Frame) -> list[Effect]:
+        """Take a frame of a request to this tool."""
+        if frame.kind == "CANCEL":
+            self._requests = {name: each for name, each in self._requests.items() if (each["peer"], each["call"]) != place}
+            return []
+        if frame.kind == "END":
+            return []
+        if frame.kind == "BROKEN":
+            return [finish(place, "CallTool", "INVALID_ARGUMENT", frame.text)]
+        kept = {name: frame.message[name] for name in ("sender_id", "receiver_id", "session_id")}
+        if any(len(name) > MAX_NAME for name in kept.values()):
+            return [finish(place, "CallTool", "INVALID_ARGUMENT", f"A name has at most {MAX_NAME} characters.")]
+        if self._is_full(self._requests):
+            return [finish(place, "CallTool", "RESOURCE_EXHAUSTED", f"The tool works on {MAX_SESSIONS} requests.")]
+        own = self._new_call()
+        self._requests[own] = {"peer": place.peer, "call": place.call, **kept}
+        return [Invoke(call=own, operation="process_request", arguments={"request": frame.message})]
+
+    def result(self, call: str, value: Value, error: Failure | None) -> list[Effect]:
+        """Take the application's answer. A failure of a tool is a response; one of an inquiry ends its session."""
+        session = self._inquiries.pop(call, None)
+        if session is not None:
+            return self._stop(session, error.message) if error is not None and session in self._sessions else []
+        request = self._requests.pop(call, None)
+        if request is None:
+            return []
+        place = Place(request["peer"], request["call"])
+        if error is None:
+            return list(answer(place, "CallTool", value))
+        back = {"sender_id": request["receiver_id"], "receiver_id": request["sender_id"], "session_id": request["session_id"]}
+        return list(answer(place, "CallTool", back | {"is_error": True, "error_message": error.message}))
+
+    def expired(self, name: str) -> list[Effect]:
+        """End a session that was silent too long."""
+        return self._stop(name, "The session was silent too long.") if name in self._sessions else []
+
+    def lost(self, peer: str) -> list[Effect]:
+        """Forget the sessions and requests of a lost peer."""
+        self._requests = {name: each for name, each in self._requests.items() if each["peer"] != peer}
+        return [effect for name, each in [*self._sessions.items()] if each["peer"] == peer for effect in self._drop(name)]
+
+    def _begin(self, place: Place, frame: Frame) -> list[Effect]:
+        if frame.kind == "END":
+            return [finish(place, "CallAgent", "ABORTED", "The stream ended before its first message.")]
+        message = frame.message
+        fault = first_fault(message)
+        if fault or any(each["session_id"] == message["session_id"] for each in self._sessions.values()):
+            return [finish(place, "CallAgent", "INVALID_ARGUMENT", fault or "This session is open.")]
+        if self._is_full(self._sessions):
+            return [finish(place, "CallAgent", "RESOURCE_EXHAUSTED", f"The agent has {MAX_SESSIONS} open sessions.")]
+        own = self._new_call()
+        kept = {"session_id": message["session_id"], "sender": message["sender_id"], "receiver": message["receiver_id"]}
+        self._sessions[own] = {"peer": place.peer, "call": place.call, "last": "START_QUEST", **kept}
+        return [SetTimer(name=own, seconds=self._seconds), self._inquiry(own, message)]
+
+    def _is_full(self, places: dict[str, dict[str, Any]]) -> bool:
+        return len(places) >= MAX_SESSIONS or len(encode_json([self._sessions, self._requests])) > MAX_NAMES
+
+    def _inquiry(self, session: str, message: Value) -> Effect:
+        call = self._new_call()
+        self._inquiries[call] = session
+        return Invoke(call=call, operation="inquiry", arguments={"message": message})
+
+    def _stop(self, name: str, reason: str) -> list[Effect]:
+        session = self._sessions[name]
+        place = Place(session["peer"], session["call"])
+        message = stopped(session["session_id"], session["receiver"], session["sender"], reason)
+        return [*self._drop(name), respond(place, "CallAgent", message), finish(place, "CallAgent")]
+
+    def _drop(self, name: str) -> list[Effect]:
+        del self._sessions[name]
+        return [SetTimer(name=name, seconds=None)]

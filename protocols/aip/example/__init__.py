@@ -1,0 +1,1 @@
+"""Three agents, two tools and one gateway: text, an image and a sound through AIP."""

@@ -1,0 +1,319 @@
+"""The rules of AIP's sessions, by the handler alone. 003: docs/specification/conformance.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aip_sessions import Driven, agent, gateway_with, messages, quest, statuses, tool
+
+from treaty_aip.handler.frames import Frame
+from treaty_handler import Failure
+
+ROUTE = "RouteAgentCalling"
+
+
+def begun(gateway: Driven, call: str = "c", **ids: str) -> Frame:
+    """Begin a session from a to b; the frame that the gateway sends to the receiver."""
+    ((to, frame),) = gateway.request("a", ROUTE, quest(**ids), call)
+    assert to == "b"
+    return frame
+
+
+def routed() -> tuple[Driven, Frame]:
+    gateway = gateway_with(agent("a"), agent("b"))
+    return gateway, begun(gateway)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        quest("HOLD_QUEST"),
+        quest("STOP_QUEST"),
+        quest("HOLD_RESPONSE"),
+        quest("STOP_RESPONSE"),
+        quest(session=""),
+        quest(session="s" * 257),
+    ],
+)
+def test_003_01_the_first_message_begins_a_session(message: Any) -> None:
+    gateway, node = gateway_with(agent("a"), agent("b")), Driven("node")
+    before = gateway.call("registered_nodes")
+    for session, peer, method in ((gateway, "a", ROUTE), (node, "x", "CallAgent")):
+        sent = session.request(peer, method, message)
+        assert statuses(sent) == ["INVALID_ARGUMENT"]
+        assert len(sent) == 1
+        assert not session.invoked
+    assert gateway.call("registered_nodes") == before
+
+
+def test_003_01_an_empty_stream_is_aborted() -> None:
+    gateway = gateway_with(agent("a"), agent("b"))
+    assert statuses(gateway.receive("a", Frame("END", ROUTE, "c"))) == ["ABORTED"]
+    assert statuses(Driven("node").receive("x", Frame("END", "CallAgent", "c"))) == ["ABORTED"]
+
+
+def test_003_01_an_unknown_receiver_is_not_found() -> None:
+    gateway = gateway_with(agent("a"), tool("t"))
+    assert statuses(gateway.request("a", ROUTE, quest())) == ["NOT_FOUND"]
+    assert statuses(gateway.request("a", ROUTE, quest(receiver="t"))) == ["NOT_FOUND"]
+    assert statuses(gateway.request("a", "RouteToolCalling", {"sender_id": "a", "receiver_id": "a"})) == ["NOT_FOUND"]
+
+
+def test_003_02_the_initiator_stops_and_the_receiver_answers_and_the_stream_ends() -> None:
+    gateway, frame = routed()
+    ((_, stop),) = gateway.request("a", ROUTE, quest("STOP_QUEST"))
+    assert stop.message["session_status"] == "STOP_QUEST"
+    sent = gateway.receive("b", Frame("RESPONSE", "CallAgent", frame.call, quest("STOP_RESPONSE", sender="b", receiver="a")))
+    assert [message["session_status"] for message in messages(sent)] == ["STOP_RESPONSE"]
+    assert statuses(sent) == ["OK"]
+    begun(gateway, "c2")
+
+
+def test_003_02_a_silent_session_ends_with_stop_response_at_both_ends() -> None:
+    gateway, frame = routed()
+    sent = gateway.expire(frame.call)
+    assert [message["session_status"] for message in messages(sent)] == ["STOP_RESPONSE"]
+    assert [(to, each.kind) for to, each in sent] == [("a", "RESPONSE"), ("a", "STATUS"), ("b", "CANCEL")]
+    node = Driven("node")
+    node.request("x", "CallAgent", quest())
+    (timer,) = node.timers
+    assert [message["session_status"] for message in messages(node.expire(timer))] == ["STOP_RESPONSE"]
+
+
+def test_003_02_an_error_of_the_application_ends_the_session_with_stop_response() -> None:
+    node = Driven("node")
+    node.request("x", "CallAgent", quest())
+    (stopped,) = messages(sent := node.result(error=Failure(code=500, message="It failed.")))
+    assert (stopped["session_status"], stopped["content"]) == ("STOP_RESPONSE", [{"text": "It failed."}])
+    assert statuses(sent) == ["OK"]
+
+
+def registered(**parameters: Any) -> Driven:
+    node = Driven("node", **parameters)
+    _, ((_, frame),) = node.call("register", peer={"agent_info": agent("a")}, address="gateway:1")
+    assert (frame.method, frame.address) == ("RegisterAgent", "gateway:1")
+    node.receive("gw", Frame("RESPONSE", frame.method, frame.call, {"success": True, "peers": []}))
+    node.receive("gw", Frame("STATUS", frame.method, frame.call))
+    return node
+
+
+def client(node: Driven) -> None:
+    assert node.call("create_client", session_id="s", receiver_id="b") == (True, [])
+
+
+def inquiry(node: Driven, status: str | None = None, **ids: str) -> tuple[Any, list[str]]:
+    message = {"sender_id": "a", "receiver_id": "b", "session_id": "s"} | ids
+    answer, sent = node.call("submit_inquiry", message=message, status=status)
+    return answer, [frame.message["session_status"] for _, frame in sent]
+
+
+def test_003_03_an_inquiry_without_a_status_begins_a_session_or_goes_on_with_it() -> None:
+    node = registered()
+    client(node)
+    assert inquiry(node) == (True, ["START_QUEST"])
+    assert inquiry(node) == (True, ["HOLD_QUEST"])
+    assert inquiry(node, "STOP_QUEST") == (True, ["STOP_QUEST"])
+
+
+def test_003_03_a_status_that_does_not_fit_is_an_error_and_nothing_is_sent() -> None:
+    node = registered()
+    client(node)
+    for status in ("HOLD_QUEST", "STOP_QUEST"):
+        assert (failed := inquiry(node, status))[1] == []
+        assert failed[0].code == 409
+    for status in ("HOLD_RESPONSE", "STOP_RESPONSE"):
+        assert (inquiry(node, status)[0].code, inquiry(node, status)[1]) == (400, [])
+    assert inquiry(node) == (True, ["START_QUEST"])
+    assert inquiry(node, "START_QUEST")[0].code == 409
+    assert inquiry(node, "STOP_QUEST") == (True, ["STOP_QUEST"])
+    assert inquiry(node)[0].code == 409
+
+
+def test_003_03_without_a_client_or_a_gateway_there_is_no_inquiry() -> None:
+    node = registered()
+    client(node)
+    assert inquiry(node, session_id="other")[0].code == 404
+    assert inquiry(node, receiver_id="other")[0].code == 404
+    alone = Driven("node")
+    client(alone)
+    assert (inquiry(alone)[0].code, inquiry(alone)[1]) == (412, [])
+
+
+def feedback(node: Driven, status: str | None = None) -> tuple[Any, list[str]]:
+    message = {"sender_id": "b", "receiver_id": "a", "session_id": "s"}
+    answer, sent = node.call("submit_feedback", message=message, status=status)
+    return answer, [message["session_status"] for message in messages(sent)]
+
+
+def test_003_04_feedback_without_a_status_answers_the_last_inquiry() -> None:
+    node = Driven("node")
+    node.request("x", "CallAgent", quest())
+    assert feedback(node) == (True, ["HOLD_RESPONSE"])
+    node.request("x", "CallAgent", quest("HOLD_QUEST"))
+    assert feedback(node) == (True, ["HOLD_RESPONSE"])
+    node.request("x", "CallAgent", quest("STOP_QUEST"))
+    assert feedback(node) == (True, ["STOP_RESPONSE"])
+    assert feedback(node)[0].code == 404
+
+
+def test_003_04_feedback_has_the_status_of_a_response() -> None:
+    node = Driven("node")
+    node.request("x", "CallAgent", quest())
+    assert (feedback(node, "HOLD_QUEST")[0].code, feedback(node, "HOLD_QUEST")[1]) == (400, [])
+    assert feedback(node, "STOP_RESPONSE") == (True, ["STOP_RESPONSE"])
+
+
+def test_003_05_the_gateway_keeps_one_forward_stream_for_each_session() -> None:
+    gateway, first = routed()
+    ((_, second),) = gateway.request("a", ROUTE, quest("HOLD_QUEST"))
+    assert (first.method, first.call, first.address) == ("CallAgent", second.call, "b:1")
+    other = begun(gateway, "c2", session="s2")
+    assert other.call != first.call
+
+
+def test_003_05_a_receiver_that_fails_is_deregistered() -> None:
+    gateway, frame = routed()
+    sent = gateway.receive("b", Frame("STATUS", "CallAgent", frame.call, code="UNAVAILABLE", text="gone"))
+    assert messages(sent)[0]["session_status"] == "STOP_RESPONSE"
+    assert sorted(gateway.call("registered_nodes")[0]) == ["a"]
+
+
+def test_003_05_a_receiver_that_refuses_one_call_stays() -> None:
+    gateway, frame = routed()
+    gateway.receive("b", Frame("STATUS", "CallAgent", frame.call, code="INVALID_ARGUMENT", text="no"))
+    assert sorted(gateway.call("registered_nodes")[0]) == ["a", "b"]
+
+
+def test_003_05_two_peers_need_no_gateway() -> None:
+    left, right = Driven("peer", peer="right"), Driven("peer", peer="left")
+    client(left)
+    _, ((to, frame),) = left.call("submit_inquiry", message={"sender_id": "a", "receiver_id": "b", "session_id": "s"})
+    assert (to, frame.method) == ("right", "CallAgent")
+    right.receive("left", frame)
+    assert right.invoked[0].operation == "inquiry"
+    _, ((back, answer),) = right.call("submit_feedback", message={"sender_id": "b", "receiver_id": "a", "session_id": "s"})
+    left.receive(back.replace("left", "right"), answer)
+    assert left.invoked[0].arguments["message"]["session_status"] == "HOLD_RESPONSE"
+
+
+def test_003_06_an_id_and_an_address_are_taken_once() -> None:
+    gateway = gateway_with(agent("a"), tool("t"))
+    before = gateway.call("registered_nodes")
+    for method, info in (
+        ("RegisterAgent", agent("a", "new:1")),
+        ("RegisterAgent", agent("n", "t:1")),
+        ("RegisterTool", tool("a", "new:1")),
+        ("RegisterTool", tool("n", "a:1")),
+    ):
+        assert statuses(gateway.request("n", method, info)) == ["ALREADY_EXISTS"]
+    assert gateway.call("registered_nodes") == before
+
+
+def test_003_06_an_agent_gets_all_nodes_and_default_is_every_domain() -> None:
+    gateway = gateway_with(agent("a", domain="x"), tool("t"))
+    (answer,) = messages(gateway.request("b", "RegisterAgent", agent("b", domain="y")))
+    assert sorted(next(iter(peer)) for peer in answer["peers"]) == ["agent_info", "tool_info"]
+
+    def listed(domain: str) -> list[str]:
+        (found,) = messages(gateway.request("a", "GetNodes", {"agent_id": "a", "domain": domain}))
+        return sorted(peer.get("agent_info", peer.get("tool_info"))["address"] for peer in found["peers"])
+
+    assert listed("default") == ["a:1", "b:1", "t:1"]
+    assert (listed("x"), listed("y"), listed("z")) == (["a:1"], ["b:1"], [])
+
+
+def test_003_07_a_node_that_is_silent_for_30_seconds_is_deregistered() -> None:
+    gateway = gateway_with(agent("a"), agent("b"))
+    assert gateway.timers["heartbeats"] == 10
+    gateway.expire("heartbeats")
+    gateway.expire("heartbeats")
+    assert messages(gateway.request("a", "Heartbeat", {"sender_id": "a"})) == [{"success": True, "message": "Heartbeat received"}]
+    gateway.expire("heartbeats")
+    assert sorted(gateway.call("registered_nodes")[0]) == ["a"]
+
+
+def test_003_07_a_routed_call_is_a_sign_of_life() -> None:
+    gateway = gateway_with(agent("a"), agent("b"), tool("t"))
+    gateway.at = 29_000
+    begun(gateway)
+    gateway.request("b", "RouteToolCalling", {"sender_id": "b", "receiver_id": "t"}, "c2")
+    gateway.at = 25_000
+    gateway.expire("heartbeats")
+    assert sorted(gateway.call("registered_nodes")[0]) == ["a", "b"]
+
+
+def test_003_07_a_heartbeat_of_an_unknown_node_has_no_success() -> None:
+    (answer,) = messages(gateway_with().request("x", "Heartbeat", {"sender_id": "x"}))
+    assert answer["success"] is False
+
+
+def test_003_07_a_node_sends_a_heartbeat_every_10_seconds_and_registers_again_when_forgotten() -> None:
+    node = registered()
+    assert node.timers["heartbeat"] == 10
+    ((_, beat),) = node.expire("heartbeat")
+    assert (beat.method, beat.message) == ("Heartbeat", {"sender_id": "a"})
+    assert node.timers["heartbeat"] == 10
+    ((_, again),) = node.receive("gw", Frame("RESPONSE", "Heartbeat", beat.call, {"success": False, "message": ""}))
+    assert again.method == "RegisterAgent"
+
+
+def test_003_07_a_refused_registration_changes_nothing() -> None:
+    node = registered()
+    _, ((_, frame),) = node.call("register", peer={"agent_info": agent("z")}, address="elsewhere:1")
+    node.receive("gw", Frame("STATUS", frame.method, frame.call, code="ALREADY_EXISTS"))
+    ((_, beat),) = node.expire("heartbeat")
+    assert (beat.message, beat.address) == ({"sender_id": "a"}, "gateway:1")
+
+
+def test_deregistration_ends_sessions_and_tells_subscribers() -> None:
+    gateway, _ = routed()
+    gateway.request("a", "SubscribeToUpdates", {"subscriber_id": "a", "node_ids": ["b"]}, "u")
+    sent = gateway.request("b", "DeregisterNode", {"node_id": "b"}, "d")
+    assert messages(sent)[0] == {"success": True}
+    assert [update["update_type"] for update in messages(sent) if "update_type" in update] == ["REMOVED"]
+    assert [message["session_status"] for message in messages(sent) if "session_status" in message] == ["STOP_RESPONSE"]
+    assert messages(gateway.request("b", "DeregisterNode", {"node_id": "b"}, "d2")) == [{"success": False}]
+
+
+def test_subscriptions_tell_of_nodes_that_come_change_and_go() -> None:
+    gateway = gateway_with(agent("a"), agent("b"))
+    gateway.request("a", "SubscribeToUpdates", {"subscriber_id": "a", "node_ids": []}, "u")
+    seen = messages(gateway.request("t", "RegisterTool", tool("t")))[1:]
+    changed = {"tool_info": {**tool("t"), "description": "new"}}
+    seen += messages(gateway.request("t", "UpdateNodeInfo", {"sender_id": "t", "peer": changed}))[1:]
+    assert [(update["update_type"], update["node_id"]) for update in seen] == [("ADDED", "t"), ("UPDATED", "t")]
+    assert messages(gateway.request("a", "Unsubscribe", {"subscriber_id": "a", "node_ids": ["t"]}, "x"))[0]["success"]
+    assert len(messages(gateway.request("t", "DeregisterNode", {"node_id": "t"}))) == 1
+    sent = gateway.request("a", "Unsubscribe", {"subscriber_id": "a", "node_ids": []}, "x2")
+    assert [(to, frame.call, frame.code) for to, frame in sent if frame.kind == "STATUS"] == [("a", "u", "OK"), ("a", "x2", "OK")]
+    assert messages(gateway.request("a", "Unsubscribe", {"subscriber_id": "a"}, "x3"))[0]["success"] is False
+
+
+def test_a_request_to_a_tool_is_forwarded_and_answered() -> None:
+    gateway = gateway_with(agent("a"), tool("t"))
+    request = {"sender_id": "a", "receiver_id": "t", "arguments": {"x": "1"}}
+    ((to, frame),) = gateway.request("a", "RouteToolCalling", request)
+    assert (to, frame.method, frame.address) == ("t", "CallTool", "t:1")
+    tool_session = Driven("node", peer="t")
+    tool_session.receive("gw", frame)
+    assert tool_session.invoked[0].arguments["request"]["arguments"] == {"x": "1"}
+    for _, each in tool_session.result({"content": [{"text": "2"}]}):
+        sent = gateway.receive("t", each)
+        if each.kind == "RESPONSE":
+            assert [message["content"] for message in messages(sent)] == [[{"text": "2"}]]
+    assert statuses(sent) == ["OK"]
+
+
+def test_a_failing_tool_answers_with_is_error() -> None:
+    session = Driven("node")
+    session.request("x", "CallTool", {"sender_id": "a", "receiver_id": "t", "session_id": "s"})
+    (answer,) = messages(session.result(error=Failure(code=500, message="broken")))
+    assert (answer["is_error"], answer["error_message"], answer["receiver_id"]) == (True, "broken", "a")
+
+
+def test_a_lost_peer_takes_its_nodes_and_sessions_with_it() -> None:
+    gateway, frame = routed()
+    assert [(to, each.kind) for to, each in gateway.lose("a")] == [("b", "CANCEL")]
+    assert sorted(gateway.call("registered_nodes")[0]) == ["b"]
+    assert gateway.receive("b", Frame("RESPONSE", "CallAgent", frame.call, quest("HOLD_RESPONSE"))) == []
