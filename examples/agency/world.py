@@ -29,6 +29,10 @@ encryption = "required"
 report = true
 report_delay = 0
 """
+# A restart of an agent may take longer than the default of 30 seconds where many processes share a processor.
+CONFIG = """[timeouts]
+connect = 60
+"""
 
 
 @dataclass
@@ -54,6 +58,7 @@ class World:
         for domain in DOMAINS:
             self.stage.found(domain)
             (self.stage.home(domain) / "policy.toml").write_text(POLICY)
+            (self.stage.home(domain) / "agent.toml").write_text(CONFIG)
         name = self._registry_name()
         self.stage.each(lambda domain: self.stage.treaty(domain, "trust", "add", name), DOMAINS)
         for protocol in PROTOCOLS:

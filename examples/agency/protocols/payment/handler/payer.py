@@ -24,7 +24,7 @@ from treaty_handler import (
 
 from .messages import issues, read
 
-PATIENCE = 15
+PATIENCE = 30
 ANSWERS = {"reserve": "reserved", "capture": "captured", "journal": "entries"}
 CODES = {"pay": (400, 402, 403, 409), "journal": (400, 403)}
 
