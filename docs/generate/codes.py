@@ -8,6 +8,7 @@ from functools import partial
 from treaty_client import codes as client
 from treaty_consensus import codes as consensus
 from treaty_consensus.codes import Code
+from treaty_handoff import codes as handoff
 from treaty_registry import codes as registry
 
 from . import GENERATORS
@@ -53,6 +54,7 @@ TABLES: dict[str, list[str]] = {
     "codes-flow": ["flow"],
     "codes-frame": ["frame"],
     "codes-handler": ["handler"],
+    "codes-handoff": ["handoff"],
     "codes-hello": ["hello"],
     "codes-memory": ["memory", "lock"],
     "codes-meta": ["meta"],
@@ -76,7 +78,8 @@ TABLES: dict[str, list[str]] = {
 
 def all_codes() -> list[Code]:
     """The codes of all packages, in the order of their texts."""
-    classes = {found for module in (consensus, client, registry) for _, found in inspect.getmembers(module, inspect.isclass)}
+    modules = (consensus, client, handoff, registry)
+    classes = {found for module in modules for _, found in inspect.getmembers(module, inspect.isclass)}
     return sorted(code for found in classes if issubclass(found, Code) for code in found)
 
 

@@ -18,6 +18,7 @@ from treaty_consensus import codes as consensus
 from treaty_consensus import errors
 from treaty_consensus.codes import Code
 from treaty_consensus.errors import TreatyError
+from treaty_handoff import codes as handoff
 from treaty_registry import codes as registry
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +26,7 @@ CODE = re.compile(r"[a-z][a-z0-9-]*\.[a-z][a-z0-9-]*")
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 CLASSES = {
     name: found
-    for module in (consensus, client, registry)
+    for module in (consensus, client, handoff, registry)
     for name, found in inspect.getmembers(module, inspect.isclass)
     if issubclass(found, Code) and found is not Code
 }
@@ -138,7 +139,7 @@ def test_a_code_that_names_a_retry_differs_from_its_kinds() -> None:
 
 
 def test_a_code_of_a_peer_is_found_by_its_text() -> None:
-    known = [code for code in CODES if not type(code).__module__.startswith("treaty_registry")]
+    known = [code for code in CODES if not type(code).__module__.startswith(("treaty_registry", "treaty_handoff"))]
     assert [code for code in known if find_code(str(code)) is not code] == []
     assert find_code("no.such-code") is None
 

@@ -38,7 +38,7 @@ def test_a_lock_pins_versions_and_hashes_and_names_no_host(name: str) -> None:
 def test_a_lock_has_every_dependency_of_the_project() -> None:
     text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     extras = PROJECT["project"]["optional-dependencies"]
-    wanted = [*PROJECT["project"]["dependencies"], *extras["registry"], *extras["embedded"]]
+    wanted = [*PROJECT["project"]["dependencies"], *extras["registry"], *extras["embedded"], *extras["handoff"]]
     names = {re.split(r"[\[<>=; ]", requirement)[0] for requirement in wanted} - {"treaty"}
     assert names
     assert [name for name in sorted(names) if f"\n{name}==" not in text] == []
@@ -52,7 +52,15 @@ def test_no_tracked_file_names_the_host_of_a_package_registry() -> None:
 def test_every_package_is_typed_and_in_the_wheel() -> None:
     packages = [ROOT / name for name in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
     assert [package.name for package in packages if not (package / "py.typed").exists()] == []
-    names = {"treaty_aip", "treaty_consensus", "treaty_client", "treaty_command", "treaty_handler", "treaty_registry"}
+    names = {
+        "treaty_aip",
+        "treaty_client",
+        "treaty_command",
+        "treaty_consensus",
+        "treaty_handler",
+        "treaty_handoff",
+        "treaty_registry",
+    }
     assert {package.name for package in packages} == names
 
 

@@ -1,0 +1,310 @@
+"""The database of an agent: the outbox, the messages that it worked on, the state of its work, and the record of events.
+
+    handoff_message    every message sent or received, sealed; of a received one, how its work ended
+    handoff_outbox     messages on their way to the broker, sealed for their queue
+    handoff_event      the events of each message, with their times
+    handoff_state      values that agents keep between messages
+
+One transaction covers a message's effect, the record that it had one, and the messages that follow from it. A crash leaves all of
+them or none. The members of a group use one database, so that a message has one effect in the group.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple, TypeAlias
+
+from treaty_consensus.errors import Conflict, TreatyError, Unavailable
+from treaty_consensus.extras import naming_extras
+
+from .codes import HandoffCode
+from .messages import Message, encode, expires_at, id_of, priority_of
+from .sealing import Seal
+
+with naming_extras():
+    import asyncpg
+
+LOST_DATABASE = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InternalClientError,  # a connection that ends while the pool resets it
+)
+"""The errors of a connection that ended, and of a server that ends or starts."""
+
+Connection: TypeAlias = "asyncpg.Connection[Any] | asyncpg.pool.PoolConnectionProxy[Any]"
+
+_TABLES = """
+create table if not exists handoff_message (
+    holder text not null, direction text not null, message_id uuid not null, digest bytea not null, body bytea not null,
+    flow text, task text not null, status text not null default '', attempts integer not null default 0,
+    at timestamptz not null, number bigserial, primary key (holder, direction, message_id));
+create index if not exists handoff_message_flow on handoff_message (flow);
+create table if not exists handoff_outbox (
+    holder text not null, number bigserial primary key, message_id uuid not null, queue text not null, body bytea not null,
+    priority integer not null, expires timestamptz);
+create table if not exists handoff_event (
+    number bigserial primary key, holder text not null, message_id text not null, at timestamptz not null, event text not null,
+    detail text not null);
+create table if not exists handoff_state (
+    holder text not null, key text not null, value jsonb not null, primary key (holder, key));
+"""
+_INSTALL = 0x6861_6E64_6F66
+"""The advisory lock of making the tables: two processes that do it at once would fail."""
+_BATCH = 16
+"""Messages that leave the outbox in one transaction."""
+
+Publish: TypeAlias = Callable[[str, bytes, int], Awaitable[None]]
+
+
+class Claim(NamedTuple):
+    """A received message. `status`: how its work ended, "" while it has not. `attempts`: how often it failed."""
+
+    status: str
+    attempts: int
+
+
+class Event(NamedTuple):
+    """One line of the record of a message."""
+
+    holder: str
+    event: str
+    detail: str
+    at: datetime
+
+
+class TracedMessage(NamedTuple):
+    """A message of a flow, with the agent that sent or received it."""
+
+    holder: str
+    direction: str
+    message: Message
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """An open transaction of an agent. `connection`: the application writes its effects with it."""
+
+    connection: Connection
+    holder: str
+    seal: Seal | None
+
+    async def keep(self, message: Message, queues: Sequence[str], body: bytes, now: datetime) -> bool:
+        """Put a message into the outbox: accepted with the end of the transaction. Return False if it was sent before.
+
+        Raises `Conflict` if another message has its id.
+        """
+        if not await self._insert("sent", self.holder, message, now):
+            return False
+        for queue in queues:
+            await self.connection.execute(
+                "insert into handoff_outbox (holder, message_id, queue, body, priority, expires) values ($1, $2, $3, $4, $5, $6)",
+                self.holder,
+                id_of(message),
+                queue,
+                self._sealed(body, f"queue/{queue}"),
+                priority_of(message).rank,
+                expires_at(message),
+            )
+        return True
+
+    async def claim(self, queue: str, message: Message, now: datetime) -> Claim:
+        """Lock a received message until the transaction ends, so that a repetition waits, and then sees how it ended.
+
+        Raises `Conflict` if another message has its id.
+        """
+        await self._insert("received", queue, message, now)
+        row = await self.connection.fetchrow(
+            "select status, attempts from handoff_message"
+            " where holder = $1 and direction = 'received' and message_id = $2 for update",
+            queue,
+            id_of(message),
+        )
+        assert row is not None
+        return Claim(row["status"], row["attempts"])
+
+    async def finish(self, queue: str, message: Message, status: str) -> None:
+        """Note how the work on a message ended: it has no further effect."""
+        await self._update("status = $3", queue, message, status)
+
+    async def fail(self, queue: str, message: Message) -> None:
+        """Count a failed attempt."""
+        await self._update("attempts = attempts + $3", queue, message, 1)
+
+    async def note(self, message_id: str, event: str, detail: str, now: datetime) -> None:
+        """Write a line of the record."""
+        await self.connection.execute(
+            "insert into handoff_event (holder, message_id, at, event, detail) values ($1, $2, $3, $4, $5)",
+            self.holder,
+            message_id,
+            now,
+            event,
+            detail[:1000],
+        )
+
+    async def state(self, key: str) -> Any:
+        """Return the value that the agent kept under a key, locked until the transaction ends; None if nothing."""
+        query = "select value from handoff_state where holder = $1 and key = $2 for update"
+        value = await self.connection.fetchval(query, self.holder, key)
+        return None if value is None else json.loads(value)
+
+    async def set_state(self, key: str, value: Any) -> None:
+        """Keep a JSON value under a key, beyond this message and this process."""
+        await self.connection.execute(
+            "insert into handoff_state values ($1, $2, $3) on conflict (holder, key) do update set value = excluded.value",
+            self.holder,
+            key,
+            json.dumps(value),
+        )
+
+    async def _insert(self, direction: str, holder: str, message: Message, now: datetime) -> bool:
+        data = encode(message)
+        digest = hashlib.sha256(data).digest()
+        inserted = await self.connection.fetchval(
+            "insert into handoff_message (holder, direction, message_id, digest, body, flow, task, at)"
+            " values ($1, $2, $3, $4, $5, $6, $7, $8) on conflict do nothing returning true",
+            holder,
+            direction,
+            id_of(message),
+            digest,
+            self._sealed(data, f"message/{id_of(message)}"),
+            message["metadata"].get("correlation_id"),
+            message["metadata"]["task_id"],
+            now,
+        )
+        if inserted:
+            return True
+        known = await self.connection.fetchval(
+            "select digest from handoff_message where holder = $1 and direction = $2 and message_id = $3",
+            holder,
+            direction,
+            id_of(message),
+        )
+        if known != digest:
+            raise Conflict(
+                HandoffCode.CHANGED, f"Another message has the id {id_of(message)}.", fix="Give each message a new id."
+            )
+        return False
+
+    async def _update(self, change: str, queue: str, message: Message, value: object) -> None:
+        await self.connection.execute(
+            f"update handoff_message set {change} where holder = $1 and direction = 'received' and message_id = $2",  # noqa: S608
+            queue,
+            id_of(message),
+            value,
+        )
+
+    def _sealed(self, data: bytes, place: str) -> bytes:
+        return data if self.seal is None else self.seal.close(data, place)
+
+
+class Journal:
+    """The database of one agent."""
+
+    def __init__(self, pool: asyncpg.Pool[Any], holder: str, seal: Seal | None) -> None:
+        self._pool, self.holder, self.seal = pool, holder, seal
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str, holder: str, *, seal: Seal | None = None) -> AsyncIterator[Journal]:
+        """Connect to the database at `url`, and make the tables if they are missing. Raises `Unavailable`.
+
+        `holder`: the agent's id. `seal`: encrypts the stored messages.
+        """
+        with naming_journal():
+            pool = await asyncpg.create_pool(url, min_size=0, max_size=8)
+        try:
+            with naming_journal():
+                async with pool.acquire() as connection, connection.transaction():
+                    await connection.execute("select pg_advisory_xact_lock($1)", _INSTALL)
+                    await connection.execute(_TABLES)
+            yield cls(pool, holder, seal)
+        finally:
+            pool.terminate()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """Commit the changes of the block, or none if it raises. Raises `Unavailable` when the database is lost."""
+        with naming_journal():
+            async with self._pool.acquire() as connection, connection.transaction():
+                yield Transaction(connection, self.holder, self.seal)
+
+    async def flush(self, publish: Publish, now: datetime) -> int:
+        """Publish messages of the outbox, the most urgent first, and remove them. Return how many left.
+
+        A message is removed after the broker has confirmed it. A crash in between publishes it twice, and its receiver removes
+        the repetition. Raises `Unavailable`.
+        """
+        lost: TreatyError | None = None
+        async with self.transaction() as transaction:
+            rows = await transaction.connection.fetch(
+                "select * from handoff_outbox where holder = $1 order by priority desc, number limit $2 for update skip locked",
+                self.holder,
+                _BATCH,
+            )
+            left = []
+            for row in rows:
+                if row["expires"] is None or row["expires"] > now:
+                    try:
+                        await publish(row["queue"], bytes(row["body"]), row["priority"])
+                    except Unavailable as error:
+                        # Those that were confirmed are removed all the same.
+                        lost = error
+                        break
+                    await transaction.note(str(row["message_id"]), "published", row["queue"], now)
+                else:
+                    await transaction.note(str(row["message_id"]), "expired", row["queue"], now)
+                left.append(row["number"])
+            await transaction.connection.execute("delete from handoff_outbox where number = any($1)", left)
+        if lost is not None:
+            raise lost
+        return len(left)
+
+    async def waiting(self) -> int:
+        """Return how many messages are in the outbox."""
+        async with self.transaction() as transaction:
+            query = "select count(*) from handoff_outbox where holder = $1"
+            return int(await transaction.connection.fetchval(query, self.holder))
+
+    async def events(self, message_id: str) -> list[Event]:
+        """Return the record of a message, of all agents of this database."""
+        query = "select holder, event, detail, at from handoff_event where message_id = $1 order by number"
+        async with self.transaction() as transaction:
+            return [Event(*row) for row in await transaction.connection.fetch(query, message_id.lower())]
+
+    async def flow(self, correlation_id: str) -> list[TracedMessage]:
+        """Return the messages of a flow in the order in which the agents of this database sent and received them."""
+        query = "select holder, direction, message_id, body from handoff_message where flow = $1 order by number"
+        async with self.transaction() as transaction:
+            rows = await transaction.connection.fetch(query, correlation_id)
+        return [TracedMessage(row["holder"], row["direction"], json.loads(self._opened(row))) for row in rows]
+
+    async def prune(self, before: datetime) -> int:
+        """Delete the messages that ended before a time, and the record of all before it. Return the number of messages.
+
+        A repetition of a deleted message has an effect again: keep messages longer than any of them may be on its way.
+        """
+        ended = "(direction = 'received' and status <> '' or direction = 'sent')"
+        unsent = "message_id in (select message_id from handoff_outbox)"
+        query = f"delete from handoff_message where at < $1 and {ended} and not {unsent} returning 1"  # noqa: S608
+        async with self.transaction() as transaction:
+            await transaction.connection.execute("delete from handoff_event where at < $1", before)
+            return len(await transaction.connection.fetch(query, before))
+
+    def _opened(self, row: asyncpg.Record) -> bytes:
+        body = bytes(row["body"])
+        return body if self.seal is None else self.seal.open(body, f"message/{row['message_id']}")
+
+
+@contextmanager
+def naming_journal() -> Iterator[None]:
+    """Turn the errors of a lost database in the block into `Unavailable`."""
+    try:
+        yield
+    except (OSError, *LOST_DATABASE) as error:
+        raise Unavailable(HandoffCode.JOURNAL, f"The journal's database does not answer: {error}.") from error
