@@ -23,7 +23,7 @@ from treaty_client import Identity, OperationError
 ROUTE = "RouteAgentCalling"
 
 
-@pytest.mark.threat(210)
+@pytest.mark.threat(230)
 def test_003_69_a_session_id_that_is_open_is_refused_and_the_stream_goes_on() -> None:
     gateway = gateway_with(agent("a"), agent("b"), agent("m"))
     ((_, frame),) = gateway.request("a", ROUTE, quest())
@@ -34,7 +34,7 @@ def test_003_69_a_session_id_that_is_open_is_refused_and_the_stream_goes_on() ->
     assert [to for to, _ in gateway.receive("b", Frame("RESPONSE", "CallAgent", frame.call, answer))] == ["a"]
 
 
-@pytest.mark.threat(210)
+@pytest.mark.threat(230)
 def test_003_69_a_message_cannot_name_the_session_of_another_stream() -> None:
     gateway = gateway_with(agent("a"), agent("b"), agent("m"))
     gateway.request("a", ROUTE, quest(session="victim"))
@@ -44,7 +44,7 @@ def test_003_69_a_message_cannot_name_the_session_of_another_stream() -> None:
     assert statuses(gateway.request("a", ROUTE, quest("HOLD_QUEST", session="victim"))) == []
 
 
-@pytest.mark.threat(210)
+@pytest.mark.threat(230)
 def test_003_69_an_agent_keeps_two_streams_of_one_session_id_apart() -> None:
     node = Driven("node")
     node.request("x", "CallAgent", quest())
@@ -53,7 +53,7 @@ def test_003_69_an_agent_keeps_two_streams_of_one_session_id_apart() -> None:
     assert len(node.invoked) == 1
 
 
-@pytest.mark.threat(210)
+@pytest.mark.threat(230)
 def test_003_69_only_the_receiver_of_a_stream_answers_in_it() -> None:
     gateway = gateway_with(agent("a"), agent("b"), agent("m"), tool("t"))
     ((_, frame),) = gateway.request("a", ROUTE, quest())
@@ -67,7 +67,7 @@ def test_003_69_only_the_receiver_of_a_stream_answers_in_it() -> None:
     assert node.receive("stranger", Frame("RESPONSE", "RegisterAgent", "x", {"success": True})) == []
 
 
-@pytest.mark.threat(210)
+@pytest.mark.threat(230)
 def test_003_68_a_node_belongs_to_the_peer_that_registered_it() -> None:
     gateway = gateway_with(agent("a"), agent("b"), tool("t"))
     before = gateway.call("registered_nodes")
@@ -90,7 +90,7 @@ def secure(folder: Path, name: str, **options: Any) -> Security:
     return Security(identity=Identity.create(), require_did=True, home=folder / name, **options)
 
 
-@pytest.mark.threat(210)
+@pytest.mark.threat(230)
 async def test_003_68_a_gateway_that_requires_a_did_serves_proved_callers_alone(tmp_path: Path) -> None:
     async with nodes() as made:
         gateway = await made.gateway(security=secure(tmp_path, "g"))
@@ -110,7 +110,7 @@ async def test_003_68_a_gateway_that_requires_a_did_serves_proved_callers_alone(
         assert sorted(gateway.get_registered_nodes()) == ["a", "b"]
 
 
-@pytest.mark.threat(210)
+@pytest.mark.threat(230)
 async def test_003_68_a_proof_is_of_no_use_twice_elsewhere_or_for_another_method(tmp_path: Path) -> None:
     async with nodes() as made:
         gateway = await made.gateway(security=secure(tmp_path, "g"))
@@ -134,7 +134,7 @@ async def test_003_68_a_proof_is_of_no_use_twice_elsewhere_or_for_another_method
                 assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-@pytest.mark.threat(210)
+@pytest.mark.threat(230)
 async def test_003_68_a_node_of_a_did_is_not_taken_over_by_another_did_or_by_none(tmp_path: Path) -> None:
     async with nodes() as made:
         (tmp_path / "g").mkdir()
@@ -150,7 +150,7 @@ async def test_003_68_a_node_of_a_did_is_not_taken_over_by_another_did_or_by_non
         assert sorted(gateway.get_registered_nodes()) == ["a"]
 
 
-@pytest.mark.threat(210)
+@pytest.mark.threat(230)
 async def test_003_68_tls_protects_all_calls(tmp_path: Path) -> None:
     authority = trustme.CA()
     issued = authority.issue_cert("127.0.0.1")
@@ -171,7 +171,7 @@ async def test_003_68_tls_protects_all_calls(tmp_path: Path) -> None:
         assert error.value.status == 503
 
 
-@pytest.mark.threat(211)
+@pytest.mark.threat(231)
 def test_003_73_nodes_sessions_and_names_are_bounded() -> None:
     gateway = gateway_with()
     refused = 0
@@ -194,7 +194,7 @@ def test_003_73_nodes_sessions_and_names_are_bounded() -> None:
     assert statuses(calls[-1]) in (["RESOURCE_EXHAUSTED"], ["NOT_FOUND"])
 
 
-@pytest.mark.threat(211)
+@pytest.mark.threat(231)
 def test_003_73_a_node_bounds_the_sessions_and_inquiries_of_others() -> None:
     node = Driven("node")
     found = [node.request("m", "CallAgent", quest(session=f"{'s' * 200}{n}"), f"c{n}") for n in range(200)]
@@ -210,7 +210,7 @@ def test_003_73_a_node_bounds_the_sessions_and_inquiries_of_others() -> None:
     assert statuses(requests[-1]) == ["RESOURCE_EXHAUSTED"]
 
 
-@pytest.mark.threat(211)
+@pytest.mark.threat(231)
 async def test_003_73_large_messages_and_many_calls_are_refused() -> None:
     bounds = Bounds(message=1000, calls=2)
     async with nodes() as made:
@@ -228,7 +228,7 @@ async def test_003_73_large_messages_and_many_calls_are_refused() -> None:
         assert error.value.status == 429
 
 
-@pytest.mark.threat(211)
+@pytest.mark.threat(231)
 async def test_003_73_an_agent_that_takes_no_inquiries_ends_the_session() -> None:
     async with nodes() as made:
         gateway = await made.gateway()
@@ -245,7 +245,7 @@ async def test_003_73_an_agent_that_takes_no_inquiries_ends_the_session() -> Non
         assert [told(await second.receive_inquiry())[1] for _ in range(5)] == ["hello", "more", "more", "more", "more"]
 
 
-@pytest.mark.threat(211)
+@pytest.mark.threat(231)
 async def test_003_72_a_handler_that_raises_something_odd_hangs_nothing() -> None:
     class Odd(Exception):
         def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""The list of mutants, `tests/mutants/mutants.toml`: each breaks one rule of the conformance page in one line of the code.
+"""The mutants of `tests/mutants/*.toml`: each breaks one rule of the conformance page in one line of the code.
 
     [[mutant]]
     rule = "000-18"
@@ -21,7 +21,7 @@ from docs.generate.rules import SOURCES, rules_of
 from docs.generate.suite import all_tests
 
 ROOT = Path(__file__).parents[2]
-LIST = ROOT / "tests" / "mutants" / "mutants.toml"
+LISTS = ROOT / "tests" / "mutants"
 PACKAGES = ("consensus", "client", "registry", "protocols")
 
 
@@ -47,8 +47,9 @@ class _List(msgspec.Struct, forbid_unknown_fields=True):
 
 @cache
 def all_mutants() -> tuple[Mutant, ...]:
-    """Return the list, in its order."""
-    return msgspec.convert(tomllib.loads(LIST.read_text(encoding="utf-8")), _List).mutant
+    """Return the mutants of all lists, in their order."""
+    texts = [path.read_text(encoding="utf-8") for path in sorted(LISTS.glob("*.toml"))]
+    return tuple(mutant for text in texts for mutant in msgspec.convert(tomllib.loads(text), _List).mutant)
 
 
 def all_rules() -> list[str]:

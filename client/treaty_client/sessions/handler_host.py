@@ -119,13 +119,12 @@ class HandlerHost:
         context.activity.sessions[context.is_initiator] += 1
 
     def is_working(self, *, streams: bool) -> bool:
-        """Return whether a function runs, or waits to run. `streams`: those of streams count, as far as they need no message of
-        the peer."""
-        return self._invocations.is_working(streams=streams)
+        return self.working(streams=streams) > 0
 
-    def working_for(self, peer: str | None = None) -> int:
-        """Return the number of such functions: all, or those that messages of this peer led to."""
-        return self._invocations.working_for(peer)
+    def working(self, *, streams: bool, peer: str | None = None) -> int:
+        """Return the number of functions that run, or wait to run. `streams`: those of streams count, as far as they need no
+        message of the peer. `peer`: only those that messages of this peer led to."""
+        return self._invocations.working(streams=streams, peer=peer)
 
     async def open(self) -> None:
         """Give the first event. Raises `TreatyError`."""

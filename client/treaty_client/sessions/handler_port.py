@@ -61,9 +61,9 @@ class HostedHandler(Protocol):
     role: Role
     is_open: bool
 
-    @property
-    def is_working(self) -> bool:
-        """Whether a function runs, or waits to run, that is not a stream."""
+    def is_working(self, *, streams: bool) -> bool:
+        """Return whether a function runs, or waits to run. `streams`: those of streams count, as far as they need no message of
+        the peer."""
 
     async def open(self) -> None:
         """Begin."""

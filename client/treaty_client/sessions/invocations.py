@@ -100,15 +100,15 @@ class Invocations:
         # One item at a time waits for room: else the items of all streams would use the same free room.
         self._turn = asyncio.Lock()
 
-    def is_working(self, *, streams: bool) -> bool:
-        """Return whether an `Invoke` of a request or an event has no `Result` yet. `streams`: or of a stream that was asked for
-        items."""
-        return any(one.operation.kind is not OperationKind.STREAM or (streams and one.credit) for one in self._pending.values())
-
-    def working_for(self, peer: str | None = None) -> int:
-        """Return the number of such `Invoke` effects: all, or those that messages of this peer led to."""
-        pending = (one for one in self._pending.values() if one.operation.kind is not OperationKind.STREAM)
-        return sum(1 for one in pending if peer is None or one.call.context.peer == peer)
+    def working(self, *, streams: bool, peer: str | None = None) -> int:
+        """Return the number of `Invoke` effects of requests and events without a `Result`. `streams`: and of streams that were
+        asked for items. `peer`: only those that messages of this peer led to."""
+        return sum(
+            1
+            for one in self._pending.values()
+            if (one.operation.kind is not OperationKind.STREAM or (streams and one.credit))
+            and (peer is None or one.call.context.peer == peer)
+        )
 
     # Called by the handler's host, in the connection's task. The effects are checked, so the ids are right.
 

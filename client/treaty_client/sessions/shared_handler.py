@@ -140,9 +140,10 @@ class SharedHandler:
         """Return whether a connection is in the session."""
         return self._members.get(member.described.peer) is member
 
-    def working_for(self, member: MemberHandler) -> int:
-        """Return the number of functions that messages of a member led to."""
-        return self._host.working_for(member.described.peer) if self._host is not None and self.is_member(member) else 0
+    def working_for(self, member: MemberHandler, *, streams: bool) -> int:
+        if self._host is None or not self.is_member(member):
+            return 0
+        return self._host.working(streams=streams, peer=member.described.peer)
 
     def leave(self, member: MemberHandler) -> None:
         """Remove a member; safe to repeat. The handler is told after all earlier events."""
@@ -301,7 +302,7 @@ class SharedHandler:
         if self._host is None or not self.is_member(member):
             return False
         most = self.settings.capacity.functions
-        return self._host.working_for(member.described.peer) >= most or self._host.working_for() >= MAX_SHARED
+        return self.working_for(member, streams=False) >= most or self._host.working(streams=False) >= MAX_SHARED
 
     def _note_step(self) -> None:
         # Each waiting member looks again. A new event, because one that is set and cleared could be missed.

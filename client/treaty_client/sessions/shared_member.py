@@ -35,8 +35,8 @@ class Membership(Protocol):
         """Give a message of a member to the handler, when it has room for it. Raises `TreatyError` for a message that it did not
         get."""
 
-    def working_for(self, member: MemberHandler) -> int:
-        """Return the number of functions that messages of a member led to."""
+    def working_for(self, member: MemberHandler, *, streams: bool) -> int:
+        """Return the number of functions that messages of a member led to. `streams`: as in `HostedHandler.is_working`."""
 
     def leave(self, member: MemberHandler) -> None:
         """Remove a member; safe to repeat. The handler is told after all earlier events."""
@@ -67,10 +67,9 @@ class MemberHandler:
         self._waiting: asyncio.Future[None] | None = None
         self._is_closed = self._is_awaited = False
 
-    @property
-    def is_working(self) -> bool:
+    def is_working(self, *, streams: bool) -> bool:
         # The connection may end when this is over, so it is told.
-        self._is_awaited = self._shared.working_for(self) > 0
+        self._is_awaited = self._shared.working_for(self, streams=streams) > 0
         return self._is_awaited
 
     async def open(self) -> None:
@@ -148,7 +147,8 @@ class MemberHandler:
 
     def note_idle(self) -> None:
         """Let the connection decide again whether it may end."""
-        if self._is_awaited and not self._shared.working_for(self):
+        # A stream may go on: the connection knows how long it waits for one.
+        if self._is_awaited and not self._shared.working_for(self, streams=False):
             self._is_awaited = False
             self.port.post(_nothing)
 

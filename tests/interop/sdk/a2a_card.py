@@ -19,7 +19,7 @@ from a2a.utils.signing import (  # type: ignore[import-not-found]
     NoSignatureError,
     create_signature_verifier,
 )
-from google.protobuf.json_format import MessageToDict, ParseDict  # type: ignore[import-untyped]
+from google.protobuf.json_format import MessageToDict, ParseDict
 from jwt.api_jwk import PyJWK
 
 
