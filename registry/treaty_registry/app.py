@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from litestar import Litestar
 from litestar.di import Provide
 from litestar.openapi import OpenAPIConfig
 
+from .pages.pages import Pages
 from .registry import Registry
-from .routes import blobs, health, identities, log, names, openapi, protocols, sigstore, standing, statements, topics
+from .routes import blobs, health, identities, log, names, openapi, pages, protocols, sigstore, standing, statements, topics
 from .routes.responses import on_exception
 from .serving.bodies import MAX_BODY
 from .serving.cache import ResponseCache
@@ -54,6 +55,8 @@ _ROUTES = [
     sigstore.trust_bundle,
     sigstore.configuration,
     sigstore.timestamp_chain,
+    pages.home,
+    pages.static,
     health.live,
     health.ready,
 ]
@@ -63,7 +66,7 @@ _ROUTES = [
 @lru_cache(maxsize=1)
 def _openapi() -> bytes:
     """Return the OpenAPI document, made once from the routes in a separate application."""
-    absent = {name: Provide(lambda: None, sync_to_thread=False) for name in ("views", "services")}
+    absent = {name: Provide(lambda: None, sync_to_thread=False) for name in ("views", "pages", "services")}
     config = OpenAPIConfig(
         title="Treaty registry",
         version="1",
@@ -79,6 +82,7 @@ def create_app(registry: Registry, memory: ResponseCache | None = None, period: 
     `memory`: the cache of answers, by default a new one. `period`: the seconds that a bundle may be old (`views`).
     """
     views = Views(registry, memory, period)
+    shown = Pages(views)
     document = _openapi()  # at the start, because it takes half a second and many clients may request it at once
     services = sigstore.Services.of(registry)
     app = Litestar(
@@ -86,9 +90,10 @@ def create_app(registry: Registry, memory: ResponseCache | None = None, period: 
         dependencies={
             "openapi": Provide(lambda: document, sync_to_thread=False),
             "views": Provide(lambda: views, sync_to_thread=False),
+            "pages": Provide(lambda: shown, sync_to_thread=False),
             "services": Provide(lambda: services, sync_to_thread=False),
         },
-        exception_handlers={Exception: on_exception},
+        exception_handlers={Exception: partial(on_exception, shown)},
         openapi_config=None,
         request_max_body_size=MAX_BODY,
         logging_config=None,

@@ -11,10 +11,11 @@ from litestar.params import FromPath, QueryParameter
 from ..catalogue.resources import Page, Record, Versions
 from ..catalogue.retrieval import MAX_PAGE, Query
 from ..catalogue.search import MAX_QUERY
+from ..pages.pages import Pages
 from ..serving.representation import BUNDLE, MARKDOWN, Representation
 from ..serving.views import Views, parse_since
 from .documentation import BUNDLE_BODY, READ, TEXT_BODY, answers, operation
-from .requests import HttpRequest, negotiated, number, target
+from .requests import HttpRequest, is_for_people, negotiated, number, target
 
 Words = Annotated[
     str, QueryParameter(name="q", max_length=MAX_QUERY, description="Words, or Chinese text; all of it must match.")
@@ -34,7 +35,9 @@ Since = Annotated[
 
 @get("/protocols", summary="Search", responses=answers(Page, "A page of protocols, best first.", *READ))
 async def search(
+    request: HttpRequest,
     views: NamedDependency[Views],
+    pages: NamedDependency[Pages],
     q: Words = "",
     topic: InTopic = None,
     limit: Limit = None,
@@ -42,13 +45,20 @@ async def search(
 ) -> Representation:
     """Search protocols by the text of their cards, in any language, and by topic."""
     query = Query(q, topic, number(limit, default=20, least=1, most=MAX_PAGE, name="limit"), cursor)
-    return await views.page(target("/protocols", q=q or None, topic=topic, limit=limit, cursor=cursor), query)
+    at = target("/protocols", q=q or None, topic=topic, limit=limit, cursor=cursor)
+    return await (pages.search(at, query) if is_for_people(request) else views.page(at, query))
 
 
 @get("/protocols/{namespace:str}/{name:str}", summary="All versions", responses=answers(Versions, "Newest first.", 404, *READ))
-async def versions(namespace: FromPath[str], name: FromPath[str], views: NamedDependency[Views]) -> Representation:
+async def versions(
+    namespace: FromPath[str],
+    name: FromPath[str],
+    request: HttpRequest,
+    views: NamedDependency[Views],
+    pages: NamedDependency[Pages],
+) -> Representation:
     """Return the versions of one protocol."""
-    return await views.versions(namespace, name)
+    return await (pages if is_for_people(request) else views).versions(namespace, name)
 
 
 @get(
@@ -67,9 +77,12 @@ async def version(
     version: FromPath[str],
     request: HttpRequest,
     views: NamedDependency[Views],
+    pages: NamedDependency[Pages],
     since: Since = None,
 ) -> Representation:
-    path, form = negotiated(request, f"/protocols/{namespace}/{name}/{version}", "json", "md", "bundle")
+    path, form = negotiated(request, f"/protocols/{namespace}/{name}/{version}", "json", "md", "bundle", "html")
+    if form == "html":
+        return await pages.protocol(path)
     if form == "bundle" and since is not None:
         return await views.bundle(path, parse_since(since))
     return await views.protocol(path, form)

@@ -15,7 +15,7 @@ from treaty_consensus.errors import Malformed, TooLarge
 
 from ..codes import HttpCode
 from ..networks import TrustedProxies
-from ..serving.negotiation import Form, preferred_form, split_form
+from ..serving.negotiation import Form, preferred_form, prefers_html, split_form
 
 BODY_SECONDS = 30
 """Seconds for a body to arrive, because it holds memory until then."""
@@ -78,6 +78,11 @@ def negotiated(request: HttpRequest, path: str, *forms: Form) -> tuple[str, Form
     if form not in forms:
         raise HTTPException(status_code=406)
     return stem, form
+
+
+def is_for_people(request: HttpRequest) -> bool:
+    """Return whether a request prefers a page to JSON."""
+    return prefers_html(request.headers.get("accept", "").encode("latin-1"))
 
 
 def number(text: str | None, *, default: int, least: int, most: int, name: str) -> int:

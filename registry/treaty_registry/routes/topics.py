@@ -12,11 +12,12 @@ from treaty_consensus.did import MAX_DID
 
 from ..catalogue.resources import Grants, Topic, Topics, VoterPosition, Vouches
 from ..log.changes import CATALOGUE, HEAD
+from ..pages.pages import Pages
 from ..serving.representation import BUNDLE, Representation
 from ..serving.views import Views, parse_since
 from .documentation import BUNDLE_BODY, READ, answers, operation
 from .protocols import Since
-from .requests import HttpRequest, negotiated, target
+from .requests import HttpRequest, is_for_people, negotiated, target
 
 After = Annotated[str, QueryParameter(name="after", max_length=160, description="The `next` of the page before.")]
 TopicName = Annotated[str, QueryParameter(name="topic", max_length=160)]
@@ -24,9 +25,14 @@ Voter = Annotated[str, QueryParameter(name="did", max_length=MAX_DID)]
 
 
 @get("/topics", summary="All topics", responses=answers(Topics, "By name.", *READ))
-async def topics(views: NamedDependency[Views], after: After = "") -> Representation:
+async def topics(
+    request: HttpRequest, views: NamedDependency[Views], pages: NamedDependency[Pages], after: After = ""
+) -> Representation:
     """Return the topics that have protocols, each with its consensus."""
-    return await views.json(target("/topics", after=after or None), lambda: views.elections.topics(after), CATALOGUE)
+    at = target("/topics", after=after or None)
+    if is_for_people(request):
+        return await pages.topics(at, after)
+    return await views.json(at, lambda: views.elections.topics(after), CATALOGUE)
 
 
 @get(

@@ -19,8 +19,8 @@ from treaty_consensus.errors import Unavailable
 from ..networks import sender
 from ..problems import MEDIA_TYPE, Problem, problem_of
 from .bodies import MAX_BODY, BodyRoom
-from .negotiation import Form, preferred_form, split_form
-from .representation import NO_STORE, Representation
+from .negotiation import Form, page_of, preferred_form, prefers_html, split_form
+from .representation import NO_STORE, PackedRepresentation, Representation
 from .request_filter import METHODS, RequestFilter
 from .rounds import Rounds
 from .views import Views
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 _ALLOW = b"allow"
-_TOPIC_FORMS: tuple[Form, ...] = ("json", "bundle")
+_PROTOCOL_FORMS: tuple[Form, ...] = ("json", "md", "bundle", "html")
+_TOPIC_FORMS: tuple[Form, ...] = ("json", "bundle", "html")
 
 
 class FastPath:
@@ -57,13 +58,15 @@ class FastPath:
             await self._rounds.wait(network)
         path, query = scope["path"], scope["query_string"]
         method: str = scope["method"]  # type: ignore[typeddict-item]  # only HTTP scopes get here
-        accept, if_none_match, length, size, hosts = b"", None, b"", 0, list[bytes]()
+        accept, encodings, if_none_match, length, size, hosts = b"", b"", None, b"", 0, list[bytes]()
         for name, value in scope["headers"]:  # one pass for all headers: it is the main cost of a cached answer
             size += len(name) + len(value)
             if name == b"accept":
                 accept = b"%b,%b" % (accept, value) if accept else value
             elif name == b"if-none-match":
                 if_none_match = value
+            elif name == b"accept-encoding":
+                encodings = value
             elif name == b"host":
                 hosts.append(value)
             elif name == b"content-length":
@@ -85,7 +88,10 @@ class FastPath:
             # Before the look-up: a writer must read its own writes.
             if not self._views.is_current:
                 self._views.renew()
-            view = self._memory.get(f"{path}?{query.decode('latin-1')}" if query else path)
+            target = f"{path}?{query.decode('latin-1')}" if query else path
+            view = self._memory.get(page_of(target) if prefers_html(accept) else target)
+            if isinstance(view, PackedRepresentation):
+                view = view.accepted(encodings)
             if view is None:
                 sender.set(source)
                 if not query:
@@ -148,12 +154,13 @@ class FastPath:
         views, memory = self._views, self._memory
         if path.startswith("/protocols/") and path.count("/") == 4:
             stem, form = split_form(path)
-            form = form or preferred_form(accept)
-            if form is None:
-                return None  # the framework answers 406
+            form = form or preferred_form(accept, _PROTOCOL_FORMS)
+            if form is None or form == "html":
+                return None  # the framework answers 406, or makes the page
             return await views.protocol(stem, form)
         if path.startswith("/topics/"):
-            return memory.get(f"{path}.{preferred_form(accept, _TOPIC_FORMS)}")
+            form = preferred_form(accept, _TOPIC_FORMS)
+            return None if form == "html" else memory.get(f"{path}.{form}")
         if path.startswith("/blobs/sha256/"):
             return await views.blob(path.removeprefix("/blobs/sha256/"))
         if path.startswith("/tile/"):

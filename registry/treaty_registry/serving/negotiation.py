@@ -9,10 +9,9 @@ from litestar.datastructures.headers import Accept
 
 from .representation import BUNDLE, JSON
 
-Form = Literal["json", "md", "bundle"]
+Form = Literal["json", "md", "bundle", "html"]
 
-# A browser asks for HTML; it gets the JSON.
-_OFFERS: dict[str, Form] = {JSON: "json", "text/markdown": "md", BUNDLE: "bundle", "text/html": "json"}
+_OFFERS: dict[str, Form] = {JSON: "json", "text/markdown": "md", BUNDLE: "bundle", "text/html": "html"}
 
 
 # Parsing costs more than the rest of a cached answer. Clients choose the header, so the memory is bounded.
@@ -24,9 +23,20 @@ def preferred_form(accept: bytes, forms: tuple[Form, ...] = ("json", "md", "bund
     """
     if not accept:
         return forms[0]
-    offered = [media_type for media_type, form in _OFFERS.items() if form in forms]
-    match = Accept(accept.decode("latin-1")).best_match(offered)
-    return None if match is None else _OFFERS[match]
+    # A browser asks for HTML. Of a resource without a page it gets the JSON.
+    offers = {media_type: form if form in forms else "json" for media_type, form in _OFFERS.items() if form in (*forms, "html")}
+    match = Accept(accept.decode("latin-1")).best_match([*offers])
+    return None if match is None else offers[match]
+
+
+def prefers_html(accept: bytes) -> bool:
+    """Return whether the value of an `Accept` header prefers a page to JSON, as that of a browser does."""
+    return b"text/html" in accept and preferred_form(accept, ("json", "html")) == "html"
+
+
+def page_of(target: str) -> str:
+    """Return the cache key of the page at a target. No target begins in this way."""
+    return f"html {target}"
 
 
 def split_form(path: str) -> tuple[str, Form | None]:

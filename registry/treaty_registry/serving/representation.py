@@ -7,6 +7,8 @@ caches keep it and revalidate it.
 
 from __future__ import annotations
 
+import gzip
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -20,6 +22,7 @@ MARKDOWN = "text/markdown; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
 BUNDLE = "application/vnd.treaty.bundle.v1+json"
 OCTETS = "application/octet-stream"
+HTML = "text/html; charset=utf-8"
 
 IMMUTABLE = "public, max-age=31536000, immutable"
 REVALIDATE = "no-cache"
@@ -82,6 +85,30 @@ class Representation:
         if header == self._etag:
             return True
         return any(tag.strip().removeprefix(b"W/") in (self._etag, b"*") for tag in header.split(b","))
+
+
+class PackedRepresentation(Representation):
+    """A representation that is also there as gzip, for clients that accept it. Both have their own `ETag`."""
+
+    __slots__ = ("packed",)
+
+    def __init__(self, body: bytes, media_type: str, *extra: Header, cache_control: str = REVALIDATE) -> None:
+        super().__init__(body, media_type, *extra, cache_control=cache_control)
+        small = gzip.compress(body, compresslevel=6, mtime=0)  # without a time, so equal bodies have equal tags
+        self.packed = Representation(small, media_type, *extra, ("Content-Encoding", "gzip"), cache_control=cache_control)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        encodings = b",".join(value for name, value in scope["headers"] if name == b"accept-encoding")
+        await Representation.__call__(self.accepted(encodings), scope, receive, send)
+
+    def accepted(self, accept_encoding: bytes) -> Representation:
+        """Return the form that a request with this `Accept-Encoding` takes. A refusal such as `gzip;q=0` is honoured."""
+        offers = (part.partition(b";") for part in accept_encoding.split(b","))
+        accepts = any(name.strip() == b"gzip" and not _REFUSED.search(weight) for name, _, weight in offers)
+        return self.packed if accepts else self
+
+
+_REFUSED = re.compile(rb"q=0(\.0*)?\s*$")
 
 
 @lru_cache(maxsize=64)

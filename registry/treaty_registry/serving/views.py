@@ -51,7 +51,7 @@ PERIODIC = "periodic"
 """The subject of all answers at the periodic head."""
 # PostgreSQL's bigint.
 MAX_SIZE = 2**63 - 1
-_VARY = ("Vary", "Accept")
+VARY = ("Vary", "Accept")
 # A browser must not render foreign bytes under the registry's origin.
 _ATTACHMENT = ("Content-Disposition", "attachment")
 # Four answers and two searches at a time leave two of the pool's eight connections to admission and look-ups.
@@ -72,7 +72,7 @@ class _Moment(NamedTuple):
     until: float
 
 
-_Made: TypeAlias = tuple[Representation, Iterable[str]]
+Made: TypeAlias = tuple[Representation, Iterable[str]]
 """A new answer, and the subjects that it depends on."""
 
 
@@ -82,14 +82,14 @@ class BundleView(Representation):
     __slots__ = ("head", "subjects")
 
     def __init__(self, bundle: Bundle, head: Head, subjects: Iterable[str]) -> None:
-        super().__init__(msgspec.json.encode(bundle), BUNDLE, _VARY)
+        super().__init__(msgspec.json.encode(bundle), BUNDLE, VARY)
         self.head = head
         self.subjects = frozenset(subjects)
 
     def with_consistency(self, since: int, proof: list[bytes]) -> Representation:
         """Return this bundle with the consistency proof from the tree of `since` leaves as its last member."""
         member = b',"consistency":' + msgspec.json.encode([*map(b64encode, proof)]) + b"}"
-        return Representation(self.body[:-1] + member, BUNDLE, _VARY, tag=f"{self.tag}-{since}")
+        return Representation(self.body[:-1] + member, BUNDLE, VARY, tag=f"{self.tag}-{since}")
 
 
 class Views:
@@ -103,7 +103,7 @@ class Views:
         self.standings = StandingQueries(registry.pool)
         self.memory = memory or ResponseCache()
         self._queue = FairQueue(time.monotonic, width=_WIDTH, waiting=_WAITING, code=RegistryCode.BUSY)
-        self._searches = FairQueue(time.monotonic, width=_SEARCHES, waiting=_SEARCHES_WAITING, code=RegistryCode.BUSY)
+        self.searches = FairQueue(time.monotonic, width=_SEARCHES, waiting=_SEARCHES_WAITING, code=RegistryCode.BUSY)
         self._making: dict[str, tuple[Head, asyncio.Task[Representation]]] = {}
         self._period = period
         self._changes = registry.changes
@@ -132,10 +132,10 @@ class Views:
     async def json(self, target: str, make: Callable[[], Awaitable[msgspec.Struct]], *subjects: str) -> Representation:
         """Return the JSON of the result of `make`, which depends on `subjects`. Raises the errors of `make`."""
 
-        async def view() -> _Made:
-            return Representation(msgspec.json.encode(await make()), JSON), subjects
+        async def view() -> Made:
+            return Representation(msgspec.json.encode(await make()), JSON, VARY), subjects
 
-        return await self._made(target, view)
+        return await self.made(target, view)
 
     def constant(self, target: str, body: bytes, media_type: str = JSON) -> Representation:
         """Return bytes that do not change while this process runs."""
@@ -146,15 +146,15 @@ class Views:
     async def page(self, target: str, query: Query) -> Representation:
         """Return a page of search results. Raises as `Retrieval.page`."""
 
-        async def view() -> _Made:
-            return Representation(msgspec.json.encode(await self.retrieval.page(query)), JSON), (CATALOGUE,)
+        async def view() -> Made:
+            return Representation(msgspec.json.encode(await self.retrieval.page(query)), JSON, VARY), (CATALOGUE,)
 
-        return await self._made(target, view, self._searches)
+        return await self.made(target, view, self.searches)
 
     async def versions(self, namespace: str, name: str) -> Representation:
         """Return all versions of a protocol. Raises as `Catalogue.versions`."""
         path = f"/protocols/{namespace}/{name}"
-        return await self.json(path, lambda: self.catalogue.versions(namespace, name), self._uri(path))
+        return await self.json(path, lambda: self.catalogue.versions(namespace, name), self.uri(path))
 
     async def protocol(self, path: str, form: Form) -> Representation:
         """Return a version at `/protocols/NAMESPACE/NAME/VERSION` in one of its forms. Raises `Malformed`, `NotFound`, `Gone`."""
@@ -164,32 +164,32 @@ class Views:
         if known is not None:
             return known
         # The moment before the read: a change after it makes the answer unfit for the cache.
-        now, uri = self._now(), self._uri(path)
+        now, uri = self._now(), self.uri(path)
         record = await self.catalogue.record(uri)
         if form == "json":  # without a task of its own, because `Catalogue.record` shares queries already
-            view = Representation(record.json, JSON, _VARY)
+            view = Representation(record.json, JSON, VARY)
             self._keep(now, f"{path}.json", view, (uri,))
             return view
 
-        async def document() -> _Made:
+        async def document() -> Made:
             data = await self.registry.blob(record.document)
-            return Representation(data, MARKDOWN, _VARY, cache_control=IMMUTABLE, tag=record.document), ()
+            return Representation(data, MARKDOWN, VARY, cache_control=IMMUTABLE, tag=record.document), ()
 
-        return await self._made(f"{path}.md", document)
+        return await self.made(f"{path}.md", document)
 
     async def bundle(self, path: str, since: int | None) -> Representation:
         """Return the bundle of the version at `path`. Raises as `bundles.protocol_plan`."""
-        uri = self._uri(path)
+        uri = self.uri(path)
         return await self._bundle(path, since, lambda head: protocol_plan(self.registry, head, uri))
 
     async def topic(self, topic: str) -> Representation:
         """Return a topic's election. Raises as `topics.Elections.topic`."""
 
-        async def view() -> _Made:
+        async def view() -> Made:
             value = await self.elections.topic(topic, self.registry.head)
-            return Representation(msgspec.json.encode(value), JSON, _VARY), (topic, PERIODIC)
+            return Representation(msgspec.json.encode(value), JSON, VARY), (topic, PERIODIC)
 
-        return await self._made(f"/topics/{topic}.json", view)
+        return await self.made(f"/topics/{topic}.json", view)
 
     async def topic_bundle(self, topic: str, since: int | None) -> Representation:
         """Return a topic's bundle. Raises as `bundles.topic_plan`."""
@@ -199,11 +199,11 @@ class Views:
         """Return a blob. Raises `Malformed`, `NotFound`, `Gone`."""
         canonical.parse_digest(digest)
 
-        async def view() -> _Made:
+        async def view() -> Made:
             data = await self.registry.blob(digest)
             return Representation(data, OCTETS, _ATTACHMENT, cache_control=IMMUTABLE, tag=digest), ()
 
-        return await self._made(f"/blobs/sha256/{digest}", view)
+        return await self.made(f"/blobs/sha256/{digest}", view)
 
     async def tile(self, path: str) -> Representation:
         """Return a tile. The widest existing tile at its place is read; every narrower one is its beginning.
@@ -216,13 +216,13 @@ class Views:
             raise NotFound(LogCode.TILE_MISSING, f"The log has no tile {path} yet.", fix="See /checkpoint for its size.")
         widest = tile._replace(width=width).path
 
-        async def view() -> _Made:
+        async def view() -> Made:
             data = await self.registry.tile(widest, head)
             assert data is not None, "the head has it"
             whole = Representation(data, OCTETS, cache_control=IMMUTABLE, tag=widest)
             return whole, () if width == TILE_WIDTH else (HEAD,)  # a wider tile replaces it
 
-        whole = await self._made(widest, view)
+        whole = await self.made(widest, view)
         if path == widest:
             return whole
         # The beginning of the widest tile, so one cached tile serves all narrower ones.
@@ -239,25 +239,25 @@ class Views:
         """Return a logged statement as it was signed. Raises `Malformed` or `NotFound`."""
         digest = bytes.fromhex(canonical.parse_digest(id_))
 
-        async def view() -> _Made:
+        async def view() -> Made:
             leaf = await self.registry.pool.fetchval(_LEAF, digest, self.registry.head.size)
             if leaf is None:
                 raise NotFound(RegistryStatementCode.UNKNOWN, f"This log has no statement {id_}.")
             return Representation(leaf, JSON, cache_control=IMMUTABLE), ()
 
-        return await self._made(f"/statements/{id_}", view)
+        return await self.made(f"/statements/{id_}", view)
 
     async def receipt(self, id_: str) -> Representation:
         """Return a statement's receipt. Raises `Malformed` or `NotFound`."""
 
-        async def view() -> _Made:
+        async def view() -> Made:
             newest = self.registry.head
             # A writer that asks for a new leaf's receipt finds it at the newest head only.
             heads = self._periodic, newest.published, newest
             receipt = await _first_found(lambda head: self.registry.receipt(id_, head), *heads)
             return Representation(receipt, TEXT), (PERIODIC,)
 
-        return await self._made(f"/proofs/{id_}", view)
+        return await self.made(f"/proofs/{id_}", view)
 
     def _begin_period(self, head: Head) -> None:
         self._head, self._periodic = head, head.published
@@ -265,19 +265,19 @@ class Views:
 
     async def _bundle(self, path: str, since: int | None, plan: Callable[[Head], Awaitable[Plan]]) -> Representation:
         target = f"{path}.bundle"
-        whole = await self._made(target, lambda: self._whole(plan))
+        whole = await self.made(target, lambda: self._whole(plan))
         assert isinstance(whole, BundleView), "nothing else is kept under this target"
         # This node may lag behind the one that the reader asked before. It then sends no proof.
         if since is None or since > whole.head.size:
             return whole
 
-        async def view() -> _Made:
+        async def view() -> Made:
             proof = await self.registry.consistency(since, whole.head)
             return whole.with_consistency(since, proof), whole.subjects
 
-        return await self._made(f"{target}?since={since}", view)
+        return await self.made(f"{target}?since={since}", view)
 
-    async def _whole(self, plan: Callable[[Head], Awaitable[Plan]]) -> _Made:
+    async def _whole(self, plan: Callable[[Head], Awaitable[Plan]]) -> Made:
         newest = self.registry.head
         planned = await _first_found(plan, self._periodic, newest.published, newest)
         # A status or a new handler must not wait for the end of the period.
@@ -294,7 +294,7 @@ class Views:
         changed = self.registry.changes.between(plan.head.size, newest.size)
         return changed is None or bool(changed & plan.subjects)
 
-    async def _made(self, target: str, make: Callable[[], Awaitable[_Made]], queue: FairQueue | None = None) -> Representation:
+    async def made(self, target: str, make: Callable[[], Awaitable[Made]], queue: FairQueue | None = None) -> Representation:
         """Return the cached answer, the answer that is being made, or a new answer of `make` when its turn comes.
 
         Raises the errors of `make`, and `Unavailable` (`registry.busy`).
@@ -311,7 +311,7 @@ class Views:
             self._making[target] = now.head, task
         return await asyncio.shield(task)  # cancelling the first caller must not cancel it for the others
 
-    async def _make(self, target: str, now: _Moment, make: Callable[[], Awaitable[_Made]], queue: FairQueue) -> Representation:
+    async def _make(self, target: str, now: _Moment, make: Callable[[], Awaitable[Made]], queue: FairQueue) -> Representation:
         try:
             async with queue.turn(sender.get() or _UNKNOWN, 1):
                 view, subjects = await make()
@@ -339,7 +339,7 @@ class Views:
         if PERIODIC not in about or begun.until == self._until:
             self.memory.keep(target, view, about)
 
-    def _uri(self, path: str) -> str:
+    def uri(self, path: str) -> str:
         return f"https://{self.registry.origin}{path}"
 
 

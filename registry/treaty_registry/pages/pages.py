@@ -1,0 +1,84 @@
+"""Make the pages. Each is made from the structures that the API serves as JSON, and cached like them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+
+from ..catalogue.retrieval import Query
+from ..log.changes import CATALOGUE
+from ..problems import Problem
+from ..serving.negotiation import page_of
+from ..serving.representation import Representation
+from ..serving.views import PERIODIC, Made, Views
+from . import home, protocol
+from .assets import Assets
+from .renderer import Renderer
+
+if TYPE_CHECKING:
+    from ..admission.fair_queue import FairQueue
+
+Context = Mapping[str, object]
+
+
+class Pages:
+    """Makes and caches the pages. One per process, on one event loop."""
+
+    def __init__(self, views: Views) -> None:
+        self.views = views
+        self.assets = Assets()
+        self.renderer = Renderer(views.registry.origin, self.assets)
+        self.assets.keep_in(views.memory)
+
+    async def home(self) -> Representation:
+        """Return the first page: search, topics, the newest protocols and elections, and the size of everything."""
+        return await self._show("/", "home.html", lambda: home.context(self.views), CATALOGUE, PERIODIC)
+
+    async def search(self, target: str, query: Query) -> Representation:
+        """Return a page of search results. Raises as `Retrieval.page`."""
+
+        async def context() -> Context:
+            return {"query": query, "page": await self.views.retrieval.page(query)}
+
+        return await self._show(target, "search.html", context, CATALOGUE, queue=self.views.searches)
+
+    async def topics(self, target: str, after: str) -> Representation:
+        """Return a page of the topics. Raises `Malformed`."""
+
+        async def context() -> Context:
+            return {"page": await self.views.elections.topics(after), "after": after}
+
+        return await self._show(target, "topics.html", context, CATALOGUE)
+
+    async def protocol(self, path: str) -> Representation:
+        """Return the page of the version at `path`. Raises `Malformed`, `NotFound`."""
+        uri = self.views.uri(path)
+        return await self._show(path, "protocol.html", lambda: protocol.context(self.views, uri), uri, PERIODIC)
+
+    async def versions(self, namespace: str, name: str) -> Representation:
+        """Return the page of all versions of a protocol. Raises as `Catalogue.versions`."""
+        path = f"/protocols/{namespace}/{name}"
+
+        async def context() -> Context:
+            return {"page": await self.views.catalogue.versions(namespace, name)}
+
+        return await self._show(path, "versions.html", context, self.views.uri(path))
+
+    def problem(self, problem: Problem) -> bytes:
+        """Return the page about a refusal."""
+        return self.renderer.text("problem.html", {"problem": problem})
+
+    async def _show(
+        self,
+        target: str,
+        template: str,
+        context: Callable[[], Awaitable[Context]],
+        *subjects: str,
+        queue: FairQueue | None = None,
+    ) -> Representation:
+        """Return the cached page at a target, or a new one. `subjects`: what it depends on (`log.changes`)."""
+
+        async def view() -> Made:
+            return self.renderer.page(template, await context()), subjects
+
+        return await self.views.made(page_of(target), view, queue)

@@ -1,0 +1,106 @@
+"""Render foreign Markdown as HTML that is safe to show.
+
+The document of a protocol is written by a stranger. It is rendered without raw HTML, and the result passes a list of allowed
+elements and attributes. It has no pictures from elsewhere: a picture becomes a link. A link leaves with `nofollow`, and only to
+http, https or mailto. An id has a prefix, so it cannot take the place of an id of the page.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+import nh3
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from markupsafe import Markup
+
+MAX_TEXT = 256 * 1024  # bytes that are rendered; a second of work at most
+MAX_NESTING = 20
+_PREFIX = "doc-"
+_TAGS = {
+    *("h1", "h2", "h3", "h4", "h5", "h6", "p", "br", "hr", "blockquote", "pre", "code", "em", "strong", "s", "del"),
+    *("ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td", "a", "div"),
+}
+_ATTRIBUTES = {
+    "a": {"href", "title"},
+    "code": {"class"},
+    "ol": {"start"},
+    "div": {"class", "tabindex"},
+    **{f"h{level}": {"id"} for level in range(1, 7)},
+}
+_NOT_WORD = re.compile(r"[^\w]+")
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading of a document, for its table of contents."""
+
+    level: int
+    text: str
+    id: str
+
+
+@dataclass(frozen=True)
+class Prose:
+    """A rendered document. `is_cut`: only its beginning is shown."""
+
+    html: Markup
+    headings: tuple[Heading, ...]
+    is_cut: bool
+
+
+def render(document: bytes) -> Prose:
+    """Return a document as HTML. Bytes that are no UTF-8 are replaced. Never raises."""
+    is_cut = len(document) > MAX_TEXT
+    text = document[:MAX_TEXT].decode("utf-8", errors="replace")
+    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": MAX_NESTING}).enable(["table", "strikethrough"])
+    tokens = parser.parse(text)
+    headings = _headings(tokens)
+    html = parser.renderer.render(_without_pictures(tokens), parser.options, {})
+    html = html.replace("<table>", '<div class="scroll" tabindex="0"><table>').replace("</table>", "</table></div>")
+    clean = nh3.clean(
+        html, tags=_TAGS, attributes=_ATTRIBUTES, url_schemes={"http", "https", "mailto"}, link_rel="nofollow noopener noreferrer"
+    )
+    return Prose(Markup(clean), headings, is_cut)  # noqa: S704 (cleaned)
+
+
+def _headings(tokens: list[Token]) -> tuple[Heading, ...]:
+    """Give each heading an id, and return them."""
+    found: list[Heading] = []
+    taken: set[str] = set()
+    for opening, inline in pairwise(tokens):
+        if opening.type != "heading_open":
+            continue
+        words = "".join(child.content for child in inline.children or [] if child.type in ("text", "code_inline"))
+        base = _PREFIX + (_NOT_WORD.sub("-", words.lower()).strip("-") or "section")
+        id_, number = base, 2
+        while id_ in taken:
+            id_, number = f"{base}-{number}", number + 1
+        taken.add(id_)
+        opening.attrSet("id", id_)
+        # One step down: the page itself has the heading of the first level.
+        level = min(int(opening.tag[1]) + 1, 6)
+        found.append(Heading(level, words, id_))
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(int(token.tag[1]) + 1, 6)}"
+    return tuple(found)
+
+
+def _without_pictures(tokens: list[Token]) -> list[Token]:
+    """Replace each picture by a link to it."""
+    for token in tokens:
+        if not token.children:
+            continue
+        children: list[Token] = []
+        for child in token.children:
+            if child.type != "image":
+                children.append(child)
+                continue
+            opening = Token("link_open", "a", 1, attrs={"href": child.attrGet("src") or ""})
+            text = Token("text", "", 0, content=child.content or "picture")
+            children += [opening, text, Token("link_close", "a", -1)]
+        token.children = children
+    return tokens

@@ -1,0 +1,70 @@
+"""Write values for people: numbers, weights, hashes, times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from fractions import Fraction
+from urllib.parse import quote
+
+from treaty_consensus.election.arithmetic import ONE
+from treaty_consensus.protocol import parse_protocol_uri
+
+
+def weight(units: str | int) -> str:
+    """Return a weight in units of 2^-32 as a decimal number with at most three places."""
+    value = Fraction(int(units), ONE)
+    text = f"{float(value):,.3f}".rstrip("0").rstrip(".")
+    return "<0.001" if text == "0" and value else text
+
+
+def count(number: int) -> str:
+    """Return a number with separators."""
+    return f"{number:,}"
+
+
+def short(digest: str) -> str:
+    """Return the beginning of a digest."""
+    return digest[:12]
+
+
+def size(number: int) -> str:
+    """Return a number of bytes."""
+    if number < 1024:
+        return f"{number} bytes"
+    value = number / 1024
+    return f"{value:.1f} KiB" if value < 1024 else f"{value / 1024:.1f} MiB"
+
+
+def moment(seconds: int) -> str:
+    """Return a Unix time in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def path(uri: str) -> str:
+    """Return the path of a protocol's URI at its registry."""
+    parsed = parse_protocol_uri(uri)
+    return f"/protocols/{parsed.namespace}/{parsed.name}/{parsed.version}"
+
+
+def segment(text: str) -> str:
+    """Return a text as one segment of a path."""
+    return quote(text, safe=":")
+
+
+def name(uri: str) -> str:
+    """Return the name and the version in a protocol's URI."""
+    parsed = parse_protocol_uri(uri)
+    return f"{parsed.name} {parsed.version}"
+
+
+FILTERS: Mapping[str, Callable[..., object]] = {
+    "weight": weight,
+    "count": count,
+    "short": short,
+    "size": size,
+    "moment": moment,
+    "path": path,
+    "segment": segment,
+    "name": name,
+}
