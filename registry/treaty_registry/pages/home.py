@@ -25,7 +25,7 @@ _ELECTED = f"{SUMMARY} where e.state in ('consensus', 'provisional') order by e.
 async def context(views: Views) -> Mapping[str, object]:
     """Return what the first page shows."""
     pool = views.registry.pool
-    numbers = await pool.fetchrow(_NUMBERS)
+    (numbers,) = await pool.fetch(_NUMBERS)
     newest = await pool.fetch(f"{SUMMARY} order by p.index desc limit $1", MAX_NEWEST)
     elected = await pool.fetch(_ELECTED, MAX_NEWEST)
     return {
