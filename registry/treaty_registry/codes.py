@@ -155,6 +155,7 @@ class RegistryWitnessCode(Code):
 
 class SearchCode(Code):
     CURSOR = "search.cursor", "The cursor is not the next of a page.", Malformed
+    FACET = "search.facet", "A filter has an unknown value.", Malformed
     QUERY_TOO_LONG = "search.query-too-long", "The query is too long.", Malformed
     TOO_MANY_TERMS = "search.too-many-terms", "The query has too many terms.", Malformed
     TOPIC = "search.topic", "The topic is malformed.", Malformed

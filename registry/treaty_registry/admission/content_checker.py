@@ -15,6 +15,7 @@ from contextlib import suppress
 from treaty_consensus.errors import Unavailable
 from treaty_consensus.kinds import Handler, Publish
 
+from ..catalogue.handler_facts import HandlerFacts
 from .content_process import ContentLimits, ContentProcess, unchecked
 from .fair_queue import FairQueue
 
@@ -28,7 +29,7 @@ class ContentChecker:
         self._queue = FairQueue(time.monotonic, width=processes or os.cpu_count() or 1)
         self._idle: list[ContentProcess] = []
         self._busy: set[ContentProcess] = set()
-        self._jobs: set[asyncio.Task[None]] = set()
+        self._jobs: set[asyncio.Task[HandlerFacts | None]] = set()
         self._stopped = False
 
     def prepare(self) -> None:
@@ -37,8 +38,10 @@ class ContentChecker:
             with suppress(Unavailable):  # `check` reports the failure
                 self._idle.append(ContentProcess.start(self._limits))
 
-    async def check(self, body: Publish | Handler, load: Callable[[], Awaitable[Mapping[str, bytes]]], source: str) -> None:
-        """Check the blobs that `body` names. The statement came from the IP address `source`.
+    async def check(
+        self, body: Publish | Handler, load: Callable[[], Awaitable[Mapping[str, bytes]]], source: str
+    ) -> HandlerFacts | None:
+        """Check the blobs that `body` names, and return the facts of a handler. The statement came from the IP address `source`.
 
         `load` reads the blobs. It is called when the statement's turn comes, so waiting statements hold no blobs in memory.
         Raises what `load`, `contents.check_contents`, `FairQueue.turn` and `ContentProcess.check` raise.
@@ -50,7 +53,7 @@ class ContentChecker:
             job.add_done_callback(self._jobs.discard)
             # A cancelled submission does not stop the check: killing its process would make the next check start a new one.
             try:
-                await asyncio.shield(job)
+                return await asyncio.shield(job)
             finally:
                 await asyncio.wait([job])  # hold the turn until the job ends; `ContentLimits.patience` bounds it
 
@@ -65,7 +68,7 @@ class ContentChecker:
         await asyncio.gather(*(process.close() for process in (*self._idle, *self._busy)))
         await asyncio.gather(*self._jobs, return_exceptions=True)
 
-    async def _check(self, body: Publish | Handler, load: Callable[[], Awaitable[Mapping[str, bytes]]]) -> None:
+    async def _check(self, body: Publish | Handler, load: Callable[[], Awaitable[Mapping[str, bytes]]]) -> HandlerFacts | None:
         # Again here, because the turn may have come after `stop`.
         if self._stopped:
             raise unchecked()
@@ -73,7 +76,7 @@ class ContentChecker:
         process = await self._take_process()
         self._busy.add(process)
         try:
-            await process.check(body, contents)
+            return await process.check(body, contents)
         finally:
             self._busy.discard(process)
             # A process without a verdict was closed. It is not used again: its late verdict would answer another

@@ -16,8 +16,9 @@ import structlog
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_consensus.kinds import Handler, Publish
 
+from ..catalogue.handler_facts import HandlerFacts
 from ..codes import ContentCode
-from .content_worker import EXHAUSTED, HEADER, MAX_VERDICT, Rejected, decode_verdict, encode_job
+from .content_worker import EXHAUSTED, HEADER, MAX_VERDICT, Accepted, Rejected, decode_verdict, encode_job
 
 _BOOT = "import sys; sys.path[:] = sys.argv[4:]; from treaty_registry.admission.content_worker import main; main()"
 _log = structlog.get_logger(__name__)
@@ -79,8 +80,10 @@ class ContentProcess:
         """Whether the process can take a job."""
         return self._closing is None and self._process.poll() is None
 
-    async def check(self, body: Publish | Handler, contents: Mapping[str, bytes]) -> None:
+    async def check(self, body: Publish | Handler, contents: Mapping[str, bytes]) -> HandlerFacts | None:
         """Run `contents.check_contents` in the process. The process must be `alive`; without a verdict it is closed.
+
+        Returns the facts of a handler.
 
         Raises the errors of `check_contents`. Raises `Refused` (`content.too-costly`) when the check used up its processor time
         or memory, and `Unavailable` (`content.unchecked`) when the process ended or timed out for another reason.
@@ -97,6 +100,7 @@ class ContentProcess:
             raise
         if isinstance(verdict, Rejected):
             raise verdict.error
+        return verdict.facts
 
     async def close(self) -> int:
         """Kill the process, wait until it has ended, and return its exit status (negative for a signal)."""
@@ -105,7 +109,7 @@ class ContentProcess:
             self._closing = asyncio.create_task(self._end())
         return await asyncio.shield(self._closing)
 
-    async def _ask(self, frame: bytes) -> object:
+    async def _ask(self, frame: bytes) -> Accepted | Rejected:
         if self._streams is None:
             self._streams = await asyncio.open_unix_connection(sock=self._ours)
         reader, writer = self._streams

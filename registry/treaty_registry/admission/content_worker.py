@@ -3,7 +3,8 @@
 Standard input is a stream socket. A frame is its length (4 bytes, big-endian) and as many bytes of MessagePack:
 
     job       {"kind": "publish" or "handler", "body": the statement's body, "contents": {SHA-256: bytes}}
-    verdict   {"type": "accepted"}, or {"type": "rejected", "family", "code", "message", "fix"}: the error that the check raised
+    verdict   {"type": "accepted", "facts": those of a handler, or null}, or
+              {"type": "rejected", "family", "code", "message", "fix"}: the error that the check raised
 
 Each job gets one verdict. The process limits its memory once, and for each job its processor time (SIGPROF) and its real time
 (SIGALRM). It exits with status `EXHAUSTED` when its memory is used up, and ends when its socket is closed. It starts with an
@@ -27,6 +28,7 @@ import msgspec
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
 from treaty_consensus.kinds import Handler, Publish
 
+from ..catalogue.handler_facts import HandlerFacts
 from .contents import check_contents
 
 HEADER = 4
@@ -48,7 +50,9 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Accepted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="accepted"):
-    """The verdict that the contents follow the rules of the statement's type."""
+    """The verdict that the contents follow the rules of the statement's type. `facts`: of a handler."""
+
+    facts: HandlerFacts | None
 
 
 class Rejected(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="rejected"):
@@ -110,13 +114,12 @@ def _judge(payload: bytes) -> Accepted | Rejected:
     job = msgspec.msgpack.decode(payload, type=Job)
     body = msgspec.msgpack.decode(job.body, type=_KINDS[job.kind])
     try:
-        check_contents(body, job.contents)
+        return Accepted(check_contents(body, job.contents))
     # Only errors about the contents are verdicts. Any other exception ends the process; the parent then answers
     # `content.unchecked`.
     except (Malformed, TooLarge, Refused) as error:
         family = next(name for name, kind in FAMILIES.items() if isinstance(error, kind))
         return Rejected(family, error.code, error.message, error.fix)  # type: ignore[arg-type]  # the names of FAMILIES
-    return Accepted()
 
 
 def _frame(message: msgspec.Struct) -> bytes:

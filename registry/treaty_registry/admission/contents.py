@@ -10,12 +10,14 @@ from treaty_consensus.handler import read_wheel
 from treaty_consensus.kinds import MAX_BUNDLE, Handler, Publish
 from treaty_consensus.protocol import check_document, parse_card
 
+from ..catalogue.handler_facts import HandlerFacts, facts_of
 from ..codes import RegistryBlobCode, RegistryHandlerCode
 
 
-def check_contents(body: Publish | Handler, contents: Mapping[str, bytes]) -> None:
+def check_contents(body: Publish | Handler, contents: Mapping[str, bytes]) -> HandlerFacts | None:
     """Check the blobs that a statement names, given by digest, against the rules of its type. CPU-bound.
 
+    Returns what the catalogue shows of a handler; None for a publish.
     Raises `Malformed`, `TooLarge` or `Refused`. Raises `Malformed` (`blob.digest`) when bytes do not have the named digest.
     """
     # First: if the store damaged the bytes, the author must not be told that its document breaks a rule.
@@ -32,6 +34,8 @@ def check_contents(body: Publish | Handler, contents: Mapping[str, bytes]) -> No
                 raise Refused(RegistryHandlerCode.MISMATCH, "The wheel is for another protocol, or has another entry point.")
             # Only size and form. Readers verify the bundle's signature, in step 8.
             canonical.parse_json(contents[body.bundle.sha256], limit=MAX_BUNDLE, name="Sigstore bundle")
+            return facts_of(body, package, contents[body.bundle.sha256])
+    return None
 
 
 def check_digests(contents: Mapping[str, bytes]) -> None:

@@ -29,6 +29,7 @@ from treaty_consensus.errors import Malformed, Refused, TreatyError, Unauthorize
 from treaty_consensus.kinds import Body, Handler, Parameters, Publish, Reputation, blobs_of
 from treaty_consensus.statement import Statement, Verified
 
+from ..catalogue.handler_facts import HandlerFacts
 from ..codes import RegistryBlobCode
 from ..keys import Testimony
 from ..log.seen_checkpoints import SeenCheckpoints
@@ -51,11 +52,12 @@ _PARSED_AT_ONCE = 16 * 1024
 
 @dataclass(frozen=True)
 class Examined:
-    """The result of examining a leaf: the parsed statement, if it parsed, and the verified statement or the reason
-    for refusal."""
+    """The result of examining a leaf: the parsed statement, if it parsed, and the verified statement or the reason for refusal.
+    `handler`: the facts of a handler."""
 
     statement: Statement | None
     verdict: Verified | TreatyError
+    handler: HandlerFacts | None = None
 
 
 class Admission:
@@ -160,11 +162,12 @@ class Admission:
             # A statement that can never count is refused before its signature is verified, and before its author's
             # host is asked.
             await self._electors.check(parsed)
-            return Examined(parsed, await self._admit(parsed, source))
+            verified, handler = await self._admit(parsed, source)
+            return Examined(parsed, verified, handler)
         except TreatyError as error:
             return Examined(parsed, error)
 
-    async def _admit(self, signed: Statement, source: str | None) -> Verified:
+    async def _admit(self, signed: Statement, source: str | None) -> tuple[Verified, HandlerFacts | None]:
         # Known authors are verified first: a forgery must not cause any of the work below.
         verified = await self._verify_as_known(signed, source)
         check_operator(signed, self._operator)
@@ -175,15 +178,15 @@ class Admission:
                 if isinstance(body, Publish) and body.base is not None:
                     await check_base(self._pool, body.base)
                 with self._queue.aside(source):  # do not hold a place here while waiting in the checker's queue
-                    await self._checker.check(body, partial(self._uploads.present, blobs_of(body)), source or _OWN)
+                    handler = await self._checker.check(body, partial(self._uploads.present, blobs_of(body)), source or _OWN)
                 # An unknown author comes last. Learning it makes the registry contact a host that a stranger names.
-                return verified or await self._verify_after_learning(signed, source)
+                return verified or await self._verify_after_learning(signed, source), handler
             case body:
                 # Blobs of the operator's statements may have 128 MiB. They are read only after the operator's signature has
                 # verified.
                 verified = verified or await self._verify_after_learning(signed, source)
                 await self._check_own(body)
-                return verified
+                return verified, None
 
     async def _authenticate(self, signed: Statement, source: str | None) -> Verified:
         return await self._verify_as_known(signed, source) or await self._verify_after_learning(signed, source)

@@ -67,7 +67,7 @@ class Submissions:
     async def _log(self, leaves: Sequence[bytes], source: str | None, reserved: bool) -> list[Logged | TreatyError]:
         examined = await self._admission.examine(leaves, source, reserved=reserved)
         proposals = [
-            Proposal(leaf, item.verdict) if isinstance(item.verdict, Verified) else None
+            Proposal(leaf, item.verdict, item.handler) if isinstance(item.verdict, Verified) else None
             for leaf, item in zip(leaves, examined, strict=True)
         ]
         positions = iter(await self._sequencer.submit([proposal for proposal in proposals if proposal]))

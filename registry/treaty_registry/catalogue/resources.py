@@ -40,10 +40,16 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A page of search results. `next` is the cursor of the next page."""
+    """A page of search results. `next` is the cursor of the next page.
+
+    `order`: `words` when better matches of the words come first, `newest` when newer protocols come first. `at_most`: a bound of
+    the number of all results.
+    """
 
     protocols: list[Summary]
     next: str | None
+    order: Literal["words", "newest"] = "newest"
+    at_most: Index = 0
 
 
 class Versions(msgspec.Struct, frozen=True):

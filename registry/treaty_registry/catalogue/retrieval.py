@@ -1,22 +1,22 @@
 """Search in bounded time, for any number of protocols and any query.
 
-A protocol has a posting under each word of its card (`search`) and under each topic that contains it (`postings`, best place
-first, then newest). A query has terms: its words and its topic. The term with the fewest postings *leads*. Its postings are read
-in order, and the protocols that match all other terms are returned. So a page costs as much as its results and the postings that
-are skipped. Nothing is counted, sorted or ranked.
+A protocol has a posting under each word of its card (`search`), under each topic that contains it and under each of its `facets`
+(`postings`, best place first, then newest). A query has terms: its words, its filters and its topic. The term with the fewest
+postings *leads*. Its postings are read in order, and the protocols that match all other terms are returned. So a page costs as
+much as its results and the postings that are skipped. Nothing is counted, sorted or ranked.
 
 A page reads at most `MAX_WALK` postings. If these contain fewer results than a page, the page is short or even empty, and `next`
 continues after them. Following `next` until it is null finds every protocol that was there at the first page, each once.
 
 A word also stands for the words that begin with it. Such a group can lead when it has at most `MAX_LEADS` words, whose postings
-are merged, or at most `MAX_WALK` postings in all, which are all read. Otherwise another term leads: another word, the topic, or
-all protocols, newest first.
+are merged, or at most `MAX_WALK` postings in all, which are all read. Otherwise another term leads: another word, a filter, the
+topic, or all protocols, newest first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from treaty_consensus import canonical
@@ -24,7 +24,7 @@ from treaty_consensus.errors import Malformed
 from treaty_consensus.protocol import is_topic
 
 from ..codes import SearchCode
-from . import search
+from . import facets, search
 from .queries import SUMMARY, summary
 from .resources import Page, Summary
 from .search import Term
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 MAX_PAGE = 100
 # A page reads no more postings than this. So a query costs a bounded time, even if hardly any posting matches.
 MAX_WALK = 512
+_MAX_TERMS = search.MAX_QUERY_TERMS + facets.MAX_FACETS
 MAX_COMPLETIONS = 128  # words looked up for one prefix
 # Each leading word is one more index scan of the query.
 MAX_LEADS = 16
@@ -57,14 +58,14 @@ _POSTED = """(
 )"""
 # All postings of a group with few of them, each protocol at its best place.
 _POSTED_FEW = """
-select max(place) as place, index from postings where word = any($7::text[]) group by index having (max(place), index) < ($1, $2)
+select max(place) as place, index from postings where word = any($9::text[]) group by index having (max(place), index) < ($1, $2)
 """
 # The limit of one makes the planner look up each protocol by its index. Without it the planner may read all of them.
 _PAGE = f"""
 select walk.place as at_place, walk.index as at_index, found.*
 from (select place, index from ({{postings}}) posted order by place desc, index desc limit $3) walk
 left join lateral (
-  {SUMMARY} where p.index = walk.index and p.state in ('active', 'deprecated')
+  {SUMMARY} where p.index = walk.index and p.state = any($7::text[]) and p.facets @> $8::text[]
   and ($4::tsquery is null or p.terms @@ $4::tsquery)
   and ($5::text is null or p.topic = $5::text or p.topic ^@ ($5::text || '/'))
   and ($6::text[] is null or walk.place = 3 or not p.terms @@ (($6::text[])[3 - walk.place])::tsquery)
@@ -76,15 +77,27 @@ order by walk.place desc, walk.index desc
 
 @dataclass(frozen=True)
 class Query:
-    """A search for protocols that match all of `text` and are in `topic` or below it.
+    """A search for protocols that match all of `text`, are in `topic` or below it, and have all of `filters`.
 
-    `limit`: results per page. `cursor`: the `next` of the previous page.
+    `filters`: facets and their values (`facets.VALUES`), each facet once. `limit`: results per page. `cursor`: the `next` of the
+    previous page.
     """
 
     text: str = ""
     topic: str | None = None
     limit: int = 20
     cursor: str | None = None
+    filters: tuple[tuple[str, str], ...] = ()
+
+    def parts(self) -> Iterator[tuple[str, Query]]:
+        """Yield the name of each part of the query, and the first page of the query without it."""
+        first = replace(self, cursor=None)
+        if self.text.strip():
+            yield "q", replace(first, text="")
+        if self.topic is not None:
+            yield "topic", replace(first, topic=None)
+        for facet, _ in self.filters:
+            yield facet, replace(first, filters=tuple(item for item in self.filters if item[0] != facet))
 
 
 class Retrieval:
@@ -97,23 +110,31 @@ class Retrieval:
         """Return a page of the protocols found, without yanked and revoked ones. Raises `Malformed`."""
         if query.topic is not None and not is_topic(query.topic):
             raise Malformed(SearchCode.TOPIC, "A topic is one to four lower-case names joined by '/'.")
-        terms = search.terms(query.text)
-        number, at = (None, _BEFORE_ALL) if query.cursor is None else _parse_cursor(query.cursor, len(terms))
+        words, chosen = search.terms(query.text), facets.words(query.filters)
+        terms = [*words, *(Term(word, False) for word in chosen), Term(f"/{query.topic or ''}", False)]
+        number, at = (None, _BEFORE_ALL) if query.cursor is None else _parse_cursor(query.cursor, len(terms) - 1)
         # A text of signs only. Without terms the query would match all protocols.
-        if query.text.strip() and not terms:
+        if query.text.strip() and not words:
             return Page([], None)
-        uses = await self._uses([*terms, Term(f"/{query.topic or ''}", False)])
+        uses = await self._uses(terms)
         if not all(uses):
             return Page([], None)
         if number is None:
             able = [number for number, words in enumerate(uses) if _can_lead(words)]  # the topic can always lead
             if query.topic is None and len(able) > 1:
                 able.pop()  # prefer another term to all protocols, whose order is not by relevance
-            number = min(able, key=lambda number: sum(uses[number].values()))
+            number = min(able, key=lambda number: _postings(uses[number]))
         leads = uses[number]
         if not _can_lead(leads):  # it could lead at the previous page: continue with its most used words
             leads = dict(sorted(leads.items(), key=lambda word: -word[1])[:MAX_LEADS])
-        return await self._walk(query, terms, number, list(leads), at)
+        found, following = await self._walk(query, words, number, list(leads), at)
+        at_most = len(found) if query.cursor is None and following is None else min(map(_postings, uses))
+        return Page(found, following, "words" if number < len(words) else "newest", at_most)
+
+    async def culprits(self, query: Query) -> list[str]:
+        """Return the parts of a query without results (`Query.parts`), each of which alone keeps it from having some."""
+        # A few searches of one result. There are no more parts than facets and two.
+        return [name for name, rest in query.parts() if (await self.page(replace(rest, limit=1))).protocols]
 
     async def _uses(self, terms: Sequence[Term]) -> list[dict[str, int]]:
         """Return for each term the words it stands for, with the number of postings of each."""
@@ -123,20 +144,24 @@ class Retrieval:
             uses[row["number"] - 1][row["word"]] = row["uses"]
         return uses
 
-    async def _walk(self, query: Query, terms: Sequence[Term], number: int, leads: Sequence[str], at: tuple[int, int]) -> Page:
-        """Return the page that follows the position `at` in the postings of `leads`."""
+    async def _walk(
+        self, query: Query, terms: Sequence[Term], number: int, leads: Sequence[str], at: tuple[int, int]
+    ) -> tuple[list[Summary], str | None]:
+        """Return the results that follow the position `at` in the postings of `leads`, and the cursor after them."""
         better, words = None, list[object](leads)
         if len(leads) > MAX_LEADS:
             postings, words = _POSTED_FEW, [leads]
         else:
-            postings = " union all ".join(_POSTED.format(7 + lead) for lead in range(len(leads)))
+            postings = " union all ".join(_POSTED.format(9 + lead) for lead in range(len(leads)))
         if 1 < len(leads) <= MAX_LEADS:  # a protocol with several postings counts once, at its best place
             better = [" | ".join(search.query([Term(word, False)], weights) for word in leads) for weights in _WEIGHTS[1:]]
         found: list[Summary] = []
         ends: list[tuple[int, int]] = []
+        allowed, chosen = facets.states(query.filters), facets.words(query.filters)
         for most in (query.limit + _SPARE, MAX_WALK):  # the first limit is enough when most postings match
             rows = await self._pool.fetch(
-                _PAGE.format(postings=postings), *at, most, search.query(terms) or None, query.topic, better, *words
+                _PAGE.format(postings=postings),
+                *(*at, most, search.query(terms) or None, query.topic, better, allowed, chosen, *words),
             )
             for row in rows:
                 at = row["at_place"], row["at_index"]
@@ -144,29 +169,33 @@ class Retrieval:
                     found.append(summary(row))
                     ends.append(at)
             if len(found) > query.limit:
-                return Page(found[: query.limit], _cursor(number, ends[query.limit - 1]))
+                return found[: query.limit], _cursor(number, ends[query.limit - 1])
             if len(rows) < most:
-                return Page(found, None)
-        return Page(found, _cursor(number, at))
+                return found, None
+        return found, _cursor(number, at)
+
+
+def _postings(uses: Mapping[str, int]) -> int:
+    return sum(uses.values())
 
 
 def _can_lead(uses: Mapping[str, int]) -> bool:
-    return len(uses) <= MAX_LEADS or (len(uses) < MAX_COMPLETIONS and sum(uses.values()) <= MAX_WALK)
+    return len(uses) <= MAX_LEADS or (len(uses) < MAX_COMPLETIONS and _postings(uses) <= MAX_WALK)
 
 
 def _cursor(number: int, at: tuple[int, int]) -> str:
     return f"{number}-{at[0]}-{at[1]}"
 
 
-def _parse_cursor(cursor: str, terms: int) -> tuple[int, tuple[int, int]]:
-    """Return the number of the leading term (the topic's is `terms`) and the posting to continue after. Raises `Malformed`."""
+def _parse_cursor(cursor: str, last: int) -> tuple[int, tuple[int, int]]:
+    """Return the number of the leading term (the topic's is `last`) and the posting to continue after. Raises `Malformed`."""
     parts = cursor.split("-")
     try:
         number, place, index = (
             canonical.parse_decimal(part, limit=limit)
-            for part, limit in zip(parts, (search.MAX_QUERY_TERMS, 3, canonical.MAX_INTEGER), strict=True)
+            for part, limit in zip(parts, (_MAX_TERMS, 3, canonical.MAX_INTEGER), strict=True)
         )
     except (Malformed, ValueError) as error:
         raise Malformed(SearchCode.CURSOR, "A cursor is the `next` of the page before.") from error
     # The client may change a cursor. A number beyond the terms means the topic, which can always lead.
-    return min(number, terms), (place, index)
+    return min(number, last), (place, index)

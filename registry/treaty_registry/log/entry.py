@@ -13,6 +13,8 @@ from typing import Protocol
 
 from treaty_consensus.statement import Statement
 
+from ..catalogue.handler_facts import HandlerFacts
+
 
 class BlobReader(Protocol):
     """Read access to blobs. Safe for concurrent use."""
@@ -25,13 +27,15 @@ class BlobReader(Protocol):
 class Entry:
     """Leaf `index` of the log: its bytes, its statement (None for a Sigstore leaf), and a reader for the blobs it names.
 
-    The blobs of a statement exist when it is logged. A `rebuild` after a withdrawal reads None for them.
+    The blobs of a statement exist when it is logged. A `rebuild` after a withdrawal reads None for them. `handler`: the facts
+    that admission read from a handler's blobs. Without them the projection reads the blobs.
     """
 
     index: int
     leaf: bytes
     statement: Statement | None
     blobs: BlobReader
+    handler: HandlerFacts | None = None
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from treaty_consensus.log.merkle import inclusion_nodes, inclusion_proof
 from treaty_consensus.log.tiles import Tile, node_hashes
 from treaty_consensus.statement import Verified
 
+from ..catalogue.handler_facts import HandlerFacts
 from ..codes import DiskCode, RegistryLogCode
 from ..storage.postgres import is_outage
 from .checkpoints import Head
@@ -58,10 +59,11 @@ class LogPosition:
 
 @dataclass(eq=False)
 class Proposal:
-    """A leaf to append. `verified` is None for a Sigstore leaf, to which no rule of admission applies."""
+    """A leaf to append. `verified` is None for a Sigstore leaf, to which no rule of admission applies. `handler`: see `Entry`."""
 
     leaf: bytes
     verified: Verified | None = None
+    handler: HandlerFacts | None = None
     outcome: asyncio.Future[LogPosition | TreatyError] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property
@@ -115,7 +117,7 @@ def judge(
             batch.facts.update(changes)
             positions[id_] = index
         statement = proposal.verified.statement if proposal.verified else None
-        batch.entries.append(Entry(index, proposal.leaf, statement, blobs))
+        batch.entries.append(Entry(index, proposal.leaf, statement, blobs, proposal.handler))
         batch.added.append(proposal)
     return batch
 

@@ -11,6 +11,7 @@ from treaty_consensus.kinds import Body, Handler, Publish, Status, Withdrawal
 from treaty_consensus.protocol import Card, ProtocolUri, agora_digest, parse_card, parse_protocol_uri
 
 from ..catalogue import search
+from ..catalogue.handler_facts import HandlerFacts, read_facts
 from ..log.entry import Entry
 from .columns import insert, statement_id, statement_of
 
@@ -101,15 +102,23 @@ async def _handlers(connection: AnyConnection, entries: Sequence[Entry]) -> None
         body = cast(Handler, statement_of(entry).body)
         wheel, bundle = bytes.fromhex(body.wheel.sha256), bytes.fromhex(body.bundle.sha256)
         author = statement_of(entry).author.text
-        rows.append(
-            (body.uri, author, wheel, body.filename, body.wheel.size, body.entry_point, bundle, statement_id(entry), entry.index)
-        )
+        facts = entry.handler or await _read_facts(entry, body)
+        names = body.uri, author, wheel, body.filename, body.wheel.size, body.entry_point
+        rows.append((*names, bundle, statement_id(entry), entry.index, facts.signer, facts.coverage))
     await insert(
         connection,
-        "insert into handlers (uri, publisher, wheel, filename, size, entry_point, bundle, statement, index) select * from unnest"
-        "($1::text[], $2::text[], $3::bytea[], $4::text[], $5::bigint[], $6::text[], $7::bytea[], $8::bytea[], $9::bigint[])",
+        "insert into handlers (uri, publisher, wheel, filename, size, entry_point, bundle, statement, index, signer, coverage) "
+        "select * from unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::bigint[], $6::text[], $7::bytea[], "
+        "$8::bytea[], $9::bigint[], $10::text[], $11::text[])",
         rows,
     )
+
+
+async def _read_facts(entry: Entry, body: Handler) -> HandlerFacts:
+    """Return the facts of a handler that admission did not read: in a rebuild."""
+    wheel, bundle = await asyncio.gather(entry.blobs.get(body.wheel.sha256), entry.blobs.get(body.bundle.sha256))
+    # In a thread, because a wheel has megabytes.
+    return await asyncio.to_thread(read_facts, body, wheel, bundle)
 
 
 async def _statuses(connection: AnyConnection, entries: Sequence[Entry]) -> None:
@@ -153,6 +162,9 @@ async def _withdrawals(connection: AnyConnection, entries: Sequence[Entry]) -> N
     digests = [row[1] for row in rows]
     # The SHA-1 came from the withdrawn bytes, so it goes with them.
     await connection.execute("update protocols set agora = null where document = any($1)", digests)
+    # So do these, which a rebuild could not read any more.
+    await connection.execute("update handlers set coverage = null where wheel = any($1)", digests)
+    await connection.execute("update handlers set signer = null where bundle = any($1)", digests)
     cleared = await connection.fetch("select uri, topic, index from protocols where card = any($1)", digests)
     indexes = [row["index"] for row in cleared]
     # Before the terms change: the postings to remove are found by the old terms.

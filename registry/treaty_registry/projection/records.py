@@ -1,4 +1,7 @@
-"""Write the served records as JSON once per change, so that a read is one look-up by key without encoding."""
+"""Write what is made from several tables: the facets of protocols, and the served records.
+
+A record is JSON, written once per change, so that a read is one look-up by key without encoding.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,25 @@ from treaty_consensus.kinds import Decision, Handler, Publish, Status, Withdrawa
 
 from ..catalogue.queries import fetch_records
 from ..log.entry import Entry
+from . import facets
 from .columns import insert, statement_of
 
 if TYPE_CHECKING:
     from ..storage.postgres import AnyConnection
 
 _ELECTED = "select uri from protocols where topic = $1 and document = any($2)"
-_WITHDRAWN = "select uri from protocols where card = any($1)"
+_WITHDRAWN = """
+select uri from protocols where card = any($1)
+union select uri from handlers where wheel = any($1) union select uri from handlers where bundle = any($1)
+"""
 
 
 async def write(connection: AnyConnection, entries: Sequence[Entry]) -> None:
-    """Write the records of the versions that `entries` affect. Call it after all other tables are written."""
+    """Write facets and records of the versions that `entries` affect. Call it after all other tables are written."""
     uris = await _touched(connection, entries)
     if not uris:
         return
+    await facets.write(connection, uris)
     records = await fetch_records(connection, sorted(uris))
     await insert(
         connection,

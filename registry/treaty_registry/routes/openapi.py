@@ -11,6 +11,7 @@ import msgspec
 from litestar import Litestar, get
 from litestar.di import NamedDependency
 
+from ..catalogue.facets import VALUES
 from ..serving.representation import Representation
 from ..serving.views import Views
 
@@ -50,7 +51,10 @@ _FORMS: dict[str, dict[str, object]] = {
 """By the name of a parameter."""
 _OF_ONE_ROUTE: dict[tuple[str, str], dict[str, object]] = {
     ("/topics/{topic}", "topic"): {"pattern": f"^{_TOPIC}{_SUFFIX.format('json|bundle')}$", "maxLength": 160},
-    ("/protocols", "cursor"): {"pattern": f"^(?:[0-9]|1[0-6])-[0-3]-{_NUMBER}$"},
+    ("/protocols", "topic"): {"pattern": f"^(?:{_TOPIC})?$", "maxLength": 160},
+    ("/protocols", "namespace"): {"pattern": rf"^(?:{_HOST}(?::{_SEGMENT})*|{_KEY})?$", "maxLength": 247},
+    **{("/protocols", facet): {"enum": ["", *values]} for facet, values in VALUES.items()},
+    ("/protocols", "cursor"): {"pattern": f"^(?:1?[0-9]|2[0-2])-[0-3]-{_NUMBER}$"},
     ("/standing/{did}", "cursor"): {"pattern": f"^{_NUMBER}-{_NUMBER}$"},
     ("/speakers", "cursor"): {"pattern": f"^{_NUMBER}-{_NUMBER}-{_DID}$", "maxLength": 600},
 }

@@ -22,7 +22,22 @@ Words = Annotated[
 ]
 Limit = Annotated[str | None, QueryParameter(name="limit", pattern="^([1-9][0-9]?|100)$", description="1 to 100; 20 without it.")]
 Cursor = Annotated[str | None, QueryParameter(name="cursor", max_length=40, description="The `next` of the page before.")]
-InTopic = Annotated[str | None, QueryParameter(name="topic", max_length=160, description="A topic; those below it count too.")]
+InTopic = Annotated[str, QueryParameter(name="topic", max_length=160, description="A topic; those below it count too.")]
+# An empty filter is none: a form of a page sends those that were left alone.
+State = Annotated[
+    str, QueryParameter(name="state", max_length=160, description="The publisher's state of the protocol, or the network's.")
+]
+Origin = Annotated[str, QueryParameter(name="origin", max_length=160, description="How the protocol came about.")]
+InNamespace = Annotated[str, QueryParameter(name="namespace", max_length=247, description="The namespace of its URI.")]
+HandlerForm = Annotated[
+    str, QueryParameter(name="handler", max_length=160, description="The form of the publisher's newest usable handler.")
+]
+Signed = Annotated[
+    str, QueryParameter(name="signed", max_length=160, description="The identity that this handler's bundle says signed it.")
+]
+Coverage = Annotated[
+    str, QueryParameter(name="coverage", max_length=160, description="How many operations this handler's vectors reach.")
+]
 Since = Annotated[
     str | None,
     QueryParameter(
@@ -39,13 +54,29 @@ async def search(
     views: NamedDependency[Views],
     pages: NamedDependency[Pages],
     q: Words = "",
-    topic: InTopic = None,
+    topic: InTopic = "",
+    state: State = "",
+    origin: Origin = "",
+    namespace: InNamespace = "",
+    signed: Signed = "",
+    coverage: Coverage = "",
+    handler: HandlerForm = "",
     limit: Limit = None,
     cursor: Cursor = None,
 ) -> Representation:
-    """Search protocols by the text of their cards, in any language, and by topic."""
-    query = Query(q, topic, number(limit, default=20, least=1, most=MAX_PAGE, name="limit"), cursor)
-    at = target("/protocols", q=q or None, topic=topic, limit=limit, cursor=cursor)
+    """Search protocols by the text of their cards, in any language, by topic, and by facets. All that is given must match."""
+    facets = {
+        "state": state,
+        "origin": origin,
+        "namespace": namespace,
+        "signed": signed,
+        "coverage": coverage,
+        "handler": handler,
+    }
+    filters = {facet: value for facet, value in facets.items() if value}
+    size = number(limit, default=20, least=1, most=MAX_PAGE, name="limit")
+    query = Query(q, topic or None, size, cursor, tuple(filters.items()))
+    at = target("/protocols", q=q or None, topic=query.topic, **filters, limit=limit, cursor=cursor)
     return await (pages.search(at, query) if is_for_people(request) else views.page(at, query))
 
 
