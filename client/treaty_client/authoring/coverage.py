@@ -88,7 +88,7 @@ def check_coverage(coverage: Coverage, vectors: int) -> None:
 
 
 def is_outcome(manifest: Manifest, cell: CoverageCell) -> bool:
-    """Tell whether a cell is possible. The sandbox refuses an outcome that the manifest does not list, so a vector with one fails."""
+    """Tell whether a cell is possible. The sandbox refuses an outcome that the manifest does not list, so such a vector fails."""
     role = manifest.roles.get(cell.role)
     operation = {**role.calls, **role.invokes}.get(cell.operation) if role else None
     if operation is None:

@@ -55,7 +55,7 @@ async def search(
     pages: NamedDependency[Pages],
     q: Words = "",
     topic: InTopic = "",
-    state: State = "",
+    in_state: State = "",  # `state` is a name of the framework
     origin: Origin = "",
     namespace: InNamespace = "",
     signed: Signed = "",
@@ -66,7 +66,7 @@ async def search(
 ) -> Representation:
     """Search protocols by the text of their cards, in any language, by topic, and by facets. All that is given must match."""
     facets = {
-        "state": state,
+        "state": in_state,
         "origin": origin,
         "namespace": namespace,
         "signed": signed,
