@@ -11,7 +11,7 @@ from ..problems import Problem
 from ..serving.negotiation import page_of
 from ..serving.representation import Representation
 from ..serving.views import PERIODIC, Made, Views
-from . import home, protocol
+from . import home, protocol, search
 from .assets import Assets
 from .renderer import Renderer
 
@@ -36,11 +36,9 @@ class Pages:
 
     async def search(self, target: str, query: Query) -> Representation:
         """Return a page of search results. Raises as `Retrieval.page`."""
-
-        async def context() -> Context:
-            return {"query": query, "page": await self.views.retrieval.page(query)}
-
-        return await self._show(target, "search.html", context, CATALOGUE, queue=self.views.searches)
+        return await self._show(
+            target, "search.html", lambda: search.context(self.views, query), CATALOGUE, queue=self.views.searches
+        )
 
     async def topics(self, target: str, after: str) -> Representation:
         """Return a page of the topics. Raises `Malformed`."""

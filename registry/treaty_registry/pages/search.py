@@ -1,0 +1,107 @@
+"""The page of search: a form with the facets, and a page of results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote, urlencode
+
+from ..catalogue.facets import VALUES
+
+if TYPE_CHECKING:
+    from ..catalogue.retrieval import Query
+    from ..serving.views import Views
+
+
+class Choice(NamedTuple):
+    """A value of a facet, as the form offers it. `group`: a heading above this choice and the following ones, or ""."""
+
+    value: str
+    label: str
+    group: str = ""
+
+
+class Facet(NamedTuple):
+    """A facet in the form."""
+
+    name: str
+    label: str
+    choices: tuple[Choice, ...]
+
+
+class Part(NamedTuple):
+    """A part of the query: its name and its value as text, and the address of the search without it."""
+
+    name: str
+    label: str
+    value: str
+    without: str
+
+
+_LABELS: Mapping[str, str] = {
+    "q": "words",
+    "topic": "topic",
+    "namespace": "namespace",
+    "state": "state",
+    "handler": "handler",
+    "signed": "signed by",
+    "coverage": "vectors reach",
+    "origin": "origin",
+}
+# Values that say little alone. Every other value is its own label.
+_CHOICES: Mapping[tuple[str, str], Choice] = {
+    ("state", "active"): Choice("active", "active", "the publisher says"),
+    ("state", "consensus"): Choice("consensus", "consensus", "the network says"),
+    ("state", "former"): Choice("former", "former consensus"),
+    ("origin", "negotiated"): Choice("negotiated", "negotiated by agents"),
+    ("origin", "standard"): Choice("standard", "a standard"),
+    ("handler", "code-free"): Choice("code-free", "needs no code"),
+    ("handler", "sandboxed"): Choice("sandboxed", "code in a sandbox"),
+    ("handler", "none"): Choice("none", "no handler"),
+    ("signed", "did"): Choice("did", "the key of a DID", "this registry certifies"),
+    ("signed", "sigstore"): Choice("sigstore", "any other identity", "Sigstore certifies"),
+    ("signed", "github-actions"): Choice("github-actions", "GitHub Actions"),
+    ("signed", "gitlab"): Choice("gitlab", "GitLab CI"),
+    ("signed", "google"): Choice("google", "a Google account"),
+    ("signed", "github"): Choice("github", "a GitHub account"),
+    ("signed", "microsoft"): Choice("microsoft", "a Microsoft account"),
+    ("signed", "other"): Choice("other", "another issuer"),
+    ("coverage", "all"): Choice("all", "all operations"),
+    ("coverage", "some"): Choice("some", "some operations"),
+    ("coverage", "none"): Choice("none", "no operation"),
+}
+FACETS = tuple(
+    Facet(name, _LABELS[name], tuple(_CHOICES.get((name, value), Choice(value, value)) for value in VALUES[name]))
+    for name in ("state", "handler", "signed", "coverage", "origin")
+)
+
+
+async def context(views: Views, query: Query) -> Mapping[str, object]:
+    """Return what the page of search shows. Raises as `Retrieval.page`."""
+    page = await views.retrieval.page(query)
+    parts = list(_parts(query))
+    is_empty = not page.protocols and page.next is None and query.cursor is None
+    culprits = await views.retrieval.culprits(query) if is_empty else []
+    return {
+        "query": query,
+        "page": page,
+        "chosen": dict(query.filters),
+        "facets": FACETS,
+        "filters": [part for part in parts if part.name != "q"],
+        "culprits": [part for part in parts if part.name in culprits],
+        "more": _address(query, cursor=page.next) if page.next else None,
+        "topics": sorted({protocol.topic for protocol in page.protocols}),
+    }
+
+
+def _parts(query: Query) -> Iterable[Part]:
+    values = {"q": query.text, "topic": query.topic or "", **dict(query.filters)}
+    for name, rest in query.parts():
+        known = _CHOICES.get((name, values[name]))
+        yield Part(name, _LABELS[name], known.label if known else values[name], _address(rest))
+
+
+def _address(query: Query, cursor: str | None = None) -> str:
+    given = {"q": query.text, "topic": query.topic, **dict(query.filters), "cursor": cursor}
+    text = urlencode({name: value for name, value in given.items() if value}, safe="/:", quote_via=quote)
+    return f"/protocols?{text}" if text else "/protocols"
