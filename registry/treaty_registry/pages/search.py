@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlencode
 
 from ..catalogue.facets import VALUES
+from ..catalogue.retrieval import Query
 
 if TYPE_CHECKING:
-    from ..catalogue.retrieval import Query
     from ..serving.views import Views
 
 
@@ -89,6 +89,7 @@ async def context(views: Views, query: Query) -> Mapping[str, object]:
         "facets": FACETS,
         "filters": [part for part in parts if part.name != "q"],
         "culprits": [part for part in parts if part.name in culprits],
+        "words_only": _address(Query(query.text)) if query.text and len(parts) > 1 else None,
         "more": _address(query, cursor=page.next) if page.next else None,
         "topics": sorted({protocol.topic for protocol in page.protocols}),
     }
