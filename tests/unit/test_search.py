@@ -49,6 +49,33 @@ def test_letter_case_width_and_punctuation_make_no_difference() -> None:
     assert terms("…「」 \t\n --") == set() and asked("…「」 \t\n --") == ""
 
 
+@pytest.mark.parametrize(
+    ("card", "asked_for"),
+    [
+        ("Café réservation à Montréal", "cafe reservation montreal"),
+        ("cafe", "CAFÉ"),
+        ("Ångström, Œuvre, İstanbul", "angstrom istanbul"),
+        ("е\u0308лка Ёлка", "ёлка"),
+        ("مَرْحَبًا بالعالم", "مرحبا"),
+        ("بروتوكول الحجز", "الحجز"),
+        ("שָׁלוֹם", "שלום"),
+        ("हिन्दी में आरक्षण", "हिन्दी"),
+        ("ภาษาไทย", "ไทย"),
+        ("が行 カタカナ", "が行"),
+        ("ｶﾞ", "ガ"),
+        ("Weather 天气API", "天气 api"),
+        ("预订API酒店", "预订 酒店"),
+    ],
+)
+def test_words_are_found_without_their_marks_and_in_any_script(card: str, asked_for: str) -> None:
+    assert terms_of(asked_for) and {term.text for term in terms_of(asked_for)} <= terms(card)
+
+
+def test_what_makes_another_word_is_no_mark() -> None:
+    assert terms("が") == {"が"} and terms("か") == {"か"}
+    assert terms("हिन्दी") == {"हिन्दी"}
+
+
 def test_fields_keep_their_weights() -> None:
     assert vector([("A", "shop"), ("C", "a shop")]) == "'a':2C 'shop':1A,3C"
 

@@ -1,10 +1,11 @@
-"""Make the terms of full-text search, for English and Chinese, in PostgreSQL's built-in text search types.
+"""Make the terms of full-text search, in any language, in PostgreSQL's built-in text search types.
 
 Cards and queries are split into terms here by the same rules (`retrieval`). PostgreSQL only stores and compares the terms.
 
-- NFKC and case folding come first, so that full-width letters and letter case make no difference.
-- A run of letters and digits is one term.
-- A run of ideographs, kana or Hangul has no spaces. It becomes each of its characters and each pair of neighbours:
+- NFKC and case folding come first, so that full-width letters and letter case make no difference. The marks of Latin, Greek,
+  Cyrillic, Arabic and Hebrew letters are dropped: `cafe` finds `café`.
+- A run of letters and digits is one term. The vowel signs of Indian scripts belong to it.
+- A run of ideographs, kana, Hangul, Thai, Lao, Burmese or Khmer has no spaces between words. It becomes each of its characters and each pair of neighbours:
   `协商协议` is 协 商 协 议 协商 商协 协议. In a query, a run of two or more becomes its pairs, which must all match.
 
 An indexed card is a tsvector: terms with positions, and the weight A (title and name), B (tags and topic) or C (summary). A
@@ -30,8 +31,15 @@ _MAX_TERM = 64
 # PostgreSQL's largest position in a tsvector (Text Search, Limitations).
 _MAX_POSITION = 16_383
 
-_UNSPACED = "\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
-_RUN = re.compile(rf"(?P<unspaced>[{_UNSPACED}]+)|[^\W_{_UNSPACED}]+")
+_UNSPACED = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ecd\u0edc-\u0edf\u1000-\u103f\u1780-\u17d3"
+_UNSPACED += "\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+# Letters, and the signs between them that `\w` leaves out; without the punctuation of these blocks.
+_INDIAN = "\u0900-\u0963\u0966-\u096f\u0971-\u0dff"
+_RUN = re.compile(rf"(?P<unspaced>[{_UNSPACED}]+)|(?:[^\W_{_UNSPACED}]|[{_INDIAN}])+")
+# Accents, Hebrew points, Arabic vowels and the Arabic stretching sign: most people do not type them.
+_MARKS = re.compile(
+    "[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc]"
+)
 
 
 def vector(fields: Iterable[tuple[str, str]]) -> str:
@@ -78,8 +86,13 @@ def query(terms: Iterable[Term], weights: str = "") -> str:
 
 def _runs(text: str) -> Iterator[tuple[str, bool]]:
     """Return the runs of `text`, each with whether its script has no spaces. No run contains a quote or a backslash."""
-    for match in _RUN.finditer(unicodedata.normalize("NFKC", text).casefold()):
+    for match in _RUN.finditer(_folded(text)):
         yield match[0], match["unspaced"] is not None
+
+
+def _folded(text: str) -> str:
+    # Decomposed first, so that a mark is a character of its own. Composed last: kana and Hangul keep their parts.
+    return unicodedata.normalize("NFKC", _MARKS.sub("", unicodedata.normalize("NFKD", text).casefold()))
 
 
 def _pairs(run: str) -> list[str]:

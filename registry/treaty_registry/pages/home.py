@@ -1,4 +1,4 @@
-"""The first page."""
+"""The first page: search, topics, what changed, and numbers. Every list reads a bounded number of rows."""
 
 from __future__ import annotations
 
@@ -13,26 +13,51 @@ if TYPE_CHECKING:
 
 MAX_NEWEST = 6
 MAX_TOPICS = 12
+# Most decisions change no consensus, and a publisher may take a warning back: so many are looked at.
+MAX_DECISIONS = 256
+MAX_STATUSES = 64
 
-# Each protocol has a posting under the topic of all topics, so this word counts them without a scan.
+# Each protocol has a posting under the topic of all topics and under its facets, so these words count them without a scan.
 _NUMBERS = """
 select coalesce((select uses from words where word = '/'), 0) as protocols,
-       (select count(*) from elections where state = 'consensus') as elected
+       coalesce((select uses from words where word = '=state/consensus'), 0) as elected
 """
-_ELECTED = f"{SUMMARY} where e.state in ('consensus', 'provisional') order by e.epoch desc, p.topic limit $1"
+_NEWEST = f"{SUMMARY} order by p.index desc limit $1"
+_ELECTED = """
+select changed.topic, changed.epoch, elected.uri, elected.title, former.uri as former_uri, former.title as former_title
+from (
+  select d.topic, d.epoch, d.index, d.consensus, before.consensus as former
+  from (select * from decisions order by index desc limit $1) d
+  left join lateral (
+    select consensus from decisions where topic = d.topic and index < d.index order by index desc limit 1
+  ) before on true
+  where d.consensus is distinct from before.consensus order by d.index desc limit $2
+) changed
+left join lateral (
+  select uri, title from protocols where topic = changed.topic and document = changed.consensus order by index limit 1
+) elected on true
+left join lateral (
+  select uri, title from protocols where topic = changed.topic and document = changed.former order by index limit 1
+) former on true
+order by changed.index desc
+"""
+_WARNINGS = """
+select s.uri, s.state, s.wheel is not null as is_of_handler, s.publisher, p.title, p.topic
+from (select * from statuses order by index desc limit $1) s join protocols p using (uri)
+where s.state <> 'active' order by s.index desc limit $2
+"""
 
 
 async def context(views: Views) -> Mapping[str, object]:
     """Return what the first page shows."""
     pool = views.registry.pool
     (numbers,) = await pool.fetch(_NUMBERS)
-    newest = await pool.fetch(f"{SUMMARY} order by p.index desc limit $1", MAX_NEWEST)
-    elected = await pool.fetch(_ELECTED, MAX_NEWEST)
     return {
         "protocols": numbers["protocols"],
-        "elected_topics": numbers["elected"],
+        "elected_protocols": numbers["elected"],
         "log": await views.elections.log(views.registry.head),
-        "newest": [summary(row) for row in newest],
-        "elected": [summary(row) for row in elected],
+        "newest": [summary(row) for row in await pool.fetch(_NEWEST, MAX_NEWEST)],
+        "elected": await pool.fetch(_ELECTED, MAX_DECISIONS, MAX_NEWEST),
+        "warnings": await pool.fetch(_WARNINGS, MAX_STATUSES, MAX_NEWEST),
         "topics": (await views.elections.topics("")).topics[:MAX_TOPICS],
     }
