@@ -34,7 +34,7 @@ for _name, (_place, _help) in {
     "doctor": ("doctor:doctor", "Check this home, its registries and the sandbox, and say how to mend them."),
     "discover": ("discovery:discover", "Find the agents of a domain, a DID or a URL, and their protocols."),
     "call": ("discovery:call", "Call a method that an agent describes by OpenRPC or serves by MCP."),
-    "search": ("search:search", "Find protocols by words, in English or Chinese, or list a topic."),
+    "search": ("search:search", "Find protocols by words in any language, and by filters."),
     "fetch": ("protocols:fetch", "Download a protocol and its handler, after all ten checks."),
     "verify": ("protocols:verify", "Check a protocol: a folder offline, a URI at its registry."),
     "yank": ("status:yank", "Take back a protocol of yours, or a handler."),

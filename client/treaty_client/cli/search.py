@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from treaty_consensus.codes import ProtocolCode
 from treaty_consensus.errors import NotFound
@@ -17,15 +19,42 @@ if TYPE_CHECKING:
 _MAX_SHOWN = 512
 
 
-def search(words: str = "", /, *, topic: str = "", limit: int = 20, uri: bool = False, options: Options = Options()) -> None:
-    """Find protocols by words, in English or Chinese, or list the protocols of a topic.
+def search(
+    words: str = "",
+    /,
+    *,
+    topic: str = "",
+    state: str = "",
+    origin: str = "",
+    namespace: str = "",
+    signed: str = "",
+    coverage: str = "",
+    code_free: Annotated[bool, Parameter()] = False,
+    limit: int = 20,
+    uri: bool = False,
+    options: Options = Options(),
+) -> None:
+    """Find protocols by words in any language and by filters. All that is given must match.
 
     Parameters
     ----------
     words
         The words to find; all protocols when empty.
     topic
-        Only this topic, such as commerce/product-info.
+        Only this topic, such as commerce/product-info, and those below it.
+    state
+        The publisher's state: active, deprecated, yanked or revoked. Or the network's: consensus, provisional, candidate or
+        former.
+    origin
+        How the protocol came about: negotiated or standard.
+    namespace
+        Only this namespace, such as example.com.
+    signed
+        The signer that the handler's bundle names: did, sigstore, github-actions, gitlab, google, github, microsoft or other.
+    coverage
+        How many operations the handler's vectors reach: none, some or all.
+    code_free
+        Only protocols whose handler needs no code.
     limit
         The maximum number of results.
     uri
@@ -35,7 +64,18 @@ def search(words: str = "", /, *, topic: str = "", limit: int = 20, uri: bool = 
 
     async def work() -> tuple[Summary, ...]:
         async with RegistryClient(options.trusted().name.base_url, options.network) as client:
-            return (await client.search(words, topic=topic, limit=limit)).protocols
+            found = await client.search(
+                words,
+                topic=topic,
+                state=state,
+                origin=origin,
+                namespace=namespace,
+                signed=signed,
+                coverage=coverage,
+                handler="code-free" if code_free else "",
+                limit=limit,
+            )
+            return found.protocols
 
     found = run(work())
     if uri and not found:

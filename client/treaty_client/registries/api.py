@@ -163,9 +163,33 @@ class RegistryClient:
 
     # The catalogue
 
-    async def search(self, q: str = "", *, topic: str = "", limit: int = 20, cursor: str = "") -> Page:
-        """Return a page of the protocols that match words and topic; all protocols if both are empty."""
-        params = {"q": q, "topic": topic, "limit": str(limit), "cursor": cursor}
+    async def search(
+        self,
+        q: str = "",
+        *,
+        topic: str = "",
+        state: str = "",
+        origin: str = "",
+        namespace: str = "",
+        signed: str = "",
+        coverage: str = "",
+        handler: str = "",
+        limit: int = 20,
+        cursor: str = "",
+    ) -> Page:
+        """Return a page of the protocols that match all of this, for display; all protocols if everything is empty.
+
+        docs/specification/http.md, "Search", has the values of the facets from `state` to `handler`.
+        """
+        facets = {
+            "state": state,
+            "origin": origin,
+            "namespace": namespace,
+            "signed": signed,
+            "coverage": coverage,
+            "handler": handler,
+        }
+        params = {"q": q, "topic": topic, **facets, "limit": str(limit), "cursor": cursor}
         return await self._json("/protocols", Page, {name: value for name, value in params.items() if value})
 
     async def record(self, uri: ProtocolUri) -> dict[str, object]:

@@ -5,8 +5,9 @@ Cards and queries are split into terms here by the same rules (`retrieval`). Pos
 - NFKC and case folding come first, so that full-width letters and letter case make no difference. The marks of Latin, Greek,
   Cyrillic, Arabic and Hebrew letters are dropped: `cafe` finds `café`.
 - A run of letters and digits is one term. The vowel signs of Indian scripts belong to it.
-- A run of ideographs, kana, Hangul, Thai, Lao, Burmese or Khmer has no spaces between words. It becomes each of its characters and each pair of neighbours:
-  `协商协议` is 协 商 协 议 协商 商协 协议. In a query, a run of two or more becomes its pairs, which must all match.
+- A run of ideographs, kana, Hangul, Thai, Lao, Burmese or Khmer has no spaces between words. It becomes each of its characters
+  and each pair of neighbours: `协商协议` is 协 商 协 议 协商 商协 协议. In a query, a run of two or more becomes its pairs, which
+  must all match.
 
 An indexed card is a tsvector: terms with positions, and the weight A (title and name), B (tags and topic) or C (summary). A
 query is a tsquery of all its terms, in which a word also matches the words that begin with it.
