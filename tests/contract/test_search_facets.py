@@ -1,0 +1,210 @@
+"""Facets of `/protocols`: each value finds what it should, also after statuses, decisions, new handlers and withdrawals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import httpx
+import pytest
+from claims import answered, bundle_by, vector, wheel_with
+from http_api import attach, post, problem, publish, put, say
+from registries import TOPIC, Publication, Web, ballot, blob, log, publication
+from signers import ORIGIN, Signer, domain_signer
+
+from treaty_consensus import canonical, kinds
+from treaty_registry.catalogue.facets import VALUES
+from treaty_registry.keys import Operator
+from treaty_registry.registry import Registry
+
+ALL = {
+    "1.json": vector("client", "ask", "tell"),
+    "2.json": answered("server", "ask"),
+    "3.json": answered("server", "tell"),
+}
+GITHUB = "https://token.actions.githubusercontent.com"
+OWN = f"https://{ORIGIN}/sigstore"
+
+
+async def found(api: httpx.AsyncClient, **params: str) -> list[str]:
+    """The names of the protocols that a search finds, over all its pages."""
+    names: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        response = await api.get("/protocols", params={**params, "limit": "2", **({"cursor": cursor} if cursor else {})})
+        assert response.status_code == 200, response.text
+        page = response.json()
+        assert len(page["protocols"]) <= page["at_most"] or cursor
+        names += [protocol["uri"].split("/")[-2] for protocol in page["protocols"]]
+        cursor = page["next"]
+    return names
+
+
+async def attach_package(
+    api: httpx.AsyncClient,
+    agent: Signer,
+    made: Publication,
+    vectors: Mapping[str, bytes],
+    bundle: bytes,
+    *,
+    is_code_free: bool = False,
+    release: str = "1",
+) -> kinds.Handler:
+    """Attach a package with these vectors and this bundle."""
+    document = made.body.document.sha256
+    filename, wheel, entry_point = wheel_with(
+        vectors, uri=made.body.uri, document=document, is_code_free=is_code_free, release=release
+    )
+    body = kinds.Handler(made.body.uri, document, filename, blob(wheel), entry_point, blob(bundle))
+    signed = agent.statement(body)
+    for data in (wheel, bundle):
+        assert (await put(api, data, signed)).status_code in (201, 204)
+    response = await post(api, signed)
+    assert response.status_code == 201, response.text
+    return body
+
+
+async def test_handlers_are_found_by_form_signer_and_coverage(api: httpx.AsyncClient, alice: Signer, bob: Signer) -> None:
+    names = ("bare", "echo", "free", "built")
+    bare, echo, free, built = (publication(alice, name) for name in names)
+    for made in (bare, echo, free, built):
+        await publish(api, alice, made)
+    await attach(api, alice, echo)
+    await attach_package(api, alice, free, ALL, bundle_by(OWN), is_code_free=True)
+    await attach_package(api, alice, built, {"1.json": ALL["1.json"]}, bundle_by(GITHUB))
+    await attach_package(api, bob, bare, ALL, bundle_by(OWN), is_code_free=True)  # a stranger's changes nothing
+    expected = {
+        ("handler", "none"): ["bare"],
+        ("handler", "sandboxed"): ["built", "echo"],
+        ("handler", "code-free"): ["free"],
+        ("signed", "did"): ["free"],
+        ("signed", "sigstore"): ["built"],
+        ("signed", "github-actions"): ["built"],
+        ("signed", "google"): [],
+        ("coverage", "none"): ["echo"],
+        ("coverage", "some"): ["built"],
+        ("coverage", "all"): ["free"],
+    }
+    for (facet, value), protocols in expected.items():
+        assert await found(api, **{facet: value}) == protocols, (facet, value)
+    assert await found(api, signed="github-actions", coverage="some", handler="sandboxed", q="product", topic=TOPIC) == ["built"]
+    assert await found(api, signed="did", coverage="some") == []
+
+
+async def test_the_newest_usable_handler_of_the_publisher_counts(api: httpx.AsyncClient, alice: Signer) -> None:
+    made = publication(alice, "p")
+    await publish(api, alice, made)
+    first = await attach_package(api, alice, made, {}, bundle_by(GITHUB))
+    second = await attach_package(api, alice, made, ALL, bundle_by(OWN), is_code_free=True, release="2")
+    assert await found(api, handler="code-free", signed="did", coverage="all") == ["p"]
+    assert await found(api, handler="sandboxed") == await found(api, signed="sigstore") == []
+    await say(api, alice, kinds.Status(made.body.uri, "yanked", wheel=second.wheel.sha256))
+    assert await found(api, handler="sandboxed", signed="github-actions", coverage="none") == ["p"]
+    assert await found(api, handler="code-free") == []
+    await say(api, alice, kinds.Status(made.body.uri, "revoked", wheel=first.wheel.sha256))
+    assert await found(api, handler="none") == ["p"]
+    await say(api, alice, kinds.Status(made.body.uri, "deprecated", wheel=second.wheel.sha256))
+    assert await found(api, handler="code-free") == ["p"]
+
+
+async def test_states_of_the_publisher(api: httpx.AsyncClient, alice: Signer) -> None:
+    for name, state in (("a", "active"), ("b", "deprecated"), ("c", "yanked"), ("d", "revoked")):
+        made = publication(alice, name)
+        await publish(api, alice, made)
+        if state != "active":
+            await say(api, alice, kinds.Status(made.body.uri, state))  # type: ignore[arg-type]
+    for state, names in (("active", ["a"]), ("deprecated", ["b"]), ("yanked", ["c"]), ("revoked", ["d"]), ("", ["b", "a"])):
+        assert await found(api, state=state) == names
+        assert await found(api, state=state, q="product") == names
+    await say(api, alice, kinds.Status(publication(alice, "d").body.uri, "active"))
+    assert await found(api, state="active") == ["d", "a"] and await found(api, state="revoked") == []
+
+
+async def test_origin_and_namespace(api: httpx.AsyncClient, alice: Signer, bob: Signer) -> None:
+    await publish(api, alice, publication(alice, "a"))
+    plain = publication(bob, "b")
+    body = kinds.Publish(plain.body.uri, TOPIC, plain.body.document, plain.body.card, "standard")
+    await publish(api, bob, Publication(body, plain.document, plain.card))
+    assert await found(api, origin="standard") == await found(api, namespace="bob.example") == ["b"]
+    assert await found(api, origin="negotiated") == await found(api, namespace="alice.example") == ["a"]
+    assert await found(api, origin="standard", namespace="alice.example") == []
+    assert await found(api, namespace="carol.example") == []
+
+
+async def test_states_of_the_network(newest: httpx.AsyncClient, registry: Registry, web: Web, alice: Signer, bob: Signer) -> None:
+    carol = domain_signer("carol.example")
+    web.serve(carol)
+    made, other = publication(alice), publication(bob)
+    await publish(newest, alice, made)
+    await publish(newest, bob, other)
+    document = made.body.document.sha256
+    seen = set()
+    for epoch in range(6):
+        for number, pair in enumerate(((alice, bob), (bob, carol), (alice, carol))):
+            nid = canonical.hex_digest(b"%d %d" % (epoch, number))
+            report = kinds.Report(TOPIC, nid, document, "agreed", epoch, registry.head.note.decode())
+            await log(registry, report, *pair)
+        for agent in (alice, bob, carol):
+            await say(newest, agent, ballot(registry, epoch, document))
+        assert await registry.decide()
+        state = (await newest.get("/protocols/alice.example/product-info/1.0")).json()["election"]["state"]
+        seen.add(state)
+        for value in ("consensus", "provisional", "candidate", "former"):
+            assert (await found(newest, state=value) != []) == (value == state), (epoch, value)
+        uses = await registry.pool.fetch("select word from words where uses <= 0")
+        assert uses == []
+    assert "consensus" in seen and len(seen) > 1
+
+
+async def test_a_withdrawn_blob_takes_its_facet_away(
+    api: httpx.AsyncClient, registry: Registry, operator: Operator, alice: Signer
+) -> None:
+    made = publication(alice, "p")
+    await publish(api, alice, made)
+    handler = await attach_package(api, alice, made, ALL, bundle_by(OWN))
+    for blob_of, facet, value in ((handler.bundle, "signed", "did"), (handler.wheel, "coverage", "all")):
+        assert await found(api, **{facet: value}) == ["p"]
+        withdrawal = operator.state(kinds.Withdrawal(blob_of.sha256, "personal"), issued=registry.clock())
+        assert (await post(api, withdrawal.statement)).status_code == 201
+        assert await found(api, **{facet: value}) == []
+    assert await found(api, handler="sandboxed") == ["p"]
+    assert not (await registry.rebuild()).differed
+
+
+async def test_rebuild_reads_the_same_facets_from_the_blobs(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
+    made = publication(alice, "p")
+    await publish(api, alice, made)
+    await attach_package(api, alice, made, ALL, bundle_by(GITHUB), is_code_free=True)
+    await say(api, alice, kinds.Status(made.body.uri, "deprecated"))
+    assert not (await registry.rebuild()).differed
+    await registry.pool.execute("update handlers set signer = null, coverage = 'some'")
+    await registry.pool.execute("update protocols set facets = '{}'")
+    await registry.pool.execute("delete from postings where word like '=%'")
+    assert {"handlers", "protocols", "postings"} <= {name for name, rows in (await registry.rebuild()).tables.items() if rows}
+    assert await found(api, signed="github-actions", coverage="all", handler="code-free", state="deprecated") == ["p"]
+
+
+async def test_an_empty_filter_is_none_and_an_unknown_value_is_refused(api: httpx.AsyncClient, alice: Signer) -> None:
+    await publish(api, alice, publication(alice, "p"))
+    names = ("topic", "state", "origin", "namespace", "signed", "coverage", "handler")
+    assert await found(api, **dict.fromkeys(names, "")) == ["p"]
+    for facet, values in VALUES.items():
+        said = problem(await api.get("/protocols", params={facet: "nonsense"}), 400, "search.facet")
+        assert all(value in said["detail"] for value in values)
+
+
+async def test_the_answer_says_its_order_and_a_bound(api: httpx.AsyncClient, alice: Signer) -> None:
+    for number in range(5):
+        await publish(api, alice, publication(alice, f"p{number}"))
+    page = (await api.get("/protocols", params={"q": "product", "limit": "2"})).json()
+    assert (page["order"], page["at_most"], len(page["protocols"])) == ("words", 5, 2)
+    page = (await api.get("/protocols", params={"q": "p3"})).json()
+    assert (page["order"], page["at_most"]) == ("words", 1)
+    page = (await api.get("/protocols", params={"namespace": "alice.example"})).json()
+    assert (page["order"], page["at_most"]) == ("newest", 5)
+
+
+@pytest.mark.parametrize("text", ["=state/active", "state/active", "/commerce", "=handler/none"])
+async def test_no_text_of_a_query_is_a_facet(api: httpx.AsyncClient, alice: Signer, text: str) -> None:
+    made = publication(alice, "p", topic="travel/hotel")
+    await publish(api, alice, made)
+    assert await found(api, q=text) == []
