@@ -107,9 +107,18 @@ async def _handlers(connection: AnyConnection, entries: Sequence[Entry]) -> None
         rows.append((*names, bundle, statement_id(entry), entry.index, facts.signer, facts.coverage))
     await insert(
         connection,
-        "insert into handlers (uri, publisher, wheel, filename, size, entry_point, bundle, statement, index, signer, coverage) "
-        "select * from unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::bigint[], $6::text[], $7::bytea[], "
-        "$8::bytea[], $9::bigint[], $10::text[], $11::text[])",
+        # Admission may have read bytes that were withdrawn before the statement was logged. A rebuild cannot read them.
+        """
+        insert into handlers (uri, publisher, wheel, filename, size, entry_point, bundle, statement, index, signer, coverage)
+        select uri, publisher, wheel, filename, size, entry_point, bundle, statement, index,
+          case when bundle in (select sha256 from blobs where sha256 = any($7::bytea[]) and withdrawn is not null) then null
+          else signer end,
+          case when wheel in (select sha256 from blobs where sha256 = any($3::bytea[]) and withdrawn is not null) then null
+          else coverage end
+        from unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::bigint[], $6::text[], $7::bytea[], $8::bytea[],
+                    $9::bigint[], $10::text[], $11::text[])
+          as entry (uri, publisher, wheel, filename, size, entry_point, bundle, statement, index, signer, coverage)
+        """,
         rows,
     )
 
