@@ -26,20 +26,23 @@ FEW, MANY = 600, 12_000
 
 _PROTOCOLS = """
 insert into protocols (uri, namespace, name, version, topic, origin, document, size, card, aliases, publisher, statement, index,
-                       title, summary, tags, licence, terms, state)
+                       title, summary, tags, licence, terms, state, facets)
 select format('https://registry.example/protocols/p%s.example/chat/1.0', i), 'p' || i || '.example', 'chat', '1.0',
        case when i % 300 = 0 then 'rare/topic' else 'common/topic' end, 'negotiated', sha256(i::text::bytea), 1, '', '{}', 'p',
        sha256(i::text::bytea), i, '', '', '{}', '',
        (case when i % 3 = 0 then '''small'':1A' else '''small'':9C' end || ' ''协商'':2A ''protocol'':3A ''word' || i || ''':4B'
         || case when i % 4 = 0 then ' ''smaller'':4B' else '' end
         || case when i % 2 = 0 then ' ''even'':5C' else ' ''odd'':5C' end || ' ''series' || i % 200 || ''':6C')::tsvector,
-       case when i % 50 = 0 then 'revoked' else 'active' end
+       case when i % 50 = 0 then 'revoked' else 'active' end,
+       array['=state/' || case when i % 50 = 0 then 'revoked' else 'active' end, '=origin/negotiated',
+             '=handler/' || case when i % 250 = 0 then 'code-free' else 'none' end, '=namespace/p' || i || '.example']
 from generate_series($1::bigint, $2::bigint) as i
 """
 _POSTINGS = """
 insert into postings
 select term.lexeme, ascii('D') - ascii(term.weights[1]), index from protocols cross join lateral unnest(terms) as term
 where index >= $1
+union all select unnest(facets), 0, index from protocols where index >= $1
 union all select '/', 0, index from protocols where index >= $1
 union all select '/' || topic, 0, index from protocols where index >= $1
 """
@@ -55,6 +58,10 @@ QUERIES = (
         Query(" ".join(f"w{number}" for number in range(1, 17))),
         Query(" ".join("abcdefghijklmnop")),
         Query("small", cursor="0-1-99"),
+        Query("", None, filters=(("handler", "code-free"),)),
+        Query("small", filters=(("state", "deprecated"), ("origin", "standard"))),
+        Query("odd", "common/topic", filters=(("state", "revoked"), ("origin", "negotiated"), ("handler", "code-free"))),
+        Query("", "rare/topic", filters=(("origin", "negotiated"), ("namespace", "p300.example"))),
     ),
 )
 
