@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import trustme
@@ -57,11 +58,13 @@ def listening(serve: Callable[[socket.socket], None]) -> Iterator[int]:
 
 
 @contextmanager
-def registry(answers: dict[str, object]) -> Iterator[str]:
-    """A registry that answers a few paths with JSON; yields its URL."""
+def registry(answers: dict[str, object], asked: list[str] | None = None) -> Iterator[str]:
+    """A registry that answers a few paths with JSON; yields its URL. `asked` gets the targets of the requests."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if asked is not None:
+                asked.append(self.path)
             body = json.dumps(answers.get(self.path.partition("?")[0])).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
@@ -291,6 +294,19 @@ def test_only_uris_are_printed_for_a_script(home: list[str]) -> None:
         trust(own, url)
         status, out, _ = treaty("search", "--uri", *own)
         assert (status, out) == (5, "")
+
+
+def test_filters_reach_the_registry(home: list[str]) -> None:
+    asked: list[str] = []
+    with registry({"/protocols": {"protocols": [], "next": None}}, asked) as url:
+        trust(home, url)
+        filters = {"topic": "a/b", "state": "consensus", "origin": "standard", "namespace": "a.example", "signed": "did"}
+        arguments = [part for name, value in filters.items() for part in (f"--{name}", value)]
+        assert treaty("search", "预订", *arguments, "--coverage", "all", "--code-free", *home)[0] == 0
+        assert treaty("search", *home)[0] == 0
+    found = [{name: value for name, (value,) in parse_qs(urlsplit(path).query).items()} for path in asked]
+    assert found[0] == {"q": "预订", **filters, "coverage": "all", "handler": "code-free", "limit": "20"}
+    assert found[1] == {"limit": "20"}
 
 
 def test_the_log_tells_requests_and_no_secrets(home: list[str]) -> None:

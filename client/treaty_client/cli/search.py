@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -19,27 +21,13 @@ if TYPE_CHECKING:
 _MAX_SHOWN = 512
 
 
-def search(
-    words: str = "",
-    /,
-    *,
-    topic: str = "",
-    state: str = "",
-    origin: str = "",
-    namespace: str = "",
-    signed: str = "",
-    coverage: str = "",
-    code_free: Annotated[bool, Parameter()] = False,
-    limit: int = 20,
-    uri: bool = False,
-    options: Options = Options(),
-) -> None:
-    """Find protocols by words in any language and by filters. All that is given must match.
+@Parameter(name="*")
+@dataclass(frozen=True)
+class SearchFilters:
+    """The filters of a search.
 
     Parameters
     ----------
-    words
-        The words to find; all protocols when empty.
     topic
         Only this topic, such as commerce/product-info, and those below it.
     state
@@ -55,6 +43,32 @@ def search(
         How many operations the handler's vectors reach: none, some or all.
     code_free
         Only protocols whose handler needs no code.
+    """
+
+    topic: str = ""
+    state: str = ""
+    origin: str = ""
+    namespace: str = ""
+    signed: str = ""
+    coverage: str = ""
+    code_free: Annotated[bool, Parameter()] = False
+
+
+def search(
+    words: str = "",
+    /,
+    *,
+    filters: SearchFilters = SearchFilters(),
+    limit: int = 20,
+    uri: bool = False,
+    options: Options = Options(),
+) -> None:
+    """Find protocols by words in any language and by filters. All that is given must match.
+
+    Parameters
+    ----------
+    words
+        The words to find; all protocols when empty.
     limit
         The maximum number of results.
     uri
@@ -62,20 +76,12 @@ def search(
     """
     from ..registries.api import RegistryClient  # an HTTP client, which `--help` does not need
 
+    given = {name: value for name, value in dataclasses.asdict(filters).items() if name != "code_free"}
+    given["handler"] = "code-free" if filters.code_free else ""
+
     async def work() -> tuple[Summary, ...]:
         async with RegistryClient(options.trusted().name.base_url, options.network) as client:
-            found = await client.search(
-                words,
-                topic=topic,
-                state=state,
-                origin=origin,
-                namespace=namespace,
-                signed=signed,
-                coverage=coverage,
-                handler="code-free" if code_free else "",
-                limit=limit,
-            )
-            return found.protocols
+            return (await client.search(words, **given, limit=limit)).protocols
 
     found = run(work())
     if uri and not found:
