@@ -4,7 +4,8 @@
 A2A, `python -m bench sessions` what ten thousand live sessions do, `python -m bench burst` what hundreds of sessions do that are
 opened at once,
 `python -m bench election` what the election of a whole network does, `python -m bench audit` what auditing a million statements
-does, `python -m bench floods` what ten thousand hostile connections do to everybody else.
+does, `python -m bench floods` what ten thousand hostile connections do to everybody else, `python -m bench searching` what a
+search and its page cost.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import agreeing, audit, burst, calling, election, floods, report, rivals, sessions
+from . import agreeing, audit, burst, calling, election, floods, report, rivals, searching, sessions
 from .contest import Group, Result, Row, hold, meters_of
 from .handshaking import GROUP as HANDSHAKING
 from .reading import GROUP as READING
@@ -42,6 +43,8 @@ def main() -> int:
         return election.main(sys.argv[2:])
     if sys.argv[1:2] == ["floods"]:
         return floods.main(sys.argv[2:])
+    if sys.argv[1:2] == ["searching"]:
+        return searching.main(sys.argv[2:])
     if sys.argv[1:2] == ["audit"]:
         return audit.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
