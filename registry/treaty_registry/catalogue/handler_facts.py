@@ -71,7 +71,7 @@ def facts_of(body: Handler, package: HandlerPackage | None, bundle: bytes | None
 def _signer(bundle: bytes, own: str) -> str | None:
     """Return the kind of signer of a Sigstore bundle. `own`: the issuer of the registry's authority, which certifies DIDs."""
     try:
-        material = canonical.parse_json(bundle, limit=MAX_BUNDLE, name="Sigstore bundle")["verificationMaterial"]  # type: ignore[index,call-overload]
+        material = canonical.parse_json(bundle, limit=MAX_BUNDLE, name="Sigstore bundle")["verificationMaterial"]
         # The one certificate of a bundle v0.3, or the first of the chain of an older one.
         held = material["certificate"] if "certificate" in material else material["x509CertificateChain"]["certificates"][0]
         certificate = x509.load_der_x509_certificate(canonical.b64decode(held["rawBytes"], limit=MAX_CERTIFICATE))
