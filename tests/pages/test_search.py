@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import AsyncIterator
-from html.parser import HTMLParser
 from importlib import resources
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
 from http_api import described, publish, say
-from registries import Publication, Web, publication
+from registries import Web, publication
+from shown_pages import Shown
 from signers import ORIGIN, Signer, domain_signer
 
 from treaty_consensus import kinds
@@ -34,42 +34,6 @@ ATTACKS = (
     "javascript:alert(1)",
     "\u202egnp.exe",
 )
-
-
-class Shown(HTMLParser):
-    """The elements of a page, and the text below those that have an id or a class."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str]]] = []
-        self.texts: list[tuple[tuple[str, ...], str]] = []
-        self._open: list[str] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
-        self.elements.append((tag, given))
-        if tag not in ("input", "meta", "link", "img", "br"):
-            self._open.append(given.get("id") or given.get("class") or tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if self._open:
-            self._open.pop()
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append((tuple(self._open), data))
-
-    def all(self, tag: str) -> list[dict[str, str]]:
-        return [given for name, given in self.elements if name == tag]
-
-    def text(self, inside: str) -> str:
-        """All text below the elements with this id, class or name."""
-        return " ".join("".join(data for places, data in self.texts if inside in places).split())
-
-    @property
-    def titles(self) -> list[str]:
-        """The titles of the cards."""
-        return [data for places, data in self.texts if "card" in places and "h3" in places and places[-1] == "a"]
 
 
 @pytest.fixture
@@ -143,13 +107,13 @@ async def test_pages_follow_each_other_and_keep_the_filters(browser: httpx.Async
 async def test_an_empty_result_says_which_filter_to_drop(browser: httpx.AsyncClient, alice: Signer) -> None:
     await publish(browser, alice, publication(alice))
     page = await shown(browser, q="product", state="consensus", origin="negotiated")
-    assert "drop one of these: state consensus ×" in page.text("empty")
+    assert "drop this: state consensus ×" in page.text("empty")
     links = [link["href"] for link in page.all("a") if "Drop" not in link.get("aria-label", "")]
     assert "/protocols?q=product&origin=negotiated" in links
     page = await shown(browser, q="nothing", state="consensus")
     assert "start over" in page.text("empty") and "/protocols?q=nothing" in [link["href"] for link in page.all("a")]
     page = await shown(browser, q="nothing")
-    assert "drop one of these: words nothing" in page.text("empty")
+    assert "drop this: words nothing" in page.text("empty")
 
 
 async def test_a_wrong_filter_is_explained_on_a_page(browser: httpx.AsyncClient) -> None:
@@ -224,18 +188,3 @@ async def test_htmx_needs_nothing_that_the_policy_forbids(browser: httpx.AsyncCl
     (form,) = [given for given in page.all("form") if given.get("id") == "search"]
     assert (form["hx-get"], form["hx-select"], form["hx-push-url"]) == ("/protocols", "#results", "true")
     assert any(given.get("role") == "status" and given.get("id") == "found" for given in page.all("p"))
-
-
-async def test_the_first_page_says_what_changed(browser: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
-    page = Shown((await browser.get("/")).text)
-    assert "No consensus changed lately" in page.text("columns changes")
-    made, other = publication(alice), publication(alice, "other")
-    for item in (made, other):
-        await publish(browser, alice, item)
-    await say(browser, alice, kinds.Status(other.body.uri, "revoked"))
-    page = Shown((await browser.get("/")).text)
-    assert "other 1.0 revoked" in page.text("columns changes")
-    numbers = {given["data-live"] for given in page.all("dd") if "data-live" in given}
-    log = (await browser.get("/log", headers={"Accept": "application/json"})).json()
-    assert numbers == {"size", "epoch"} <= log.keys()
-    assert isinstance(made, Publication)

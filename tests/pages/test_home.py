@@ -1,0 +1,84 @@
+"""The first page, over the real application: numbers, and what changed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from http_api import publish, say
+from registries import TOPIC, Web, ballot, log, publication
+from shown_pages import Shown
+from signers import ORIGIN, Signer, domain_signer
+
+from treaty_consensus import canonical, kinds
+from treaty_registry.app import create_app
+from treaty_registry.registry import Registry
+
+HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+@pytest.fixture
+async def browser(registry: Registry) -> AsyncIterator[httpx.AsyncClient]:
+    """A client that asks for pages."""
+    transport = httpx.ASGITransport(create_app(registry, period=0))  # type: ignore[arg-type]
+    async with httpx.AsyncClient(transport=transport, base_url=f"https://{ORIGIN}", headers=HTML) as client:
+        yield client
+
+
+@pytest.fixture
+def agents(web: Web) -> tuple[Signer, ...]:
+    """Three agents with domains."""
+    agents = tuple(domain_signer(f"{name}.example") for name in ("alice", "bob", "carol"))
+    web.serve(*agents)
+    return agents
+
+
+async def changes(browser: httpx.AsyncClient) -> Shown:
+    response = await browser.get("/")
+    assert response.status_code == 200
+    return Shown(response.text)
+
+
+async def test_an_empty_registry_says_what_will_be_here(browser: httpx.AsyncClient) -> None:
+    page = await changes(browser)
+    for text in ("No consensus changed lately.", "No protocol yet.", "Nothing was taken back lately."):
+        assert text in page.text("columns changes")
+
+
+async def test_publications_and_warnings_are_news(browser: httpx.AsyncClient, agents: tuple[Signer, ...]) -> None:
+    alice = agents[0]
+    for name in ("kept", "left"):
+        await publish(browser, alice, publication(alice, name))
+    await say(browser, alice, kinds.Status(publication(alice, "left").body.uri, "revoked"))
+    page = await changes(browser)
+    assert "left 1.0 revoked" in page.text("columns changes") and "kept 1.0" in page.text("columns changes")
+    await say(browser, alice, kinds.Status(publication(alice, "kept").body.uri, "active"))
+    assert "kept 1.0 active" not in (await changes(browser)).text("columns changes")
+
+
+async def test_a_changed_consensus_is_news_and_a_kept_one_is_not(
+    browser: httpx.AsyncClient, registry: Registry, agents: tuple[Signer, ...]
+) -> None:
+    alice, bob, carol = agents
+    made = publication(alice)
+    await publish(browser, alice, made)
+    document = made.body.document.sha256
+    for epoch in range(5):
+        for number, pair in enumerate(((alice, bob), (bob, carol), (alice, carol))):
+            nid = canonical.hex_digest(b"%d %d" % (epoch, number))
+            await log(registry, kinds.Report(TOPIC, nid, document, "agreed", epoch, registry.head.note.decode()), *pair)
+        for agent in agents:
+            await say(browser, agent, ballot(registry, epoch, document))
+        assert await registry.decide()
+    page = await changes(browser)
+    said = page.text("columns changes")
+    assert said.count(f"product-info 1.0 consensus in {TOPIC}, epoch") == 1
+    assert "elected protocols1" in page.text("numbers").replace(" 1", "1")
+
+
+async def test_the_numbers_are_those_that_the_log_says(browser: httpx.AsyncClient) -> None:
+    page = await changes(browser)
+    live = {given["data-live"] for given in page.all("dd") if "data-live" in given}
+    log_ = (await browser.get("/log", headers={"Accept": "application/json"})).json()
+    assert live == {"size", "epoch"} <= log_.keys()
