@@ -90,6 +90,25 @@ async def test_handlers_are_found_by_form_signer_and_coverage(api: httpx.AsyncCl
     assert await found(api, signed="did", coverage="some") == []
 
 
+async def test_a_hostile_package_is_only_a_package_without_coverage(api: httpx.AsyncClient, alice: Signer) -> None:
+    """What cannot be read says nothing. The process that reads it goes on, and so does the log."""
+    hostile = {
+        "deep.json": b"[" * 50_000,
+        "list.json": ALL["1.json"].replace(b'"0"', b'["0"]'),
+        "digits.json": vector("client", "ask", error="9" * 50_000),
+        "many.json": vector("client", *["ask"] * 5_000, error=405),
+    }
+    made = publication(alice, "p")
+    await publish(api, alice, made)
+    for release, bundle in enumerate((b"{}", b'{"verificationMaterial":{"certificate":{"rawBytes":"AAAA"}}}'), 1):
+        await attach_package(api, alice, made, hostile, bundle, release=str(release))
+        assert await found(api, coverage="none", handler="sandboxed") == ["p"]
+    for signed in VALUES["signed"]:
+        assert await found(api, signed=signed) == []
+    await attach_package(api, alice, made, {**hostile, **ALL}, bundle_by(OWN), release="3")
+    assert await found(api, coverage="all", signed="did") == ["p"]
+
+
 async def test_the_newest_usable_handler_of_the_publisher_counts(api: httpx.AsyncClient, alice: Signer) -> None:
     made = publication(alice, "p")
     await publish(api, alice, made)

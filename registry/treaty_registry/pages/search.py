@@ -103,6 +103,7 @@ def _parts(query: Query) -> Iterable[Part]:
 
 
 def _address(query: Query, cursor: str | None = None) -> str:
-    given = {"q": query.text, "topic": query.topic, **dict(query.filters), "cursor": cursor}
+    limit = None if query.limit == Query.limit else str(query.limit)
+    given = {"q": query.text, "topic": query.topic, **dict(query.filters), "limit": limit, "cursor": cursor}
     text = urlencode({name: value for name, value in given.items() if value}, safe="/:", quote_via=quote)
     return f"/protocols?{text}" if text else "/protocols"
