@@ -220,7 +220,7 @@ def test_a_process_ends_itself_when_a_job_takes_too_long(processor: float, patie
     ours, theirs = socket.socketpair()
     program = "from treaty_registry.admission.content_worker import main; main()"
     arguments = [str(processor), str(patience), str(ContentLimits().memory)]
-    job = content_worker.encode_job(*handler(LARGE))
+    job = content_worker.encode_job(content_worker.check_job(*handler(LARGE)))
     with subprocess.Popen([sys.executable, "-c", program, *arguments], stdin=theirs.fileno()) as process, ours:
         theirs.close()
         # The system looks at processor time every few milliseconds, about as long as a job takes; so one job may escape it.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from treaty_consensus.election.principals import SuffixList
 
+from ..catalogue.readers import ReaderKind
 from ..log.reader import LogReader
 from ..log.seen_checkpoints import SeenCheckpoints
 from ..log.sequencer import Sequencer
@@ -63,6 +64,10 @@ class Intake:
             verifier=self._verifier,
         )
         self.submissions = Submissions(self.admission, line, sequencer, reader)
+
+    async def read(self, kind: ReaderKind, name: str, load: Callable[[], Awaitable[Sequence[bytes]]], source: str) -> bytes:
+        """Run a reader on logged blobs, in a process that checks contents. Raises as `ContentChecker.read`."""
+        return await self._checker.read(kind, name, load, source)
 
     async def refresh(self) -> None:
         """Read the data that change only with an epoch: standings and the electorate. Raises `Unavailable`."""
