@@ -33,7 +33,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class DiffRow(msgspec.Struct, frozen=True):
-    """A line of either document, or of both. `skipped`: so many equal lines were left out here. `old`, `new`: line numbers, or 0."""
+    """A line of either document, or of both. `old`, `new`: its numbers, or 0. `skipped`: equal lines that are left out here."""
 
     kind: Literal["same", "removed", "added", "changed", "skipped"]
     old: int

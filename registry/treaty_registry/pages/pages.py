@@ -66,7 +66,7 @@ class Pages:
         return await self._show(path, "protocol.html", context, uri, versions_of(uri), PERIODIC, queue=self._inspecting)
 
     async def versions(self, target: str, namespace: str, name: str, pair: tuple[str, str] | None = None) -> Representation:
-        """Return the page of all versions of a protocol, with the difference of a `pair` of them. Raises as `versions.context`."""
+        """Return the page of all versions, with the difference of a `pair` of them. Raises as `versions.context`."""
         path = f"/protocols/{namespace}/{name}"
 
         async def context() -> Context:

@@ -138,7 +138,7 @@ def _type(node: Mapping[str, Any]) -> str:
 
 
 def _limits(node: Mapping[str, Any]) -> tuple[str, ...]:
-    found = [form.format(_value(node[keyword])) for keyword, form in _LIMITS.items() if keyword in node]
+    found = [_limit(form, node[keyword]) for keyword, form in _LIMITS.items() if keyword in node]
     if values := _list(node.get("enum")):
         more = f" and {len(values) - MAX_VALUES} more" if len(values) > MAX_VALUES else ""
         found.append("one of " + ", ".join(map(_value, values[:MAX_VALUES])) + more)
@@ -152,6 +152,11 @@ def _limits(node: Mapping[str, Any]) -> tuple[str, ...]:
             named = (" and ".join(str(name) for name in _list(part["required"])) for part in parts[:MAX_VALUES])
             found.append(_text(f"{words}: {', '.join(named)}"))
     return tuple(found)
+
+
+def _limit(form: str, value: Any) -> str:
+    text = form.format(_value(value))
+    return text.removesuffix("s") if value == 1 and form.startswith("at ") else text
 
 
 def _only_requires(part: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Say of each of the ten steps what this registry found, and what only the reader's agent can decide (`protocols.verification`)."""
+"""Say of each of the ten steps what this registry found, and what only the reader's agent can decide."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def trust_steps(known: Evidence) -> list[TrustStep]:
         TrustStep(
             "statements",
             "holds",
-            "Each statement was signed by a key of its author, who had the right to make it. This was checked before it was logged.",
+            "Before it was logged, each statement was checked: a key of its author signed it, and the author had the right to.",
             "All of it again, from the log alone.",
         ),
         _document(known),
