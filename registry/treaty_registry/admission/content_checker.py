@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from treaty_consensus.errors import Unavailable
 from treaty_consensus.kinds import Handler, Publish
@@ -33,7 +33,7 @@ class ContentChecker:
         self._queue = FairQueue(time.monotonic, width=processes or os.cpu_count() or 1)
         self._idle: list[ContentProcess] = []
         self._busy: set[ContentProcess] = set()
-        self._jobs: set[asyncio.Task[None]] = set()
+        self._jobs: set[asyncio.Task[Any]] = set()
         self._stopped = False
 
     def prepare(self) -> None:
