@@ -18,7 +18,7 @@ from ..catalogue.resources import HandlerView, Record, Summary
 from ..catalogue.signatures import SignatureView
 from . import schemas
 from .inspection import Unreadable
-from .snippets import snippets
+from .snippets import Snippets, snippets
 from .trust_steps import Evidence, trust_steps
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ MAX_SIGNED = 8
 MAX_SHOWN = 8
 """Versions, and speakers, on the page itself. Both have lists of their own."""
 MAX_STATUSES = 10
+USABLE = frozenset({"active", "deprecated"})
+"""The states in which an agent fetches a protocol or a handler."""
 
 _BASE = "select base from protocols where uri = $1"
 _STATUSES = """
@@ -92,18 +94,27 @@ async def context(views: Views, inspection: Inspection, uri: str) -> Mapping[str
         "speakers": speakers.speakers[:MAX_SHOWN],
         "more_speakers": len(speakers.speakers) > MAX_SHOWN or speakers.next is not None,
         "speaker_count": len(speakers.speakers),
-        "snippets": snippets(uri, record.hash, record.name, chosen.by if chosen else "", shown),
+        "snippets": _snippets(record, chosen, package),
     }
 
 
 def chosen_handler(record: Record) -> HandlerView | None:
     """Return the handler whose package is shown: the first that was not taken back, or else the first."""
-    usable = (handler for handler in record.handlers if handler.status in ("active", "deprecated"))
+    usable = (handler for handler in record.handlers if handler.status in USABLE)
     return next(usable, record.handlers[0] if record.handlers else None)
 
 
 async def _package(inspection: Inspection, handler: HandlerView | None) -> PackageView | Unreadable | None:
     return None if handler is None else await inspection.package(handler)
+
+
+def _snippets(record: Record, handler: HandlerView | None, package: PackageView | Unreadable | None) -> Snippets | None:
+    """Return what to copy, or None when no agent could fetch the protocol: `treaty fetch` needs a handler that may run."""
+    withdrawn = isinstance(package, Unreadable) and package.is_withdrawn
+    if handler is None or withdrawn or not {record.status, handler.status} <= USABLE:
+        return None
+    shown = package if isinstance(package, PackageView) else None
+    return snippets(record.uri, record.hash, record.name, handler.by, shown)
 
 
 def _operations(package: PackageView) -> list[Mapping[str, object]]:
@@ -120,6 +131,6 @@ def _operations(package: PackageView) -> list[Mapping[str, object]]:
 def _newer(record: Record, versions: list[Summary]) -> Summary | None:
     """Return the newest version, if it is newer than this one and not taken back."""
     for summary in versions:
-        if summary.status in ("active", "deprecated"):
+        if summary.status in USABLE:
             return summary if Version(parse_protocol_uri(summary.uri).version) > Version(record.version) else None
     return None

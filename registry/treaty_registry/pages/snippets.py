@@ -28,20 +28,18 @@ class Snippets:
 
 
 def snippets(uri: str, digest: str, name: str, publisher: str, package: PackageView | None) -> Snippets:
-    """Return the snippets of a protocol. `publisher`: of the handler that is shown; empty without one."""
-    fetch = f"treaty fetch {uri}" if not publisher else f"treaty fetch {uri} \\\n    --publisher {publisher}"
-    fetch += f"\n# the same document, by its hash\ntreaty fetch sha256:{digest}"
-    if publisher:
-        fetch += f" \\\n    --publisher {publisher}"
-    module = name.replace("-", "_") + "_stubs.py"
-    stubs = f"treaty stubs {uri} \\\n    --publisher {publisher} --output {module}"
+    """Return the snippets of a protocol. `publisher`: of the handler to fetch. `package`: what is known of that handler."""
+    accepted = f" \\\n    --publisher {publisher}"
+    fetch = f"treaty fetch {uri}{accepted}\n# the same document, by its hash\ntreaty fetch sha256:{digest}{accepted}"
+    stubs = f"treaty stubs {uri}{accepted} --output {name.replace('-', '_')}_stubs.py"
     if package is None:
-        return Snippets(f"treaty fetch {uri}", "")
+        return Snippets(fetch, stubs)
     operations = {operation.name: operation for operation in package.operations}
     roles = {role.name: role for role in package.roles}
     for role in package.roles:
         found = _request(role, operations)
-        if found is None or role.is_shared or role.peer not in roles or roles[role.peer].is_shared:
+        # One side calls and the other answers; a session of another shape needs more than a first program.
+        if found is None or role.is_shared or roles[role.peer].is_shared or found.name not in roles[role.peer].invokes:
             continue
         served = [operations[name] for name in roles[role.peer].invokes]
         # A caller that is called back must provide functions too, which is more than a first program.
