@@ -33,7 +33,6 @@ from . import projection
 from .admission.identities import Identities
 from .admission.intake import Intake
 from .admission.uploads import Uploads
-from .catalogue.readers import ReaderKind
 from .codes import RegistryIdentityCode, RegistryStatementCode
 from .data_directory import open_operator, running_database
 from .keys import Operator, Testimony
@@ -120,6 +119,8 @@ class Registry:
             sequencer=self.sequencer,
             reader=self.reader,
         )
+        # For pages: foreign blobs are read where admission checks them.
+        self.read_blobs = self._intake.read
         self.decisions = Decisions(
             pool=pool,
             blobs=self.blobs,
@@ -229,18 +230,6 @@ class Registry:
         """Return a blob that a logged statement names. Raises `NotFound`, also for a pending upload, or `Gone` when it was
         withdrawn."""
         return await self.uploads.served(canonical.parse_digest(sha256))
-
-    async def read_blobs(self, kind: ReaderKind, name: str, digests: Sequence[str], source: str) -> bytes:
-        """Return what these blobs hold, read in a separate process with limits for the IP address `source`: a struct of
-        `catalogue.readers` as MessagePack.
-
-        Raises as `blob`; `Malformed`, `TooLarge` or `Refused` when they break a rule or cost too much; and `Unavailable`.
-        """
-
-        async def load() -> list[bytes]:
-            return [await self.blob(digest) for digest in digests]
-
-        return await self._intake.read(kind, name, load, source)
 
     async def append(self, leaf: bytes) -> LoggedLeaf:
         """Log a Sigstore leaf. Raises `Malformed`, `TooLarge` or `Unavailable`."""

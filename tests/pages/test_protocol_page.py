@@ -176,13 +176,13 @@ async def test_bytes_that_were_withdrawn_are_a_sentence_at_once(
 async def test_blobs_are_read_once_for_many_pages(api: httpx.AsyncClient, alice: Signer, monkeypatch: pytest.MonkeyPatch) -> None:
     await attach(api, alice, await publish_text(api, alice, DOCUMENT))
     read: list[str] = []
-    real = Registry.read_blobs
+    real = registry.read_blobs
 
-    async def counted(self: Registry, kind: Any, name: str, digests: Any, source: str) -> bytes:
+    async def counted(kind: Any, name: str, digests: Any, source: str) -> bytes:
         read.append(kind)
-        return await real(self, kind, name, digests, source)
+        return await real(kind, name, digests, source)
 
-    monkeypatch.setattr(Registry, "read_blobs", counted)
+    monkeypatch.setattr(registry, "read_blobs", counted)
     for number in range(3):
         await page(api, PATH)
         await say(api, alice, kinds.Grant("alice.example", f"did:wba:friend{number}.example"))

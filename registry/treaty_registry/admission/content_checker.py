@@ -57,7 +57,7 @@ class ContentChecker:
     async def read(self, kind: ReaderKind, name: str, load: Callable[[], Awaitable[Sequence[bytes]]], source: str) -> bytes:
         """Run a reader of `catalogue.readers` on blobs, for the IP address `source`, and return its result as MessagePack.
 
-        Raises what `load`, the reader, `FairQueue.turn` and `ContentProcess.check` raise.
+        Raises the errors of `load`, the reader, `FairQueue.turn` and `ContentProcess.check`.
         """
 
         async def use(process: ContentProcess) -> bytes:

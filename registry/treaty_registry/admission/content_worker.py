@@ -53,7 +53,7 @@ class Check(msgspec.Struct, frozen=True, tag="check"):
 
 
 class Read(msgspec.Struct, frozen=True, tag="read"):
-    """A job: show what blobs hold. `name`: a file name for the reader, possibly empty."""
+    """A job: run a reader on blobs. `name`: a file name for the reader, possibly empty."""
 
     kind: ReaderKind
     name: str

@@ -46,6 +46,7 @@ class Intake:
         self._standings = StandingCache(pool)
         self._electors = Electors(pool, suffixes)
         self._checker = ContentChecker()
+        self._uploads = uploads
         self._verifier = Verifier()
         line = FairQueue(time.monotonic)
         self.admission = Admission(
@@ -65,8 +66,12 @@ class Intake:
         )
         self.submissions = Submissions(self.admission, line, sequencer, reader)
 
-    async def read(self, kind: ReaderKind, name: str, load: Callable[[], Awaitable[Sequence[bytes]]], source: str) -> bytes:
-        """Run a reader on logged blobs, in a process that checks contents. Raises as `ContentChecker.read`."""
+    async def read(self, kind: ReaderKind, name: str, digests: Sequence[str], source: str) -> bytes:
+        """Run a reader on logged blobs. `source`: an IP address. Raises as `ContentChecker.read` and `Uploads.served`."""
+
+        async def load() -> list[bytes]:
+            return [await self._uploads.served(digest) for digest in digests]
+
         return await self._checker.read(kind, name, load, source)
 
     async def refresh(self) -> None:

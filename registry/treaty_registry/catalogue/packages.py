@@ -1,7 +1,7 @@
-"""Read what a handler package holds, for people: its operations, roles and files, and what its vectors cover.
+"""Read the contents of a handler package for people: operations, roles, files, and the coverage of its vectors.
 
 The package was checked when it was published; `read_wheel` checks it again. Vectors are parsed, and not replayed: that would run
-the handler. So coverage is what the vectors say.
+the handler. So the coverage is the claim of the vectors.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Example(msgspec.Struct, frozen=True):
 
 
 class RoleOperation(msgspec.Struct, frozen=True):
-    """What the vectors cover of an operation in a role: the outcomes that they reach, and those that they miss."""
+    """The outcomes of an operation in a role that vectors reach, and those that they miss."""
 
     role: str
     operation: str
@@ -94,7 +94,7 @@ class PackageFile(msgspec.Struct, frozen=True):
 
 
 class PackageView(msgspec.Struct, frozen=True):
-    """What a package holds. `vector_count`, `file_count`: also of those that are cut. `fault`: why vectors are missing, or empty.
+    """The contents of a package. `vector_count`, `file_count`: also of those that are cut. `fault`: why vectors are missing, or empty.
     `cells`, `reached`: the outcomes that vectors should reach, and those that they do."""
 
     uri: str
@@ -114,7 +114,7 @@ class PackageView(msgspec.Struct, frozen=True):
 
 
 def read_package(filename: str, wheel: bytes) -> PackageView:
-    """Return what a wheel holds. Raises as `read_wheel`."""
+    """Return the contents of a wheel. Raises as `read_wheel`."""
     package = read_wheel(filename, wheel)
     manifest = package.manifest
     vectors, fault = _vectors(package)

@@ -1,4 +1,4 @@
-"""Name the readers that show what foreign blobs hold. They run in a separate process with limits (`admission.content_worker`).
+"""Name the readers of foreign blobs. They run in a separate process with limits (`admission.content_worker`).
 
 A reader takes a name and blobs, and returns a struct in which every text and every list is cut. It raises `Malformed`, `TooLarge`
 or `Refused` when a blob breaks its rules.

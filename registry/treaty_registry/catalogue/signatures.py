@@ -1,4 +1,4 @@
-"""Read what the Sigstore bundle of a handler says about its signing. Nothing is verified here: each reader's agent does that."""
+"""Read the claims of a handler's Sigstore bundle about its signing. They are not verified here: each agent does that."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_CERTIFICATE = 32 * 1024
 
 
 class SignatureView(msgspec.Struct, frozen=True):
-    """What a bundle says. `signed`: when the certificate began, Unix seconds; it lives for minutes. `entry`: the index in the
+    """The claims of a bundle. `signed`: when the certificate began, Unix seconds; it lives for minutes. `entry`: the index in the
     Rekor log, and its log's name if the bundle has it."""
 
     identity: str
@@ -33,7 +33,7 @@ class SignatureView(msgspec.Struct, frozen=True):
 
 
 def read_signature(bundle: bytes) -> SignatureView:
-    """Return what a Sigstore bundle says. Raises `Malformed` when it has no certificate or cannot be read."""
+    """Return the claims of a Sigstore bundle. Raises `Malformed` when it has no certificate or cannot be read."""
     value = canonical.parse_json(bundle, limit=MAX_BUNDLE, name="Sigstore bundle")
     try:
         material = value["verificationMaterial"]

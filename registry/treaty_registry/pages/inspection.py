@@ -1,6 +1,6 @@
 """Read foreign blobs for pages: wheels, Sigstore bundles, and two documents to compare.
 
-The bytes are parsed in a separate process with limits (`Registry.read_blobs`). A result is kept like an answer, under the digests
+The bytes are parsed in a separate process with limits (`Intake.read`). A result is kept like an answer, under the digests
 of its blobs. So a page that is made again reads nothing again, and a withdrawal drops the result.
 """
 
@@ -71,11 +71,11 @@ class Inspection:
         return prose.restore(answer.value)
 
     async def package(self, handler: HandlerView) -> PackageView | Unreadable:
-        """Return what the wheel of a handler holds."""
+        """Return the contents of a handler's wheel."""
         return await self._read("package", handler.filename, (handler.wheel,), PackageView)
 
     async def signature(self, bundle: str) -> SignatureView | Unreadable:
-        """Return what a Sigstore bundle says about its signing. It is not verified."""
+        """Return the claims of a Sigstore bundle about its signing. They are not verified."""
         return await self._read("signature", "", (bundle,), SignatureView)
 
     async def comparison(self, old: str, new: str) -> Comparison | Unreadable:

@@ -84,7 +84,7 @@ class Pages:
         return await self._show(f"/hashes/{digest}", "hashes.html", context, CATALOGUE)
 
     async def resolve(self, target: str, name: str) -> Representation:
-        """Return the page of what a name may mean. Raises as `Catalogue.resolve`."""
+        """Return the page of the possible meanings of a name. Raises as `Catalogue.resolve`."""
 
         async def context() -> Context:
             return {"found": await self.views.catalogue.resolve(name)}

@@ -44,7 +44,7 @@ from statuses s join leaves l using (index) where s.uri = $1 order by s.index de
 
 @dataclass(frozen=True)
 class ShownHandler:
-    """A handler, and what its bundle says about its signing; None for those beyond `MAX_SIGNED`."""
+    """A handler, and the claims of its bundle about its signing; None for those beyond `MAX_SIGNED`."""
 
     view: HandlerView
     is_declarative: bool
@@ -52,7 +52,7 @@ class ShownHandler:
 
 
 async def context(views: Views, inspection: Inspection, uri: str) -> Mapping[str, object]:
-    """Return what the page of a version shows. Raises `NotFound`, `Malformed`."""
+    """Return the data of the page of a version. Raises `NotFound`, `Malformed`."""
     stored = await views.catalogue.record(uri)
     record = msgspec.json.decode(stored.json, type=Record)
     chosen = chosen_handler(record)
@@ -109,7 +109,7 @@ async def _package(inspection: Inspection, handler: HandlerView | None) -> Packa
 
 
 def _snippets(record: Record, handler: HandlerView | None, package: PackageView | Unreadable | None) -> Snippets | None:
-    """Return what to copy, or None when no agent could fetch the protocol: `treaty fetch` needs a handler that may run."""
+    """Return the snippets, or None when no agent could fetch the protocol: `treaty fetch` needs a handler that may run."""
     withdrawn = isinstance(package, Unreadable) and package.is_withdrawn
     if handler is None or withdrawn or not {record.status, handler.status} <= USABLE:
         return None

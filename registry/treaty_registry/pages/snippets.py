@@ -1,4 +1,4 @@
-"""Write what a reader copies: commands and Python for one protocol.
+"""Write commands and Python for one protocol, for readers to copy.
 
 Foreign texts become Python only as literals by `repr`, and as names that a manifest restricts to ASCII identifiers.
 """
@@ -19,7 +19,7 @@ MAX_FUNCTIONS = 8
 
 @dataclass(frozen=True)
 class Snippets:
-    """What to copy. `caller`, `provider`: programs, or empty where a protocol needs more than these can show."""
+    """Texts to copy. `caller`, `provider`: programs, or empty where a protocol needs more than these can show."""
 
     fetch: str
     stubs: str
@@ -28,7 +28,7 @@ class Snippets:
 
 
 def snippets(uri: str, digest: str, name: str, publisher: str, package: PackageView | None) -> Snippets:
-    """Return the snippets of a protocol. `publisher`: of the handler to fetch. `package`: what is known of that handler."""
+    """Return the snippets of a protocol. `publisher`: of the handler to fetch. `package`: of that handler, if it could be read."""
     accepted = f" \\\n    --publisher {publisher}"
     fetch = f"treaty fetch {uri}{accepted}\n# the same document, by its hash\ntreaty fetch sha256:{digest}{accepted}"
     stubs = f"treaty stubs {uri}{accepted} --output {name.replace('-', '_')}_stubs.py"

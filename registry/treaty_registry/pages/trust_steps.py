@@ -1,4 +1,4 @@
-"""Say of each of the ten steps what this registry found, and what only the reader's agent can decide."""
+"""Say of each of the ten steps the finding of this registry, and the part that only the reader's agent can decide."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Finding = Literal["holds", "fails", "open"]
 
 @dataclass(frozen=True)
 class TrustStep:
-    """A step. `found`: what the registry found. `left`: what it cannot decide for a reader. `finding`: `open` where it checks
-    nothing."""
+    """A step. `found`: the registry's finding. `left`: the part that each agent decides. `finding`: `open` where the registry
+    checks nothing."""
 
     name: str
     finding: Finding
@@ -28,7 +28,7 @@ class TrustStep:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the page knows of a protocol. `witnesses`: the number of cosignatures on the published checkpoint."""
+    """The facts about a protocol. `witnesses`: the number of cosignatures on the published checkpoint."""
 
     record: Record
     handler: HandlerView | None

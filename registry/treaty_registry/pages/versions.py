@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 async def context(
     views: Views, inspection: Inspection, namespace: str, name: str, pair: tuple[str, str] | None
 ) -> Mapping[str, object]:
-    """Return what the page of all versions shows. `pair`: the versions to compare.
+    """Return the data of the page of all versions. `pair`: the versions to compare.
 
     Raises as `Catalogue.versions`, and `NotFound` for a version that is not published.
     """

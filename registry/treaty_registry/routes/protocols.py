@@ -17,9 +17,6 @@ from ..serving.views import Views, parse_since
 from .documentation import BUNDLE_BODY, READ, TEXT_BODY, answers, operation
 from .requests import HttpRequest, is_for_people, negotiated, number, target
 
-# The longest version (`treaty_consensus.protocol.parse_version`).
-MAX_VERSION = 64
-
 Words = Annotated[
     str, QueryParameter(name="q", max_length=MAX_QUERY, description="Words, or Chinese text; all of it must match.")
 ]
@@ -34,11 +31,13 @@ Since = Annotated[
         description="Of a bundle: the log's size you know; adds a consistency proof.",
     ),
 ]
+# PEP 440 in normal form, without a local part.
+_VERSION = "^[0-9][0-9a-z.!]{0,63}$"
 Compared = Annotated[
-    str, QueryParameter(name="from", max_length=MAX_VERSION, description="Of the page for people: a version to compare.")
+    str | None, QueryParameter(name="from", pattern=_VERSION, description="Of the page for people: a version to compare.")
 ]
 ComparedTo = Annotated[
-    str, QueryParameter(name="to", max_length=MAX_VERSION, description="Of the page for people: the version to compare it with.")
+    str | None, QueryParameter(name="to", pattern=_VERSION, description="Of the page for people: the version to compare it with.")
 ]
 
 
@@ -65,13 +64,13 @@ async def versions(
     request: HttpRequest,
     views: NamedDependency[Views],
     pages: NamedDependency[Pages],
-    old: Compared = "",
-    new: ComparedTo = "",
+    old: Compared = None,
+    new: ComparedTo = None,
 ) -> Representation:
     """Return the versions of one protocol."""
     if is_for_people(request):
         pair = (old, new) if old and new else None
-        at = target(f"/protocols/{namespace}/{name}", **({"from": old, "to": new} if pair else {}))
+        at = target(f"/protocols/{namespace}/{name}", **{"from": old, "to": new} if pair else {})
         return await pages.versions(at, namespace, name, pair)
     return await views.versions(namespace, name)
 
