@@ -173,7 +173,9 @@ async def test_bytes_that_were_withdrawn_are_a_sentence_at_once(
     assert {"document", "wheel"} <= {item.text.split()[0] for item in shown.all("li", class_="step-fails")}
 
 
-async def test_blobs_are_read_once_for_many_pages(api: httpx.AsyncClient, alice: Signer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_blobs_are_read_once_for_many_pages(
+    api: httpx.AsyncClient, registry: Registry, alice: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await attach(api, alice, await publish_text(api, alice, DOCUMENT))
     read: list[str] = []
     real = registry.read_blobs

@@ -111,7 +111,7 @@ async def test_versions_that_do_not_exist_are_refused(api: httpx.AsyncClient, al
     await publish_text(api, alice, "# 1\n")
     await page(api, f"{PATH}?{query}", status)
     await page(api, f"{PATH}?from={'1' * 65}&to=1.0", 400)
-    assert (await api.get(f"{PATH}?{query}")).json()["name"] == "greeting", "the list as data takes no notice of them"
+    assert (await api.get(f"{PATH}?from=1.0&to=9")).json()["name"] == "greeting", "the list as data takes no notice of them"
 
 
 async def test_pages_of_different_queries_are_kept_apart(api: httpx.AsyncClient, alice: Signer) -> None:

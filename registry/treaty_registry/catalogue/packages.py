@@ -94,8 +94,8 @@ class PackageFile(msgspec.Struct, frozen=True):
 
 
 class PackageView(msgspec.Struct, frozen=True):
-    """The contents of a package. `vector_count`, `file_count`: also of those that are cut. `fault`: why vectors are missing, or empty.
-    `cells`, `reached`: the outcomes that vectors should reach, and those that they do."""
+    """The contents of a package. `vector_count`, `file_count`: also of those that are cut. `fault`: why vectors are
+    missing, or empty. `cells`, `reached`: the outcomes that vectors should reach, and those that they do."""
 
     uri: str
     document: str

@@ -28,7 +28,7 @@ class Snippets:
 
 
 def snippets(uri: str, digest: str, name: str, publisher: str, package: PackageView | None) -> Snippets:
-    """Return the snippets of a protocol. `publisher`: of the handler to fetch. `package`: of that handler, if it could be read."""
+    """Return the snippets of a protocol. `publisher`: of the handler. `package`: of the same, if it could be read."""
     accepted = f" \\\n    --publisher {publisher}"
     fetch = f"treaty fetch {uri}{accepted}\n# the same document, by its hash\ntreaty fetch sha256:{digest}{accepted}"
     stubs = f"treaty stubs {uri}{accepted} --output {name.replace('-', '_')}_stubs.py"
