@@ -14,6 +14,7 @@ from ..log.sequencer import Sequencer
 from ..settings import Quotas
 from ..storage.postgres import Pool
 from .content_checker import ContentChecker
+from .contents import check_digests
 from .electors import Electors
 from .fair_queue import FairQueue
 from .identities import Identities
@@ -70,7 +71,9 @@ class Intake:
         """Run a reader on logged blobs. `source`: an IP address. Raises as `ContentChecker.read` and `Uploads.served`."""
 
         async def load() -> list[bytes]:
-            return [await self._uploads.served(digest) for digest in digests]
+            contents = {digest: await self._uploads.served(digest) for digest in digests}
+            check_digests(contents)
+            return [contents[digest] for digest in digests]
 
         return await self._checker.read(kind, name, load, source)
 

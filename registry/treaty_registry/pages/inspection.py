@@ -16,6 +16,7 @@ import msgspec
 from treaty_consensus.codes import RegistryCode
 from treaty_consensus.errors import Gone, Malformed, NotFound, Refused, TooLarge, TreatyError, Unavailable
 
+from ..admission.contents import check_digests
 from ..admission.fair_queue import FairQueue
 from ..catalogue.comparison import Comparison
 from ..catalogue.packages import PackageView
@@ -62,8 +63,11 @@ class Inspection:
         """Return a document as HTML."""
 
         async def make() -> bytes:
+            data = await self._views.registry.blob(digest)
+            # The page says that the text has this hash.
+            check_digests({digest: data})
             # In a thread: rendering takes up to a second, in which other requests are answered.
-            return prose.encode(await asyncio.to_thread(prose.render, await self._views.registry.blob(digest)))
+            return prose.encode(await asyncio.to_thread(prose.render, data))
 
         answer = await self._kept(f"prose {digest}", make)
         if answer.fault is not None:
