@@ -27,7 +27,9 @@ select topic, index, statement, tiers from ballots where did = $1 and ended is n
 _SPOKEN = """
 select s.topic, s.document, s.reports, s.epoch, s.index, p.uri, p.title
 from (select * from speakers where did = $1 order by index desc limit $2) s
-left join lateral (select uri, title from protocols where document = s.document and topic = s.topic order by index limit 1) p on true
+left join lateral (
+  select uri, title from protocols where document = s.document and topic = s.topic order by index limit 1
+) p on true
 order by s.index desc
 """
 _NAMES = """

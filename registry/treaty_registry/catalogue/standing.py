@@ -45,8 +45,8 @@ where p.principal is not null or exists (select from credits c where c.principal
 order by p.principal is null, place limit 1
 """
 _ENTRY = f"""
-select p.* from ({_NAMED.format(did="$1")} where p.principal is not null order by place limit 1) own
-join principals p using (principal)
+{_NAMED.format(did="$1").replace("p.cluster, p.weight, p.standing", "p.*")}
+where p.principal is not null order by place limit 1
 """
 _SPEAKERS = """
 select * from (

@@ -121,7 +121,7 @@ def _credit_chart(standing: StandingView) -> Markup | None:
         return None
     rows = [
         Bar(
-            f"{credit.topic}, epoch {credit.epoch}: {credit.reason} with {credit.corroborator}",
+            f"epoch {credit.epoch}, {credit.reason}: {credit.topic}",
             [Part(int(credit.now), 0 if credit.reason == "elected" else 1, wording.weight(credit.now))],
         )
         for credit in credits

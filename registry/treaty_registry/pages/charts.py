@@ -72,8 +72,11 @@ def _cell(x: int, y: int, side: int, is_own: bool, over: int, under: int, total:
     return drawn + _text(x + side / 2 - 1, y + side / 2 + 4, str(over * 100 // total if total else 0), "value", "middle")
 
 
-def bars(rows: Sequence[Bar], total: int, title: str, *, mark: int | None = None, width: int = 640) -> Markup:
-    """Draw horizontal bars under their labels. `total`: the value of a full width. `mark`: a value with a line through all bars."""
+def bars(rows: Sequence[Bar], total: int, title: str, *, width: int = 640) -> Markup:
+    """Draw horizontal bars under their labels.
+
+    `total`: the value of a full width.
+    """
     step, height, drawn = 46, 20, list[Markup]()
     scale = (width - 2) / total if total else 0
     for place, bar in enumerate(rows):
@@ -85,9 +88,6 @@ def bars(rows: Sequence[Bar], total: int, title: str, *, mark: int | None = None
             if breadth > 8 * len(part.label) + 8:
                 drawn.append(_text(x + breadth / 2, y + 15, part.label, f"on {_series(part.series)}", "middle"))
             x += breadth
-    if mark is not None:
-        at = 1 + min(mark, total) * scale
-        drawn.append(_line(at, 12, at, len(rows) * step, "mark"))
     return _svg(width, len(rows) * step + 2, title, drawn, "bars")
 
 
@@ -105,15 +105,18 @@ def meter(value: int, total: int, mark: int, series: int, title: str) -> Markup:
 
 
 def lines(times: Sequence[str], shown: Sequence[Line], total: int, title: str, *, width: int = 640) -> Markup:
-    """Draw lines over time. `times`: the labels of the places. `total`: the value of the full height. Each line ends with its label."""
-    left, right, top, height = 44, 36, 12, 190
+    """Draw lines over time, each with its label at its end.
+
+    `times`: the labels of the places. `total`: the value of the full height.
+    """
+    left, right, top, height = 44, 92, 12, 190
     step = (width - left - right) / max(len(times) - 1, 1)
     bottom = top + height
 
     def at(place: int, value: int) -> tuple[float, float]:
         return left + place * step, bottom - (height * value / total if total else 0)
 
-    drawn = list[Markup]()
+    drawn, ends = list[Markup](), list[tuple[float, float, str]]()
     for quarter in range(5):
         y = bottom - height * quarter / 4
         drawn += [_line(left, y, width - right, y, "grid"), _text(left - 8, y + 4, f"{quarter * 25} %", "axis", "end")]
@@ -126,9 +129,20 @@ def lines(times: Sequence[str], shown: Sequence[Line], total: int, title: str, *
             Markup('<circle cx="{}" cy="{}" r="4" class="{}"/>').format(_n(x), _n(y), _series(line.series)) for x, y in points
         ]
         if points:
-            x, y = points[-1]
-            drawn.append(_text(x + 10, y + 4, line.label, "axis", "start"))
+            ends.append((*points[-1], line.label))
+    drawn += _end_labels(ends)
     return _svg(width, bottom + 30, title, drawn, "lines")
+
+
+def _end_labels(ends: Sequence[tuple[float, float, str]]) -> list[Markup]:
+    """Write a label at the end of each line. Lines that end near each other share one."""
+    groups: list[tuple[float, float, list[str]]] = []
+    for x, y, label in sorted(ends, key=lambda end: (end[0], end[1])):
+        if groups and groups[-1][0] == x and abs(groups[-1][1] - y) < 13:
+            groups[-1][2].append(label)
+        else:
+            groups.append((x, y, [label]))
+    return [_text(x + 10, y + 4, ", ".join(labels), "axis", "start") for x, y, labels in groups]
 
 
 # The way to a consensus in one row, and below it the states of those that were one.
@@ -156,7 +170,7 @@ def state_picture(present: Mapping[str, Sequence[str]], title: str) -> Markup:
         '<path d="M0 0 10 5 0 10z" class="tip"/></marker></defs>'
     )
     width = 4 * _BOX + 3 * _GAP + 4
-    return _svg(width, _TOP + _ROW + _HIGH + 6, title, [tip, *drawn], "states")
+    return _svg(width, _TOP + _ROW + _HIGH + 24, title, [tip, *drawn], "states")
 
 
 def _corner(state: str) -> tuple[int, int]:
@@ -187,10 +201,10 @@ def _arrow(source: str, target: str, label: str) -> Markup:
     if to_row > row:  # down, from the right part of the upper box
         shift = 18 * to_column
         start, end, level = x + 50 + shift, to_x + _BOX - 34, y + _HIGH + 30 + 26 * (3 - to_column)
-        return _path(f"M{start} {y + _HIGH}V{level}H{end}V{to_y - 2}", label, end - 4, to_y - 12, "end")
+        return _path(f"M{start} {y + _HIGH}V{level}H{end}V{to_y - 2}", label, to_x + _BOX / 2, to_y + _HIGH + 16)
     shift = 26 * (column - to_column)
     start, end, level = x + 34, to_x + _BOX / 2 + shift, y - 34 - 8 * abs(column - to_column)
-    return _path(f"M{start} {y}V{level}H{_n(end)}V{to_y + _HIGH + 2}", label, start + 4, y - 12, "start")
+    return _path(f"M{start} {y}V{level}H{_n(end)}V{to_y + _HIGH + 2}", label, start + 5, y - 10, "start")
 
 
 def _path(way: str, label: str, x: float, y: float, anchor: str = "middle") -> Markup:

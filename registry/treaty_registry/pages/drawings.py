@@ -101,10 +101,11 @@ def clusters(transcript: Transcript, voices: Sequence[HeardVoice], names: Mappin
     return Chart(svg, ["cluster", "voters", "of all votes", "first choices"], rows)
 
 
-def meter(support: str, total: str, quorum: str, place: int) -> Markup:
-    """Draw the support of a candidate, with the quorum as a mark. `place`: from 0."""
+def meter(support: str, transcript: Transcript, series: int) -> Markup:
+    """Draw the support of a candidate, with the quorum as a mark."""
+    total, quorum = transcript.total, transcript.quorum
     title = f"{share(support, total)} of all votes support it; a quorum is {share(quorum, total)}"
-    return charts.meter(int(support), int(total), int(quorum), place if place < _NONE_SERIES else _REST, title)
+    return charts.meter(int(support), int(total), int(quorum), series, title)
 
 
 def first_choices(heard: HeardVoice, order: Sequence[Choice]) -> str:

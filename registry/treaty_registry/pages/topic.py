@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from ..serving.views import Views
 
 MAX_OTHERS = 12
+MAX_OPEN = 6
+"""Candidates that are shown at once. The others follow in a fold."""
+MAX_TIES = 5
 MAX_URIS = 3
 MAX_REIGNS = 20
 _MAX_BEATEN = 3
@@ -53,6 +56,8 @@ class Entry:
     uris: Sequence[str]
     status: str
     place: int | None = None
+    choice: drawings.Choice | None = None
+    is_below_none: bool = False
     counted: Nominee | None = None
     aim: str = ""
     reasons: Sequence[str] = ()
@@ -73,7 +78,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to speak. `kind`: consensus, provisional, candidates, published, undecided. `entry`: the protocol it is about.
+    """The protocol to speak. `kind`: consensus, provisional, candidates, published, undecided. `entry`: what it is about.
 
     `since`: the epoch since which it is the consensus. `beaten`: how many of the `others` it is preferred to.
     """
@@ -87,11 +92,15 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Book:
-    """The names of a topic's documents, and the transcript of its newest decision if it is there."""
+    """The names of a topic's documents, and the transcript of its newest decision if it is there.
+
+    `statuses`: URI → the status that its publisher gave it. `choices`: document → its label and colour in charts.
+    """
 
     names: Mapping[str, str]
     transcript: Transcript | None
-    statuses: Mapping[str, str] = field(default_factory=dict)
+    statuses: Mapping[str, str]
+    choices: Mapping[str, drawings.Choice]
 
 
 async def context(views: Views, history: TopicHistory, agents: AgentQueries, topic: str) -> Mapping[str, object]:
@@ -104,7 +113,9 @@ async def context(views: Views, history: TopicHistory, agents: AgentQueries, top
         transcript = msgspec.json.decode(shown.decision.transcript, type=Transcript)
     reigns = [reign for reign in await history.succession(topic, head.size) if reign.consensus] if decision else []
     named = await agents.names(sorted({reign.consensus for reign in reigns[:MAX_REIGNS] if reign.consensus}))
-    book = Book(names_of(shown.candidates, named), transcript, await agents.statuses(_shown_uris(shown.candidates)))
+    names = names_of(shown.candidates, named)
+    choices = {choice.hash: choice for choice in drawings.order_of(transcript, names)} if transcript else {}
+    book = Book(names, transcript, await agents.statuses(_shown_uris(shown.candidates)), choices)
     first = [candidate for candidate in shown.candidates if candidate.state]
     others = [candidate for candidate in shown.candidates if not candidate.state]
     pairs = await _pairs(views, history, shown, others[:MAX_OTHERS])
@@ -115,9 +126,11 @@ async def context(views: Views, history: TopicHistory, agents: AgentQueries, top
         "decision": decision,
         "transcript": transcript,
         "verdict": verdict,
-        "field": [entry for entry in entries if entry.shown.state not in FORMER],
+        "field": [entry for entry in entries if entry.place or entry.shown.state not in FORMER],
         "former": [entry for entry in entries if entry.shown.state in FORMER],
         "others": [_entry(candidate, book, pairs) for candidate in others[:MAX_OTHERS]],
+        "most_open": MAX_OPEN,
+        "most_ties": MAX_TIES,
         "more_others": max(len(others) - MAX_OTHERS, 0),
         "parameters": await history.parameters(decision.parameters) if decision else None,
         "reigns": [(reign, named.get(reign.consensus or "")) for reign in reigns[:MAX_REIGNS]],
@@ -187,7 +200,8 @@ def _entry(shown: Candidate, book: Book, pairs: explained.ReportedPairs | None) 
         return Entry(shown, name, uris, status, reported=reported)
     counted: Nominee | None = next((entry for entry in transcript.candidates if entry.hash == shown.hash), None)
     counted = counted or next((entry for entry in transcript.nominees if entry.hash == shown.hash), None)
-    place = transcript.order.index(shown.hash) + 1 if shown.hash in transcript.order else None
+    order = transcript.order
+    place = order.index(shown.hash) + 1 if shown.hash in order else None
     beaten_by = _beaten_by(shown.hash, book)
     return Entry(
         shown,
@@ -195,6 +209,8 @@ def _entry(shown: Candidate, book: Book, pairs: explained.ReportedPairs | None) 
         uris,
         status,
         place,
+        book.choices.get(shown.hash),
+        place is not None and place > order.index(NONE) + 1,
         counted,
         explained.aim(counted) if counted else "",
         [*explained.reasons(counted, transcript, book.names)] if counted else (),

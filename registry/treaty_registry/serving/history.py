@@ -1,4 +1,4 @@
-"""Read what led to a topic's newest decision: the votes, the support in earlier epochs, the former consensuses, and new reports."""
+"""Read the votes of a decision, the support in earlier epochs, the former consensuses of a topic, and new reports."""
 
 from __future__ import annotations
 
