@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 # An agent may sign any number of statements, so each list shows its newest.
 MAX_STATEMENTS = 30
 MAX_BALLOTS = 12
-MAX_SPOKEN = 30
+MAX_SPOKEN = 15
 
 _STATEMENTS = """
 select a.index, a.kind, l.statement from (

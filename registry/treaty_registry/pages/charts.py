@@ -213,11 +213,8 @@ def _path(way: str, label: str, x: float, y: float, anchor: str = "middle") -> M
 
 
 def _svg(width: float, height: float, title: str, drawn: Iterable[Markup], kind: str) -> Markup:
-    head = Markup(
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}" class="chart {2}" role="img">'
-    )
-    body = Markup().join(drawn)
-    return head.format(_n(width), _n(height), kind) + Markup("<title>{}</title>").format(title) + body + Markup("</svg>")
+    head = Markup('<svg viewBox="0 0 {0} {1}" width="{0}" height="{1}" class="chart {2}" role="img" aria-label="{3}">')
+    return head.format(_n(width), _n(height), kind, title) + Markup().join(drawn) + Markup("</svg>")
 
 
 def _rect(x: float, y: float, width: float, height: float, kind: str, opacity: float | None = None) -> Markup:
