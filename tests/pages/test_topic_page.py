@@ -22,7 +22,7 @@ from treaty_registry.pages import charts
 from treaty_registry.registry import Registry
 
 PATH = f"/topics/{TOPIC}"
-HOSTILE = "<script>alert(1)</script><b onload=\"x\">'&"
+HOSTILE = '<script>alert(1)</script><b onload="x">\'&'
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -34,6 +33,7 @@ class Page(HTMLParser):
     def __init__(self, source: str) -> None:
         super().__init__()
         self.links: dict[str, str] = {}
+        self.targets: list[str] = []
         self.charts: list[str] = []
         self.tables: list[list[list[str]]] = []
         self.handlers: list[str] = []
@@ -68,6 +68,7 @@ class Page(HTMLParser):
                 self._cell = []
             case "a":
                 self._link = values["href"], []
+                self.targets.append(values["href"])
         if tag in ("p", "li", "td", "th", "dd", "dt", "h1", "h2", "h3", "div", "summary"):
             self._words.append(" ")
 
@@ -112,8 +113,3 @@ async def everybody_reports(registry: Registry, agents: Sequence[Signer], docume
             nid = canonical.hex_digest(f"{topic} {document} {epoch} {first.did} {second.did}".encode())
             body = kinds.Report(topic, nid, document, "agreed", epoch, registry.head.note.decode())
             await log(registry, body, first, second)
-
-
-def escaped(text: str) -> str:
-    """A text as it stands in the source of a page."""
-    return html.escape(text, quote=False)

@@ -70,7 +70,7 @@ async def context(
         "ballots": shown,
         "more_ballots": len(ballots) > MAX_BALLOTS,
         "named": named,
-        "none": NONE,
+        "no_consensus": NONE,
     }
 
 
