@@ -35,7 +35,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Line:
+class Curve:
     """A line over time. None: no value at that time."""
 
     label: str
@@ -104,7 +104,7 @@ def meter(value: int, total: int, mark: int, series: int, title: str) -> Markup:
     return _svg(width, height, title, drawn, "small").replace(Markup("<svg "), Markup('<svg preserveAspectRatio="none" '), 1)
 
 
-def lines(times: Sequence[str], shown: Sequence[Line], total: int, title: str, *, width: int = 640) -> Markup:
+def lines(times: Sequence[str], shown: Sequence[Curve], total: int, title: str, *, width: int = 640) -> Markup:
     """Draw lines over time, each with its label at its end.
 
     `times`: the labels of the places. `total`: the value of the full height.

@@ -14,7 +14,7 @@ from treaty_consensus.kinds import NONE
 from ..catalogue.resources import Candidate
 from ..serving.history import Supports
 from . import charts
-from .charts import Bar, Line, Part
+from .charts import Bar, Curve, Part
 from .voices import UNKNOWN, Cluster, HeardVoice, clusters_of
 
 MAX_LINES = 5
@@ -140,8 +140,8 @@ def epochs(transcript: Transcript, supports: Sequence[Supports], names: Mapping[
     if len(supports) < 2:
         return None
     shown = [choice for choice in order_of(transcript, names) if choice.hash != NONE][:MAX_LINES]
-    lines = [Line(choice.label, choice.series, [_permille(at, choice.hash) for at in supports]) for choice in shown]
-    quorum = Line("quorum", _REST, [at.quorum * 1000 // at.total if at.total else None for at in supports])
+    lines = [Curve(choice.label, choice.series, [_permille(at, choice.hash) for at in supports]) for choice in shown]
+    quorum = Curve("quorum", _REST, [at.quorum * 1000 // at.total if at.total else None for at in supports])
     title = "The support of the first documents at the end of each epoch, in per cent of all votes"
     svg = charts.lines([str(at.epoch) for at in supports], [quorum, *lines], 1000, title)
     rows = [[str(at.epoch), share(at.quorum, at.total), *(_told(at, choice.hash) for choice in shown)] for at in supports]

@@ -48,7 +48,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ShownDocument:
     """A document as the page shows it. `counted`: its numbers in the newest decision, if its transcript is there."""
 
     shown: Candidate
@@ -84,7 +84,7 @@ class Verdict:
     """
 
     kind: str
-    entry: Entry | None = None
+    entry: ShownDocument | None = None
     since: int | None = None
     beaten: int = 0
     others: int = 0
@@ -164,7 +164,7 @@ def names_of(candidates: Iterable[Candidate], others: Mapping[str, Named]) -> Ma
     }
 
 
-def judge(entries: Sequence[Entry], shown: Topic, transcript: Transcript | None, reigns: Sequence[Reign]) -> Verdict:
+def judge(entries: Sequence[ShownDocument], shown: Topic, transcript: Transcript | None, reigns: Sequence[Reign]) -> Verdict:
     """Return what to speak in a topic, and since when."""
     if shown.decision is None:
         return Verdict("undecided")
@@ -190,20 +190,20 @@ def _preferred(document: str, transcript: Transcript) -> tuple[int, int]:
     return sum(int(votes[own][other]) > int(votes[other][own]) for other in others), len(others)
 
 
-def _entry(shown: Candidate, book: Book, pairs: explained.ReportedPairs | None) -> Entry:
+def _entry(shown: Candidate, book: Book, pairs: explained.ReportedPairs | None) -> ShownDocument:
     name, transcript = book.names[shown.hash], book.transcript
     uris = shown.uris[:MAX_URIS]
     states = {book.statuses.get(uri, "active") for uri in uris}
     status = "active" if "active" in states else min(states)
     reported = explained.reported(shown.hash, name, pairs) if pairs else ""
     if transcript is None:
-        return Entry(shown, name, uris, status, reported=reported)
+        return ShownDocument(shown, name, uris, status, reported=reported)
     counted: Nominee | None = next((entry for entry in transcript.candidates if entry.hash == shown.hash), None)
     counted = counted or next((entry for entry in transcript.nominees if entry.hash == shown.hash), None)
     order = transcript.order
     place = order.index(shown.hash) + 1 if shown.hash in order else None
     beaten_by = _beaten_by(shown.hash, book)
-    return Entry(
+    return ShownDocument(
         shown,
         name,
         uris,
@@ -238,7 +238,7 @@ def _beaten_by(document: str, book: Book) -> list[Comparison]:
     return [shown for *_, shown in sorted(found, key=lambda entry: entry[:2])]
 
 
-def _ordered(entries: Sequence[Entry]) -> list[Entry]:
+def _ordered(entries: Sequence[ShownDocument]) -> list[ShownDocument]:
     """Return the documents by their place in the order of the count."""
     return sorted(entries, key=lambda entry: (entry.place is None, entry.place or 0))
 

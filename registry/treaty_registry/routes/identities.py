@@ -32,7 +32,7 @@ OfKind = Annotated[
     QueryParameter(name="kind", description="Of a page: only the statements of this kind."),
 ]
 Before = Annotated[
-    str | None, QueryParameter(name="before", max_length=19, description="Of a page: only statements below this leaf.")
+    str | None, QueryParameter(name="before", pattern="^[0-9]{1,19}$", description="Of a page: only statements below this leaf.")
 ]
 
 
