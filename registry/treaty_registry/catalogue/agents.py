@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -38,7 +39,8 @@ select distinct on (document) document, uri, title from protocols where document
 _STATUSES = "select uri, state from protocols where uri = any($1)"
 
 
-class Signed(NamedTuple):
+@dataclass(frozen=True)
+class Signed:
     """A statement that a DID signed."""
 
     index: int
@@ -46,7 +48,8 @@ class Signed(NamedTuple):
     statement: str
 
 
-class Standing(NamedTuple):
+@dataclass(frozen=True)
+class StandingBallot:
     """A ballot that stands. `tiers`: hashes and `none`, best first."""
 
     topic: str
@@ -55,7 +58,8 @@ class Standing(NamedTuple):
     tiers: Sequence[Sequence[str]]
 
 
-class Spoken(NamedTuple):
+@dataclass(frozen=True)
+class Spoken:
     """A document that a DID reported. `uri`, `title`: of its first publication in the topic, if any."""
 
     topic: str
@@ -86,10 +90,10 @@ class AgentQueries:
         rows = await self._pool.fetch(query, did, before, MAX_STATEMENTS + 1, *more)
         return [Signed(row["index"], row["kind"], row["statement"].hex()) for row in rows]
 
-    async def ballots(self, did: str) -> list[Standing]:
+    async def ballots(self, did: str) -> list[StandingBallot]:
         """Return the newest ballots of a DID that stand, one more than `MAX_BALLOTS` if there are more."""
         rows = await self._pool.fetch(_BALLOTS, did, MAX_BALLOTS + 1)
-        return [Standing(row["topic"], row["index"], row["statement"].hex(), read_tiers(row["tiers"])) for row in rows]
+        return [StandingBallot(row["topic"], row["index"], row["statement"].hex(), read_tiers(row["tiers"])) for row in rows]
 
     async def spoken(self, did: str) -> list[Spoken]:
         """Return the documents that a DID reported last, one more than `MAX_SPOKEN` if there are more."""

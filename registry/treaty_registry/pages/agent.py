@@ -18,7 +18,7 @@ from .charts import Bar, Part
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from ..catalogue.agents import AgentQueries, Standing
+    from ..catalogue.agents import AgentQueries, StandingBallot
     from ..serving.history import TopicHistory
     from ..serving.views import Views
 
@@ -111,7 +111,7 @@ def _domain(did: Did) -> str | None:
     return None if did.method == "key" else did.host
 
 
-def _ranked(ballots: list[Standing]) -> set[str]:
+def _ranked(ballots: list[StandingBallot]) -> set[str]:
     return {choice for ballot in ballots for tier in ballot.tiers for choice in tier if choice != NONE}
 
 

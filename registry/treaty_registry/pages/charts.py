@@ -61,7 +61,7 @@ def heat_map(names: Sequence[str], cells: Sequence[Sequence[int]], total: int, t
     return _svg(size, size, title, drawn, "heat")
 
 
-def _cell(x: int, y: int, side: int, is_own: bool, over: int, under: int, total: int) -> Markup:
+def _cell(x: int, y: int, side: int, is_own: bool, over: int, under: int, total: int) -> str:
     if is_own:
         return _rect(x, y, side - 2, side - 2, "own")
     margin = abs(over - under) / total if total else 0
@@ -77,7 +77,7 @@ def bars(rows: Sequence[Bar], total: int, title: str, *, width: int = 640) -> Ma
 
     `total`: the value of a full width.
     """
-    step, height, drawn = 46, 20, list[Markup]()
+    step, height, drawn = 46, 20, list[str]()
     scale = (width - 2) / total if total else 0
     for place, bar in enumerate(rows):
         y, x = place * step + 20, 1.0
@@ -101,7 +101,7 @@ def meter(value: int, total: int, mark: int, series: int, title: str) -> Markup:
         _line(min(mark, total) * scale, 0, min(mark, total) * scale, height, "mark"),
     ]
     # It is as wide as its card, so it may be stretched.
-    return _svg(width, height, title, drawn, "small").replace(Markup("<svg "), Markup('<svg preserveAspectRatio="none" '), 1)
+    return _svg(width, height, title, drawn, "small", ' preserveAspectRatio="none"')
 
 
 def lines(times: Sequence[str], shown: Sequence[Curve], total: int, title: str, *, width: int = 640) -> Markup:
@@ -116,7 +116,7 @@ def lines(times: Sequence[str], shown: Sequence[Curve], total: int, title: str, 
     def at(place: int, value: int) -> tuple[float, float]:
         return left + place * step, bottom - (height * value / total if total else 0)
 
-    drawn, ends = list[Markup](), list[tuple[float, float, str]]()
+    drawn, ends = list[str](), list[tuple[float, float, str]]()
     for quarter in range(5):
         y = bottom - height * quarter / 4
         drawn += [_line(left, y, width - right, y, "grid"), _text(left - 8, y + 4, f"{quarter * 25} %", "axis", "end")]
@@ -124,17 +124,16 @@ def lines(times: Sequence[str], shown: Sequence[Curve], total: int, title: str, 
     for line in shown:
         points = [at(place, value) for place, value in enumerate(line.values) if value is not None]
         path = " ".join(f"{_n(x)},{_n(y)}" for x, y in points)
-        drawn.append(Markup('<polyline points="{}" class="line {}"/>').format(path, _series(line.series)))
-        drawn += [
-            Markup('<circle cx="{}" cy="{}" r="4" class="{}"/>').format(_n(x), _n(y), _series(line.series)) for x, y in points
-        ]
+        kind = _series(line.series)
+        drawn.append(f'<polyline points="{path}" class="line {kind}"/>')
+        drawn += [f'<circle cx="{_n(x)}" cy="{_n(y)}" r="4" class="{kind}"/>' for x, y in points]
         if points:
             ends.append((*points[-1], line.label))
     drawn += _end_labels(ends)
     return _svg(width, bottom + 30, title, drawn, "lines")
 
 
-def _end_labels(ends: Sequence[tuple[float, float, str]]) -> list[Markup]:
+def _end_labels(ends: Sequence[tuple[float, float, str]]) -> list[str]:
     """Write a label at the end of each line. Lines that end near each other share one."""
     groups: list[tuple[float, float, list[str]]] = []
     for x, y, label in sorted(ends, key=lambda end: (end[0], end[1])):
@@ -146,9 +145,10 @@ def _end_labels(ends: Sequence[tuple[float, float, str]]) -> list[Markup]:
 
 
 # The way to a consensus in one row, and below it the states of those that were one.
+_WAY = ("published", "candidate", "provisional", "consensus")
 _PLACES: Mapping[str, tuple[int, int]] = {
-    **{state: (column, 0) for column, state in enumerate(("published", "candidate", "provisional", "consensus"))},
-    **{state: (column + 1, 1) for column, state in enumerate(FORMER)},
+    **{str(state): (column, 0) for column, state in enumerate(_WAY)},
+    **{str(state): (column + 1, 1) for column, state in enumerate(FORMER)},
 }
 _BOX, _HIGH, _GAP, _ROW, _TOP = 150, 58, 64, 190, 46
 
@@ -163,9 +163,8 @@ def state_picture(present: Mapping[str, Sequence[str]], title: str) -> Markup:
         if target != state:
             arrows.setdefault((state, target), []).append(str(event))
     drawn = [_arrow(source, target, ", ".join(events)) for (source, target), events in arrows.items()]
-    for state in _PLACES:
-        drawn.append(_state(state, present.get(state, ())))
-    tip = Markup(
+    drawn += [_state(state, present.get(state, ())) for state in _PLACES]
+    tip = (
         '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 0 10 5 0 10z" class="tip"/></marker></defs>'
     )
@@ -178,17 +177,17 @@ def _corner(state: str) -> tuple[int, int]:
     return 2 + column * (_BOX + _GAP), _TOP + row * _ROW
 
 
-def _state(state: str, names: Sequence[str]) -> Markup:
+def _state(state: str, names: Sequence[str]) -> str:
     x, y = _corner(state)
     middle = x + _BOX / 2
     kind = "state here" if names else "state"
     shown = _cut(names[0], 20) if len(names) == 1 else f"{len(names)} protocols" if names else ""
-    box = Markup('<rect x="{}" y="{}" width="{}" height="{}" rx="9" class="{}"/>').format(x, y, _BOX, _HIGH, kind)
+    box = f'<rect x="{x}" y="{y}" width="{_BOX}" height="{_HIGH}" rx="9" class="{kind}"/>'
     name = _text(middle, y + (25 if names else 34), state, "name", "middle")
-    return box + name + (_text(middle, y + 45, shown, "who", "middle") if names else Markup())
+    return box + name + (_text(middle, y + 45, shown, "who", "middle") if names else "")
 
 
-def _arrow(source: str, target: str, label: str) -> Markup:
+def _arrow(source: str, target: str, label: str) -> str:
     (x, y), (to_x, to_y) = _corner(source), _corner(target)
     (column, row), (to_column, to_row) = _PLACES[source], _PLACES[target]
     if row == to_row and to_column == column + 1:
@@ -207,29 +206,27 @@ def _arrow(source: str, target: str, label: str) -> Markup:
     return _path(f"M{start} {y}V{level}H{_n(end)}V{to_y + _HIGH + 2}", label, start + 5, y - 10, "start")
 
 
-def _path(way: str, label: str, x: float, y: float, anchor: str = "middle") -> Markup:
-    drawn = Markup('<path d="{}" class="arrow" marker-end="url(#tip)"/>').format(way)
-    return drawn + _text(x, y, label, "event", anchor)
+def _path(way: str, label: str, x: float, y: float, anchor: str = "middle") -> str:
+    return f'<path d="{way}" class="arrow" marker-end="url(#tip)"/>{_text(x, y, label, "event", anchor)}'
 
 
-def _svg(width: float, height: float, title: str, drawn: Iterable[Markup], kind: str) -> Markup:
-    head = Markup('<svg viewBox="0 0 {0} {1}" width="{0}" height="{1}" class="chart {2}" role="img" aria-label="{3}">')
-    return head.format(_n(width), _n(height), kind, title) + Markup().join(drawn) + Markup("</svg>")
+def _svg(width: float, height: float, title: str, drawn: Iterable[str], kind: str, scaling: str = "") -> Markup:
+    size = f'viewBox="0 0 {_n(width)} {_n(height)}" width="{_n(width)}" height="{_n(height)}"{scaling}'
+    head = f'<svg {size} class="chart {kind}" role="img" aria-label="{escape(title)}">'
+    return Markup(f"{head}{''.join(drawn)}</svg>")  # noqa: S704 (numbers, classes of ours, and escaped text)
 
 
-def _rect(x: float, y: float, width: float, height: float, kind: str, opacity: float | None = None) -> Markup:
-    faint = Markup() if opacity is None else Markup(' fill-opacity="{}"').format(opacity)
-    return Markup('<rect x="{}" y="{}" width="{}" height="{}" rx="2" class="{}"{}/>').format(
-        _n(x), _n(y), _n(width), _n(height), kind, faint
-    )
+def _rect(x: float, y: float, width: float, height: float, kind: str, opacity: float | None = None) -> str:
+    faint = "" if opacity is None else f' fill-opacity="{opacity}"'
+    return f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}" rx="2" class="{kind}"{faint}/>'
 
 
-def _line(x: float, y: float, to_x: float, to_y: float, kind: str) -> Markup:
-    return Markup('<line x1="{}" y1="{}" x2="{}" y2="{}" class="{}"/>').format(_n(x), _n(y), _n(to_x), _n(to_y), kind)
+def _line(x: float, y: float, to_x: float, to_y: float, kind: str) -> str:
+    return f'<line x1="{_n(x)}" y1="{_n(y)}" x2="{_n(to_x)}" y2="{_n(to_y)}" class="{kind}"/>'
 
 
-def _text(x: float, y: float, text: str, kind: str, anchor: str) -> Markup:
-    return Markup('<text x="{}" y="{}" text-anchor="{}" class="{}">{}</text>').format(_n(x), _n(y), anchor, kind, escape(text))
+def _text(x: float, y: float, text: str, kind: str, anchor: str) -> str:
+    return f'<text x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}" class="{kind}">{escape(text)}</text>'
 
 
 def _series(number: int) -> str:

@@ -140,7 +140,7 @@ async def context(views: Views, history: TopicHistory, agents: AgentQueries, top
         "share": explained.share,
         "meter": drawings.meter,
         "first_choices": drawings.first_choices,
-        **(await _charts(history, shown, book) if transcript and decision else {"charts": None}),
+        "charts": await _charts(history, shown, decision, book) if transcript and decision else None,
     }
 
 
@@ -258,24 +258,19 @@ async def _pairs(
     return await history.pairs(shown.topic, [candidate.hash for candidate in others], parameters, shown.epoch)
 
 
-async def _charts(history: TopicHistory, shown: Topic, book: Book) -> Mapping[str, object]:
+async def _charts(history: TopicHistory, shown: Topic, body: Decision, book: Book) -> drawings.Charts:
     """Return the charts of a decision, with the numbers for their tables."""
     transcript, decision = book.transcript, shown.decision
     assert transcript is not None
     assert decision is not None
-    body = decided(decision)
-    assert body is not None
     principals = [voice.principal for voice in transcript.voices]
     votes = await history.votes(shown.topic, body.electorate, principals, body.input.size)
     heard = voices.hear(transcript, votes)
-    supports = await history.supports(shown.topic, decision.index + 1)
-    return {
-        "charts": drawings.Charts(
-            order=drawings.order_of(transcript, book.names),
-            heat=drawings.heat(transcript, book.names),
-            clusters=drawings.clusters(transcript, heard, book.names),
-            epochs=drawings.epochs(transcript, supports, book.names),
-            voices=heard[: voices.MAX_VOICES],
-            more_voices=max(len(heard) - voices.MAX_VOICES, 0),
-        )
-    }
+    return drawings.Charts(
+        order=[*book.choices.values()],
+        heat=drawings.heat(transcript, book.names),
+        clusters=drawings.clusters(transcript, heard, book.names),
+        epochs=drawings.epochs(transcript, await history.supports(shown.topic, decision.index + 1), book.names),
+        voices=heard[: voices.MAX_VOICES],
+        more_voices=max(len(heard) - voices.MAX_VOICES, 0),
+    )

@@ -50,18 +50,27 @@ async def _ballots(connection: AnyConnection, entries: Sequence[Entry]) -> None:
 
 async def _reports(connection: AnyConnection, entries: Sequence[Entry]) -> None:
     newest: dict[tuple[str, str, str, str], tuple[int, int]] = {}
+    spoken: dict[tuple[str, str], tuple[str, int]] = {}
     for entry in entries:
         body = cast(Report, statement_of(entry).body)
         # A failure says that two agents did not speak the protocol.
         if body.outcome == "agreed":
             first, second = sorted(did.text for did in statement_of(entry).authors)
             newest[body.topic, body.document, first, second] = body.epoch, entry.index
+            for did in (first, second):
+                spoken[body.topic, did] = body.document, entry.index
     await insert(
         connection,
         "insert into pairs select * from unnest"
         "($1::text[], $2::bytea[], $3::text[], $4::text[], $5::bigint[], $6::bigint[]) "
         "on conflict (topic, document, first, second) do update set epoch = excluded.epoch, index = excluded.index",
         [(topic, bytes.fromhex(document), *pair, *at) for (topic, document, *pair), at in newest.items()],
+    )
+    await insert(
+        connection,
+        "insert into spoken select * from unnest($1::text[], $2::text[], $3::bytea[], $4::bigint[]) "
+        "on conflict (topic, did) do update set document = excluded.document, index = excluded.index",
+        [(*key, bytes.fromhex(document), index) for key, (document, index) in spoken.items()],
     )
 
 

@@ -16,11 +16,37 @@ from ..catalogue.agents import read_tiers
 from ..registry import Registry
 
 if TYPE_CHECKING:
+    from asyncpg import Record as Row
+
     from ..catalogue.standing import StandingQueries
 
 MAX_EPOCHS = 12
 """Decisions whose support is shown."""
 MAX_PAIRS = 2_000
+_MAX_DECISIONS = 1_000
+_MAX_GRANTS = 1_024
+_REMEMBERED = 2_048  # of less than 3 KiB each
+
+_SUCCESSION = """
+select consensus, min(epoch) as first, max(epoch) as last, max(index) as index from (
+  select *, row_number() over (order by index) - row_number() over (partition by consensus order by index) as run
+  from (select consensus, epoch, index from decisions where topic = $1 and index < $2 order by index desc limit $3) newest
+) runs group by consensus, run order by index desc
+"""
+_EARLIER = """
+select d.epoch, d.transcript from decisions d join blobs b on b.sha256 = d.transcript
+where d.topic = $1 and d.index < $2 and b.withdrawn is null order by d.index desc limit $3
+"""
+_GRANTED = "select namespace, grantee from grants where namespace = any($1) and ended is null order by index limit $2"
+_VOTES = """
+select v.did, b.tiers, s.document
+from unnest($2::text[]) as v (did)
+left join lateral (
+  select tiers from ballots where topic = $1 and did = v.did and index < $3 order by index desc limit 1
+) b on true
+left join spoken s on (s.topic, s.did) = ($1, v.did)
+"""
+_PAIRS = 2_000
 _MAX_DECISIONS = 1_000
 _MAX_GRANTS = 1_024
 _REMEMBERED = 2_048  # of less than 3 KiB each
@@ -73,7 +99,6 @@ class Vote(NamedTuple):
 
     did: str
     tiers: Sequence[Sequence[str]] | None
-    statement: str | None
     spoken: str | None
 
 
@@ -159,11 +184,9 @@ class TopicHistory:
         return supports
 
 
-def _vote(row: Mapping[str, object]) -> Vote:
-    tiers, statement, spoken = row["tiers"], row["statement"], row["document"]
+def _vote(row: Row) -> Vote:
     return Vote(
-        did=str(row["did"]),
-        tiers=read_tiers(tiers) if isinstance(tiers, str) else None,
-        statement=statement.hex() if isinstance(statement, bytes) else None,
-        spoken=spoken.hex() if isinstance(spoken, bytes) else None,
+        did=row["did"],
+        tiers=None if row["tiers"] is None else read_tiers(row["tiers"]),
+        spoken=None if row["document"] is None else row["document"].hex(),
     )

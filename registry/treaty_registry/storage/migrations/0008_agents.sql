@@ -34,5 +34,14 @@ create table pairs (
   primary key (topic, document, first, second)
 );
 
+-- The document of a topic that a DID reported last.
+create table spoken (
+  topic text collate "C" not null,
+  did text collate "C" not null,
+  document bytea not null,
+  index bigint not null,
+  primary key (topic, did)
+);
+
 -- What a DID speaks.
 create index speakers_did on speakers (did, index);
