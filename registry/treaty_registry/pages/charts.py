@@ -66,10 +66,11 @@ def _cell(x: int, y: int, side: int, is_own: bool, over: int, under: int, total:
         return _rect(x, y, side - 2, side - 2, "own")
     margin = abs(over - under) / total if total else 0
     # At most 0.45: the number on it keeps a contrast of 4.5 in both colour schemes.
-    opacity = round(0.08 + 0.37 * min(margin, 1), 3) if over != under else 0
-    kind = "wins" if over > under else "loses"
-    drawn = _rect(x, y, side - 2, side - 2, "cell") + _rect(x, y, side - 2, side - 2, kind, opacity)
-    return drawn + _text(x + side / 2 - 1, y + side / 2 + 4, str(over * 100 // total if total else 0), "value", "middle")
+    opacity = round(0.08 + 0.37 * min(margin, 1), 3) if over != under else None
+    kind = "cell" if over == under else "wins" if over > under else "loses"
+    return _rect(x, y, side - 2, side - 2, kind, opacity) + _text(
+        x + side / 2 - 1, y + side / 2 + 4, str(over * 100 // total if total else 0), "value", "middle"
+    )
 
 
 def bars(rows: Sequence[Bar], total: int, title: str, *, width: int = 640) -> Markup:
@@ -239,4 +240,4 @@ def _cut(text: str, most: int = _MAX_LABEL) -> str:
 
 def _n(number: float) -> str:
     """Return a coordinate with at most one decimal place."""
-    return f"{number:.1f}".removesuffix(".0")
+    return str(number) if isinstance(number, int) else f"{number:.1f}".removesuffix(".0")

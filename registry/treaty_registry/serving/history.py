@@ -46,34 +46,6 @@ left join lateral (
 ) b on true
 left join spoken s on (s.topic, s.did) = ($1, v.did)
 """
-_PAIRS = 2_000
-_MAX_DECISIONS = 1_000
-_MAX_GRANTS = 1_024
-_REMEMBERED = 2_048  # of less than 3 KiB each
-
-_SUCCESSION = """
-select consensus, min(epoch) as first, max(epoch) as last, max(index) as index from (
-  select *, row_number() over (order by index) - row_number() over (partition by consensus order by index) as run
-  from (select consensus, epoch, index from decisions where topic = $1 and index < $2 order by index desc limit $3) newest
-) runs group by consensus, run order by index desc
-"""
-_EARLIER = """
-select d.epoch, d.transcript from decisions d join blobs b on b.sha256 = d.transcript
-where d.topic = $1 and d.index < $2 and b.withdrawn is null order by d.index desc limit $3
-"""
-_GRANTED = "select namespace, grantee from grants where namespace = any($1) and ended is null order by index limit $2"
-# Of an agent that speaks much only the newest documents are looked at, so a voter costs a bounded number of rows.
-_VOTES = """
-select v.did, b.tiers, b.statement, s.document
-from unnest($2::text[]) as v (did)
-left join lateral (
-  select tiers, statement from ballots where topic = $1 and did = v.did and index < $3 order by index desc limit 1
-) b on true
-left join lateral (
-  select document from (select topic, document from speakers where did = v.did order by index desc limit 50) spoken
-  where topic = $1 limit 1
-) s on true
-"""
 _PAIRS = "select document, first, second from pairs where topic = $1 and document = any($2::bytea[]) and epoch > $3 limit $4"
 
 
