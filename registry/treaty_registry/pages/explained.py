@@ -51,7 +51,7 @@ _ANYWHERE: Mapping[str, str] = {
     "seen_checkpoint": "The newest state of the log that the author had seen. So each author also witnesses the log.",
     "epoch": "The epoch, counted from 0.",
     "rule": "The name of the election rule.",
-    "electorate": "Who counts: `open` for weights from trust, `development` for one vote a domain.",
+    "electorate": "Who counts: open means weights from trust, development means one vote a domain.",
     "to": "The other agent.",
     "withdrawn": "Whether this takes an earlier statement back.",
     "sha256": "The SHA-256 of the bytes.",
@@ -91,7 +91,7 @@ _MEMBERS: Mapping[str, Mapping[str, str]] = {
         "document": "The text that they agreed on, by its SHA-256.",
         "outcome": "Whether they agreed.",
     },
-    "ballot": {"tiers": "The ranking, best first. A line with several choices is a tie. Below `none` nothing is accepted."},
+    "ballot": {"tiers": "The ranking, best first. A line with several choices is a tie. Below none nothing is accepted."},
     "vouch": {"to": "The agent that is trusted."},
     "decision": {
         "parameters": "The constants that applied.",
@@ -166,7 +166,11 @@ def links(member: str, value: object, origin: str) -> Iterator[Link]:
             yield Link(f"{id_} = {key}")
         case list() | tuple() if member in ("tiers", "states"):
             for row in value:
-                yield Link((" = " if member == "tiers" else " becomes ").join(map(str, row)))
+                document = (
+                    next((choice for choice in row if len(choice) == 64), None) if len(row) == 1 or member == "states" else None
+                )
+                text = (" = " if member == "tiers" else " becomes ").join(map(str, row))
+                yield Link(text, document and f"/hashes/{document}")
         case list() | tuple():
             for one in value:
                 yield from links(member, one, origin)

@@ -27,6 +27,11 @@ class Subtree:
     join_x: int
     join_y: int
 
+    @property
+    def has_label(self) -> bool:
+        """Whether its number of leaves fits below it. The table has all numbers."""
+        return self.right - self.left >= 8 * len(f"{self.leaves:,}")
+
 
 @dataclass(frozen=True)
 class Box:
@@ -82,7 +87,8 @@ def _subtrees(size: int) -> tuple[tuple[Subtree, ...], int]:
         right = left + (WIDTH - 24) * (node.level + 2) // total
         x, y = (left + right) // 2, base - step * (node.level + 1)
         # The root joins the first subtree with all that is right of it, so the joints go down to the right.
-        found.append(Subtree(1 << node.level, x, y, left + 3, right - 3, x, _TOP + step * min(place, max(count - 2, 0))))
+        gap = min(3, (right - left) // 4)
+        found.append(Subtree(1 << node.level, x, y, left + gap, right - gap, x, _TOP + step * min(place, max(count - 2, 0))))
         left = right
     return tuple(found), base + _FOOT
 
@@ -99,9 +105,8 @@ def _levels(size: int) -> Iterator[Level]:
 
 
 def _boxes(level: int, full: int, partial: int) -> Iterator[Box]:
-    shown = list(range(full))
-    if full + bool(partial) > MAX_BOXES:
-        shown = [0, 1, -1, *range(full - MAX_BOXES + 4, full)]
+    is_cut = full + bool(partial) > MAX_BOXES
+    shown = [0, 1, -1, *range(full - MAX_BOXES + 4, full)] if is_cut else list(range(full))
     for place, index in enumerate(shown):
         x = _LABEL + place * (_BOX + 12)
         yield Box(x, _BOX, Tile(level, index).path if index >= 0 else None, TILE_WIDTH)

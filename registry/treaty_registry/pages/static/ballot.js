@@ -102,12 +102,29 @@ const BallotStatement = (() => {
     return keyOf(concat(PKCS8, fromBase64(trimmed, 32)), did, keyId);
   }
 
-  // A new did:key, and its identity file in the form that `treaty` reads.
-  async function makeKey() {
+  // A new key, a did:key without `did`, and its identity file in the form that `treaty` reads.
+  async function makeKey(did) {
+    require(!/:e1_[^:]*$/.test(did ?? ""), "This DID is bound to its key. Make it with `treaty identity new`.");
     const seed = crypto.getRandomValues(new Uint8Array(32));
-    const key = await keyOf(concat(PKCS8, seed));
+    const key = await keyOf(concat(PKCS8, seed), did);
     return { key, file: `${canonical({ did: key.did, key: key.keyId, seed: toBase64(seed) })}\n` };
   }
 
-  return { canonical, ballot, payload, id, seal, sign, importKey, makeKey };
+  // As treaty_client.identity writes it: one key, for authentication and assertion.
+  function didDocument({ did, keyId, multikey }) {
+    return {
+      "@context": ["https://www.w3.org/ns/did/v1", "https://w3id.org/security/multikey/v1"],
+      id: did,
+      verificationMethod: [{ id: keyId, type: "Multikey", controller: did, publicKeyMultibase: multikey }],
+      authentication: [keyId],
+      assertionMethod: [keyId],
+    };
+  }
+
+  function documentUrl(did) {
+    const [, , host, ...path] = did.split(":");
+    return `https://${host.replaceAll("%3A", ":")}/${(path.length ? path : [".well-known"]).join("/")}/did.json`;
+  }
+
+  return { didDocument, documentUrl, canonical, ballot, payload, id, seal, sign, importKey, makeKey };
 })();

@@ -174,7 +174,7 @@ async function weigh(did) {
     if (did !== key?.did && key) return;
     const weight = Number(standing.weight) / ONE;
     if (did.startsWith("did:key:")) {
-      outcome(place, "warn", paragraph(`${did} weighs nothing: a did:key costs nothing, so it has no vote. The ballot would be logged, but not counted.`));
+      outcome(place, "warn", paragraph(`${did} weighs nothing: a did:key costs nothing, so it has no vote, and the log refuses its ballot.`));
     } else if (standing.epoch === null) {
       outcome(place, "quiet", paragraph(`No epoch has closed yet, so nobody has a weight. The weight of ${did} is known after the first one.`));
     } else if (weight === 0) {
@@ -196,7 +196,16 @@ async function hold(made, file = null) {
   part("download").hidden = !file;
   outcome(part("key"), "good", paragraph(`The key of ${made.did} is in the memory of this page.`), paragraph(`Its public part is ${made.multikey}. It signs as ${made.keyId}.`));
   refresh();
+  part("document").replaceChildren(...(file && !made.did.startsWith("did:key:") ? publishing(made) : []));
   await weigh(made.did);
+}
+
+// A new key of a domain counts after the domain serves it.
+function publishing(made) {
+  const text = document.createElement("pre");
+  text.tabIndex = 0;
+  text.textContent = JSON.stringify(BallotStatement.didDocument(made), null, 2);
+  return [paragraph(`Before you send the ballot, serve this document at ${BallotStatement.documentUrl(made.did)}, and download the key: this page forgets it.`), text];
 }
 
 async function attempt(work) {
@@ -206,13 +215,14 @@ async function attempt(work) {
     key = null;
     madeFile = null;
     part("download").hidden = true;
+    part("document").replaceChildren();
     refresh();
     complain(part("key"), error);
   }
 }
 
 part("make").addEventListener("click", () => attempt(async () => {
-  const { key: made, file } = await BallotStatement.makeKey();
+  const { key: made, file } = await BallotStatement.makeKey(part("did").value.trim() || undefined);
   await hold(made, file);
 }));
 
