@@ -161,7 +161,7 @@ async def test_foreign_text_is_text(api: httpx.AsyncClient, registry: Registry, 
 
 
 def test_long_statements_are_cut(alice: Signer) -> None:
-    choices = tuple((("%064x" % number),) for number in range(32))
+    choices = tuple((f"{number:064x}",) for number in range(32))
     many = decode(0, alice.statement(kinds.Ballot("a", 0, (*choices, (kinds.NONE,)), "x\n" * 2000), issued=NOW).leaf, "x.example")
     tiers = next(member for member in many.members if member.name == "tiers")
     assert len(tiers.values) == MAX_VALUES and tiers.more == 33 - MAX_VALUES

@@ -116,7 +116,7 @@ def test_proofs_are_checked_as_in_python(tmp_path: Path) -> None:
 
 
 def test_ballots_of_the_browser_have_the_bytes_of_python(tmp_path: Path) -> None:
-    chosen = random.Random(16)  # noqa: S311 (cases of a test)
+    chosen = random.Random(16)
     signers = [domain_signer("alice.example"), key_signer("k"), domain_signer("xn--fiq228c.example", "web")]
     ballots: list[dict[str, object]] = []
     for number in range(150):
