@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -68,7 +67,7 @@ async def test_an_entry_is_proved_in_the_browser(
     await page.get_by_role("button", name="Check that this entry is in the log").click()
     assert "Your browser checked it." in await page.inner_text(".outcome.good")
     proof = Receipt.parse((await api.get(f"/proofs/{signed.id}")).content)
-    await page.get_by_text("All ").click()
+    await page.locator("[data-outcome] summary").click()
     steps = await page.locator(".steps").inner_text()
     assert all(one.hex() in steps for one in proof.hashes)
     assert await page.locator("svg.path").get_attribute("role") == "img"
@@ -174,7 +173,7 @@ async def test_a_refusal_of_the_log_is_shown_in_place(
     download = await loading.value
     path = tmp_path / "identity.json"
     await download.save_as(path)
-    os.chmod(path, 0o600)
+    path.chmod(0o600)
     identity = Identity.load(path)
     assert identity.did in await page.inner_text("[data-part=key]")
     assert not watch.says(identity.private_key.private_bytes_raw()) and not watch.errors

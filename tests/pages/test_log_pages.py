@@ -9,15 +9,16 @@ import httpx
 import pytest
 from http_api import attach, problem, publish, say
 from registries import ballot, publication
-from signers import NOW, Signer
+from signers import NOW, ORIGIN, Signer
 
 from treaty_consensus import kinds
 from treaty_consensus.canonical import b64encode
 from treaty_consensus.log.merkle import leaf_hash
+from treaty_consensus.log.note import KeyType, SignerKey, sign
 from treaty_consensus.sigstore_leaf import RekordLeaf
 from treaty_registry.pages import tree
 from treaty_registry.pages.entries import MAX_VALUES, decode
-from treaty_registry.pages.log import MAX_ENTRIES
+from treaty_registry.pages.log import MAX_ENTRIES, signature_lines
 from treaty_registry.registry import Registry
 
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
@@ -130,6 +131,16 @@ async def test_every_kind_of_a_real_log_has_a_page(
     expected = {"genesis", "parameters", "identity", "publish", "handler", "status", "grant", "vouch", "ballot"}
     assert expected <= found.keys()
     assert all(hash_ in found["ballot"] for hash_ in (made.body.document.sha256, kinds.NONE))
+
+
+def test_the_signatures_of_a_checkpoint_are_named() -> None:
+    names = (ORIGIN, KeyType.ED25519), (f"{ORIGIN}/clock", KeyType.COSIGNATURE), ("witness.example/w1", KeyType.COSIGNATURE)
+    keys = [SignerKey(name, kind, bytes([place]) * 32) for place, (name, kind) in enumerate(names)]
+    note = sign(f"{ORIGIN}\n1\nAAAA\n", [*keys, SignerKey(ORIGIN, KeyType.ED25519, bytes([9]) * 32)], time=NOW)
+    lines = signature_lines(note, str(keys[0].verifier), str(keys[1].verifier))
+    assert [line.role for line in lines] == ["log", "clock", "witness", "other"]
+    assert [line.time for line in lines] == [None, NOW, NOW, None]
+    assert lines[2].name == "witness.example/w1" and lines[2].key_id == keys[2].verifier.id.hex()
 
 
 async def test_an_unknown_statement_is_a_page_about_that(api: httpx.AsyncClient) -> None:
