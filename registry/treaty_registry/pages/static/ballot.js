@@ -63,6 +63,7 @@ const BallotStatement = (() => {
 
   // A signing key for the page. The browser does not give its secret bytes out again.
   async function keyOf(pkcs8, did, keyId) {
+    LogProof.requireCrypto();
     let jwk;
     try {
       // Twice: the public key is only in an exported key, and the key that is kept must not be one that can be exported.

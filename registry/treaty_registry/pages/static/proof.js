@@ -49,7 +49,13 @@ const LogProof = (() => {
     return left.length === right.length && left.every((byte, place) => byte === right[place]);
   }
 
+  // Browsers have crypto.subtle only on https pages and on loopback.
+  function requireCrypto() {
+    require(globalThis.crypto?.subtle, "This browser offers its cryptography only on https pages. Use the command line instead.");
+  }
+
   async function sha256(...parts) {
+    requireCrypto();
     return new Uint8Array(await crypto.subtle.digest("SHA-256", concat(...parts)));
   }
 
@@ -163,6 +169,6 @@ const LogProof = (() => {
 
   return {
     ProofError, fromBase64, toBase64, toHex, concat, sha256, leafHash, walk, parseKey, parseReceipt, openCheckpoint, verify,
-    statementId, preAuthenticationEncoding,
+    requireCrypto, statementId, preAuthenticationEncoding,
   };
 })();
