@@ -10,13 +10,13 @@ from treaty_consensus.codes import RegistryCode
 from ..admission.fair_queue import FairQueue
 from ..catalogue.agents import AgentQueries
 from ..catalogue.retrieval import Query
-from ..log.changes import CATALOGUE, versions_of
+from ..log.changes import CATALOGUE, HEAD, versions_of
 from ..problems import Problem
 from ..serving.history import TopicHistory
 from ..serving.negotiation import page_of
 from ..serving.representation import Representation
 from ..serving.views import PERIODIC, Made, Views
-from . import agent, home, protocol, search, versions
+from . import agent, ballot, home, log, protocol, search, versions
 from . import topic as topic_page
 from .assets import Assets
 from .inspection import Inspection
@@ -109,6 +109,18 @@ class Pages:
             return {"found": await self.views.catalogue.resolve(name)}
 
         return await self._show(target, "resolve.html", context, CATALOGUE)
+
+    async def log(self, target: str, before: int | None) -> Representation:
+        """Return the page of the log: its head, its tree, and the entries below index `before`, by default the newest."""
+        return await self._show(target, "log.html", lambda: log.log_context(self.views, before), HEAD)
+
+    async def statement(self, id_: str) -> Representation:
+        """Return the page of a logged statement. Raises `Malformed`, `NotFound`."""
+        return await self._show(f"/statements/{id_}", "entry.html", lambda: log.entry_context(self.views, id_))
+
+    async def ballot(self, target: str, topic: str, did: str | None) -> Representation:
+        """Return the page that makes a ballot. `did`: says what it weighs. Raises `Malformed`, `NotFound`."""
+        return await self._show(target, "ballot.html", lambda: ballot.context(self.views, topic, did), topic, HEAD, PERIODIC)
 
     def problem(self, problem: Problem) -> bytes:
         """Return the page about a refusal."""
