@@ -68,7 +68,7 @@ _ROUTES = [
 
 # It takes half a second, and is the same for every registry of this release.
 @lru_cache(maxsize=1)
-def _openapi() -> bytes:
+def openapi_document() -> bytes:
     """Return the OpenAPI document, made once from the routes in a separate application."""
     absent = {name: Provide(lambda: None, sync_to_thread=False) for name in ("views", "pages", "services")}
     config = OpenAPIConfig(
@@ -90,7 +90,7 @@ def create_app(
     """
     views = Views(registry, memory, period)
     shown = Pages(views, site)
-    document = _openapi()  # at the start, because it takes half a second and many clients may request it at once
+    document = openapi_document()  # at the start, because it takes half a second and many clients may request it at once
     services = sigstore.Services.of(registry)
     app = Litestar(
         route_handlers=[*_ROUTES, openapi.schema],
