@@ -9,6 +9,7 @@ from . import (
     codes,
     commands,
     configuration,
+    diagrams,
     drifted,
     errors,
     http_api,
@@ -21,7 +22,7 @@ from . import (
     threats,
 )
 
-PARTS = (codes, commands, configuration, errors, http_api, interfaces, limits, project, rules, states, threats)
+PARTS = (codes, commands, configuration, diagrams, errors, http_api, interfaces, limits, project, rules, states, threats)
 """The modules that add to `GENERATORS` when they are imported."""
 
 
