@@ -19,7 +19,7 @@ WIDTH, LINE = 760, 17
 
 _STEP = re.compile(r"^ +(\d+) (\w+) +(.+)$", re.MULTILINE)
 _WAYS: dict[str, tuple[tuple[Event, str, str], ...]] = {
-    "Both know the same hash: the first call goes with the Hello": ((Event.HASH_CONFIRMED, "<", "Hello: this URI, this hash"),),
+    "Both know the same hash: the first call follows at once": ((Event.HASH_CONFIRMED, "<", "Hello: this URI, this hash"),),
     "One side lacks the handler: it fetches and verifies it first": (
         (Event.PROTOCOL_SELECTED, "<", "Hello: this URI"),
         (Event.CODES_READY, "-", "both have the handler ready"),

@@ -11,3 +11,7 @@ if (current) {
 }
 const words = new URLSearchParams(location.search).get("q");
 for (const input of document.querySelectorAll('input[name="q"]')) if (words) input.value = words;
+// Each part that scrolls sideways can be reached by the keyboard.
+for (const part of document.querySelectorAll(".prose table, .prose pre, .prose p:has(> img)")) {
+  if (part.scrollWidth > part.clientWidth) part.tabIndex = 0;
+}
