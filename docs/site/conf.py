@@ -5,11 +5,14 @@ from pathlib import Path
 from docs.site.search import SearchMixed
 from sphinx.application import Sphinx
 
+from treaty_consensus import __version__
+
 _SITE = Path(__file__).parent
 _PAGES = _SITE.parents[1] / "registry" / "treaty_registry" / "pages" / "static"
 
 project = "Treaty"
 copyright = ""
+release = __version__
 language = "en"
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
