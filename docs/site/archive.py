@@ -38,9 +38,7 @@ def build(archive: Path = ARCHIVE) -> None:
         sources.mkdir()
         stage(sources)
         _make(sources, output)
-        faults = [*_faults(output)]
-        if faults:
-            raise SiteError("\n".join(faults))
+        check(output)
         pack(output, archive)
 
 
@@ -53,6 +51,13 @@ def pack(folder: Path, archive: Path) -> None:
             if path.is_file() and not _UNUSED.fullmatch(name):
                 packed.writestr(zipfile.ZipInfo(name, _TIME), path.read_bytes(), zipfile.ZIP_DEFLATED, 9)
     new.replace(archive)
+
+
+def check(folder: Path) -> None:
+    """Raise `SiteError` for a link to nothing, and for a style or script in a page, which a strict policy of a server forbids."""
+    faults = [*_faults(folder)]
+    if faults:
+        raise SiteError("\n".join(faults))
 
 
 def _make(sources: Path, output: Path) -> None:
@@ -97,7 +102,6 @@ class _Page(HTMLParser):
 
 
 def _faults(output: Path) -> Iterator[str]:
-    """Each link to nothing, and each style and script that a strict Content-Security-Policy forbids."""
     pages = {path: _Page(path.read_text(encoding="utf-8")) for path in sorted(output.rglob("*.html"))}
     for path, page in pages.items():
         name = path.relative_to(output).as_posix()
