@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from cyclopts import App
 
@@ -14,6 +13,7 @@ from . import GENERATORS
 from .limits import table
 
 _CONTENTS = re.compile(r"^#+ Table of Contents\n.*?(?=^\*\*Commands\*\*)", re.DOTALL | re.MULTILINE)
+_HOME = re.compile(r"\[default: /[^]]*/(\.treaty[\w-]*)\]")
 _VARIABLE = re.compile(r"\*\[env: (\w+)\]\*")
 _ITEM = re.compile(r"^\* `(?P<names>[^`]+)`: (?P<text>.*)$", re.MULTILINE)
 
@@ -21,7 +21,7 @@ _ITEM = re.compile(r"^\* `(?P<names>[^`]+)`: (?P<text>.*)$", re.MULTILINE)
 def commands(app: App) -> str:
     """All commands of a program, each with its help."""
     text = app.generate_docs(output_format="markdown", recursive=True, heading_level=2)
-    text = _CONTENTS.sub("", text).replace(str(Path.home()), "~")
+    text = _HOME.sub(r"[default: ~/\1]", _CONTENTS.sub("", text))
     text = re.sub(r" +$", "", text, flags=re.MULTILINE)
     return re.sub(r"\n{3,}", "\n\n", text).strip()
 

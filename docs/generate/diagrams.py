@@ -7,7 +7,6 @@ import textwrap
 import tomllib
 from collections.abc import Sequence
 from importlib import import_module
-from xml.sax.saxutils import escape
 
 from treaty_client.anp.hello_profile.states import FINAL, TRANSITIONS, Event, HelloState
 from treaty_client.protocols.verification import steps
@@ -61,7 +60,7 @@ def steps_svg() -> str:
 
 
 def handshake_svg() -> str:
-    """The exchange of two agents, along three ways through the table of the Hello profile. Raises `KeyError` for one that is none."""
+    """The exchange of two agents, along three ways through the table of the Hello profile. Raises `KeyError` for another way."""
     parts, y, words = list[str](), 20, list[str]()
     for title, way in _WAYS.items():
         parts.append(text(24, y + 14, title, anchor="start", weight=700, size=15))
@@ -122,7 +121,9 @@ def architecture_svg() -> str:
         y += height
         if number < len(layers) - 1:
             middle = WIDTH // 2
-            parts.append(f'<path d="M{middle} {y}V{y + 25}" fill="none" stroke="#335" stroke-width="1.4" marker-end="url(#tip)"/>')
+            parts.append(
+                f'<path d="M{middle} {y}V{y + 25}" fill="none" stroke="#335" stroke-width="1.4" marker-end="url(#tip)"/>'
+            )
             parts.append(text(middle + 12, y + 18, "uses", anchor="start", size=12))
         y += 28
     description = "Each layer uses only the layers below it. From above: " + " ".join(words)

@@ -41,10 +41,8 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
 
 
 def _form(schema: dict[str, Any]) -> str:
-    if pattern := schema.get("pattern"):
-        shown = pattern if len(pattern) <= 60 else f"{pattern[:57]}…"
-        most = f", at most {schema['maxLength']} characters" if "maxLength" in schema else ""
-        return f"`{shown.replace('|', chr(92) + '|')}`{most}"
+    if "maxLength" in schema:
+        return f"text, at most {schema['maxLength']} characters"
     found = schema.get("type") or "/".join(str(one.get("type", "")) for one in schema.get("oneOf", ()))
     return "/".join(found) if isinstance(found, list) else str(found)
 

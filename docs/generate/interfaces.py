@@ -58,7 +58,9 @@ def _code(name: str, found: Any) -> str:
     except ValueError:  # a class of C has none
         return ""
     arguments = [part for argument in signature.parameters.values() if (part := _plain(str(argument))) not in ("self", "cls")]
-    result = "" if signature.return_annotation is inspect.Signature.empty or inspect.isclass(found) else signature.return_annotation
+    result = (
+        "" if signature.return_annotation is inspect.Signature.empty or inspect.isclass(found) else signature.return_annotation
+    )
     kind = "async " if inspect.iscoroutinefunction(found) else ""
     end = f" -> {_plain(str(result))}" if result else ""
     line = f"{kind}{name}({', '.join(arguments)}){end}"

@@ -80,9 +80,7 @@ def openapi_document() -> bytes:
     return openapi.encoded(Litestar(route_handlers=_ROUTES, dependencies=absent, openapi_config=config, logging_config=None))
 
 
-def create_app(
-    registry: Registry, memory: ResponseCache | None = None, period: float = PERIOD, site: Path = ARCHIVE
-) -> ASGIApp:
+def create_app(registry: Registry, memory: ResponseCache | None = None, period: float = PERIOD, site: Path = ARCHIVE) -> ASGIApp:
     """Return the application for an open registry. The registry must be closed after the application.
 
     `memory`: the cache of answers, by default a new one. `period`: the seconds that a bundle may be old (`views`). `site`: the

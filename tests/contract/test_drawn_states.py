@@ -7,8 +7,9 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from docs.generate import ROOT, diagrams, drifted
+from docs.generate import ROOT, diagrams
 from docs.generate import states as drawn
+from docs.generate.__main__ import drifted
 from docs.generate.pictures import Arrow, Diagram, draw
 
 from treaty_client.anp.flow_profile import states as flow

@@ -29,7 +29,9 @@ def test_every_page_of_the_repository_is_in_the_site(site: zipfile.ZipFile) -> N
 
 
 def test_every_page_is_in_the_list_of_all_pages(site: zipfile.ZipFile) -> None:
-    listed = set(re.findall(r'class="toctree-l1(?: current)?"><a class="[^"]*" href="([^"#]*)"', site.read("search.html").decode()))
+    listed = set(
+        re.findall(r'class="toctree-l1(?: current)?"><a class="[^"]*" href="([^"#]*)"', site.read("search.html").decode())
+    )
     missing = {place(page).removesuffix(".md") + ".html" for page in pages()} - listed - {"index.html"}
     assert missing == set()
 
