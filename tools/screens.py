@@ -3,7 +3,8 @@
     python tools/screens.py [--port 8302] [--web-port 8462]
 
 A registry with the first-party catalogue and three domains is started in a temporary folder (`demo/run.py`). The story of the
-quick starts is played there. Then each command of `COMMANDS` is run as on a terminal, and each page of `PAGES` is opened in Chromium.
+quick starts is played there. Then each command of `COMMANDS` is run as on a terminal, and each page of `PAGES` is opened in
+Chromium.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ STORY = ("publish", "vote")
 
 COMMANDS = {
     "search": "treaty search 'product information' --home agents/alice",
-    "fetch": 'treaty fetch "$URI" --home agents/bob',
+    "fetch": 'treaty fetch "$URI" --home agents/dora',
     "topic": "treaty topic social/greeting --explain --home agents/bob",
     "audit": "treaty audit --home agents/carol",
 }
@@ -98,6 +99,8 @@ def main() -> int:
 def _play(work: Path, port: int) -> None:
     texts = [(ROOT / "docs" / "quickstarts" / f"{name}.md").read_text(encoding="utf-8") for name in STORY]
     blocks = [block for text in texts for block in re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
+    # An agent that has seen nothing yet, so that its `fetch` shows all ten steps.
+    blocks.append("treaty trust add http://127.0.0.1:8080 --yes --home agents/dora; cp examples/policy.toml agents/dora")
     _shell(work, port, "\n".join(blocks), {})
 
 
@@ -126,7 +129,7 @@ def _commands(work: Path, port: int) -> None:
         with open(os.devnull, "w") as nowhere:  # noqa: PTH123
             console = Console(record=True, width=_COLUMNS, file=nowhere, force_terminal=True)
             console.print(Text(f"$ {command}", style="bold"))
-            console.print(Text.from_ansi(output.replace(f"{port}.localhost", "8080.localhost").rstrip()))
+            console.print(Text.from_ansi(_kept(output).replace(f"{port}.localhost", "8080.localhost")))
             # One id for each picture, so that an equal output gives an equal file.
             picture = console.export_svg(
                 title=command,
@@ -135,6 +138,11 @@ def _commands(work: Path, port: int) -> None:
                 unique_id=f"screen-{name}",
             )
         (SCREENS / f"{name}.svg").write_text(picture, encoding="utf-8")
+
+
+def _kept(output: str) -> str:
+    """The output without the bars of its progress, of which a terminal shows the last alone."""
+    return "\n".join(line for line in output.splitlines() if "━" not in line).strip()
 
 
 def _pages(base: str) -> None:

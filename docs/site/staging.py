@@ -1,7 +1,7 @@
 """Lay the Markdown of the repository out as the site has it, with links that follow.
 
 No page is copied in the repository. A page of docs/ keeps its place: docs/glossary.md is glossary.html. A README is the index of
-its folder. Each other file that a page links stands under files/: Markdown as a page, all else as it is. A linked folder is a page
+its folder. Each other file that a page links is under files/: Markdown as a page, all else as it is. A linked folder is a page
 that lists its files.
 """
 
