@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
 
 from treaty_consensus.codes import RegistryCode
 
@@ -19,8 +20,12 @@ from ..serving.views import PERIODIC, Made, Views
 from . import agent, ballot, home, log, protocol, search, versions
 from . import topic as topic_page
 from .assets import Assets
+from .documentation import ARCHIVE, Documentation
 from .inspection import Inspection
 from .renderer import Renderer
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Context = Mapping[str, object]
 _WIDTH, _WAITING = 4, 128
@@ -29,7 +34,8 @@ _WIDTH, _WAITING = 4, 128
 class Pages:
     """Makes and caches the pages. One per process, on one event loop."""
 
-    def __init__(self, views: Views) -> None:
+    def __init__(self, views: Views, site: Path = ARCHIVE) -> None:
+        """`site`: the archive of the documentation, or a path where nothing is."""
         self.views = views
         self.assets = Assets()
         self.renderer = Renderer(views.registry.origin, self.assets)
@@ -39,6 +45,7 @@ class Pages:
         self.inspection = Inspection(views)
         # Pages that wait for foreign blobs have turns of their own, so that they hold up no other answer.
         self._inspecting = FairQueue(time.monotonic, width=_WIDTH, waiting=_WAITING, code=RegistryCode.BUSY)
+        self.documentation = Documentation(site)
 
     async def home(self) -> Representation:
         """Return the first page: search, topics, the newest protocols and elections, and the size of everything."""
