@@ -63,6 +63,7 @@ docs: $(VENV)/development ## Write the generated parts of the documentation anew
 bench: $(VENV)/development ## The table of ratios that the docs quote
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench agreeing
+	$(BIN)/python -m bench speaking
 
 bench-attacks: $(VENV)/development ## What an attack on an election costs, by our rule and by others
 	$(BIN)/python -m bench.attacks
