@@ -8,9 +8,10 @@ import random
 from typing import Any
 
 import pytest
-from routing import ENVIRONMENT, Wired, member_did, wired
+from routing import ENVIRONMENT, Wired, member_did, routing_package, wired
 
-from treaty_handler import Failure, Received, encode_json
+from treaty_client.sandbox import SandboxPool
+from treaty_handler import Call, Failure, Opened, PeerJoined, Received, Return, decode_json, encode_json
 
 BOB, EVE, DAN = map(member_did, ("Bob", "Eve", "Dan"))
 FLOW = {"<idle>": ["Do"], "Do": ["<idle>"]}
@@ -123,6 +124,8 @@ PARTS: dict[str, list[Any]] = {
         {},
         [],
         message(role="x"),
+        message(role=""),
+        message(sent_from=None),
     ],
 }
 
@@ -285,3 +288,69 @@ async def test_an_action_that_publishes_too_much_to_its_own_member_costs_one_not
         await wiring.call(ENVIRONMENT, "run")
         assert len(bob.news) == 257
         assert len(wiring.notes) == 1
+
+
+@pytest.mark.threat(221)
+async def test_a_large_message_to_many_members_ends_no_session() -> None:
+    """The copies of one message are one answer of the worker, which has a bound."""
+    peers = [f"did:example:{number}" for number in range(80)]
+    async with SandboxPool(size=0) as pool:
+        worker = await pool.load(routing_package(), local=ENVIRONMENT, peers=peers)
+        session = await worker.open("environment")
+        await session.handle(Opened())
+        for number, peer in enumerate(peers):
+            await session.handle(PeerJoined(peer=peer, role="member", is_proved=True))
+            joined = {"type": "join", "id": "1", "name": f"N{number}", "address": "Worker"}
+            await session.handle(Received(peer=peer, data=encode_json(joined)))
+        large = message(content="x" * 65_000, sent_from="N0")
+        request = Received(peer=peers[0], data=encode_json({"type": "publish", "id": "p", "message": large}))
+        [refused] = await session.handle(request)
+        assert decode_json(refused.data)["code"] == 429  # type: ignore[union-attr]
+        [failed] = await session.handle(Call(call="own", operation="publish", arguments={"content": "x" * 65_000}))
+        assert isinstance(failed, Return)
+        assert failed.error is not None
+        assert failed.error.code == 429
+        [page] = await session.handle(Call(call="page", operation="readHistory", arguments={"start": 0}))
+        assert page == Return(call="page", value={"start": 0, "messages": [], "total": 0})
+        fits = await session.handle(Call(call="fits", operation="publish", arguments={"content": "x" * 30_000}))
+        assert len(fits) == 1 + 80 + 1
+
+
+@pytest.mark.threat(221)
+@pytest.mark.parametrize(
+    "published",
+    [
+        [{"content": "kept back"}, {"content": "x", "sent_from": "Eve"}],
+        [{"content": f"{number}" + "\x01" * 10_000} for number in range(40)],
+    ],
+)
+async def test_an_answer_of_which_a_part_is_refused_publishes_nothing(published: list[Any]) -> None:
+    bob = Doing({"publish": published})
+    async with wired({"Bob": bob, "Eve": Doing()}) as wiring:
+        await join(wiring, BOB, "Bob", "Writer")
+        await join(wiring, EVE, "Eve", "Reader")
+        await wiring.call(ENVIRONMENT, "publish", content="begin", send_to=["Bob"])
+        [failure] = (await wiring.call(ENVIRONMENT, "run"))["failures"]
+        assert failure["name"] == "Bob"
+        assert len(await wiring.history()) == 1
+        bob.answer = {}
+        await wiring.call(ENVIRONMENT, "publish", content="again", send_to=["Bob"])
+        assert (await wiring.call(ENVIRONMENT, "run"))["failures"] == []
+
+
+async def test_messages_to_oneself_take_no_room_from_those_of_others() -> None:
+    bob = Doing()
+    async with wired({"Bob": bob, "Eve": Doing()}) as wiring:
+        await join(wiring, BOB, "Bob", "Writer")
+        await join(wiring, EVE, "Eve", "Reader")
+        for number in range(256):
+            await wiring.call(BOB, "publish", content=f"own {number}", send_to=["<self>"])
+        refused = await wiring.call(BOB, "publish", content="too much", send_to=["<self>"])
+        assert isinstance(refused, Failure)
+        assert refused.code == 429
+        for number in range(200):
+            assert "id" in await wiring.call(EVE, "publish", content=f"of Eve {number}", send_to=["Bob"])
+        assert await wiring.call(ENVIRONMENT, "run", rounds=5) == {"idle": True, "rounds": 2, "failures": []}
+        own, others = [f"own {number}" for number in range(256)], [f"of Eve {number}" for number in range(200)]
+        assert bob.news == [*others, *own]
+        assert wiring.notes == []

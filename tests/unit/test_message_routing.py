@@ -11,7 +11,7 @@ import pytest
 from routing import ENVIRONMENT, Wired, member_did, routing_package, routing_project, rules, wired
 
 from treaty_client.sandbox import Isolation, SandboxPool, run_vectors
-from treaty_handler import Call, Failure
+from treaty_handler import Call, Failure, Opened, Persist
 
 UUID4 = re.compile(r"[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}")
 ONE = {"<idle>": ["Do"], "Do": ["<idle>"]}
@@ -250,7 +250,7 @@ def test_005_07_a_memory_forgets_the_oldest() -> None:
     assert (len(memory), memory.forgotten, next(iter(memory)).content) == (1_000, 5, "5")
     for number in range(50):
         memory.add(made(f"{number:2}" + "x" * 60_000))
-    assert sum(len(message.key) for message in memory) <= 2 * 1024 * 1024
+    assert sum(len(message.key) for message in memory) <= 1024 * 1024
     assert memory.forgotten > 1_000
 
 
@@ -431,3 +431,23 @@ def test_a_session_goes_on_from_a_snapshot_with_more_values_than_a_message_may_h
     page = Call(call="page", operation="readHistory", arguments={"start": 10})
     assert moved.handle(page) == session.handle(page)
     assert moved.snapshot() == session.snapshot()
+
+
+def test_what_is_stored_is_the_history_and_no_more() -> None:
+    parameters = {"seed": "0" * 32, "local": "did:example:local", "peer": ""}
+    session = rules().handler.open("environment", parameters)
+    stored: dict[str, bytes] = {}
+    for number in range(1_100):
+        arguments = {"content": f"{number}" + "x" * (60_000 if number > 1_050 else 0), "send_to": ["<none>"]}
+        for effect in session.handle(Call(call=str(number), operation="publish", arguments=arguments)):
+            if isinstance(effect, Persist) and effect.value is None:
+                del stored[effect.key]
+            elif isinstance(effect, Persist):
+                stored[effect.key] = effect.value
+                assert len(stored) <= 1_000
+                assert sum(map(len, stored.values())) <= 1024 * 1024
+    again = rules().handler.open("environment", parameters)
+    assert again.handle(Opened(stored=stored)) == []
+    for start in (0, 1_080, 1_095):
+        page = Call(call="page", operation="readHistory", arguments={"start": start})
+        assert again.handle(page) == session.handle(page)

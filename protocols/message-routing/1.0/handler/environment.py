@@ -11,10 +11,12 @@ from .memory import Memory
 from .message import TO_ALL, Message
 
 MAX_MEMBERS = 256
+MAX_COPIES = 3 * 1024 * 1024
+"""Bytes of a message for all its recipients: a host takes 4 MiB of messages at once, with their envelopes."""
 
 
 class Full(Exception):
-    """A recipient has no room for the message, which was not published."""
+    """There is no room for the message, which was not published. Its text is the reason."""
 
 
 @dataclass(slots=True)
@@ -22,8 +24,7 @@ class Membership:
     """A member as its environment sees it.
 
     `address`: its class. `waiting`: the messages that it was given since it last looked, as an argument of its next action.
-    `is_busy`: it says that it has
-    something to do. `is_running`: it works on this round.
+    `is_busy`: it says that it has something to do. `is_running`: it works on this round.
     """
 
     name: str
@@ -73,8 +74,10 @@ class Environment:
         joined; for none, warn (rule 5). Raises `Full`; then nothing has changed."""
         receivers = [member for member in self.members.values() if member.receives(message)]
         size = message.size
+        if size.bytes * len(receivers) > MAX_COPIES:
+            raise Full(f"The copies for all {len(receivers)} recipients have more than {MAX_COPIES} bytes.")
         if not all(member.waiting.has_room(size) for member in receivers):
-            raise Full
+            raise Full("Too many messages wait for a member.")
         for member in receivers:
             member.waiting.add(size)
         self.history.add(message)

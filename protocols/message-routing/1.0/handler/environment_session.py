@@ -11,18 +11,22 @@ from treaty_handler import (
     End,
     Event,
     Failure,
+    Opened,
     PeerLost,
+    Persist,
     Received,
     Return,
     Send,
     SetTimer,
     Timer,
     Value,
+    decode_json,
     encode_json,
 )
 
 from .environment import Environment, Full
 from .load import fitting
+from .memory import Memory
 from .message import Message, complete, draft_faults
 from .wire import MAX_TEXT, make_id, pack, read
 
@@ -30,10 +34,14 @@ ROUND, PATIENCE = "round", 3600.0
 """The timer of a round, and the seconds after which a member that has not finished its part has to leave."""
 MAX_PAGE = 100
 MAX_FAILURES = 100
+_HISTORY = "history:"
 
 
 class EnvironmentSession:
-    """`names`: peer → name of the member. `run`: the call that runs rounds, or "". `left`: the rounds that it has left."""
+    """Each message of the history is stored before it is given to a member, under its number. A crash leaves the history up to a
+    message that was not confirmed; a new session begins with it, and without members.
+
+    `names`: peer → name of the member. `run`: the call that runs rounds, or "". `left`: the rounds that it has left."""
 
     def __init__(self, seed: str, state: dict[str, Value]) -> None:
         self.seed = seed
@@ -54,6 +62,8 @@ class EnvironmentSession:
     def handle(self, event: Event) -> list[Effect]:
         """Answer the application's calls and the members' messages."""
         match event:
+            case Opened(stored=stored) if stored:
+                self._restore(stored)
             case Call(call=call, operation=operation, arguments=arguments):
                 return self._called(call, operation, arguments)
             case Cancelled(call=call) if call == self.run:
@@ -90,8 +100,8 @@ class EnvironmentSession:
     def _publish_own(self, call: str, message: Message) -> list[Effect]:
         try:
             effects = self._publish(message)
-        except Full:
-            return [_failed(call, 429, "Too many messages wait for a member.")]
+        except Full as error:
+            return [_failed(call, 429, str(error))]
         return [*effects, Return(call=call, value={"id": message.id})]
 
     def _received(self, peer: str, data: bytes) -> list[Effect]:
@@ -119,16 +129,27 @@ class EnvironmentSession:
             return [_refused(peer, request["id"], 403, "sent_from is the name or the class of another.")]
         try:
             effects = self._publish(message)
-        except Full:
-            return [_refused(peer, request["id"], 429, "Too many messages wait for a member.")]
+        except Full as error:
+            return [_refused(peer, request["id"], 429, str(error))]
         return [*effects, _say(peer, type="accepted", id=request["id"])]
 
     def _publish(self, message: Message) -> list[Effect]:
+        history = self.environment.history
+        first, last = history.forgotten, history.total
         receivers = set(self.environment.publish(message))
-        if not receivers:
-            return [Audit(text=f"The message {message.id} has no recipient.")]
         value = message.to_value()
-        return [_say(peer, type="message", message=value) for peer, name in self.names.items() if name in receivers]
+        # What was forgotten goes first: the host has room for one history.
+        kept: list[Effect] = [Persist(key=_place(number), value=None) for number in range(first, history.forgotten)]
+        kept += [Persist(key=_place(last), value=encode_json(value))] if history.total > last else []
+        if not receivers:
+            return [*kept, Audit(text=f"The message {message.id} has no recipient.")]
+        return [*kept, *(_say(peer, type="message", message=value) for peer, name in self.names.items() if name in receivers)]
+
+    def _restore(self, stored: dict[str, bytes]) -> None:
+        """Begin with the history of an earlier session."""
+        numbers = sorted(int(key.removeprefix(_HISTORY)) for key in stored)
+        messages = (complete(decode_json(stored[_place(number)]), str) for number in numbers)
+        self.environment.history = Memory(messages, forgotten=numbers[0])
 
     def _rested(self, name: str, message: dict[str, Value]) -> list[Effect]:
         member = self.environment.members[name]
@@ -171,11 +192,15 @@ class EnvironmentSession:
         first = max(start, history.forgotten)
         page = fitting(list(history)[first - history.forgotten :], count)
         messages = [message.to_value() for message in page]
-        return {"start": first, "messages": messages, "total": history.forgotten + len(history)}
+        return {"start": first, "messages": messages, "total": history.total}
 
     def _make_id(self) -> str:
         self.made += 1
         return make_id(self.seed, self.made)
+
+
+def _place(number: int) -> str:
+    return f"{_HISTORY}{number}"
 
 
 def _say(peer: str, **message: Value) -> Send:

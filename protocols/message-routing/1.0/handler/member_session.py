@@ -140,7 +140,7 @@ class MemberSession:
         assert member is not None  # only a member is asked to think or to act
         published = value.get("publish", []) if error is None else []
         responses = member.response_drafts(value.get("response")) if error is None else []
-        faults = [fault for draft in (*published, *responses) for fault in draft_faults(draft)]
+        faults = member.answer_faults(published, responses)
         if error or faults:
             # Nothing of the answer happens, and the round goes on without this member.
             self.error = (error.message if error else faults[0])[:MAX_TEXT] or "The action failed."
@@ -165,8 +165,8 @@ class MemberSession:
         own, is_own = member.outgoing(message)
         if not is_own:
             return [self._say(type="publish", id=self._request(call, {"id": own.id}), message=own.to_value())]
-        if not member.put(own):
-            reason = "Too many messages wait for this member."
+        if not member.put_own(own):
+            reason = "Too many messages of this member to itself wait."
             return [_failed(call, 429, reason)] if call else [Audit(text=reason)]
         # The environment has to know that there is something to do; in a round it learns so at the end.
         told = [] if self.invoked or not call else [self._state(member)]
