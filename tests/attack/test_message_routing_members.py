@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 import pytest
-from routing import ENVIRONMENT, Wired, member_did, routing_package, wired
+from routing import ENVIRONMENT, Wired, member_did, routing_package, rules, wired
 
 from treaty_client.sandbox import SandboxPool
 from treaty_handler import Call, Failure, Opened, PeerJoined, Received, Return, decode_json, encode_json
@@ -124,8 +124,6 @@ PARTS: dict[str, list[Any]] = {
         {},
         [],
         message(role="x"),
-        message(role=""),
-        message(sent_from=None),
     ],
 }
 
@@ -148,6 +146,23 @@ async def test_messages_of_any_form_change_nothing_and_end_no_session(did: str) 
             await wiring.give(did, Received(peer=sender, data=encode_json({**odd, "other": 1})))
         assert await state_of(wiring) == before
         assert all(len(note) <= 1_000 for note in wiring.notes)
+
+
+@pytest.mark.threat(220)
+@pytest.mark.parametrize("name", ["id", "role", "cause_by", "sent_from", "send_to"])
+async def test_a_message_on_the_wire_has_no_defaults(name: str) -> None:
+    async with wired({"Bob": Doing(), "Eve": Doing()}) as wiring:
+        await join(wiring, EVE, "Eve", "Reader")
+        before = await state_of(wiring)
+        for empty in (None, [] if name == "send_to" else ""):
+            await send(wiring, EVE, {"type": "publish", "id": "p", "message": message(**{name: empty})})
+            # Only the user has no name.
+            found = rules().wire.wire_faults({"type": "message", "message": message(**{name: empty})}, "environment")
+            assert bool(found) is not (name == "sent_from" and empty == "")
+        after = await state_of(wiring)
+        assert after[:2] == before[:2]
+        await send(wiring, EVE, {"type": "publish", "id": "p", "message": message()})
+        assert len(await wiring.history()) == 1
 
 
 @pytest.mark.threat(221)
