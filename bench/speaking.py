@@ -182,14 +182,14 @@ def profile(figures: Figures) -> str:
         (
             f"A small message of AIP takes {everything} through the sandbox. The handler works for {handler} of them.",
             f"The checks of events and effects, which a handler in this process has too, take {checks}. This end of the",
-            f"pipe takes {here}: it encodes an event, writes it, returns to the event loop and decodes the effects. The",
-            f"worker's end takes {there}, to read, decode, encode and write the same. In the other {waiting} no process",
-            "works: one has written, and the other one is not awake yet, or other work of the machine has the processor.",
-            "So the price is that of a second process. The sandbox around it costs little: with it, a message has",
-            f"{walls:.2f} times the processor time of the same worker without. Each event is one turn of the pipe, and a",
-            "message has two to three of them: the call or the message, and the result of the function that it invokes.",
-            "A large message is copied, encoded and decoded at each turn, as MessagePack and, where the protocol has",
-            "JSON, as JSON.",
+            f"pipe takes {here}: for each event it encodes, writes, sets a timer, turns the event loop twice, reads and",
+            f"decodes. The worker's end takes {there}, to read, decode, encode and write the same. The rest, {waiting}, is",
+            "waking the other side, and other work of the machine. So the price is that of a second process. The sandbox",
+            f"around it costs little: with it, a message has {walls:.2f} times the processor time of the same worker without.",
+            "Each event is one turn of the pipe, and a message has two to three of them: the call or the message, and the",
+            "result of the function that it invokes. A large message is copied, encoded and decoded at each turn, as",
+            "MessagePack and, where the protocol has JSON, as JSON. The parts are differences of medians, so one that is",
+            "small may be below zero.",
         )
     )
 
