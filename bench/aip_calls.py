@@ -72,7 +72,7 @@ async def _echo_turns(stack: AsyncExitStack) -> dict[tuple[str, str, str], Turn]
 
     def turns(size: str) -> tuple[Turn, Turn]:
         content = aip_pb2.ContentItem(image=IMAGE) if size == "large" else aip_pb2.ContentItem(text=TEXT)
-        ids = {"sender_id": "asker", "receiver_id": "answerer", "session_id": str(uuid.uuid4())}
+        ids: Any = {"sender_id": "asker", "receiver_id": "answerer", "session_id": str(uuid.uuid4())}
         arguments = {"image": base64.b64encode(IMAGE).decode()} if size == "large" else {"text": TEXT}
 
         async def inquire() -> None:

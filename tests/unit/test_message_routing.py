@@ -440,9 +440,11 @@ def test_what_is_stored_is_the_history_and_no_more() -> None:
     for number in range(1_100):
         arguments = {"content": f"{number}" + "x" * (60_000 if number > 1_050 else 0), "send_to": ["<none>"]}
         for effect in session.handle(Call(call=str(number), operation="publish", arguments=arguments)):
-            if isinstance(effect, Persist) and effect.value is None:
+            if not isinstance(effect, Persist):
+                continue
+            if effect.value is None:
                 del stored[effect.key]
-            elif isinstance(effect, Persist):
+            else:
                 stored[effect.key] = effect.value
                 assert len(stored) <= 1_000
                 assert sum(map(len, stored.values())) <= 1024 * 1024
