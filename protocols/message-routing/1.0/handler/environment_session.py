@@ -41,7 +41,8 @@ class EnvironmentSession:
     """Each message of the history is stored before it is given to a member, under its number. A crash leaves the history up to a
     message that was not confirmed; a new session begins with it, and without members.
 
-    `names`: peer → name of the member. `run`: the call that runs rounds, or "". `left`: the rounds that it has left."""
+    `names`: peer → name of the member. `run`: the call that runs rounds, or "". `left`: the rounds that it has left.
+    """
 
     def __init__(self, seed: str, state: dict[str, Value]) -> None:
         self.seed = seed
