@@ -234,6 +234,7 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
         if self._parts_with is not None and not (waits or self._is_working()):
             await self._fail(SessionParting(self._parts_with, self.wire.received))
         allowed = self._machine.accepts_input and self.wire.is_readable and self._may_read() and not self._released
+        allowed = allowed and all(handler.is_readable for handler in self._speaking())
         # While the session parts, unread messages are calls that the peer may repeat elsewhere.
         self.wire.allow_reading(allowed and (waits or self._parts_with is None))
 
