@@ -1,4 +1,4 @@
-"""Handlers that were built before interface 3 existed run unchanged: in sessions between sandboxes, and over their own vectors."""
+"""Handlers that were built before interface 3 existed run unchanged, in sessions between sandboxes and over their own vectors."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_a_former_handler_in_a_sandbox_is_spoken(tmp_path: Path) -> None:
 
 
 async def test_a_former_handler_of_a_stream_is_spoken(tmp_path: Path) -> None:
-    async def findItems(text: str) -> AsyncIterator[str]:
+    async def findItems(text: str) -> AsyncIterator[str]:  # noqa: N802
         for number in range(40):
             yield f"{text} {number}"
 

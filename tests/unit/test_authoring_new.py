@@ -119,7 +119,9 @@ async def test_a_new_room_runs_with_several_members_and_records_them(tmp_path: P
         ]
         room.provides(uri, role="room")(post)
         port = await stack.enter_async_context(room.listen("127.0.0.1", 0))
-        joining = [agent.connect(f"ws://127.0.0.1:{port}", protocols=[uri], role="member", serving=[hears]) for agent in (ada, bob)]
+        joining = [
+            agent.connect(f"ws://127.0.0.1:{port}", protocols=[uri], role="member", serving=[hears]) for agent in (ada, bob)
+        ]
         sessions = [await stack.enter_async_context(joined) for joined in joining]
         assert await sessions[0].call("post", text="Hello.") is None
         with pytest.raises(OperationError) as caught:

@@ -21,7 +21,7 @@ from treaty_consensus.printable import printable
 
 from .. import durable
 from ..authoring.check import ProtocolCheck, build, check_package, check_project
-from ..authoring.new_project import forms_of, KINDS, Form, Kind, NewProtocol, write_project
+from ..authoring.new_project import KINDS, Form, Kind, NewProtocol, forms_of, write_project
 from ..authoring.recorded import add_recordings
 from ..authoring.stubs import write_stubs
 from ..authoring.watch import changed, fingerprint

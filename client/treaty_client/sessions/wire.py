@@ -65,7 +65,12 @@ class Wire:
     @property
     def is_readable(self) -> bool:
         """Whether there is room for the answers to the next message. After a loss there is: nothing is sent any more."""
-        return self._outbox.may_read or not self._connected
+        return self._outbox.may_read or self.is_lost
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return not self._connected
 
     @property
     def backlog(self) -> int:
