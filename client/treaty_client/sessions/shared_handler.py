@@ -176,11 +176,12 @@ class SharedHandler:
     async def close(self) -> None:
         """Tell the handler that the session ends, perform its last effects and end the sessions of all members. Never raises."""
         self.post(self._say_goodbye)
-        # Bounded: a step before this one may hang in a handler.
+        # Bounded: a step before this one may hang in a handler. After the last step functions are stopped, which has a time too.
         _, late = await asyncio.wait({self._task}, timeout=CANCELLING_TIME)
-        # What follows the last step is bounded itself, and must run to its end.
-        if late and not self.is_over:
-            self._task.cancel()
+        if late and self.is_over:
+            _, late = await asyncio.wait({self._task}, timeout=2 * CANCELLING_TIME)
+        for task in late:
+            task.cancel()
         await asyncio.wait({self._task})
 
     # The interface of a session to the handler's host
