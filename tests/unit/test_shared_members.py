@@ -112,37 +112,6 @@ def test_an_error_in_the_moment_of_a_send_costs_that_member_alone(error: Excepti
 
 
 @pytest.mark.threat(211)
-def test_a_member_that_never_becomes_ready_is_dropped_when_too_much_waits_for_it() -> None:
-    async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
-        _, says = await meeting.joined(stack, "ada.example")
-        near, far = memory.pair(source="did:wba:half.example")
-        serving = asyncio.create_task(meeting.room.accept(far))
-        half = meeting.simulation.agent("half.example")
-        mute = Failing(near)
-
-        async def connect() -> None:
-            async with half.connect_over(
-                mute, protocols=[meeting.uri], peer=meeting.room.did, role="member", serving=[Member(half).said]
-            ):
-                raise AssertionError
-
-        connecting = asyncio.create_task(connect())
-        # The Hello is sent, and nothing after it.
-        while len(meeting.members) < 2:
-            await asyncio.sleep(0)
-            mute.error = ConnectionLost("mute") if meeting.room.metrics().opening else None
-        for number in range(1, 101):
-            assert await says.call("say", text=f"Text {number}.") == number
-        await meeting.until(1)
-        while meeting.room.metrics().sessions_in > 1:  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
-        await near.close()
-        await asyncio.gather(connecting, serving, return_exceptions=True)
-
-    meet(test)
-
-
-@pytest.mark.threat(211)
 def test_when_too_much_waits_for_all_members_together_the_slowest_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_handler, "MAX_WAITING", 30_000)
 
