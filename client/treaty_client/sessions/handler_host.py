@@ -118,6 +118,10 @@ class HandlerHost:
         self._last: list[tuple[Send, _Cause]] | None = None
         context.activity.sessions[context.is_initiator] += 1
 
+    @property
+    def is_readable(self) -> bool:
+        return True  # the functions of further messages wait for their turn
+
     def is_working(self, *, streams: bool) -> bool:
         return self.working(streams=streams) > 0
 
