@@ -249,7 +249,7 @@ class Agent(GatewayNode):
         """Close the connection to a tool that was called. Return whether there was one."""
         address = self._tools.pop(tool_id, None)
         if address and self._host is not None:
-            await self._host.outgoing.hang_up(address)
+            await self._host.outgoing.channels.hang_up(address)
         return address is not None
 
     async def _submit(

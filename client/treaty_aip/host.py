@@ -33,6 +33,7 @@ from treaty_handler import (
     encode_json,
 )
 
+from .addresses import NodeAddresses
 from .calls import Bounds, IncomingCalls, OutgoingCalls, served_methods
 from .flow import Flow
 from .handler import handler
@@ -54,11 +55,17 @@ class SessionHost:
     """
 
     def __init__(
-        self, role: str, functions: Mapping[str, Function], parameters: Mapping[str, Value], security: Security, bounds: Bounds
+        self,
+        role: str,
+        functions: Mapping[str, Function],
+        parameters: Mapping[str, Value],
+        security: Security,
+        bounds: Bounds,
+        addresses: NodeAddresses | None = None,
     ) -> None:
-        """Open the session. `functions`: the operations that the handler invokes."""
+        """Open the session. `functions`: the operations that the handler invokes. `addresses`: of a gateway's nodes."""
         seed = {"local": _OTHER_SIDE, "peer": _OTHER_SIDE, "seed": secrets.token_hex(16)}
-        self._session = handler.open(role, {**seed, **parameters})
+        self._session = handler.open(role, {**seed, **security.parameters(), **parameters})
         self._functions, self._security, self._bounds = functions, security, bounds
         self._events: deque[Event] = deque()
         self._touched: list[Flow] = []
@@ -67,8 +74,8 @@ class SessionHost:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._working: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count(1)
-        self._incoming = IncomingCalls(self._frame, bounds)
-        self.outgoing = OutgoingCalls(self._frame, security, bounds)
+        self._incoming = IncomingCalls(self._frame, bounds, addresses)
+        self.outgoing = OutgoingCalls(self._frame, security, bounds, addresses)
         self._server: grpc.aio.Server | None = None
 
     async def start(self, address: str, *services: str) -> str:

@@ -23,9 +23,9 @@ class Nodes:
         self._stack.push_async_callback(gateway.stop)
         return gateway
 
-    async def agent(self, name: str, gateway: Gateway | None = None, **options: Any) -> Agent:
+    async def agent(self, name: str, gateway: Gateway | None = None, address: str = LOOPBACK, **options: Any) -> Agent:
         """An agent, registered if there is a gateway."""
-        agent = await Agent(LOOPBACK, name, **{**self._options, **options}).start()
+        agent = await Agent(address, name, **{**self._options, **options}).start()
         self._stack.push_async_callback(agent.stop)
         return agent if gateway is None else await agent.register_to_gateway(gateway.address)
 

@@ -58,7 +58,7 @@ class Routing:
         session = self._sessions[found]
         if frame.kind == "END":
             return [self._forward(found, Frame("END", _CALL, found))]
-        if fault := quest_fault(session, frame.message) or self._foreign(session, frame.message):
+        if fault := quest_fault(session, frame.message):
             cancel = self._forward(found, Frame("CANCEL", _CALL, found))
             return [cancel, *self._drop(found), finish(place, _ROUTE, "INVALID_ARGUMENT", fault)]
         session["last"] = frame.message["session_status"]
@@ -66,7 +66,7 @@ class Routing:
 
     def tool(self, place: Place, message: Value) -> list[Effect]:
         """Forward a request to a tool. Raises `Refusal`."""
-        self._registry.owned(message["sender_id"], place.peer)
+        self._registry.speaks(message["sender_id"], place.peer)
         node = self._node(message["receiver_id"], "tool_info")
         if len(self._requests) >= self._most:
             raise Refusal("RESOURCE_EXHAUSTED", "Too many tools are being called.")
@@ -148,7 +148,7 @@ class Routing:
     def _begin(self, place: Place, message: Value) -> list[Effect]:
         if fault := first_fault(message):
             raise Refusal("INVALID_ARGUMENT", fault)
-        self._registry.owned(message["sender_id"], place.peer)
+        self._registry.speaks(message["sender_id"], place.peer)
         node = self._node(message["receiver_id"], "agent_info")
         if any(each["session_id"] == message["session_id"] for each in self._sessions.values()):
             raise Refusal("INVALID_ARGUMENT", "This session is open.")
@@ -177,10 +177,6 @@ class Routing:
         if node is None or kind not in node["peer"]:
             raise Refusal("NOT_FOUND", "No receiver of this id is registered.")
         return node
-
-    def _foreign(self, session: Value, message: Value) -> str:
-        same = message["sender_id"] == session["sender"] and message["receiver_id"] == session["receiver"]
-        return "" if same else "A stream has one sender and one receiver."
 
     def _tool_returned(self, request: Value, frame: Frame, forget: Callable[[str], list[Effect]]) -> list[Effect]:
         caller, method = Place(request["peer"], request["call"]), "RouteToolCalling"
