@@ -20,6 +20,11 @@ from .security import Security
 from .stub_paths import method_of, path_in
 from .stubs.aip_pb2_grpc import GatewayServiceStub
 
+MAX_LATEST = 1024
+"""Sessions whose last inquiry is kept for `invoke_session_handlers`: eight times those that may be open. The oldest goes."""
+MAX_PEERS = 4096
+"""Nodes in `get_nodes`: as many as one answer of a gateway has. Updates name further ones without an end."""
+
 
 class Agent(GatewayNode):
     """An agent. For one event loop."""
@@ -191,7 +196,10 @@ class Agent(GatewayNode):
     async def receive_inquiry(self) -> AgentMessage:
         """Wait for the next inquiry of any session that another agent began."""
         message = await self._inquiries.get()
+        self._latest.pop(message.session_id, None)
         self._latest[message.session_id] = message
+        if len(self._latest) > MAX_LATEST:
+            del self._latest[next(iter(self._latest))]
         return message
 
     async def invoke_session_handlers(self, session_id: str, handlers: list[Callable[..., Any]]) -> list[Any]:
@@ -298,7 +306,7 @@ class Agent(GatewayNode):
         update = arguments["update"]
         if update["update_type"] == "REMOVED":
             self._peers.pop(update["node_id"], None)
-        elif "peer" in update:
+        elif "peer" in update and len(self._peers) < MAX_PEERS:
             self._peers |= described([update["peer"]])
 
 

@@ -14,12 +14,18 @@ MAX_IDLE = 64
 """Connections that stay open without a call. A peer may name ever new addresses, and a connection costs a socket."""
 
 
+MAX_PAUSE = 10_000
+"""Milliseconds between two attempts to connect: a heartbeat's interval. gRPC's own bound of two minutes keeps a node away from a
+gateway that is back."""
+
+
 class Channels:
     """A channel for each address and its target. For one event loop."""
 
     def __init__(self, security: Security, options: Sequence[tuple[str, int]], target: Callable[[str], str]) -> None:
         """Connect to nothing. `target`: returns the target to dial for an address, or raises `OperationError`."""
-        self._security, self._options, self._target = security, options, target
+        self._security, self._target = security, target
+        self._options = [*options, ("grpc.max_reconnect_backoff_ms", MAX_PAUSE)]
         self._channels: dict[tuple[str, str], grpc.aio.Channel] = {}
         self._calls: Counter[tuple[str, str]] = Counter()
 

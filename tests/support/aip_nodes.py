@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -38,8 +39,8 @@ class Nodes:
 
 @asynccontextmanager
 async def nodes(**options: Any) -> AsyncIterator[Nodes]:
-    """Nodes, until the end of the block."""
-    async with AsyncExitStack() as stack:
+    """Nodes, until the end of the block. A test that waits for a message which never comes fails, and does not hang."""
+    async with asyncio.timeout(60), AsyncExitStack() as stack:
         yield Nodes(stack, **options)
 
 
