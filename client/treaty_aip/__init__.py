@@ -23,6 +23,8 @@ from __future__ import annotations
 from treaty_consensus.extras import naming_extras
 
 with naming_extras():
+    import grpc  # noqa: F401  # first: a library of [agent], which [aip] includes, would name that extra alone
+
     from .agent import Agent
     from .calls import Bounds
     from .data import (

@@ -80,7 +80,8 @@ class SessionHost:
 
     async def start(self, address: str, *services: str) -> str:
         """Serve; the address, with the port that the system chose for port 0. Raises `OperationError` (503)."""
-        server = grpc.aio.server(options=self._bounds.options())
+        # Without the option a second server of the same user would share the port, and take a part of the calls.
+        server = grpc.aio.server(options=[*self._bounds.options(), ("grpc.so_reuseport", 0)])
         server.add_generic_rpc_handlers(self._incoming.handlers(served_methods(dict.fromkeys(services, True))))
         try:
             port = self._security.bind(server, address)

@@ -52,8 +52,12 @@ async def test_003_10_to_14_a_gateway_lists_its_nodes_by_kind() -> None:
         assert gateway.get_registered_agents() == {"a": agent.agent_info}
         assert gateway.get_registered_tools() == {"t": tool.tool_info}
         assert gateway.get_registered_nodes() == {"a": agent.agent_info, "t": tool.tool_info}
-        with pytest.raises(OperationError):
+        with pytest.raises(OperationError) as error:
             await gateway.start()
+        assert status_of(error) == 409
+        with pytest.raises(OperationError) as error:
+            await Gateway(gateway.address).start()
+        assert status_of(error) == 503
     assert gateway.get_registered_nodes() == {}
 
 
@@ -206,7 +210,7 @@ async def test_003_05_and_26_a_dead_receiver_is_deregistered_and_its_sessions_en
         assert sorted(gateway.get_registered_nodes()) == ["a"]
 
 
-async def test_003_29_and_72_handlers_run_and_an_exception_ends_the_session() -> None:
+async def test_003_28_29_and_72_handlers_run_and_an_exception_ends_the_session() -> None:
     async with nodes() as made:
         gateway = await made.gateway()
         first, second = await made.agent("a", gateway), await made.agent("b", gateway)
